@@ -1,12 +1,12 @@
-"""Ways to make one ranking of what the legs of a search found, beside each other on labelled collections.
+"""Ways to make one ranking of what the fields of a search found, beside each other on labelled collections.
 
-All ways get the same candidates: those of a search, the first of each leg and what each leg says of the others'. What
-`vlmsearch search` does is measured through the very functions that it calls; the other ways are here alone:
+All ways get the same candidates: those of a search, the first of each field and what each field says of the others'.
+What `vlmsearch search` does is measured through the very functions that it calls; the other ways are here alone:
 
 * **reciprocal rank**: the sum of 1 / (60 + rank) (Cormack, Clarke and Buettcher, SIGIR 2009), as a share of what a
   document with the same fields could have.
-* **min-max** and **z-score**: the sum of the legs' values, brought to one scale by the least and the highest, or by the
-  mean and the standard deviation, of what the leg found (Fox and Shaw, TREC-2, 1994).
+* **min-max** and **z-score**: the sum of the fields' values, brought to one scale by the least and the highest, or by
+  the mean and the standard deviation, of what the field found (Fox and Shaw, TREC-2, 1994).
 * **with feedback**: what `search` does, asked a second time with vectors that are moved towards the mean of the first
   five documents (Rocchio, 1971).
 """
@@ -94,7 +94,7 @@ class FusionFigures:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What the legs of one index found for a query, as `vlmsearch.search.engine` has it."""
+    """What the fields of one index found for a query, as `vlmsearch.search.engine` has it."""
 
     text: str
     """What the words were asked for; "" for none."""
@@ -106,19 +106,19 @@ class Candidates:
 
     @cached_property
     def values(self) -> dict[str, dict[str, float]]:
-        """Return what each leg says of the candidates, but for those that have no such field."""
+        """Return what each field says of the candidates, but for those that have no such field."""
         found: dict[str, dict[str, float]] = {}
-        for leg, hits in self.ranked.items():
-            known = {hit.id: hit.score for hit in (*self.behind.get(leg, {}).values(), *hits)}
-            measured = {id for id, fields in self.owned.items() if _is_measured(leg, fields)} | known.keys()
-            found[leg] = {id: known.get(id, 0.0) for id in measured}
+        for name, hits in self.ranked.items():
+            known = {hit.id: hit.score for hit in (*self.behind.get(name, {}).values(), *hits)}
+            measured = {id for id, fields in self.owned.items() if _is_measured(name, fields)} | known.keys()
+            found[name] = {id: known.get(id, 0.0) for id in measured}
         return found
 
 
-def _is_measured(leg: str, fields: Collection[Field]) -> bool:
-    if leg == WORDS:
+def _is_measured(name: str, fields: Collection[Field]) -> bool:
+    if name == WORDS:
         return any(field.modality == "text" for field in fields)
-    return leg in map(str, fields)
+    return name in map(str, fields)
 
 
 @click.command()
@@ -171,14 +171,14 @@ def _compare(name: str, collection: LabelledCollection, url: str) -> None:
 
 
 def measure_fusions(collection: LabelledCollection, encoder: Encoder, store: Store) -> list[FusionFigures]:
-    """Index a collection into an empty store, ask all its queries and measure the legs alone, then all ways."""
+    """Index a collection into an empty store, ask all its queries and measure the fields alone, then all ways."""
     Pipeline(encoder, store).add(collection.documents)
     manifest = need_manifest(store)
     candidates = dict(ask_all(collection.queries, encoder, store, manifest))
     judge = Judge(encoder, store, manifest, Backgrounds())
-    legs = list(dict.fromkeys(leg for each in candidates.values() for leg in each.ranked))
+    fields = list(dict.fromkeys(name for each in candidates.values() for name in each.ranked))
     figures = []
-    for way, rank, has_relevance in _ways(judge, legs):
+    for way, rank, has_relevance in _ways(judge, fields):
         found = {id: rank(each) for id, each in candidates.items()}
         figures.append(measure(way, collection, found, judge.threshold if has_relevance else None))
     return figures
@@ -187,7 +187,7 @@ def measure_fusions(collection: LabelledCollection, encoder: Encoder, store: Sto
 def ask_all(
     queries: Mapping[str, str], encoder: Encoder, store: Store, manifest: Manifest
 ) -> Iterator[tuple[str, Candidates]]:
-    """Ask every leg for each of the queries, which are by their ids."""
+    """Ask every field for each of the queries, which are by their ids."""
     encoded = encoder.encode_texts(list(queries.values()), role="query")
     has_words = bool(manifest.language) and isinstance(store, WordSearch)
     for row, (id, text) in enumerate(queries.items()):
@@ -196,7 +196,7 @@ def ask_all(
 
 
 def ask(store: Store, vectors: Mapping[Field, Vectors], text: str) -> Candidates:
-    """Ask every leg for one query, as a search does; "" asks for no words."""
+    """Ask every field for one query, as a search does; "" asks for no words."""
     ranked: dict[str, Sequence[Hit]] = {}
     for one, each in vectors.items():
         ranked[str(one)] = store.search(one, each, limit=DEPTH)[0]
@@ -219,10 +219,10 @@ def ask(store: Store, vectors: Mapping[Field, Vectors], text: str) -> Candidates
 # ---- the ways
 
 
-def by_evidence(judge: Judge, candidates: Candidates, leg: str | None = None) -> Ranking:
-    """Rank as `vlmsearch search` does, or by one leg alone."""
+def by_evidence(judge: Judge, candidates: Candidates, only: str | None = None) -> Ranking:
+    """Rank as `vlmsearch search` does, or by one field alone."""
     evidence = judge.evidence(candidates.vectors, by_text=True, most=candidates.most)
-    ranked = {name: hits for name, hits in candidates.ranked.items() if leg in (None, name)}
+    ranked = {name: hits for name, hits in candidates.ranked.items() if only in (None, name)}
     most = candidates.most if WORDS in ranked else 0.0
     return fuse(ranked, candidates.owned, evidence, judge.weights, behind=candidates.behind, most=most).order
 
@@ -237,7 +237,7 @@ def by_reciprocal_rank(candidates: Candidates) -> Ranking:
 
 
 def by_min_max(candidates: Candidates) -> Ranking:
-    """Rank by the sum of the legs' values, where the least that a leg found is 0 and the highest is 1."""
+    """Rank by the sum of the fields' values, where the least that a field found is 0 and the highest is 1."""
 
     def scale(value: float, listed: NDArray[np.float64]) -> float:
         return max(value - float(listed.min()), 0.0) / (float(np.ptp(listed)) or 1.0)
@@ -246,7 +246,7 @@ def by_min_max(candidates: Candidates) -> Ranking:
 
 
 def by_z_score(candidates: Candidates) -> Ranking:
-    """Rank by the sum of the legs' values, as standard deviations above the mean of what a leg found."""
+    """Rank by the sum of the fields' values, as standard deviations above the mean of what a field found."""
 
     def scale(value: float, listed: NDArray[np.float64]) -> float:
         return (value - float(listed.mean())) / (float(listed.std()) or 1.0)
@@ -256,8 +256,8 @@ def by_z_score(candidates: Candidates) -> Ranking:
 
 def _by_sum(candidates: Candidates, scale: Callable[[float, NDArray[np.float64]], float]) -> Ranking:
     scores = dict.fromkeys(candidates.owned, 0.0)
-    for leg, values in candidates.values.items():
-        listed = np.array([hit.score for hit in candidates.ranked[leg]] or [0.0])
+    for name, values in candidates.values.items():
+        listed = np.array([hit.score for hit in candidates.ranked[name]] or [0.0])
         for id, value in values.items():
             scores[id] += scale(value, listed)
     return _sorted(scores)
@@ -300,12 +300,12 @@ class _Unfitted(Encoder):
         return self._encoder.encode_images(images)
 
 
-def _ways(judge: Judge, legs: Sequence[str]) -> list[tuple[str, Callable[[Candidates], Ranking], bool]]:
+def _ways(judge: Judge, fields: Sequence[str]) -> list[tuple[str, Callable[[Candidates], Ranking], bool]]:
     """Return each way with its name, and whether its scores are relevances."""
     constant = replace(judge, backgrounds=_NoBackgrounds())
     unfitted = replace(judge, encoder=_Unfitted(judge.encoder))
     return [
-        *((f"{leg} alone", partial(by_evidence, judge, leg=leg), True) for leg in legs),
+        *((f"{name} alone", partial(by_evidence, judge, only=name), True) for name in fields),
         ("reciprocal rank", by_reciprocal_rank, False),
         ("min-max", by_min_max, False),
         ("z-score", by_z_score, False),

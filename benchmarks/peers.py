@@ -38,7 +38,7 @@ _WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9)
 _NORMALIZATIONS: tuple[bool | str, ...] = (True, "bb25")
 """Of words' scores in txtai: by the highest one, and as probabilities."""
 _DEPTHS = (10, 50, 100)
-"""How many rows LanceDB takes of each leg."""
+"""How many rows LanceDB takes of each field."""
 
 
 @dataclass(frozen=True)

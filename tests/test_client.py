@@ -310,7 +310,7 @@ def test_files_of_the_server_are_indexed_labelled_compared_and_measured(
         queries = [JudgedQuery("1", {lake: 1}, "a lake"), JudgedQuery("2", {}, "xylophone")]
         measured = pipeline.evaluate(queries, on_progress=steps["eval"].append)
         assert measured["queries"] == 2
-        assert measured["legs"]["fused"]["measures"]["nDCG@10"]["value"] == 1
+        assert measured["fields"]["fused"]["measures"]["nDCG@10"]["value"] == 1
 
         (folder / "note.txt").unlink()
         assert pipeline.index(folder, prune=True).pruned == 1

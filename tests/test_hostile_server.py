@@ -34,7 +34,7 @@ class HostileServer:
         """A piece of the body that every answer repeats 300 times in place of what it should be."""
 
     def answer(self, path: str) -> bytes:
-        match = {**self.document, "score": 0.9, "legs": {}, "parts": []}
+        match = {**self.document, "score": 0.9, "fields": {}, "parts": []}
         answers: dict[str, object] = {
             "search": {"matches": [match], "cursor": None, "threshold": 0.3},
             "search_many": {"results": [{"matches": [match], "cursor": None, "threshold": 0.3}]},

@@ -50,8 +50,8 @@ def test_a_paraphrase_finds_the_caption_through_minilm(pipeline: Pipeline) -> No
     right = 0
     for i in range(20):
         text = make_scene(SEED + i).captions(1, seed=3, style="full")[0]
-        found = [match for match in pipeline.search(text, limit=40, min_score=0) if field in match.legs]
-        right += min(found, key=lambda match: match.legs[field].rank or 99).document.id == f"caption-{i}"
+        found = [match for match in pipeline.search(text, limit=40, min_score=0) if field in match.fields]
+        right += min(found, key=lambda match: match.fields[field].rank or 99).document.id == f"caption-{i}"
     assert right >= 16
 
 
@@ -59,13 +59,13 @@ def test_an_image_finds_itself_and_its_caption(pipeline: Pipeline) -> None:
     found = pipeline.search(image=make_scene(SEED + 3).draw(200), limit=30)
     ids = [match.document.id for match in found]
     assert ids.index("scene-3") <= 1
-    assert found[ids.index("scene-3")].legs["clip/image"].rank == 1
+    assert found[ids.index("scene-3")].fields["clip/image"].rank == 1
     assert "caption-3" in ids
 
 
 def test_text_and_image_together_ask_all_fields(pipeline: Pipeline) -> None:
     found = pipeline.search("a red star", image=make_scene(SEED).draw(200), limit=100)
-    assert {name for match in found for name in match.legs} == {"clip/image", "clip/text", "minilm/text", "words"}
+    assert {name for match in found for name in match.fields} == {"clip/image", "clip/text", "minilm/text", "words"}
 
 
 def test_a_filter_holds_for_every_match(pipeline: Pipeline) -> None:
@@ -270,11 +270,13 @@ def test_closing_goes_on_past_a_part_that_fails() -> None:
     ],
 )
 def test_weights_are_numbers_of_fields_that_there_are(pipeline: Pipeline, weights: Any) -> None:
-    with pytest.raises(ConfigError, match=r"weights are numbers of at least 0|no leg .* there are clip/image.*, words"):
+    with pytest.raises(
+        ConfigError, match=r"weights are numbers of at least 0|no field .* there are clip/image.*, words"
+    ):
         pipeline.search("a star", weights=weights)
 
 
-def test_a_leg_that_counts_nothing_is_not_asked() -> None:
+def test_a_field_that_counts_nothing_is_not_asked() -> None:
     class Silent(MockEncoder):
         def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
             assert role == "document", "no field is asked"
@@ -290,7 +292,7 @@ def test_a_leg_that_counts_nothing_is_not_asked() -> None:
     with Pipeline(MockEncoder(), MemoryStore(language="parts")) as pipeline:
         pipeline.add([Document("a", text="a star"), Document("b", text="a ring")])
         matches = pipeline.search("a ring", weights={"words": 0})
-        assert [set(match.legs) for match in matches] == [{"minilm/text"}] * 2
+        assert [set(match.fields) for match in matches] == [{"minilm/text"}] * 2
 
 
 def test_a_generator_of_ids_leaves_no_vectors_behind(tmp_path: Path) -> None:

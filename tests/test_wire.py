@@ -68,9 +68,9 @@ def test_matches_are_read_back(pipeline: Pipeline) -> None:
     }
     assert [match.document for match in read] == [match.document for match in found]
     assert read[0].score == pytest.approx(found[0].score, abs=1e-6)
-    for name, leg in found[0].legs.items():
-        assert read[0].legs[name].rank == leg.rank
-        assert read[0].legs[name].score == pytest.approx(leg.score, abs=1e-6)
+    for name, field in found[0].fields.items():
+        assert read[0].fields[name].rank == field.rank
+        assert read[0].fields[name].score == pytest.approx(field.score, abs=1e-6)
 
 
 def test_matches_without_a_count_have_none() -> None:

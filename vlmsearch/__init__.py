@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from vlmsearch.media.limits import ImageLimits
     from vlmsearch.pipeline import Pipeline
     from vlmsearch.rerankers.base import Reranker
-    from vlmsearch.search.explanation import Explanation, LegEvidence, Outcome, PassageEvidence, Regions, WordEvidence
+    from vlmsearch.search.explanation import Explanation, FieldEvidence, Outcome, PassageEvidence, Regions, WordEvidence
     from vlmsearch.search.judged import JudgedQuery
     from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, SearchOptions
     from vlmsearch.search.query import Query
@@ -70,12 +70,12 @@ if TYPE_CHECKING:
         DuplicateGroup,
         Duplicates,
         Field,
+        FieldScore,
         Hit,
         ImageFile,
         ImageSource,
         IndexReport,
         Labelled,
-        Leg,
         Manifest,
         Match,
         Matches,
@@ -124,6 +124,8 @@ __all__ = [
     "Encoder",
     "Explanation",
     "Field",
+    "FieldEvidence",
+    "FieldScore",
     "Filter",
     "FilterGroup",
     "GenerationOptions",
@@ -140,8 +142,6 @@ __all__ = [
     "InvalidInputError",
     "JudgedQuery",
     "Labelled",
-    "Leg",
-    "LegEvidence",
     "Manifest",
     "ManyKeywords",
     "Match",
@@ -212,7 +212,7 @@ _HOMES = {
     "media.limits": "ImageLimits",
     "pipeline": "Pipeline",
     "rerankers.base": "Reranker",
-    "search.explanation": "Explanation LegEvidence Outcome PassageEvidence Regions WordEvidence",
+    "search.explanation": "Explanation FieldEvidence Outcome PassageEvidence Regions WordEvidence",
     "search.judged": "JudgedQuery",
     "search.options": "ManyKeywords RankingKeywords SearchKeywords SearchOptions",
     "search.query": "Query",
@@ -220,9 +220,9 @@ _HOMES = {
     "stores.base": "Checkable CheckReport Described DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch",
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
-        "Answer AnswerParts Citation Document DuplicateGroup Duplicates Field Hit ImageFile ImageSource IndexReport "
-        "Labelled Leg Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit RemoteImage Role "
-        "Scalar Space Stamp Vectors WordHits part_of"
+        "Answer AnswerParts Citation Document DuplicateGroup Duplicates Field FieldScore Hit ImageFile ImageSource "
+        "IndexReport Labelled Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit "
+        "RemoteImage Role Scalar Space Stamp Vectors WordHits part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

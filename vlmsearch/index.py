@@ -146,7 +146,7 @@ class Index(Closable, ABC):
     ) -> Explanation:
         """Return why `search` shows a document for a query, or what takes it out of the result.
 
-        The document need not be found: what each leg says of it is looked up.
+        The document need not be found: what each field says of it is looked up.
 
         Args:
             text: Text that is asked for, as in `search`; None for an image or documents alone.
@@ -550,7 +550,7 @@ class Index(Closable, ABC):
         rerank: Reranker | str | bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Mapping[str, Any]:
-        """Measure how well the index answers queries whose answers are known: each leg alone and all fused.
+        """Measure how well the index answers queries whose answers are known: each field alone and all fused.
 
         Args:
             queries: Queries, such as those that `vlmsearch.search.judged.read_queries` reads.

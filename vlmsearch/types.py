@@ -52,7 +52,7 @@ _PART = re.compile(
     re.DOTALL,
 )
 WORDS = "words"
-"""What the leg is called that ranks documents by the words that they share with a query."""
+"""The name of the field that ranks documents by the words that they share with a query."""
 MIN_SCORE = "min_score"
 """What the least relevance of a match is called in the tuning of an index."""
 
@@ -413,8 +413,8 @@ class Manifest:
         spaces: The encoder's.
         created: When, in ISO 8601 and UTC.
         language: How its words are compared: the code of a language, ``none`` or ``parts``; "" where it ranks no words.
-        tuning: What searches of this index use in place of defaults: how much legs count, by their names, and the least
-            relevance of a match, ``min_score``.
+        tuning: What searches of this index use in place of defaults: how much fields count, by their names, and the
+            least relevance of a match, ``min_score``.
 
     Example:
         >>> space = Space("minilm", 384, frozenset({"text"}))
@@ -467,8 +467,8 @@ class WordHits:
 
 
 @dataclass(frozen=True)
-class Leg:
-    """Tell what one field, or the ranking of words, says of a match.
+class FieldScore:
+    """Tell what one field says of a match.
 
     Attributes:
         rank: Its place there, 1 for the best; None where it is behind those that were looked at.
@@ -476,7 +476,7 @@ class Leg:
         evidence: How much it speaks for the match, in log-odds (nats): above 0 for, below 0 against it.
 
     Example:
-        >>> Leg(rank=1, score=0.31, evidence=2.4).evidence
+        >>> FieldScore(rank=1, score=0.31, evidence=2.4).evidence
         2.4
     """
 
@@ -492,19 +492,20 @@ class Match:
     Attributes:
         document: The document, as it was when its vectors were compared.
         score: The relevance, from 0 to 1: how likely the document is what was asked for.
-        legs: What it was judged by: fields, such as ``clip/image``, and ``words``.
+        fields: What each field says of it, by the names of the fields, such as ``clip/image`` and ``words``.
         parts: The scores of other parts of the same file that are relevant, and of the file itself, by their ids, best
             first: the search shows the best part alone. Empty where it shows every part.
 
     Example:
-        >>> match = Match(Document("a"), 0.93, {"clip/image": Leg(1, 0.31, 4.9), "words": Leg(2, 4.7, 1.2)})
-        >>> [f"{name} #{leg.rank}" for name, leg in match.legs.items()]
+        >>> fields = {"clip/image": FieldScore(1, 0.31, 4.9), "words": FieldScore(2, 4.7, 1.2)}
+        >>> match = Match(Document("a"), 0.93, fields)
+        >>> [f"{name} #{field.rank}" for name, field in match.fields.items()]
         ['clip/image #1', 'words #2']
     """
 
     document: Document
     score: float
-    legs: Mapping[str, Leg]
+    fields: Mapping[str, FieldScore]
     parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 

@@ -28,10 +28,10 @@ from vlmsearch.types import (
     Document,
     DuplicateGroup,
     Duplicates,
+    FieldScore,
     ImageFile,
     IndexReport,
     Labelled,
-    Leg,
     Match,
     Matches,
     Reject,
@@ -96,9 +96,9 @@ def match_json(match: Match) -> Json:
         "id": form.pop("id"),
         "score": round(match.score, _DIGITS),
         **form,
-        "legs": {
-            name: {"rank": leg.rank, "score": round(leg.score, _DIGITS), "evidence": round(leg.evidence, _DIGITS)}
-            for name, leg in match.legs.items()
+        "fields": {
+            name: {"rank": field.rank, "score": round(field.score, _DIGITS), "evidence": round(field.evidence, _DIGITS)}
+            for name, field in match.fields.items()
         },
         "parts": [{"id": id, "score": round(score, _DIGITS)} for id, score in match.parts.items()],
     }
@@ -106,9 +106,11 @@ def match_json(match: Match) -> Json:
 
 def match_from(form: Read, origin: Origin) -> Match:
     """Return the match of a form."""
-    legs = {name: Leg(leg["rank"], leg["score"], leg["evidence"]) for name, leg in form["legs"].items()}
+    fields = {
+        name: FieldScore(field["rank"], field["score"], field["evidence"]) for name, field in form["fields"].items()
+    }
     parts = {part["id"]: part["score"] for part in form["parts"]}
-    return Match(document_from(form, origin), form["score"], legs, parts)
+    return Match(document_from(form, origin), form["score"], fields, parts)
 
 
 def matches_json(matches: Matches) -> Json:
@@ -166,7 +168,7 @@ def answer_from(form: Read, origin: Origin) -> Answer:
 def explanation_json(found: Explanation) -> Json:
     """Return the form of an explanation."""
     document = found.document
-    plain: Json = asdict(replace(found, document=None, legs=dict(found.legs)))
+    plain: Json = asdict(replace(found, document=None, fields=dict(found.fields)))
     if document is not None:
         form = document_json(document)
         del form["id"]
@@ -177,15 +179,15 @@ def explanation_json(found: Explanation) -> Json:
 
 def explanation_from(form: Read, origin: Origin) -> Explanation:
     """Return the explanation of a form."""
-    from vlmsearch.search.explanation import Explanation, LegEvidence, PassageEvidence, Regions, WordEvidence
+    from vlmsearch.search.explanation import Explanation, FieldEvidence, PassageEvidence, Regions, WordEvidence
     from vlmsearch.search.relevance import Basis
 
     document, regions = form["document"], form["regions"]
     given: dict[str, Any] = dict(form)
     given["document"] = document and document_from({"id": form["id"], **document}, origin)
-    given["legs"] = {
-        name: LegEvidence(**{**leg, "basis": leg["basis"] and Basis(**leg["basis"])})
-        for name, leg in form["legs"].items()
+    given["fields"] = {
+        name: FieldEvidence(**{**field, "basis": field["basis"] and Basis(**field["basis"])})
+        for name, field in form["fields"].items()
     }
     given["lacking"], given["failed"], given["notes"] = (tuple(form[key]) for key in ("lacking", "failed", "notes"))
     given["marked"] = tuple(map(tuple, form["marked"]))

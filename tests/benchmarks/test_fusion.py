@@ -60,7 +60,7 @@ def test_values_are_brought_to_one_scale() -> None:
     assert dict(by_z_score(_candidates())) == pytest.approx(expected)
 
 
-def test_what_a_leg_did_not_list_has_its_value() -> None:
+def test_what_a_field_did_not_list_has_its_value() -> None:
     ranked = {"minilm/text": [Hit("both", 0.9), Hit("other", 0.5)], "words": [Hit("both", 4.0)]}
     found = _candidates(
         ranked=ranked, behind={"words": {"other": Hit("other", 3.0)}}, owned={"both": _BOTH, "other": _BOTH}

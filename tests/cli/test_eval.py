@@ -30,14 +30,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_leg_and_all_fused_are_measured(folder: Path) -> None:
+def test_each_field_and_all_fused_are_measured(folder: Path) -> None:
     found = json.loads(ok("eval", "queries.jsonl", *ON, "--json", cwd=folder))
     assert (found["queries"], found["without_answer"], found["limit"]) == (12, 0, 10)
-    assert list(found["legs"]) == ["clip/image", "minilm/text", "words", "fused"]
-    for leg in ("minilm/text", "words", "fused"):
-        assert found["legs"][leg]["measures"]["nDCG@10"] == {"value": 1, "low": 1, "high": 1}
-        assert 0 < found["legs"][leg]["p50"] <= found["legs"][leg]["p95"]
-    assert found["legs"]["clip/image"]["measures"]["nDCG@10"]["value"] == 0, "there are no images"
+    assert list(found["fields"]) == ["clip/image", "minilm/text", "words", "fused"]
+    for field in ("minilm/text", "words", "fused"):
+        assert found["fields"][field]["measures"]["nDCG@10"] == {"value": 1, "low": 1, "high": 1}
+        assert 0 < found["fields"][field]["p50"] <= found["fields"][field]["p95"]
+    assert found["fields"]["clip/image"]["measures"]["nDCG@10"]["value"] == 0, "there are no images"
     lines = ok("eval", "queries.jsonl", *ON, "--limit", "1", cwd=folder).splitlines()
     assert "12 queries, 0 of them without an answer; the first 1 matches count" in lines[0]
     assert lines[1].split("\t") == ["", "clip/image", "minilm/text", "words", "fused"]
@@ -87,7 +87,7 @@ def test_another_setting_is_compared_with(folder: Path) -> None:
     assert found["dropped"] == []
 
 
-def test_a_re_ranker_judges_what_all_legs_found(folder: Path) -> None:
+def test_a_re_ranker_judges_what_all_fields_found(folder: Path) -> None:
     arguments = ("eval", "queries.jsonl", *ON, "--rerank", "mock:", "--compare", "rerank=no")
     found = json.loads(ok(*arguments, "--report", "with.json", "--json", cwd=folder))
     assert found["rerank"] == "mock:"
@@ -96,16 +96,16 @@ def test_a_re_ranker_judges_what_all_legs_found(folder: Path) -> None:
     assert without["rerank"] is None
     scores = [each["by_query"]["fused"]["1"]["found"] for each in (with_it, without)]
     assert scores[0]["dog"] != scores[1]["dog"]
-    legs = [each["by_query"]["words"]["1"]["found"] for each in (with_it, without)]
-    assert legs[0] == legs[1], "a leg alone is as it is"
+    fields = [each["by_query"]["words"]["1"]["found"] for each in (with_it, without)]
+    assert fields[0] == fields[1], "a field alone is as it is"
     before = {each["measure"]: each["before"] for each in found["compared"]}
-    assert before["F1 shown"] == pytest.approx(without["legs"]["fused"]["measures"]["F1 shown"]["value"], abs=1e-6)
+    assert before["F1 shown"] == pytest.approx(without["fields"]["fused"]["measures"]["F1 shown"]["value"], abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("away.json", "'away.json' is neither the file of a report nor some of weights=LEG:NUMBER"),
+        ("away.json", "'away.json' is neither the file of a report nor some of weights=FIELD:NUMBER"),
         ("colour=red", "'colour=red' is neither the file of a report"),
         ("weights=words:much", "the weight of 'words' is a number, not 'much'"),
         ("notes.jsonl", "notes.jsonl is not a report of `vlmsearch eval --report`"),
@@ -132,21 +132,21 @@ def test_files_are_named_by_paths_relative_to_the_queries_and_images_are_queries
     rows = [{"image": f"photos/{name}.png", "relevant": [f"photos/{name}.png"]} for name in ("red", "blue")]
     (folder / "images.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = json.loads(ok("eval", "images.jsonl", *ON, "--json", cwd=folder))
-    assert list(found["legs"]) == ["clip/image", "clip/text", "fused"]
-    assert found["legs"]["fused"]["measures"]["precision@1"]["value"] == 1
+    assert list(found["fields"]) == ["clip/image", "clip/text", "fused"]
+    assert found["fields"]["fused"]["measures"]["precision@1"]["value"] == 1
 
 
 def test_trec_and_beir_are_read(folder: Path) -> None:
     (folder / "topics.tsv").write_text("1\tthe dog\n2\tthe car\n")
     (folder / "qrels.txt").write_text("1 0 dog 1\n2 0 boat 1\n")
     found = json.loads(ok("eval", "topics.tsv", "--qrels", "qrels.txt", *ON, "--json", cwd=folder))
-    assert found["legs"]["words"]["measures"]["precision@1"]["value"] == 0.5
+    assert found["fields"]["words"]["measures"]["precision@1"]["value"] == 0.5
     beir = folder / "beir"
     (beir / "qrels").mkdir(parents=True)
     (beir / "queries.jsonl").write_text('{"_id": "1", "text": "the dog"}\n{"_id": "2", "text": "the car"}\n')
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tdog\t1\n2\tboat\t1\n")
     again = json.loads(ok("eval", "beir", *ON, "--json", cwd=folder))
-    assert again["legs"]["words"]["measures"] == found["legs"]["words"]["measures"]
+    assert again["fields"]["words"]["measures"] == found["fields"]["words"]["measures"]
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_a_document_that_is_shown_is_explained_in_tables(folder: Path) -> None:
     assert said[0] == "star: It is shown at place 1."
     assert re.fullmatch(r"Relevance 0\.\d{3}, shown from 0\.300, place 1 of 4\.", said[1])
     rows = {line.split("\t")[0]: line.split("\t") for line in said if "\t" in line}
-    assert rows["leg"] == ["leg", "rank", "value", "usually", "evidence", "weight", "adds"]
+    assert rows["field"] == ["field", "rank", "value", "usually", "evidence", "weight", "adds"]
     adds = [float(rows[name][-1]) for name in ("clip/image", "minilm/text", "words", "any document", "log-odds")]
     assert sum(adds[:-1]) == pytest.approx(adds[-1], abs=0.03)
     assert rows["minilm/text"][1] == "1"
@@ -76,7 +76,7 @@ def test_json_holds_all_of_it(folder: Path) -> None:
     found = json.loads(explain(folder, "red star", "star", "--json", "--parts", "--without", "boats"))
     assert found["outcome"] == "shown"
     assert found["document"]["metadata"] == {"year": 2019}
-    assert found["legs"]["minilm/text"]["basis"]["fitted"] is True
+    assert found["fields"]["minilm/text"]["basis"]["fitted"] is True
     assert [word["word"] for word in found["words"]] == ["red", "star"]
     assert found["without"][0]["text"] == "boats"
     assert len(found["passages"]) == 2

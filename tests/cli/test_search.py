@@ -100,12 +100,12 @@ def test_a_terminal_shows_that_there_is_more(folder: Path) -> None:
     assert b"Nothing matches: --all shows what comes closest." in none
 
 
-def test_a_leg_that_did_not_list_a_match_has_no_rank(folder: Path) -> None:
+def test_a_field_that_did_not_list_a_match_has_no_rank(folder: Path) -> None:
     matches = {each["id"]: each for each in answer(folder, "star", "--all", "--limit", "20")["matches"]}
-    legs = matches["red ring"]["legs"]
-    assert legs["minilm/text"]["rank"] is not None
-    assert (legs["words"]["rank"], legs["words"]["score"]) == (None, 0.0)
-    assert legs["words"]["evidence"] < matches["red star"]["legs"]["words"]["evidence"]
+    fields = matches["red ring"]["fields"]
+    assert fields["minilm/text"]["rank"] is not None
+    assert (fields["words"]["rank"], fields["words"]["score"]) == (None, 0.0)
+    assert fields["words"]["evidence"] < matches["red star"]["fields"]["words"]["evidence"]
     shown = on_a_terminal("search", "star", "--all", "--limit", "20", cwd=folder, environment=SETTINGS)
     assert b"minilm/text #1" in shown
     assert b"None" not in shown

@@ -29,8 +29,8 @@ def shown(*arguments: str) -> str:
     return done.stdout
 
 
-def legs_of(found: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
-    return {match["id"]: set(match["legs"]) for match in found}
+def fields_of(found: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
+    return {match["id"]: set(match["fields"]) for match in found}
 
 
 def test_info_says_how_words_are_compared(store: MemoryStore) -> None:
@@ -48,9 +48,9 @@ def test_info_says_how_the_index_is_tuned(store: MemoryStore) -> None:
 
 def test_a_search_shows_words_beside_the_fields(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(shown("search", "4711", "--encoder", "mock:", "--json"))["matches"]
-    assert {id for id, legs in legs_of(found).items() if "words" in legs} == {"a"}
-    assert found[0]["legs"]["words"]["rank"] == 1
-    assert found[0]["legs"]["words"]["score"] > 0
+    assert {id for id, fields in fields_of(found).items() if "words" in fields} == {"a"}
+    assert found[0]["fields"]["words"]["rank"] == 1
+    assert found[0]["fields"]["words"]["score"] > 0
     monkeypatch.setattr("vlmsearch.cli.common.is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     assert "words #1" in shown("search", "4711", "--encoder", "mock:")
@@ -59,4 +59,4 @@ def test_a_search_shows_words_beside_the_fields(store: MemoryStore, monkeypatch:
 def test_the_page_shows_words(store: MemoryStore, tmp_path: Path) -> None:
     matches = Pipeline(MockEncoder(), store).search("4711")
     write_sheet(tmp_path / "page.html", [Section("4711", matches)])
-    assert f"words #1 ({matches[0].legs['words'].score:.2f})" in (tmp_path / "page.html").read_text()
+    assert f"words #1 ({matches[0].fields['words'].score:.2f})" in (tmp_path / "page.html").read_text()

@@ -141,7 +141,7 @@ def test_images_from_memory_are_indexed_and_not_kept(pipeline: Pipeline) -> None
     assert pipeline.add([Document("a", image=image.copy())]).unchanged == 1
     match = pipeline.search(image=image, limit=1, min_score=0)[0]
     assert match.document == Document("a")
-    assert max(leg.score for leg in match.legs.values()) == pytest.approx(1.0, abs=1e-4)
+    assert max(field.score for field in match.fields.values()) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_prune_removes_what_is_gone_and_nothing_else(pipeline: Pipeline, gallery: Path, tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_three_hundred_odd_files_never_stop_a_run_and_the_good_ones_are_found(
         assert file_id(str(file.path)) in indexed, file
         assert file_id(str(file.path)) not in failed
         found = pipeline.search(image=file.path, limit=5, min_score=0)
-        assert max(leg.score for match in found for leg in match.legs.values()) > 0.999
+        assert max(field.score for match in found for field in match.fields.values()) > 0.999
     assert indexed.isdisjoint(failed)
 
 

@@ -187,8 +187,8 @@ def test_a_service_moves_to_another_model_without_a_failed_search(
         assert service.check().missing == ()
         image = kept[7].image
         assert isinstance(image, Path)
-        legs = {match.document.id: match.legs for match in service.search(image=image, limit=300, min_score=0)}
-        found_by = legs["7"][f"{service.encoder.spaces[0].name}/image"]
+        fields = {match.document.id: match.fields for match in service.search(image=image, limit=300, min_score=0)}
+        found_by = fields["7"][f"{service.encoder.spaces[0].name}/image"]
         assert found_by.rank == 1
         assert found_by.score == pytest.approx(1, abs=1e-3)
         assert service.search(kept[8].text, limit=1, min_score=0)[0].document.id == "8"

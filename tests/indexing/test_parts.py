@@ -93,7 +93,9 @@ def test_pages_are_indexed_found_and_deleted_with_their_file_in_every_store(
         assert every.total == len(every) > len(found)
         assert isinstance(best.document.image, Path)
         alike = pipeline.search(image=best.document.image, min_score=0, limit=20, group=False)
-        cosines = {match.document.id: match.legs["clip/image"].score for match in alike if "clip/image" in match.legs}
+        cosines = {
+            match.document.id: match.fields["clip/image"].score for match in alike if "clip/image" in match.fields
+        }
         assert cosines[best.document.id] == pytest.approx(1, abs=1e-3)
         [whole] = pipeline.store.get([str(report)])
         assert whole.metadata == {"pages": 3, "parts": 3, "title": "Animals", "author": "anonymous"}

@@ -274,10 +274,10 @@ def test_a_store_that_is_shared_takes_no_vectors_of_the_model_before(kind: str, 
         assert [type(exc) for exc in failed] == [IndexMismatchError]
         assert f"takes no vectors of {first.fingerprint}" in str(failed[0])
         matches = Pipeline(second, store).search("newer", limit=100, min_score=0)
-        assert [m.document.id for m in matches if m.legs[str(TEXT)].score > 0.999] == ["newer"]
+        assert [m.document.id for m in matches if m.fields[str(TEXT)].score > 0.999] == ["newer"]
         for match in matches:
             (same,) = Pipeline(second, store).search(str(match.document.text), limit=1, min_score=0)
-            assert same.legs[str(TEXT)].score > 0.999
+            assert same.fields[str(TEXT)].score > 0.999
         Pipeline(second, store).add(Document("more", text="more"))
 
 

@@ -167,7 +167,7 @@ def test_ranking_through_a_pipeline_follows_the_plan() -> None:
         pipeline.add(Document(f"photo-{i}", image=image) for i, image in enumerate(images))
         found = pipeline.search("a dog in the snow", limit=3)
         assert [match.document.id for match in found] == ["photo-7", "photo-3", "photo-11"]
-        assert pipeline.search(image=images[5], limit=1)[0].legs["clip/image"].score > 0.9999
+        assert pipeline.search(image=images[5], limit=1)[0].fields["clip/image"].score > 0.9999
 
 
 # ---- the generator

@@ -97,14 +97,14 @@ def test_more_like_documents_leaves_these_out(pipeline: Pipeline) -> None:
     assert found[0].document.text == "red star"
     assert len(found) == 39
     assert "note-00" not in ids(found)
-    assert set(found[0].legs) == {"minilm/text", "clip/image"} & set(found[0].legs)
-    assert found[0].legs["minilm/text"].score == pytest.approx(1, abs=1e-5)
+    assert set(found[0].fields) == {"minilm/text", "clip/image"} & set(found[0].fields)
+    assert found[0].fields["minilm/text"].score == pytest.approx(1, abs=1e-5)
     both = pipeline.search(like=["note-00", "note-06"], limit=40, min_score=0)  # red star, green ring
     assert {match.document.text for match in both[:6]} == {"red star", "green ring", "red ring", "green star"}
     mixed = pipeline.search("heart", like=["note-00"], limit=3)
     assert mixed[0].document.text == "red heart"
-    assert "words" in mixed[0].legs
-    assert all("words" not in match.legs for match in found)
+    assert "words" in mixed[0].fields
+    assert all("words" not in match.fields for match in found)
 
 
 def test_a_photo_is_like_photos_and_like_its_caption(tmp_path: Path) -> None:
@@ -117,11 +117,11 @@ def test_a_photo_is_like_photos_and_like_its_caption(tmp_path: Path) -> None:
         pipeline.add(Document(colour, image=picture(colour)) for colour in ("red", "darkred", "blue", "green"))
         pipeline.add(Document("captioned", text="a dog", image=picture("navy")))
         pipeline.add([Document("dog", text="a dog and a cat"), Document("car", text="some car")])
-        legs = {match.document.id: match.legs for match in pipeline.search(like=["red"], limit=10, min_score=0)}
-        assert legs["darkred"]["clip/image"].rank == 2  # itself is the first, and not in the result
-        assert set(legs) == {"darkred", "blue", "green", "captioned", "dog", "car"}
+        fields = {match.document.id: match.fields for match in pipeline.search(like=["red"], limit=10, min_score=0)}
+        assert fields["darkred"]["clip/image"].rank == 2  # itself is the first, and not in the result
+        assert set(fields) == {"darkred", "blue", "green", "captioned", "dog", "car"}
         found = pipeline.search(like=["captioned"], limit=10, min_score=0)
-        by = {match.document.id: match.legs for match in found}
+        by = {match.document.id: match.fields for match in found}
         assert by["blue"]["clip/image"].rank == 2
         assert by["dog"]["minilm/text"].score > by["car"]["minilm/text"].score
 
@@ -390,7 +390,7 @@ def test_documents_are_read_once_however_deep_a_search_goes(tmp_path: Path, monk
         matches = pipeline.search("red star", count=True)
     assert matches.total == 1500  # more than the first thousand candidates
     assert sorted(read) == [f"{i:04}" for i in range(1500)]
-    assert all(match.legs for match in matches)
+    assert all(match.fields for match in matches)
 
 
 def test_diverse_matches_repeat_nothing_early(pipeline: Pipeline) -> None:

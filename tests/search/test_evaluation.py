@@ -25,7 +25,7 @@ from vlmsearch.search.evaluation import (
 from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.search.options import ManyKeywords
 from vlmsearch.search.query import Query
-from vlmsearch.types import WORDS, Document, Leg, Match, Matches, Space
+from vlmsearch.types import WORDS, Document, FieldScore, Match, Matches, Space
 
 SPACES = (Space("clip", 4, frozenset({"text", "image"})), Space("minilm", 3, frozenset({"text"})))
 VECTORS = "minilm/text"
@@ -36,7 +36,7 @@ def _text_of(query: str | Query) -> str:
 
 
 class Planted:
-    """Finds what it is told to: by query, leg and id a value; scores are the weighted means of a document's legs."""
+    """Finds what it is told: a value by query, field and id; scores are the weighted means of a document's fields."""
 
     def __init__(self, values: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
         self.values = values
@@ -48,12 +48,14 @@ class Planted:
 
     def _search(self, text: str, limit: int, weights: Mapping[str, float] | None) -> Matches:
         self.asked.append((text, weights))
-        legs = self.values[text]
-        shares = {leg: (weights or {}).get(leg, 1.0) for leg in legs}
+        fields = self.values[text]
+        shares = {field: (weights or {}).get(field, 1.0) for field in fields}
         matches = []
-        for id in {id for found in legs.values() for id in found}:
-            score = sum(share * legs[leg].get(id, 0.0) for leg, share in shares.items()) / sum(shares.values())
-            found = {leg: Leg(1, legs[leg][id]) for leg in legs if shares[leg] and id in legs[leg]}
+        for id in {id for found in fields.values() for id in found}:
+            score = sum(share * fields[field].get(id, 0.0) for field, share in shares.items()) / sum(shares.values())
+            found = {
+                field: FieldScore(1, fields[field][id]) for field in fields if shares[field] and id in fields[field]
+            }
             matches.append(Match(Document(id), score, found))
         return Matches(sorted(matches, key=lambda match: (-match.score, match.document.id))[:limit])
 
@@ -150,10 +152,10 @@ def test_drops_are_corrected_for_how_many_are_looked_at() -> None:
     assert evaluation.drops([difference("a", 0.6, 0.001)], ["a"]) == [], "a gain"
 
 
-def test_each_leg_is_measured_alone_on_the_queries_that_ask_it() -> None:
+def test_each_field_is_measured_alone_on_the_queries_that_ask_it() -> None:
     queries = [JudgedQuery("1", {"a": 1}, "one"), JudgedQuery("2", {"b": 1}, "two")]
-    legs = evaluation.asked_legs(queries, SPACES, has_words=True)
-    assert {leg: sorted(ids) for leg, ids in legs.items()} == {
+    fields = evaluation.asked_fields(queries, SPACES, has_words=True)
+    assert {field: sorted(ids) for field, ids in fields.items()} == {
         "clip/image": ["1", "2"],
         VECTORS: ["1", "2"],
         WORDS: ["1", "2"],
@@ -175,7 +177,7 @@ def test_each_leg_is_measured_alone_on_the_queries_that_ask_it() -> None:
     assert ("one", None) in planted.asked, "fused as the index has it"
 
 
-def test_what_another_leg_found_is_left_out_of_a_leg() -> None:
+def test_what_another_field_found_is_left_out_of_a_field() -> None:
     planted = Planted({"one": {VECTORS: {"b": 0.9}, WORDS: {"a": 1.0}}})
     queries = [JudgedQuery("1", {"a": 1}, "one")]
     found = evaluation.search_all(planted, queries, limit=10, weights={VECTORS: 1, WORDS: 0}, only=VECTORS)
@@ -194,22 +196,22 @@ def test_queries_are_asked_as_they_are_in_batches_or_one_by_one() -> None:
     assert asked == ["a -b", "a -b", "c", "d", "a -b", "a -b", "c", "d"], "the first once more before"
 
 
-def test_an_image_asks_other_legs() -> None:
+def test_an_image_asks_other_fields() -> None:
     queries = [JudgedQuery("1", {}, None, Path("a.png")), JudgedQuery("2", {}, "two")]
-    assert evaluation.asked_legs(queries, SPACES, has_words=False) == {
+    assert evaluation.asked_fields(queries, SPACES, has_words=False) == {
         "clip/image": {"1", "2"},
         "clip/text": {"1"},
         VECTORS: {"2"},
     }
 
 
-def test_weights_to_try_sum_to_the_number_of_legs_with_equal_ones_first() -> None:
+def test_weights_to_try_sum_to_the_number_of_fields_with_equal_ones_first() -> None:
     assert evaluation.lattice(["a"]) == [{"a": 1}]
     two = evaluation.lattice(["a", "b"])
     assert two[0] == {"a": 1, "b": 1}
     assert {(each["a"], each["b"]) for each in two} == {(round(n / 5, 4), round(2 - n / 5, 4)) for n in range(11)}
     for count in (3, 4, 5):
-        tried = evaluation.lattice([str(leg) for leg in range(count)])
+        tried = evaluation.lattice([str(field) for field in range(count)])
         assert set(tried[0].values()) == {1}
         assert all(sum(each.values()) == pytest.approx(count) for each in tried)
         assert (
@@ -231,7 +233,7 @@ def queries_of(answers: Mapping[str, str | None]) -> list[JudgedQuery]:
     return [JudgedQuery(text, {answer: 1} if answer else {}, text) for text, answer in answers.items()]
 
 
-def test_tuning_takes_the_leg_that_misleads_out_and_moves_the_threshold() -> None:
+def test_tuning_takes_the_field_that_misleads_out_and_moves_the_threshold() -> None:
     """Words put a wrong document first by far; what nothing answers is found with up to 0.6, the rest with 0.8."""
     right = {f"q{n}": f"right{n}" for n in range(30)}
     none = [f"n{n}" for n in range(20)]
@@ -240,9 +242,9 @@ def test_tuning_takes_the_leg_that_misleads_out_and_moves_the_threshold() -> Non
         | {text: {VECTORS: {"wrong": 0.6}, WORDS: {"other": 1.0}} for text in none}
     )
     queries = queries_of({**right, **dict.fromkeys(none)})
-    legs = {VECTORS: {query.id for query in queries}, WORDS: {query.id for query in queries}}
+    fields = {VECTORS: {query.id for query in queries}, WORDS: {query.id for query in queries}}
     searches: list[None] = []
-    got = evaluation.tune(planted, queries, legs, present={}, limit=10, on_search=lambda: searches.append(None))
+    got = evaluation.tune(planted, queries, fields, present={}, limit=10, on_search=lambda: searches.append(None))
     assert got.order is not None
     assert got.order.before == pytest.approx(1 / math.log2(3)), "second, behind what words found"
     assert got.order.after == 1
@@ -252,21 +254,21 @@ def test_tuning_takes_the_leg_that_misleads_out_and_moves_the_threshold() -> Non
     assert max(share * 0.6, 1 - share) < got.values["min_score"] <= share * 0.8
     assert (got.shown.after, got.parts) == (1, 5)
     assert got.shown.before < 0.5
-    assert len(searches) == len(queries) * (1 + len(evaluation.lattice(list(legs))))
+    assert len(searches) == len(queries) * (1 + len(evaluation.lattice(list(fields))))
 
 
 def test_tuning_leaves_what_cannot_be_bettered() -> None:
     right = {f"q{n}": f"right{n}" for n in range(10)}
     planted = Planted({text: {VECTORS: {answer: 0.9}, WORDS: {answer: 0.9}} for text, answer in right.items()})
-    legs = {VECTORS: set(right), WORDS: set(right)}
-    got = evaluation.tune(planted, queries_of(right), legs, present={}, limit=10)
+    fields = {VECTORS: set(right), WORDS: set(right)}
+    got = evaluation.tune(planted, queries_of(right), fields, present={}, limit=10)
     assert got.values == {}
     assert got.order is not None
     assert got.order.p == got.shown.p == 1
 
 
 def test_tuning_by_chance_alone_gains_nothing_on_queries_left_out() -> None:
-    """Which of the legs is right is drawn for each query."""
+    """Which of the fields is right is drawn for each query."""
     random = np.random.default_rng(0)
     values = {}
     for number in range(60):
@@ -274,8 +276,8 @@ def test_tuning_by_chance_alone_gains_nothing_on_queries_left_out() -> None:
         high, low = {"right": 0.9, "wrong": 0.5}, {"right": 0.5, "wrong": 0.9}
         values[f"q{number}"] = {VECTORS: high if first else low, WORDS: low if first else high}
     queries = queries_of(dict.fromkeys(values, "right"))
-    legs = {VECTORS: set(values), WORDS: set(values)}
-    got = evaluation.tune(Planted(values), queries, legs, present={}, limit=1)
+    fields = {VECTORS: set(values), WORDS: set(values)}
+    got = evaluation.tune(Planted(values), queries, fields, present={}, limit=1)
     assert got.order is not None
     assert abs(got.order.after - got.order.before) < 0.2
     assert got.order.p > 0.01

@@ -51,11 +51,11 @@ def pipeline(store: Store) -> Pipeline:
 def agree(found: Explanation, match: Match) -> bool:
     """Whether an explanation says what the search says."""
     assert found.relevance == pytest.approx(match.score, abs=1e-6)
-    assert set(found.legs) == set(match.legs)
-    for name, leg in match.legs.items():
-        told = found.legs[name]
-        assert (told.value, told.evidence) == pytest.approx((leg.score, leg.evidence), abs=1e-5)
-        assert told.rank == leg.rank
+    assert set(found.fields) == set(match.fields)
+    for name, field in match.fields.items():
+        told = found.fields[name]
+        assert (told.value, told.evidence) == pytest.approx((field.score, field.evidence), abs=1e-5)
+        assert told.rank == field.rank
     return found.document == match.document
 
 
@@ -69,7 +69,7 @@ def test_every_document_is_explained_as_the_search_judges_it(pipeline: Pipeline,
         found = pipeline.explain("red star", match.document.id, limit=60, min_score=0, **options)
         assert agree(found, match)
         assert (found.outcome, found.place, found.candidates) == ("shown", place, len(whole))
-        counted = [leg.weight * leg.evidence for leg in found.legs.values() if leg.counts]
+        counted = [field.weight * field.evidence for field in found.fields.values() if field.counts]
         by_words = found.words_alone
         assert found.log_odds == pytest.approx(found.prior + sum(counted) if by_words is None else by_words)
         assert to_relevance(found.log_odds) == pytest.approx(found.relevance)
@@ -81,7 +81,7 @@ def test_what_an_index_was_tuned_to_is_explained_too(pipeline: Pipeline) -> None
     match = pipeline.search("red star", limit=3)[2]
     found = pipeline.explain("red star", match.document.id)
     assert agree(found, match)
-    assert (found.threshold, found.legs["minilm/text"].weight, found.legs["words"].weight) == (0.05, 0.5, 1.0)
+    assert (found.threshold, found.fields["minilm/text"].weight, found.fields["words"].weight) == (0.05, 0.5, 1.0)
 
 
 def test_an_image_and_documents_are_explained_as_queries_too(pipeline: Pipeline) -> None:
@@ -90,7 +90,7 @@ def test_an_image_and_documents_are_explained_as_queries_too(pipeline: Pipeline)
             found = pipeline.explain(None, match.document.id, limit=5, min_score=0, **asked)
             assert agree(found, match)
             assert found.words == ()
-            bases = [leg.basis for leg in found.legs.values()]
+            bases = [field.basis for field in found.fields.values()]
             assert not any(basis.fitted for basis in bases if basis)
             assert all(bases)
 
@@ -127,7 +127,7 @@ def test_a_document_behind_all_that_are_looked_at_is_explained() -> None:
         found = pipeline.explain("red star", "1150")
         assert (found.outcome, found.place, found.candidates) == ("limit", None, 1000)
         assert found.reason == "At least 1000 documents come before it, and 10 are shown."
-        assert {leg.rank for leg in found.legs.values()} == {None}
+        assert {field.rank for field in found.fields.values()} == {None}
         deep = pipeline.explain("red star", "1150", limit=1200)
         assert (deep.outcome, deep.place) == ("shown", 1151)
 
@@ -182,7 +182,7 @@ def test_words_are_counted_as_the_store_ranks_them(pipeline: Pipeline) -> None:
     assert (words["red"].documents, words["stars"].documents, words["nowhere"].documents) == (11, 9, 0)
     assert words["nowhere"].score == 0
     assert words["red"].score > 0
-    assert sum(word.score for word in found.words) == pytest.approx(found.legs["words"].value, abs=1e-4)
+    assert sum(word.score for word in found.words) == pytest.approx(found.fields["words"].value, abs=1e-4)
     assert sum(word.most for word in found.words) == pytest.approx(found.most_words, abs=1e-4)
 
 
@@ -203,13 +203,13 @@ def test_words_that_decide_alone_are_told(tmp_path: Path) -> None:
         assert found.outcome == "shown"
         assert found.words_alone is not None
         assert found.log_odds == found.words_alone
-        assert not found.legs["words"].counts
+        assert not found.fields["words"].counts
 
 
 def test_what_the_document_lacks_counts_nothing(pipeline: Pipeline) -> None:
     found = pipeline.explain("red star", "picture-blue")
     assert set(found.lacking) == {"minilm/text", "words"}
-    assert set(found.legs) == {"clip/image"}
+    assert set(found.fields) == {"clip/image"}
     assert pipeline.explain("red star", "note-00").lacking == ("clip/image",)
 
 
@@ -321,7 +321,7 @@ def test_an_image_that_is_not_there_any_more_is_told(tmp_path: Path) -> None:
 
 def test_an_explanation_is_plain_data(pipeline: Pipeline) -> None:
     found = asdict(pipeline.explain("red star", "note-00"))
-    assert found["legs"]["minilm/text"]["basis"]["fitted"] is True
+    assert found["fields"]["minilm/text"]["basis"]["fitted"] is True
 
 
 def test_marked_is_where_the_text_says_words_of_the_query(pipeline: Pipeline) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vlmsearch import ConfigError, Field, Hit, Leg, Space
+from vlmsearch import ConfigError, Field, FieldScore, Hit, Space
 from vlmsearch.search.fusion import add_up, fuse, highest_behind, image_fields, query_vectors, text_fields
 from vlmsearch.search.relevance import (
     DOUBT,
@@ -66,7 +66,7 @@ def found(
     return {id: to_log_odds(score) for id, score in fuse(ranked, owned, EVIDENCE, weights, **options).order}
 
 
-def test_evidence_is_added_to_the_prior_and_legs_keep_what_they_said() -> None:
+def test_evidence_is_added_to_the_prior_and_fields_keep_what_they_said() -> None:
     ranked = {str(CLIP_IMAGE): [Hit("a", 0.5), Hit("b", 0.4)], str(MINILM_TEXT): [Hit("a", 0.45)]}
     fused = fuse(ranked, {"a": BOTH, "b": [CLIP_IMAGE]}, EVIDENCE)
     (first, score), (second, lower) = fused.order
@@ -74,7 +74,10 @@ def test_evidence_is_added_to_the_prior_and_legs_keep_what_they_said() -> None:
     parts = [COSINES(0.5), COSINES(0.45)]
     assert to_log_odds(score) == pytest.approx(PRIOR + sum(parts))
     assert to_log_odds(lower) == pytest.approx(PRIOR + COSINES(0.4))
-    assert fused.legs("a") == {str(CLIP_IMAGE): Leg(1, 0.5, parts[0]), str(MINILM_TEXT): Leg(1, 0.45, parts[1])}
+    assert fused.fields("a") == {
+        str(CLIP_IMAGE): FieldScore(1, 0.5, parts[0]),
+        str(MINILM_TEXT): FieldScore(1, 0.45, parts[1]),
+    }
 
 
 def test_two_fields_that_speak_for_a_document_beat_one() -> None:
@@ -102,13 +105,13 @@ def test_equal_ones_are_in_the_order_of_their_ids() -> None:
     assert list(found({str(CLIP_IMAGE): hits}, {id: [CLIP_IMAGE] for id in "abc"})) == ["a", "b", "c"]
 
 
-def test_what_a_leg_did_not_list_counts_as_it_says_or_as_its_last_hit() -> None:
+def test_what_a_field_did_not_list_counts_as_it_says_or_as_its_last_hit() -> None:
     ranked = {str(CLIP_IMAGE): [Hit("a", 0.5), Hit("b", 0.4)], str(MINILM_TEXT): [Hit("c", 0.45)]}
     owned = {"a": [CLIP_IMAGE], "b": [CLIP_IMAGE], "c": BOTH}
     fused = fuse(ranked, owned, EVIDENCE, behind={str(CLIP_IMAGE): {"c": Hit("c", 0.1)}})
-    assert fused.legs("c")[str(CLIP_IMAGE)] == Leg(None, 0.1, COSINES(0.1))
+    assert fused.fields("c")[str(CLIP_IMAGE)] == FieldScore(None, 0.1, COSINES(0.1))
     fused = fuse(ranked, owned, EVIDENCE)
-    assert fused.legs("c")[str(CLIP_IMAGE)] == Leg(None, 0.4, COSINES(0.4))
+    assert fused.fields("c")[str(CLIP_IMAGE)] == FieldScore(None, 0.4, COSINES(0.4))
 
 
 def test_weights_multiply_the_evidence() -> None:
@@ -168,7 +171,7 @@ def test_all_documents_at_once_are_judged_as_each_alone() -> None:
     fused = fuse(ranked, owned, EVIDENCE, weights, most=10.0)
     for id, score in fused.order:
         has_text = MINILM_TEXT in owned[id]
-        alone = add_up(fused.legs(id), weights, has_text=has_text, most=10.0)
+        alone = add_up(fused.fields(id), weights, has_text=has_text, most=10.0)
         assert to_log_odds(score) == pytest.approx(alone.total)
     assert fused.order == sorted(fused.order, key=lambda one: (-one[1], one[0]))
     likely = [one for one in fused.order if one[1] >= 0.3]
@@ -176,10 +179,10 @@ def test_all_documents_at_once_are_judged_as_each_alone() -> None:
     assert fuse(ranked, owned, EVIDENCE, weights, most=10.0, least=0.3).order == likely
 
 
-def test_no_document_that_legs_do_not_list_exceeds_the_bound() -> None:
+def test_no_document_that_fields_do_not_list_exceeds_the_bound() -> None:
     draw = np.random.default_rng(1)
     kinds: list[list[Field]] = [list(BOTH), [CLIP_IMAGE], [MINILM_TEXT]]
-    legs = {str(CLIP_IMAGE): 0.6, str(MINILM_TEXT): 0.6, WORDS: 10.0}
+    fields = {str(CLIP_IMAGE): 0.6, str(MINILM_TEXT): 0.6, WORDS: 10.0}
     weights = {str(CLIP_IMAGE): 0.7, str(MINILM_TEXT): 1.0, WORDS: 1.2}
     for _ in range(20):
         owned = {f"{n:03}": kinds[n % 3] for n in range(300)}
@@ -192,12 +195,12 @@ def test_no_document_that_legs_do_not_list_exceeds_the_bound() -> None:
                 ),
                 key=lambda hit: (-hit.score, hit.id),
             )
-            for name, scale in legs.items()
+            for name, scale in fields.items()
         }
         best = {name: hits[:20] for name, hits in every.items()}
         listed = {hit.id for hits in best.values() for hit in hits}
         order = fuse(every, owned, EVIDENCE, weights, most=10.0).order
         highest = max(score for id, score in order if id not in listed)
-        bound = highest_behind(best, kinds, EVIDENCE, weights, full=legs, most=10.0)
+        bound = highest_behind(best, kinds, EVIDENCE, weights, full=fields, most=10.0)
         assert highest <= to_relevance(bound) < order[0][1]
         assert highest_behind(every, kinds, EVIDENCE, weights, full=(), most=10.0) == -math.inf

@@ -122,7 +122,7 @@ def test_an_index_is_searched_by_its_tuning() -> None:
         tuned = pipeline.search("a dog in the snow")
         assert (plain.threshold, tuned.threshold) == (0.3, 0.9999)
         assert len(tuned) < len(plain) == 2
-        vectors = sum(leg.evidence for name, leg in tuned[0].legs.items() if name != "words")
+        vectors = sum(field.evidence for name, field in tuned[0].fields.items() if name != "words")
         assert to_log_odds(tuned[0].score) == pytest.approx(PRIOR + vectors), "words count nothing"
 
 

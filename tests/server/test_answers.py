@@ -65,7 +65,7 @@ def test_labels_are_those_of_the_pipeline(running_service: RunningService) -> No
     }  # fmt: skip
 
 
-def test_an_evaluation_measures_each_leg(running_service: RunningService) -> None:
+def test_an_evaluation_measures_each_field(running_service: RunningService) -> None:
     judged = [
         {"query": "snow", "relevant": ["a"]},
         {"query": "blue", "relevant": {"b": 2}},
@@ -73,7 +73,7 @@ def test_an_evaluation_measures_each_leg(running_service: RunningService) -> Non
     ]
     found = running_service.http.post(f"{NOTES}/eval", json={"queries": judged, "rerank": True}).json()
     assert (found["queries"], found["without_answer"]) == (3, 1)
-    assert found["legs"]["fused"]["measures"]["precision@1"]["value"] == 1.0
+    assert found["fields"]["fused"]["measures"]["precision@1"]["value"] == 1.0
     twice = [{"id": "q", "query": "a", "relevant": []}] * 2
     assert running_service.http.post(f"{NOTES}/eval", json={"queries": twice}).status_code == 400
 

@@ -175,7 +175,7 @@ def test_the_other_kinds_of_jobs_give_what_the_commands_give(service: RunningSer
     requests: list[tuple[dict[str, object], str]] = [
         ({"kind": "label", "labels": ["dog"], "write": True}, "labels"),
         ({"kind": "duplicates"}, "groups"),
-        ({"kind": "eval", "queries": [{"query": "a dog", "relevant": ["a"]}]}, "legs"),
+        ({"kind": "eval", "queries": [{"query": "a dog", "relevant": ["a"]}]}, "fields"),
         ({"kind": "check"}, "clean"),
     ]
     for request, key in requests:

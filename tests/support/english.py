@@ -15,16 +15,18 @@ MAX_WORDS = 25
 """Words of a sentence."""
 NAMES = frozenset({"each", "found", "least", "most", "one", "ours", "theirs"})
 """Names that say nothing of what they hold; ``matches``, ``field``, ``hit`` and ``max_bm25`` do."""
-NO_VERBS = frozenset(
-    "a about all an and any as at both by each every everything for how if in it its no nothing of on one only or "
-    "some that the their there these they this those to under up what when where whether which who why with".split()
-)
+_NO_VERBS = """
+a about all an and any as at both by each every everything for how if in it its no nothing of on one only or some that
+the their there these they this those to under up what when where whether which who why with
+"""
+NO_VERBS = frozenset(_NO_VERBS.split())
 """Words that a docstring of a function does not begin with: it begins with a verb in the imperative."""
-VERBS = frozenset(
-    "answer call check collect compare count create describe do find give hold keep know let list load make map measure "
-    "name pass put read refuse report return run save say search send serve show state store take tell try use wait "
-    "work write yield".split()
-)
+_VERBS = """
+answer call check collect compare count create describe do find give hold keep know let list load make map measure
+name pass put read refuse report return run save say search send serve show state store take tell try use wait work
+write yield
+"""
+VERBS = frozenset(_VERBS.split())
 """Words that a docstring of a class does not begin with: it begins with a noun."""
 PHRASES = re.compile(
     r"\b(of which|of whom|to whom|from whom|where that|what for|for what|theirs|ours|hers)\b", re.IGNORECASE
@@ -57,10 +59,11 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Constant]]:
     """Yield the docstrings, each with the function or class that it belongs to; an attribute's with its assignment."""
     for node in ast.walk(tree):
         before: ast.AST = node
-        for statement in getattr(node, "body", []) if isinstance(getattr(node, "body", None), list) else []:
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                if isinstance(statement.value.value, str):
-                    yield before, statement.value
+        body = getattr(node, "body", [])
+        for statement in body if isinstance(body, list) else []:
+            match statement:
+                case ast.Expr(ast.Constant(str()) as constant):
+                    yield before, constant
             before = statement
 
 

@@ -107,7 +107,7 @@ def check_page(pipeline: Pipeline, query: str, limit: int = PAGE) -> None:
     for match in matches:
         assert str(match.document.text).endswith(f"of turn {match.document.metadata['turn']}")
         own = NumberEncoder().encode_texts([str(match.document.text)])["clip"][0]
-        cosines: Mapping[str, float] = {name: leg.score for name, leg in match.legs.items() if name != WORDS}
+        cosines: Mapping[str, float] = {name: field.score for name, field in match.fields.items() if name != WORDS}
         assert all(abs(cosine - float(asked @ own)) < 1e-4 for cosine in cosines.values()), (match, float(asked @ own))
 
 

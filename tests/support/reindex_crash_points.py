@@ -120,7 +120,7 @@ class Writer:
                 wrong.append(f"{text!r} finds {len(matches)} of {len(found)}")
             near = set()
             for match in matches:
-                cosines = [leg.score for name, leg in match.legs.items() if name != WORDS]
+                cosines = [field.score for name, field in match.fields.items() if name != WORDS]
                 if min(cosines) > 0.999:
                     near.add(match.document.id)
             if near != {id for id, other in found.items() if other == text}:

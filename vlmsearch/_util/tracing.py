@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Stage: TypeAlias = Literal["decode", "encode", "store", "fuse", "rerank", "generate"]
 STAGES: tuple[Stage, ...] = ("decode", "encode", "store", "fuse", "rerank", "generate")
-"""Reading and scaling images; their vectors and those of texts; the database; adding up what the legs say; reading
+"""Reading and scaling images; their vectors and those of texts; the database; adding up what the fields say; reading
 the first matches again; writing an answer."""
 AttributeValue: TypeAlias = Union[str, int, float, bool, Sequence[str]]
 Attributes: TypeAlias = Mapping[str, AttributeValue]
@@ -198,14 +198,14 @@ def encoding(fingerprint: str, kind: str, count: int) -> Measured:
     return stage("encode", about, what=kind)
 
 
-def querying(store: str, call: str, leg: object = "", *, count: int = 0) -> Measured:
+def querying(store: str, call: str, field: object = "", *, count: int = 0) -> Measured:
     """Measure one call of a store: its method, the field that is searched (or ``words``), the records written."""
     if not _is_heard():
         return _SILENCE
     about: dict[str, AttributeValue] = {"db.system.name": store.partition(":")[0], "db.operation.name": call}
     about["vlmsearch.store"] = store
-    if leg:
-        about["vlmsearch.leg"] = str(leg)
+    if field:
+        about["vlmsearch.field"] = str(field)
     if count:
         about["db.operation.batch.size"] = count
     return stage("store", about, what=call)

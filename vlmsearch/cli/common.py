@@ -23,7 +23,7 @@ from vlmsearch.media.remote import remote_url
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
 from vlmsearch.search.options import SearchOption, search_options
 from vlmsearch.stores.filters import TOO_DEEP
-from vlmsearch.types import Document, Leg, Manifest, Match, RemoteImage, part_of
+from vlmsearch.types import Document, FieldScore, Manifest, Match, RemoteImage, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -211,11 +211,11 @@ class _Weight(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
     name = "weight"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        leg, _, number = str(value).rpartition("=")
+        name, _, number = str(value).rpartition("=")
         try:
-            return leg, float(number)
+            return name, float(number)
         except ValueError:
-            self.fail(f"a weight is LEG=NUMBER, such as words=0.5, not {value}", param, ctx)
+            self.fail(f"a weight is FIELD=NUMBER, such as words=0.5, not {value}", param, ctx)
 
 
 def _flag(declared: SearchOption) -> Callable[[Function], Function]:
@@ -225,9 +225,13 @@ def _flag(declared: SearchOption) -> Callable[[Function], Function]:
     if declared.name == "where":
         return where_option
     if declared.name == "weights":
-        said = "How much a leg counts, such as words=0.5 or clip/image=2; 0 leaves it out. May be given several times."
+        said = (
+            "How much a field counts, such as words=0.5 or clip/image=2; 0 leaves it out. May be given several times."
+        )
         settings: dict[str, Any] = {"callback": lambda _context, _parameter, given: dict(given) or None}
-        return option("--weight", "weights", multiple=True, type=_Weight(), metavar="LEG=NUMBER", help=said, **settings)
+        return option(
+            "--weight", "weights", multiple=True, type=_Weight(), metavar="FIELD=NUMBER", help=said, **settings
+        )
     if declared.name == "rerank":
         return option(flag, metavar="URL", help=f"{text} Such as onnx:NAME; with --server, {OWN_RERANKER}.")
     if declared.type is bool:
@@ -469,9 +473,9 @@ def short_path(path: str) -> str:
     return relative if len(relative) < len(path) and not relative.startswith("../..") else path
 
 
-def found_by(match: Match) -> list[tuple[str, Leg]]:
-    """Return the legs that listed a match, by name."""
-    return [(name, leg) for name, leg in sorted(match.legs.items()) if leg.rank is not None]
+def found_by(match: Match) -> list[tuple[str, FieldScore]]:
+    """Return the fields that listed a match, by name."""
+    return [(name, field) for name, field in sorted(match.fields.items()) if field.rank is not None]
 
 
 def shown_name(match: Match) -> str:
@@ -496,8 +500,8 @@ def print_matches(matches: Sequence[Match]) -> None:
 
     rows = []
     for match in matches:
-        legs = "  ".join(f"{name} #{leg.rank} {leg.score:.2f}" for name, leg in found_by(match))
+        fields = "  ".join(f"{name} #{field.rank} {field.score:.2f}" for name, field in found_by(match))
         text = " ".join((match.document.text or "").split())
-        rows.append((f"{match.score:.3f}", shown_name(match), text[:160], Text(legs, "dim")))
+        rows.append((f"{match.score:.3f}", shown_name(match), text[:160], Text(fields, "dim")))
     names = ("score", "document", "text", "found by")
     make_console().print(make_table(names, rows, left=names[1:]) if rows else "Nothing matches.")

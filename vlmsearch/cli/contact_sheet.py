@@ -29,7 +29,7 @@ li > img { width: 100%; aspect-ratio: 1; object-fit: cover; display: block; back
 .name { color: var(--soft); font-size: .8rem; overflow-wrap: anywhere; }
 .score { display: flex; align-items: center; gap: .5rem; margin-top: auto; font-variant-numeric: tabular-nums; }
 .bar { flex: 1; width: 0; height: 4px; border-radius: 2px; background: var(--line); fill: var(--mark); }
-.legs { color: var(--soft); font-size: .75rem; font-variant-numeric: tabular-nums; }
+.fields { color: var(--soft); font-size: .75rem; font-variant-numeric: tabular-nums; }
 .none { color: var(--soft); }
 """
 
@@ -65,11 +65,12 @@ def _card(match: Match) -> str:
     document = match.document
     text = " ".join((document.text or "").split())
     shown = picture(document.image, text or document.id) if document.image is not None else ""
-    legs = " · ".join(f"{html.escape(name)} #{leg.rank} ({leg.score:.2f})" for name, leg in found_by(match))
+    fields = " · ".join(f"{html.escape(name)} #{field.rank} ({field.score:.2f})" for name, field in found_by(match))
     caption = f'<p class="text">{html.escape(text[:600])}</p>' if text else ""
     return (
         f'<li{"" if shown else " class=alone"}>{shown}<div class="body">{caption}'
         f'<span class="name">{html.escape(shown_name(match))}</span>'
         f'<span class="score">{match.score:.2f}<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none">'
-        f'<rect width="{match.score * 100:.0f}" height="4"/></svg></span><span class="legs">{legs}</span></div></li>'
+        f'<rect width="{match.score * 100:.0f}" height="4"/></svg></span>'
+        f'<span class="fields">{fields}</span></div></li>'
     )

@@ -45,7 +45,7 @@ from vlmsearch.search.evaluation import (
 )
 from vlmsearch.search.judged import JudgedQuery, read_queries
 from vlmsearch.search.relevance import THRESHOLD
-from vlmsearch.search.report import evaluate, legs_of, tuning_of
+from vlmsearch.search.report import evaluate, fields_of, tuning_of
 from vlmsearch.stores.base import Tunable
 from vlmsearch.types import MIN_SCORE
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from vlmsearch.index import Index
     from vlmsearch.pipeline import Pipeline
 
-_OPTIONS = "weights=LEG:NUMBER,... min_score=NUMBER rerank=URL store=URL encoder=URL"
+_OPTIONS = "weights=FIELD:NUMBER,... min_score=NUMBER rerank=URL store=URL encoder=URL"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class _Compare(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gener
 @encoder_option
 @server_option
 @limit_option
-@option("--rerank", metavar="URL", help="What judges the first matches of all legs anew, such as onnx:NAME.")
+@option("--rerank", metavar="URL", help="What judges the first matches of all fields anew, such as onnx:NAME.")
 @option(
     "--compare",
     type=_Compare(),
@@ -108,7 +108,7 @@ def eval(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure how well an index answers queries whose answers are known: each leg alone and all fused.
+    """Measure how well an index answers queries whose answers are known: each field alone and all fused.
 
     FILE holds lines of JSON such as {"query": "a dog", "relevant": ["ID", ...]}, or {"ID": GRADE, ...} in place of the
     list, which is empty where nothing is an answer; "image" names a picture to search by. Or FILE holds topics of TREC,
@@ -131,11 +131,11 @@ def eval(
         if tune and not isinstance(pipeline.store, Tunable):
             raise ConfigError(f"{pipeline.store.name} cannot keep what is tuned: leave out --tune")
         queries = _known(queries, pipeline, folder)
-        legs = legs_of(pipeline, queries)
+        fields = fields_of(pipeline, queries)
         present = tuning_of(pipeline)
         searches = len(queries) * (1 + (compare is not None and compare.report is None))
-        searches += sum(map(len, legs.values()))
-        searches += len(queries) * (1 + len(evaluation.lattice(list(legs)))) if tune else 0
+        searches += sum(map(len, fields.values()))
+        searches += len(queries) * (1 + len(evaluation.lattice(list(fields)))) if tune else 0
         count = _counter(stack.enter_context(progress(searches, quiet=as_json, what="searching")))
         result, measured = evaluate(pipeline, queries, limit=limit, rerank=rerank or False, on_search=count)
         differences = None
@@ -146,7 +146,7 @@ def eval(
             differences = [evaluation.compare(name, before.get(name, {}), after[name]) for name in names]
         tuning = None
         if tune:
-            tuning = evaluation.tune(pipeline, queries, legs, present=present, limit=limit, on_search=count)
+            tuning = evaluation.tune(pipeline, queries, fields, present=present, limit=limit, on_search=count)
             if tuning.values and isinstance(pipeline.store, Tunable):
                 pipeline.store.tune(tuning.values)
     dropped = evaluation.drops(differences or [], (evaluation.order_measure(limit), SHOWN_F1))
@@ -186,7 +186,7 @@ def _setting(text: str) -> _Setting:
     weights: dict[str, float] | None = None
     if "weights" in given:
         pairs = [part.rpartition(":") for part in given["weights"].split(",")]
-        weights = {leg: _number(number, f"the weight of {leg!r}") for leg, _, number in pairs}
+        weights = {name: _number(number, f"the weight of {name!r}") for name, _, number in pairs}
     min_score = _number(given["min_score"], MIN_SCORE) if MIN_SCORE in given else None
     rerank = False if given.get("rerank", "no") == "no" else given["rerank"]
     return _Setting(weights, min_score, given.get("store"), given.get("encoder"), rerank)
@@ -296,7 +296,7 @@ def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, o
 
 
 def _print(result: Mapping[str, Any], differences: Sequence[Difference] | None, tuning: Tuning | None) -> None:
-    measured, limit = result["legs"], result["limit"]
+    measured, limit = result["fields"], result["limit"]
     every = (*evaluation.ranking_measures(limit), SHOWN_F1, NO_MATCH_PRECISION, NO_MATCH_RECALL)
     names = [name for name in every if any(name in each["measures"] for each in measured.values())]
     rows = [(name, *(_cell(each["measures"].get(name)) for each in measured.values())) for name in names]

@@ -34,7 +34,7 @@ from vlmsearch.cli.common import (
 from vlmsearch.cli.explained import best_region, lacking, many, unfitted, usual
 from vlmsearch.cli.progress import progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, LegEvidence
+from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, FieldEvidence
 from vlmsearch.search.options import RankingKeywords
 from vlmsearch.types import WORDS
 from vlmsearch.wire import explanation_json
@@ -128,20 +128,20 @@ def _print(found: Explanation) -> None:
     click.echo(f"Relevance {found.relevance:.3f}, shown from {found.threshold:.3f}{place}.")
     click.echo()
     print_table(
-        ("leg", "rank", "value", "usually", "evidence", "weight", "adds"),
+        ("field", "rank", "value", "usually", "evidence", "weight", "adds"),
         [
-            *(_row(name, leg, found) for name, leg in found.legs.items()),
+            *(_row(name, field, found) for name, field in found.fields.items()),
             ("any document", "", "", "", "", "", f"{found.prior:+.2f}"),
             *([("words alone", "", "", "", "", "", f"{found.words_alone:+.2f}")] if found.words_alone else []),
             ("log-odds", "", "", "", "", "", f"{found.log_odds:+.2f}"),
         ],
-        left=("leg",),
+        left=("field",),
     )
     for line in (lacking(found), unfitted(found)):
         if line:
             click.echo(line)
     if found.words_alone:
-        click.echo("The words are met so well that they decide alone, whatever the other legs say.")
+        click.echo("The words are met so well that they decide alone, whatever the other fields say.")
     for what, score in found.without:
         click.echo(f"Left out: {what} (relevance {score:.3f}).")
     if found.judged is not None:
@@ -171,7 +171,7 @@ def _print(found: Explanation) -> None:
             click.echo(line)
 
 
-def _row(name: str, leg: LegEvidence, found: Explanation) -> tuple[str, ...]:
-    value = f"{leg.value:.2f} of {found.most_words:.2f}" if name == WORDS else f"{leg.value:.3f}"
-    adds = f"{leg.weight * leg.evidence:+.2f}" if leg.counts else ""
-    return name, str(leg.rank or "-"), value, usual(leg), f"{leg.evidence:+.2f}", f"{leg.weight:g}", adds
+def _row(name: str, field: FieldEvidence, found: Explanation) -> tuple[str, ...]:
+    value = f"{field.value:.2f} of {found.most_words:.2f}" if name == WORDS else f"{field.value:.3f}"
+    adds = f"{field.weight * field.evidence:+.2f}" if field.counts else ""
+    return name, str(field.rank or "-"), value, usual(field), f"{field.evidence:+.2f}", f"{field.weight:g}", adds

@@ -1,4 +1,4 @@
-"""An explanation as one self-contained HTML page: the picture with what mattered lit, the legs as bars, the words."""
+"""An explanation as one self-contained HTML page: the picture with what mattered lit, the fields as bars, the words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 from vlmsearch.cli.common import short_path
 from vlmsearch.cli.explained import best_region, lacking, many, unfitted, usual
 from vlmsearch.cli.page import picture, write_page
-from vlmsearch.search.explanation import Explanation, LegEvidence, Regions
+from vlmsearch.search.explanation import Explanation, FieldEvidence, Regions
 from vlmsearch.types import WORDS
 
 _EDGE = 720
@@ -46,11 +46,11 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .picture .veil { position: absolute; inset: 0; width: 100%; height: 100%; }
 #lit:not(:checked) ~ .picture .veil { display: none; }
 label { margin-left: .35rem; }
-.leg { display: grid; grid-template-columns: 1fr auto; gap: .1rem .8rem; padding: .45rem 0; }
-.leg + .leg { border-top: 1px solid var(--line); }
-.leg .adds { font-variant-numeric: tabular-nums; }
-.leg .bar, .leg .soft { grid-column: 1 / -1; }
-.leg .soft { font-size: .82rem; }
+.field { display: grid; grid-template-columns: 1fr auto; gap: .1rem .8rem; padding: .45rem 0; }
+.field + .field { border-top: 1px solid var(--line); }
+.field .adds { font-variant-numeric: tabular-nums; }
+.field .bar, .field .soft { grid-column: 1 / -1; }
+.field .soft { font-size: .82rem; }
 .bar { width: 100%; height: 8px; display: block; border-radius: 2px; background: var(--line); }
 .bar .for { fill: var(--for); }
 .bar .against { fill: var(--mark); }
@@ -71,7 +71,7 @@ th:first-child, td:first-child { padding-left: 0; }
 
 def write_explanation(path: Path, found: Explanation, query: str) -> None:
     """Write the page; ConfigError where it cannot be written."""
-    sections = [_picture(found), _legs(found), _text(found), _words(found)] if found.document else []
+    sections = [_picture(found), _fields(found), _text(found), _words(found)] if found.document else []
     body = (
         f"<main>\n<header><h1>{html.escape(query)}</h1>"
         f'<p class="name">{html.escape(short_path(found.id))}</p></header>\n{_verdict(found)}\n'
@@ -125,18 +125,18 @@ def _veil(regions: Regions) -> str:
     return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
-def _legs(found: Explanation) -> str:
+def _fields(found: Explanation) -> str:
     rows = [("any document", found.prior, "before anything is known of it", "")]
     rows += [
-        (name, leg.weight * leg.evidence if leg.counts else 0.0, _about(name, leg, found), "")
-        for name, leg in found.legs.items()
+        (name, field.weight * field.evidence if field.counts else 0.0, _about(name, field, found), "")
+        for name, field in found.fields.items()
     ]
     if found.words_alone is not None:
         rows.append(("words alone", found.words_alone, "They are met so well that they decide alone.", ""))
     rows.append(("log-odds of its relevance", found.log_odds, "", " sum"))
     most = max(*(abs(adds) for _, adds, _, _ in rows), 1.0)
     parts = [
-        f'<div class="leg{kind}"><span class="what">{html.escape(name)}</span><span class="adds">{adds:+.2f}</span>'
+        f'<div class="field{kind}"><span class="what">{html.escape(name)}</span><span class="adds">{adds:+.2f}</span>'
         f"{_bar(adds / most)}{f'<span class=soft>{html.escape(about)}</span>' if about else ''}</div>"
         for name, adds, about, kind in rows
     ]
@@ -145,14 +145,14 @@ def _legs(found: Explanation) -> str:
     return f"<section><h2>What counts</h2>{''.join(parts)}{''.join(lines)}{hint}</section>\n"
 
 
-def _about(name: str, leg: LegEvidence, found: Explanation) -> str:
+def _about(name: str, field: FieldEvidence, found: Explanation) -> str:
     if name == WORDS:
-        said = f"BM25 {leg.value:.2f} of at most {found.most_words:.2f}"
+        said = f"BM25 {field.value:.2f} of at most {found.most_words:.2f}"
     else:
-        said = f"cosine {leg.value:.3f}" + (f"; usually {usual(leg)}" if usual(leg) else "")
-    said += f"; rank {leg.rank}" if leg.rank else ""
-    said += f"; evidence {leg.evidence:+.2f}, weight {leg.weight:g}" if leg.weight != 1 else ""
-    return said if leg.counts else f"{said}; not counted"
+        said = f"cosine {field.value:.3f}" + (f"; usually {usual(field)}" if usual(field) else "")
+    said += f"; rank {field.rank}" if field.rank else ""
+    said += f"; evidence {field.evidence:+.2f}, weight {field.weight:g}" if field.weight != 1 else ""
+    return said if field.counts else f"{said}; not counted"
 
 
 def _bar(share: float) -> str:
@@ -193,7 +193,7 @@ def _text(found: Explanation) -> str:
 
 
 def _words(found: Explanation) -> str:
-    if not found.words or WORDS not in found.legs:
+    if not found.words or WORDS not in found.fields:
         return ""
     rows = "".join(
         f"<tr><td>{html.escape(word.word)}</td><td>{html.escape(word.stem)}</td><td>{many(word.documents)}</td>"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from vlmsearch.search.explanation import Explanation, LegEvidence
+from vlmsearch.search.explanation import Explanation, FieldEvidence
 
 
-def usual(leg: LegEvidence) -> str:
+def usual(field: FieldEvidence) -> str:
     """Return the cosine that an unrelated document would have, and how far these lie apart; "" where there is none."""
-    if leg.basis is None or leg.basis.median is None or leg.basis.deviation is None:
+    if field.basis is None or field.basis.median is None or field.basis.deviation is None:
         return ""
-    return f"{leg.basis.median:.2f} ± {leg.basis.deviation:.2f}"
+    return f"{field.basis.median:.2f} ± {field.basis.deviation:.2f}"
 
 
 def lacking(found: Explanation) -> str:
@@ -20,8 +20,8 @@ def lacking(found: Explanation) -> str:
 
 
 def unfitted(found: Explanation) -> str:
-    """Return which legs are judged without a fit, in a sentence; "" for none."""
-    names = [name for name, leg in found.legs.items() if leg.basis is not None and not leg.basis.fitted]
+    """Return which fields are judged without a fit, in a sentence; "" for none."""
+    names = [name for name, field in found.fields.items() if field.basis is not None and not field.basis.fitted]
     if not names:
         return ""
     return f"For {', '.join(names)} nothing is fitted to this query: the cosine is judged by how far it stands out."

@@ -2,8 +2,8 @@
 
 A batch of queries is encoded at once and goes to the store with one call a field. A query whose page is not full, and
 behind whose candidates there may be more, is asked again, deeper; so is one whose documents others replace meanwhile,
-and one with a document that no leg listed and that may belong on the page. So the order is that of all documents, and
-the same whatever the limit, as far as legs tell that from their best `_FAR`.
+and one with a document that no field listed and that may belong on the page. So the order is that of all documents, and
+the same whatever the limit, as far as fields tell that from their best `_FAR`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from vlmsearch.types import (
     WORDS,
     Document,
     Field,
+    FieldScore,
     Hit,
     ImageSource,
-    Leg,
     Match,
     Matches,
     Modality,
@@ -85,7 +85,7 @@ def run(
     """Return the matches of each query, from the judge's index."""
     encoder, store = judge.encoder, judge.store
     if options.weights:
-        fusion.check_legs(options.weights, encoder.spaces)
+        fusion.check_weights(options.weights, encoder.spaces)
     if options.reranker and not all(query.text for query in queries):
         raise ConfigError("`rerank` needs a text: a re-ranker reads it with each document")
     cursors = [Cursor.start(query, options) for query in queries]
@@ -127,10 +127,10 @@ class Examined:
     Attributes:
         asked: The query as the store is asked.
         most: The BM25 that words could reach; 0 where none are asked for.
-        worth: The function from values to evidence of each leg.
-        weights: How much each leg counts.
-        fields: Those of the document.
-        legs: What each leg says of the document, also where the filter leaves it out; then none has a rank.
+        worth: The function from values to evidence of each field.
+        weights: How much each field counts.
+        owned: The fields in which the document has a vector.
+        fields: What each field says of the document, also where the filter leaves it out; then none has a rank.
         log_odds: Their sum.
         without: How likely the document is each of the things that the query leaves out.
         order: The ids and scores of all candidates, best first, with no threshold.
@@ -140,8 +140,8 @@ class Examined:
     most: float
     worth: Mapping[str, Evidence]
     weights: Mapping[str, float]
-    fields: frozenset[Field]
-    legs: dict[str, Leg]
+    owned: frozenset[Field]
+    fields: dict[str, FieldScore]
     log_odds: fusion.LogOdds
     without: tuple[float, ...]
     order: list[tuple[str, float]]
@@ -151,7 +151,7 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
     """Look at one document of the judge's index, and at those that a deep search puts before it."""
     store = judge.store
     if options.weights:
-        fusion.check_legs(options.weights, judge.encoder.spaces)
+        fusion.check_weights(options.weights, judge.encoder.spaces)
     [asked] = _encode(judge.encoder, store, [query], image_limits, options.unasked)
     asked = asked if _ranks_words(judge, options) else replace(asked, text="")
     search = _Search(judge, asked, replace(options, min_score=0.0), Cursor.start(query, options), _named_in(query))
@@ -160,21 +160,21 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
     search.look_at(ranked, depth)
     order = search.relevant()
     search.owned |= store.fields([id])
-    fields = search.owned.get(id, frozenset())
+    owned = search.owned.get(id, frozenset())
     alone = _compare(store, asked, [id], ranked.most)
     worth = judge.evidence(asked.vectors, by_text=asked.by_text, most=alone.most)
-    has_text = any(one.modality == "text" for one in fields)
-    legs: dict[str, Leg] = {}
-    for name, hits in alone.legs.items():
+    has_text = any(one.modality == "text" for one in owned)
+    fields: dict[str, FieldScore] = {}
+    for name, hits in alone.fields.items():
         if hits or (name == WORDS and has_text):
             value = hits[0].score if hits else 0.0
-            places = (place for place, hit in enumerate(ranked.legs.get(name, ()), 1) if hit.id == id)
-            legs[name] = Leg(next(places, None), value, worth[name](value))
+            places = (place for place, hit in enumerate(ranked.fields.get(name, ()), 1) if hit.id == id)
+            fields[name] = FieldScore(next(places, None), value, worth[name](value))
     shares = {**judge.weights, **(options.weights or {})}
-    weights = {name: shares.get(name, 1.0) for name in alone.legs}
-    log_odds = fusion.add_up(legs, weights, has_text=has_text, most=alone.most)
+    weights = {name: shares.get(name, 1.0) for name in alone.fields}
+    log_odds = fusion.add_up(fields, weights, has_text=has_text, most=alone.most)
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
-    return Examined(asked, alone.most, worth, weights, fields, legs, log_odds, without, order)
+    return Examined(asked, alone.most, worth, weights, owned, fields, log_odds, without, order)
 
 
 def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, float]:
@@ -184,10 +184,10 @@ def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, f
 
 
 def _fused(judge: Judge, asked: Sought, ranked: Ranked, owned: Mapping[str, frozenset[Field]]) -> fusion.Fused:
-    """Return each document that a leg found with the probability that it is what is asked for."""
+    """Return each document that a field found with the probability that it is what is asked for."""
     with stage("fuse"):
         evidence = judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
-        return fusion.fuse(ranked.legs, owned, evidence, judge.weights, behind=ranked.behind, most=ranked.most)
+        return fusion.fuse(ranked.fields, owned, evidence, judge.weights, behind=ranked.behind, most=ranked.most)
 
 
 # ---- what is asked
@@ -288,29 +288,29 @@ def _join(parts: Sequence[Mapping[str, Vectors]]) -> dict[str, Vectors]:
 
 @dataclass
 class Ranked:
-    """What each leg found for a query, best first, and the BM25 that words could reach; 0 where none are asked for."""
+    """What each field found for a query, best first, and the highest possible BM25 of words; 0 for no words."""
 
-    legs: dict[str, Sequence[Hit]] = field(default_factory=dict)
+    fields: dict[str, Sequence[Hit]] = field(default_factory=dict)
     most: float = 0.0
     behind: dict[str, dict[str, Hit]] = field(default_factory=dict)
-    """What legs say of documents that other legs found, and they did not list."""
+    """What fields say of documents that other fields found, and they did not list."""
 
     @property
     def hits(self) -> Iterator[Hit]:
-        """Yield what all legs say of all documents."""
-        for hits in (*self.legs.values(), *(hits.values() for hits in self.behind.values())):
+        """Yield what all fields say of all documents."""
+        for hits in (*self.fields.values(), *(hits.values() for hits in self.behind.values())):
             yield from hits
 
     @property
     def ids(self) -> set[str]:
-        """Return the documents that any leg found."""
-        return {hit.id for hits in self.legs.values() for hit in hits}
+        """Return the documents that any field found."""
+        return {hit.id for hits in self.fields.values() for hit in hits}
 
 
 def _ask(
     store: Store, queries: Sequence[Sought], depth: int, options: SearchOptions, *, ranks_words: bool
 ) -> list[Ranked]:
-    """Return what each leg finds for each query: one call a field, and one a query for words."""
+    """Return what each field finds for each query: one call a field, and one a query for words."""
     answers = [Ranked() for _ in queries]
     for one in dict.fromkeys(one for query in queries for one in query.vectors):
         check_cancelled()
@@ -319,7 +319,7 @@ def _ask(
         with querying(store.name, "search", one):
             found = store.search(one, vectors, limit=depth, where=options.condition)
         for i, hits in zip(asking, found):
-            answers[i].legs[str(one)] = hits
+            answers[i].fields[str(one)] = hits
     if ranks_words and isinstance(store, WordSearch):
         for query, ranked in zip(queries, answers):
             if query.text:
@@ -327,7 +327,7 @@ def _ask(
                 with querying(store.name, "search", WORDS):
                     words = store.search_words(query.text, limit=depth, where=options.condition)
                 if words.most > 0:
-                    ranked.legs[WORDS], ranked.most = words.hits, words.most
+                    ranked.fields[WORDS], ranked.most = words.hits, words.most
     return answers
 
 
@@ -347,13 +347,13 @@ class _Search:
     ranked: Ranked = field(default_factory=Ranked)
     owned: dict[str, frozenset[Field]] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)
-    """The legs that listed as many as they were asked for, and may know of more."""
+    """The fields that listed as many as they were asked for, and may know of more."""
     matches: list[Match] = field(default_factory=list)
-    """The first `size` of the relevant documents; `result` adds what each leg says of those that it shows."""
+    """The first `size` of the relevant documents; `result` adds what each field says of those that it shows."""
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     """The scores of other parts of the file that a relevant document is the best part of."""
     fused: fusion.Fused = field(init=False)
-    """What the legs say of all candidates."""
+    """What the fields say of all candidates."""
     may_go_on: bool = False
     """Whether there may be relevant documents behind the candidates."""
     highest_behind: float = 0.0
@@ -380,7 +380,7 @@ class _Search:
 
     @property
     def least_depth(self) -> int:
-        """Return how many candidates each leg gives at first."""
+        """Return how many candidates each field gives at first."""
         if self.options.takes_all and self.threshold:
             return _FAR
         return self.size + len(self.hidden)
@@ -403,7 +403,7 @@ class _Search:
     def _lacks(self, found: Sequence[tuple[str, float]]) -> bool:
         """Return whether documents behind the candidates may belong among the first `size` that were found.
 
-        Where legs gave their best `_FAR`, only too few are a reason to look further, and the ends of legs say whether.
+        Once each field has given `_FAR` hits, the search goes deeper only for a page that is not full.
         """
         if self.options.takes_all or self.depth >= _FAR:
             wanted = self.size if self.options.takes_all else min(self.last + 1, self.size)
@@ -420,9 +420,9 @@ class _Search:
         return 0.0 if self.options.reranker else self.threshold
 
     def look_at(self, ranked: Ranked, depth: int) -> None:
-        """Learn what all legs say of the candidates."""
+        """Learn what all fields say of the candidates."""
         self.ranked, self.depth, self.is_whole = ranked, depth, True
-        self.full = {leg for leg, hits in ranked.legs.items() if len(hits) >= depth}
+        self.full = {name for name, hits in ranked.fields.items() if len(hits) >= depth}
         with querying(self.store.name, "fields"):
             self.owned = self.store.fields(list(ranked.ids))
         self._look_behind(self.owned)
@@ -476,19 +476,19 @@ class _Search:
 
     def _fuse(self) -> None:
         with stage("fuse"):
-            legs, most = self.ranked.legs, self.ranked.most
+            fields, most = self.ranked.fields, self.ranked.most
             evidence = self.judge.evidence(self.asked.vectors, by_text=self.asked.by_text, most=most)
             weights = {**self.judge.weights, **(self.options.weights or {})}
             self.fused = fusion.fuse(
-                legs, self.owned, evidence, weights, behind=self.ranked.behind, most=most, least=self.least
+                fields, self.owned, evidence, weights, behind=self.ranked.behind, most=most, least=self.least
             )
             kinds = {*self.owned.values(), *fusion.kinds_of(self.judge.manifest.spaces)}
-            behind = fusion.highest_behind(legs, kinds, evidence, weights, full=self.full, most=most)
+            behind = fusion.highest_behind(fields, kinds, evidence, weights, full=self.full, most=most)
             self.highest_behind = to_relevance(behind)
 
     def _ends_among(self, relevant: Collection[str]) -> bool:
-        """Return whether a leg that has more to give still gave relevant documents at its end."""
-        full = (hits for hits in self.ranked.legs.values() if len(hits) >= self.depth)
+        """Return whether a field that has more to give still gave relevant documents at its end."""
+        full = (hits for hits in self.ranked.fields.values() if len(hits) >= self.depth)
         return any(hit.id in relevant for hits in full for hit in hits[-max(len(hits) // 10, 1) :])
 
     def scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
@@ -498,40 +498,40 @@ class _Search:
         """
         ranked = _compare(self.store, part, ids)
         scores = dict(_fused(self.judge, part, ranked, self.owned).order)
-        if part.by_text and WORDS in ranked.legs and _is_word(part.text, self.judge.manifest.language):
-            scores |= {hit.id: 1.0 for hit in ranked.legs[WORDS]}
+        if part.by_text and WORDS in ranked.fields and _is_word(part.text, self.judge.manifest.language):
+            scores |= {hit.id: 1.0 for hit in ranked.fields[WORDS]}
         return scores
 
     def _compare_again(self, changed: Collection[str]) -> None:
-        legs = self.ranked.legs
-        for leg, compare in self._comparisons().items():
-            with querying(self.store.name, "compare", leg):
-                legs[leg] = compare_again(legs[leg], changed, compare, is_full=leg in self.full)
+        fields = self.ranked.fields
+        for name, compare in self._comparisons().items():
+            with querying(self.store.name, "compare", name):
+                fields[name] = compare_again(fields[name], changed, compare, is_full=name in self.full)
 
     def _look_behind(self, ids: Collection[str]) -> None:
-        """Learn what legs that listed no more than their best say of these documents, where they did not list them."""
+        """Compare documents with the full fields that did not list them."""
         kinds = set(self.owned.values())
-        for leg, compare in self._comparisons().items():
-            known = self.ranked.behind.setdefault(leg, {})
+        for name, compare in self._comparisons().items():
+            known = self.ranked.behind.setdefault(name, {})
             for id in ids if known else ():
                 known.pop(id, None)
-            if leg not in self.full:
+            if name not in self.full:
                 continue
-            having = {fields for fields in kinds if leg == WORDS or any(str(one) == leg for one in fields)}
-            listed = {hit.id for hit in self.ranked.legs[leg]}
+            having = {fields for fields in kinds if name == WORDS or any(str(one) == name for one in fields)}
+            listed = {hit.id for hit in self.ranked.fields[name]}
             missing = {id for id in ids if id not in listed and self.owned.get(id) in having}
             if missing:
-                with querying(self.store.name, "compare", leg):
+                with querying(self.store.name, "compare", name):
                     known.update({hit.id: hit for hit in compare(missing)})
 
     def _comparisons(self) -> dict[str, Callable[[Collection[str]], list[Hit]]]:
-        """Return how each leg compares given documents."""
+        """Return how each field compares given documents."""
         where = self.options.condition
         found: dict[str, Callable[[Collection[str]], list[Hit]]] = {
             str(one): partial(self.store.compare, one, vectors, where=where)
             for one, vectors in self.asked.vectors.items()
         }
-        if WORDS in self.ranked.legs and isinstance(self.store, WordSearch):
+        if WORDS in self.ranked.fields and isinstance(self.store, WordSearch):
             found[WORDS] = partial(self.store.compare_words, self.asked.text, where=where)
         return found
 
@@ -568,7 +568,7 @@ class _Search:
             matches = [*diversify(best, by_id, options.diversity, first=shown), *rest]
         left = [match for match in matches if not self.cursor.has(match)][options.offset :]
         page = [
-            replace(match, legs=self.fused.legs(match.document.id), parts=self.parts.get(match.document.id, {}))
+            replace(match, fields=self.fused.fields(match.document.id), parts=self.parts.get(match.document.id, {}))
             for match in left[: options.limit]
         ]
         return Matches(
@@ -586,7 +586,7 @@ def _is_word(text: str, language: str) -> bool:
 
 
 def _compare(store: Store, part: Sought, ids: Sequence[str], most: float | None = None) -> Ranked:
-    """Return how each leg of a query sees the given documents, best first.
+    """Return how each field of a query sees the given documents, best first.
 
     ``most`` where the BM25 of words is known.
     """
@@ -595,5 +595,5 @@ def _compare(store: Store, part: Sought, ids: Sequence[str], most: float | None 
         if part.text and isinstance(store, WordSearch):
             most = store.search_words(part.text, limit=1).most if most is None else most
             if most > 0:
-                ranked.legs[WORDS], ranked.most = store.compare_words(part.text, ids), most
+                ranked.fields[WORDS], ranked.most = store.compare_words(part.text, ids), most
     return ranked

@@ -41,7 +41,7 @@ from vlmsearch.search.relevance import THRESHOLD
 from vlmsearch.types import MIN_SCORE, WORDS, Match, Matches, Space, part_of
 
 FUSED = "fused"
-"""What the search with all legs is called beside each leg alone."""
+"""What the search with all fields is called beside each field alone."""
 SIGNIFICANT = 0.05
 SHOWN_F1 = "F1 shown"
 NO_MATCH_PRECISION = "precision of no match"
@@ -94,7 +94,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one leg alone, or of all of them fused.
+    """What was measured of one field alone, or of all of them fused.
 
     Attributes:
         estimates: By the name of the measure; a measure that no query has is left out.
@@ -137,7 +137,7 @@ class Tuning:
     """What was chosen for an index, and what it gains on queries that had no part in the choice.
 
     Attributes:
-        values: What to keep with the index: weights by legs, and ``min_score``; empty where nothing is better.
+        values: What to keep with the index: weights by fields, and ``min_score``; empty where nothing is better.
         order: What the best weights change of the ranking; None where nothing answers any of the queries.
         shown: What the best weights, if they are kept, and the best threshold change of what is shown.
         parts: In how many parts the queries were divided.
@@ -164,17 +164,17 @@ def order_measure(limit: int) -> str:
     return f"nDCG@{limit}"
 
 
-def asked_legs(queries: Iterable[JudgedQuery], spaces: Sequence[Space], *, has_words: bool) -> dict[str, set[str]]:
-    """Return the legs that queries ask, in a fixed order, each with the ids of the queries that ask it."""
-    legs: dict[str, set[str]] = {}
+def asked_fields(queries: Iterable[JudgedQuery], spaces: Sequence[Space], *, has_words: bool) -> dict[str, set[str]]:
+    """Return the fields that queries ask, in a fixed order, each with the ids of the queries that ask it."""
+    fields: dict[str, set[str]] = {}
     for query in queries:
-        fields = text_fields(spaces) if query.text else []
-        fields += image_fields(spaces) if query.image else []
-        names = [*map(str, fields), *([WORDS] if query.text and has_words else [])]
+        names = [str(field) for field in text_fields(spaces)] if query.text else []
+        names += [str(field) for field in image_fields(spaces)] if query.image else []
+        names += [WORDS] if query.text and has_words else []
         for name in names:
-            legs.setdefault(name, set()).add(query.id)
+            fields.setdefault(name, set()).add(query.id)
     order = [str(each) for space in spaces for each in space.fields] + [WORDS]
-    return {name: legs[name] for name in order if name in legs}
+    return {name: fields[name] for name in order if name in fields}
 
 
 def search_all(
@@ -190,7 +190,7 @@ def search_all(
 ) -> dict[str, Found]:
     """Return what each query finds, by its id, also below the threshold.
 
-    The weights are those of the index unless others are given. ``only`` leaves out what that leg did not find. The
+    The weights are those of the index unless others are given. ``only`` leaves out what that field did not find. The
     first query is asked once before, so that what is loaded once does not count. A minus in a query means nothing.
     Where no judgement names a part of a file, such as a page, the best part stands for the file.
     """
@@ -212,7 +212,7 @@ def search_all(
         answers = search(start, start + batch)
         seconds = (time.perf_counter() - begun) / len(answers)
         for query, matches in zip(queries[start:], answers):
-            kept = [match for match in matches if only is None or only in match.legs]
+            kept = [match for match in matches if only is None or only in match.fields]
             found[query.id] = Found({id_of(match): match.score for match in kept}, seconds)
             on_search()
     return found
@@ -221,22 +221,22 @@ def search_all(
 def evaluate(
     pipeline: Searches,
     queries: Sequence[JudgedQuery],
-    legs: Mapping[str, Collection[str]],
+    fields: Mapping[str, Collection[str]],
     *,
     limit: int,
     threshold: float,
     rerank: Reranker | str | bool = False,
     on_search: Progress = lambda: None,
 ) -> dict[str, Measured]:
-    """Measure each leg alone, on the queries that ask it, and last all of them fused.
+    """Measure each field alone, on the queries that ask it, and last all of them fused.
 
     Args:
         pipeline: What searches.
         queries: What is asked.
-        legs: What `asked_legs` gives.
+        fields: What `asked_fields` gives.
         limit: How many matches of each query count.
         threshold: The score that a match needs to be shown.
-        rerank: What judges the first matches of all legs anew.
+        rerank: What judges the first matches of all fields anew.
         on_search: Called after each search.
 
     Raises:
@@ -244,11 +244,11 @@ def evaluate(
     """
     load_measures()
     measured = {}
-    for leg, ids in legs.items():
+    for name, ids in fields.items():
         own = [query for query in queries if query.id in ids]
-        alone = {each: float(each == leg) for each in legs}
-        found = search_all(pipeline, own, limit=limit, weights=alone, only=leg, on_search=on_search)
-        measured[leg] = measure(found, own, limit=limit, threshold=threshold)
+        alone = {each: float(each == name) for each in fields}
+        found = search_all(pipeline, own, limit=limit, weights=alone, only=name, on_search=on_search)
+        measured[name] = measure(found, own, limit=limit, threshold=threshold)
     found = search_all(pipeline, queries, limit=limit, rerank=rerank, on_search=on_search)
     measured[FUSED] = measure(found, queries, limit=limit, threshold=threshold)
     return measured
@@ -362,13 +362,13 @@ def drops(differences: Sequence[Difference], measures: Collection[str]) -> list[
 def tune(
     pipeline: Searches,
     queries: Sequence[JudgedQuery],
-    legs: Mapping[str, Collection[str]],
+    fields: Mapping[str, Collection[str]],
     *,
     present: Mapping[str, float],
     limit: int,
     on_search: Progress = lambda: None,
 ) -> Tuning:
-    """Choose the weights of the legs and the threshold by cross-validation.
+    """Choose the weights of the fields and the threshold by cross-validation.
 
     The queries are divided into five parts. Each part is measured with the weights that are best for the ranking of
     the queries of the other four (nDCG) and then with the threshold that shows best what answers them (F1). What has
@@ -377,7 +377,7 @@ def tune(
     Args:
         pipeline: What searches.
         queries: What is asked.
-        legs: What `asked_legs` gives.
+        fields: What `asked_fields` gives.
         present: The values that the index has: `Manifest.tuning`.
         limit: How many matches of each query count.
         on_search: Called after each search.
@@ -391,7 +391,7 @@ def tune(
     load_measures()
     own = {name: value for name, value in present.items() if name != MIN_SCORE}
     threshold = present.get(MIN_SCORE, THRESHOLD)
-    settings: list[Mapping[str, float] | None] = [None, *lattice(list(legs))]
+    settings: list[Mapping[str, float] | None] = [None, *lattice(list(fields))]
     tried = []
     for weights in settings:
         found = search_all(pipeline, queries, limit=limit, weights=weights, batch=_BATCH, on_search=on_search)
@@ -419,12 +419,12 @@ def tune(
     return Tuning(kept if best or moves else {}, gain, shown, len(parts))
 
 
-def lattice(legs: Sequence[str]) -> list[dict[str, float]]:
-    """Weights that sum to the number of legs, in even steps: equal ones first, then the nearest to these."""
-    steps = _STEPS.get(len(legs), len(legs))
-    counts = (each for each in itertools.product(range(steps + 1), repeat=len(legs)) if sum(each) == steps)
-    weights = [tuple(round(count * len(legs) / steps, 4) for count in each) for each in counts]
-    return [dict(zip(legs, each)) for each in sorted(weights, key=lambda each: sum((one - 1) ** 2 for one in each))]
+def lattice(fields: Sequence[str]) -> list[dict[str, float]]:
+    """Weights that sum to the number of fields, in even steps: equal ones first, then the nearest to these."""
+    steps = _STEPS.get(len(fields), len(fields))
+    counts = (each for each in itertools.product(range(steps + 1), repeat=len(fields)) if sum(each) == steps)
+    weights = [tuple(round(count * len(fields) / steps, 4) for count in each) for each in counts]
+    return [dict(zip(fields, each)) for each in sorted(weights, key=lambda each: sum((one - 1) ** 2 for one in each))]
 
 
 def split(queries: Sequence[JudgedQuery], parts: int = _FOLDS) -> list[set[str]]:

@@ -18,7 +18,7 @@ from vlmsearch.search.engine import Examined, examine, run
 from vlmsearch.search.explanation import (
     WINDOWS,
     Explanation,
-    LegEvidence,
+    FieldEvidence,
     Outcome,
     PassageEvidence,
     Regions,
@@ -104,18 +104,18 @@ def explain(
         place=place,
         candidates=len(order),
         prior=PRIOR,
-        legs={
-            name: LegEvidence(
-                leg.rank,
-                leg.score,
-                leg.evidence,
+        fields={
+            name: FieldEvidence(
+                field.rank,
+                field.score,
+                field.evidence,
                 found.weights[name],
                 name in found.log_odds.parts,
                 found.worth[name].basis,
             )
-            for name, leg in found.legs.items()
+            for name, field in found.fields.items()
         },
-        lacking=tuple(name for name in asked if name not in found.legs),
+        lacking=tuple(name for name in asked if name not in found.fields),
         words_alone=found.log_odds.by_words,
         log_odds=found.log_odds.total,
         words=words,
@@ -180,7 +180,7 @@ def _outcome(
         return "limit", f"It comes at place {place}, and {options.limit} are shown."
     if place is None and before >= options.limit:
         return "limit", f"At least {before} documents come before it, and {options.limit} are shown."
-    return "depth", "Each leg has so many better documents that the search did not look at it; a higher limit does."
+    return "depth", "Each field has so many better documents that the search did not look at it; a higher limit does."
 
 
 def _name_of(part: Query) -> str:
@@ -229,7 +229,7 @@ def _reread(
 def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
     """Return what each word of a query adds to the BM25 of a document: the store scores it alone, for BM25 is a sum."""
     store, documents = judge.store, len(judge.store)
-    assert isinstance(store, WordSearch)  # noqa: S101 - which the leg is there for
+    assert isinstance(store, WordSearch)  # noqa: S101 - which the field is there for
     found = []
     for word, stem in query_terms(text, judge.manifest.language).items():
         most = store.search_words(word, limit=1).most
@@ -288,7 +288,7 @@ def _parts(
 
 
 def _counting(found: Examined, modality: Modality) -> list[str]:
-    """Return the legs of a modality that count for the document."""
+    """Return the names of the fields of a modality that count for the document."""
     return [
         str(field)
         for field in found.asked.vectors
@@ -296,11 +296,11 @@ def _counting(found: Examined, modality: Modality) -> list[str]:
     ]
 
 
-def _worth(encoded: Mapping[str, NDArray[np.float32]], found: Examined, legs: Sequence[str]) -> NDArray[np.float64]:
-    """Return the weighted evidence of these legs for each row of vectors."""
+def _worth(encoded: Mapping[str, NDArray[np.float32]], found: Examined, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return the weighted evidence of these fields for each row of vectors."""
     total = np.zeros(len(next(iter(encoded.values()))))
     for field, vector in found.asked.vectors.items():
-        if str(field) in legs:
-            leg, weight = found.worth[str(field)], found.weights[str(field)]
-            total += [weight * leg(float(cosine)) for cosine in encoded[field.space] @ vector[0]]
+        if str(field) in names:
+            evidence, weight = found.worth[str(field)], found.weights[str(field)]
+            total += [weight * evidence(float(cosine)) for cosine in encoded[field.space] @ vector[0]]
     return total

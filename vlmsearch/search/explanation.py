@@ -22,8 +22,8 @@ Outcome = Literal[
 
 
 @dataclass(frozen=True)
-class LegEvidence:
-    """Tell what one field, or the ranking of words, says of a document, and why.
+class FieldEvidence:
+    """Tell what one field says of a document, and why.
 
     Attributes:
         rank: The document's place there, 1 for the best; None where the filter leaves it out, where it is behind those
@@ -35,8 +35,8 @@ class LegEvidence:
         basis: What the cosine was judged by; None for words.
 
     Example:
-        >>> leg = LegEvidence(rank=1, value=0.31, evidence=2.4, weight=0.5)
-        >>> leg.weight * leg.evidence
+        >>> field = FieldEvidence(rank=1, value=0.31, evidence=2.4, weight=0.5)
+        >>> field.weight * field.evidence
         1.2
     """
 
@@ -125,7 +125,7 @@ class Regions:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Tell what a search makes of one document: what each leg gave it, its relevance, and what took it out.
+    """Tell what a search makes of one document: what each field gave it, its relevance, and what took it out.
 
     Attributes:
         id: The document's.
@@ -138,13 +138,13 @@ class Explanation:
         relevance: How likely it is what was asked for, from 0 to 1, as `Match.score`; None where it is not there.
         threshold: The relevance from which matches are shown.
         place: Its place among all candidates, 1 for the best; None where it is not among them.
-        candidates: How many there are, whatever their relevance: the first 1,000 of each leg, or as many as the limit.
+        candidates: How many there are, of any relevance: the first 1,000 of each field, or as many as the limit.
         prior: The log-odds of any document before anything is known of it.
-        legs: What each leg says, by the legs' names.
-        lacking: The legs that the query asks and the document does not have; they count neither for nor against it.
+        fields: What each field says, by the fields' names.
+        lacking: The fields that the query asks and the document does not have; they count neither for nor against it.
         words_alone: The log-odds by words alone, where these decide, whatever the vectors say.
-        log_odds: The log-odds of the relevance by all legs.
-        words: What each word of the query adds to the leg ``words``.
+        log_odds: The log-odds of the relevance by all fields.
+        words: What each word of the query adds to the field ``words``.
         most_words: The BM25 that a document could reach.
         marked: Where its text says words of the query that add to its BM25: the beginning and the end, in characters.
         without: What the query leaves out, each with how likely the document is that, from 0 to 1.
@@ -172,7 +172,7 @@ class Explanation:
     place: int | None = None
     candidates: int = 0
     prior: float = PRIOR
-    legs: Mapping[str, LegEvidence] = field(default_factory=lambda: MappingProxyType({}))
+    fields: Mapping[str, FieldEvidence] = field(default_factory=lambda: MappingProxyType({}))
     lacking: tuple[str, ...] = ()
     words_alone: float | None = None
     log_odds: float = PRIOR

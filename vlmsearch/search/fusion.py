@@ -8,14 +8,14 @@ text           text field of every text-only space          that space's text to
 image          both fields of every space with images       that space's image tower
 =============  ===========================================  ==========================
 
-A text also ranks documents by the words that they share with it, the leg ``words``, where the store can do that.
+A text also ranks documents by the words that they share with it, the field ``words``, where the store can do that.
 
 A text is compared with texts by the text-only spaces, which are far better at it than CLIP; where an encoder has no
 such space, the text field of the image spaces is asked as well. A query of text and image at once asks the fields of
 both; a field that both would ask gets the mean of the two vectors.
 
-What the legs say of a document is added up as evidence: see `vlmsearch.search.relevance`. A document with a text has
-the leg ``words``, also where it shares none with the query; one without, which words find by the name of its file, is
+What the fields say of a document is added up as evidence: see `vlmsearch.search.relevance`. A document with a text has
+the field ``words``, also where it shares none with the query; one without, which words find by the name of its file, is
 raised by that and never lowered.
 """
 
@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.search.relevance import DOUBT, NAME_DOUBT, PRIOR, Evidence, to_log_odds, to_relevance, words_alone
-from vlmsearch.types import WORDS, Field, Hit, Leg, Space, Vectors
+from vlmsearch.types import WORDS, Field, FieldScore, Hit, Space, Vectors
 
 DEPTH = 50
-"""How many hits each leg gives at least."""
+"""How many hits each field gives at least."""
 
 
 def text_fields(spaces: Sequence[Space]) -> list[Field]:
@@ -84,19 +84,19 @@ def mean_of(vectors: Sequence[Vectors]) -> Vectors:
     return mean
 
 
-def check_legs(weights: Collection[str], spaces: Sequence[Space]) -> None:
-    """Raise ConfigError for a leg that is weighed and not there."""
+def check_weights(weights: Collection[str], spaces: Sequence[Space]) -> None:
+    """Raise ConfigError for a field that is weighed and not there."""
     known = [*sorted(str(field) for space in spaces for field in space.fields), WORDS]
     for name in weights:
         if name not in known:
-            raise ConfigError(f"no leg {name!r} to weigh; each is a string, and there are {', '.join(known)}")
+            raise ConfigError(f"no field {name!r} to weigh; each is a string, and there are {', '.join(known)}")
 
 
 @dataclass(frozen=True)
 class LogOdds:
-    """The log-odds of a relevance: what each leg adds to `PRIOR`, or what words say by themselves where that is more.
+    """The log-odds of a relevance: what each field adds to `PRIOR`, or what words say by themselves where that is more.
 
-    ``parts`` holds the legs that count, each with its weight times its evidence; ``by_words`` is None unless words
+    ``parts`` holds the fields that count, each with its weight times its evidence; ``by_words`` is None unless words
     alone decide.
     """
 
@@ -105,27 +105,27 @@ class LogOdds:
     total: float
 
 
-def add_up(legs: Mapping[str, Leg], shares: Mapping[str, float], *, has_text: bool, most: float) -> LogOdds:
-    """Add up what the legs say of a document, each times its share."""
-    parts = {name: shares[name] * leg.evidence for name, leg in legs.items()}
+def add_up(fields: Mapping[str, FieldScore], shares: Mapping[str, float], *, has_text: bool, most: float) -> LogOdds:
+    """Add up what the fields say of a document, each times its share."""
+    parts = {name: shares[name] * field.evidence for name, field in fields.items()}
     if not has_text and WORDS in parts:  # found by the name of its file, which says nothing of it where it is not
         del parts[WORDS]
     total = PRIOR + sum(parts.values())
-    if most > 0 and WORDS in legs and shares[WORDS]:
+    if most > 0 and WORDS in fields and shares[WORDS]:
         doubt = (DOUBT if has_text else NAME_DOUBT) if parts.keys() - {WORDS} else 0.0
-        by_words = PRIOR + shares[WORDS] * words_alone(most)(legs[WORDS].score) - doubt
+        by_words = PRIOR + shares[WORDS] * words_alone(most)(fields[WORDS].score) - doubt
         if parts.keys() == {WORDS} or by_words > total:
             return LogOdds(parts, by_words, by_words)
     return LogOdds(parts, None, total)
 
 
 _OfAll: TypeAlias = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
-"""What a leg says of all documents: the rank from 1, 0 for none; the value, NaN for none; and the evidence."""
+"""What a field says of all documents: the rank from 1, 0 for none; the value, NaN for none; and the evidence."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """The documents that legs found, and what each leg says of them.
+    """The documents that fields found, and what each field says of them.
 
     Attributes:
         order: The id and the relevance of each that is relevant enough, best first; equal ones by their ids.
@@ -133,14 +133,14 @@ class Fused:
 
     order: list[tuple[str, float]]
     _places: Mapping[str, int]
-    _legs: Mapping[str, _OfAll]
+    _fields: Mapping[str, _OfAll]
 
-    def legs(self, id: str) -> dict[str, Leg]:
-        """Return what each leg says of a document."""
+    def fields(self, id: str) -> dict[str, FieldScore]:
+        """Return what each field says of a document."""
         at = self._places[id]
         return {
-            name: Leg(int(ranks[at]) or None, float(values[at]), float(evidence[at]))
-            for name, (ranks, values, evidence) in self._legs.items()
+            name: FieldScore(int(ranks[at]) or None, float(values[at]), float(evidence[at]))
+            for name, (ranks, values, evidence) in self._fields.items()
             if not math.isnan(values[at])
         }
 
@@ -155,13 +155,13 @@ def fuse(
     most: float = 0.0,
     least: float = 0.0,
 ) -> Fused:
-    """Make one list of what the legs found: `add_up` for all documents at once.
+    """Make one list of what the fields found: `add_up` for all documents at once.
 
-    ``ranked`` is by leg: the name of a field, or ``words``; ``evidence`` says what a leg's values are worth. ``owned``
+    ``ranked`` has the hits by the names of fields, and ``evidence`` says what a field's values are worth. ``owned``
     says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
-    of some legs. ``behind`` has what a leg says of documents that it did not list; one that it lacks counts as much as
-    the leg's last hit, which it is not better than. ``most`` is the BM25 that words could reach, ``least`` the
-    relevance that a document has to have.
+    of some fields. ``behind`` has what a field says of documents that it did not list; one that it lacks counts as
+    much as the field's last hit, which it is not better than. ``most`` is the BM25 that words could reach, ``least``
+    the relevance that a document has to have.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
     if not all(0 <= share < math.inf for share in shares.values()):
@@ -184,12 +184,12 @@ def fuse(
         ranks[name][at[at >= 0]] = np.flatnonzero(at >= 0) + 1
         values[name][~has] = np.nan
     total, said = _totals(values, has_text, shares, evidence, most)
-    legs: dict[str, _OfAll] = {name: (ranks[name], values[name], said[name]) for name in ranked}
+    fields: dict[str, _OfAll] = {name: (ranks[name], values[name], said[name]) for name in ranked}
     near = np.flatnonzero(total >= to_log_odds(least) - 1e-6).tolist()  # rounding must lose none
     near.sort(key=ids.__getitem__)
     near.sort(key=total.tolist().__getitem__, reverse=True)  # which leaves equal ones in the order of their ids
     scored = [(ids[at], to_relevance(log_odds)) for at, log_odds in zip(near, total[near].tolist())]
-    return Fused([one for one in scored if one[1] >= least], places, legs)
+    return Fused([one for one in scored if one[1] >= least], places, fields)
 
 
 def highest_behind(
@@ -201,11 +201,11 @@ def highest_behind(
     full: Collection[str],
     most: float = 0.0,
 ) -> float:
-    """Return the log-odds that no document exceeds which no leg listed; -inf where all are listed.
+    """Return the log-odds that no document exceeds which no field listed; -inf where all are listed.
 
-    Such a document is no better than the last hit of each leg that has more to give (the threshold of Fagin, Lotem and
-    Naor, "Optimal aggregation algorithms for middleware", 2003). ``kinds`` are the fields that it may have, and
-    ``full`` the legs that have more to give; the rest is as in `fuse`.
+    Such a document is no better than the last hit of each field that has more to give (the threshold of Fagin, Lotem
+    and Naor, "Optimal aggregation algorithms for middleware", 2003). ``kinds`` are the fields that it may have, and
+    ``full`` the fields that have more to give; the rest is as in `fuse`.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
     has_text = np.array([any(one.modality == "text" for one in fields) for fields in kinds], np.bool_)
@@ -228,7 +228,7 @@ def _totals(
     evidence: Mapping[str, Evidence],
     most: float,
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Return the log-odds of documents, and the evidence of each leg; ``values`` are NaN where a leg says nothing."""
+    """Return the log-odds of documents, and the evidence of each field: NaN where it has no value, as in ``values``."""
     said = {name: evidence[name].of(each) for name, each in values.items()}
     parts, beside = np.zeros(len(has_text)), np.zeros(len(has_text), np.bool_)
     for name, each in said.items():

@@ -96,8 +96,8 @@ class SearchOptions:
         where: Filter on metadata, such as ``{"year": {"$gte": 2020}}``. `vlmsearch.stores.filters` has its operators.
         limit: Maximum number of matches.
         min_score: Lowest score to show, from 0 to 1; by default that of the index.
-        weights: Weights of legs, such as ``{"words": 0.5, "clip/image": 2}``. A leg that is left out has 1; one with 0
-            is not asked.
+        weights: Weights of fields, such as ``{"words": 0.5, "clip/image": 2}``. A field that is left out has 1; one
+            with 0 is not asked.
         rerank: Re-ranker that reads the text with each of the first matches and judges them anew. True is the one that
             the pipeline was opened with. A `Reranker` or the URL of one stays open until the pipeline is closed.
         rerank_first: Number of matches that the re-ranker reads.
@@ -165,8 +165,8 @@ class SearchOptions:
 
     @property
     def unasked(self) -> frozenset[str]:
-        """Return the legs with weight 0, which are not asked."""
-        return frozenset(leg for leg, weight in (self.weights or {}).items() if weight == 0)
+        """Return the fields with weight 0, which are not asked."""
+        return frozenset(name for name, weight in (self.weights or {}).items() if weight == 0)
 
     @property
     def takes_all(self) -> bool:

@@ -1,6 +1,6 @@
-"""Relevance: how likely a document is what was asked for, from what the legs of a search say of it.
+"""Relevance: how likely a document is what was asked for, from what the fields of a search say of it.
 
-Each leg gives *evidence*: the log-odds, in nats, that its value speaks for the document. Their sum, added to the
+Each field gives *evidence*: the log-odds, in nats, that its value speaks for the document. Their sum, added to the
 log-odds that any document has before (`PRIOR`), is the log-odds of the relevance. A field that a document does not have
 adds nothing, so it counts neither for nor against it.
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from vlmsearch.types import Vectors
 
 PRIOR = -3.5
-"""The log-odds that a document which a leg found is relevant, before anything else is known of it."""
+"""The log-odds that a document which a field found is relevant, before anything else is known of it."""
 THRESHOLD = 0.3
 """The relevance from which matches are shown where the index has no threshold of its own."""
 FLOOR = math.log(0.2)
@@ -103,7 +103,7 @@ class IndexBackground:
 
 @dataclass(frozen=True)
 class Basis:
-    """Say what the cosines of a leg were judged by.
+    """Say what the cosines of a field were judged by.
 
     Attributes:
         fitted: Whether by a fit of the model; else by how far a cosine stands out from those of the index alone.
@@ -124,7 +124,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Turn a leg's value into evidence: ``slope * value + base``, and never below `FLOOR`.
+    """Turn a field's value into evidence: ``slope * value + base``, and never below `FLOOR`.
 
     ``basis`` says what cosines were judged by; None for words.
     """
@@ -244,7 +244,7 @@ class Backgrounds:
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """Say what the legs of one index are worth."""
+    """Say what the fields of one index are worth."""
 
     encoder: Encoder
     store: Store
@@ -258,11 +258,11 @@ class Judge:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Return what legs count in this index, where it was tuned."""
-        return {leg: weight for leg, weight in self.manifest.tuning.items() if leg != MIN_SCORE}
+        """Return what fields count in this index, where it was tuned."""
+        return {name: weight for name, weight in self.manifest.tuning.items() if name != MIN_SCORE}
 
     def evidence(self, queries: Mapping[Field, Vectors], *, by_text: bool, most: float) -> dict[str, Evidence]:
-        """Return the function from values to evidence of each leg.
+        """Return the function from values to evidence of each field.
 
         Args:
             queries: The vector, of shape (1, dim), that each field is asked for.
@@ -270,7 +270,7 @@ class Judge:
             most: The BM25 that a document could reach; 0 where no words are asked for.
 
         Returns:
-            By the legs' names.
+            By the fields' names.
         """
         found = {str(field): self._of_cosines(field, vectors[0], by_text=by_text) for field, vectors in queries.items()}
         return found | {WORDS: words_beside(most)} if most > 0 else found

@@ -27,11 +27,11 @@ class Evaluated(Searches, Protocol):
         """Return what keeps documents and vectors."""
 
 
-def legs_of(pipeline: Evaluated, queries: Sequence[JudgedQuery]) -> dict[str, set[str]]:
-    """Return the legs that queries ask, each with the ids of these queries."""
+def fields_of(pipeline: Evaluated, queries: Sequence[JudgedQuery]) -> dict[str, set[str]]:
+    """Return the fields that queries ask, each with the ids of these queries."""
     manifest = pipeline.store.manifest()
     words = manifest is not None and bool(manifest.language) and isinstance(pipeline.store, WordSearch)
-    return evaluation.asked_legs(queries, pipeline.encoder.spaces, has_words=words)
+    return evaluation.asked_fields(queries, pipeline.encoder.spaces, has_words=words)
 
 
 def tuning_of(pipeline: Evaluated) -> Mapping[str, float]:
@@ -48,7 +48,7 @@ def evaluate(
     rerank: Reranker | str | bool = False,
     on_search: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, object], dict[str, Measured]]:
-    """Measure each leg alone and all of them fused.
+    """Measure each field alone and all of them fused.
 
     Args:
         pipeline: The pipeline.
@@ -58,7 +58,7 @@ def evaluate(
         on_search: Called after each search.
 
     Returns:
-        The report in the form of JSON, and what was measured by the names of the legs.
+        The report in the form of JSON, and what was measured by the names of the fields.
 
     Raises:
         MissingDependencyError: ir-measures is not installed.
@@ -69,7 +69,7 @@ def evaluate(
     measured = evaluation.evaluate(
         pipeline,
         queries,
-        legs_of(pipeline, queries),
+        fields_of(pipeline, queries),
         limit=limit,
         threshold=threshold,
         rerank=rerank,
@@ -83,7 +83,7 @@ def evaluate(
         "limit": limit,
         "min_score": threshold,
         "rerank": rerank.name if isinstance(rerank, Reranker) else rerank or None,
-        "legs": {name: _measured_json(each) for name, each in measured.items()},
+        "fields": {name: _measured_json(each) for name, each in measured.items()},
     }
     return report, measured
 

@@ -230,8 +230,8 @@ class JobForm(RootModel[Union[IndexJob, LabelJob, DuplicatesJob, EvalJob, CheckJ
     root: Annotated[Union[IndexJob, LabelJob, DuplicatesJob, EvalJob, CheckJob], Field(discriminator="kind")]
 
 
-class LegAnswer(BaseModel):
-    """What one field, or the ranking of words, says of a match."""
+class FieldAnswer(BaseModel):
+    """What one field says of a match."""
 
     rank: int | None
     score: float
@@ -258,7 +258,7 @@ class MatchAnswer(DocumentAnswer):
     """A document that was found, and why."""
 
     score: float
-    legs: dict[str, LegAnswer]
+    fields: dict[str, FieldAnswer]
     parts: list[PartAnswer]
 
 

@@ -441,21 +441,21 @@ class Tunable(Protocol):
         It belongs to the model that built the index: one that is put in its place begins without.
 
         Args:
-            values: How much legs count, by their names, such as ``clip/image`` and ``words``, and the least relevance
+            values: How much fields count, by their names, such as ``clip/image`` and ``words``, and the least relevance
                 of a match, ``min_score``; none to go back to the defaults.
 
         Raises:
-            ConfigError: The store was never bound, has no such leg, or a value is out of its range.
+            ConfigError: The store was never bound, has no such field, or a value is out of its range.
             BackendUnavailableError: The index takes no writes now.
         """
 
 
 def check_tuning(name: str, values: Mapping[str, float], spaces: Sequence[Space]) -> None:
     """Raise ConfigError where ``values`` cannot be the tuning of the index ``name``."""
-    legs = [*(str(field) for space in spaces for field in space.fields), WORDS]
+    names = [*(str(field) for space in spaces for field in space.fields), WORDS]
     for key, value in values.items():
-        if key not in (*legs, MIN_SCORE):
-            raise ConfigError(f"{name} has no {key!r} to tune; there are {', '.join(legs)} and {MIN_SCORE}")
+        if key not in (*names, MIN_SCORE):
+            raise ConfigError(f"{name} has no {key!r} to tune; there are {', '.join(names)} and {MIN_SCORE}")
         if not 0 <= value <= (1 if key == MIN_SCORE else sys.float_info.max):
             most = "from 0 to 1" if key == MIN_SCORE else "a number of at least 0"
             raise ConfigError(f"{key} is {most}, not {value}")

@@ -25,10 +25,10 @@ def test_it_says_why_the_document_was_found(page: Page, gallery: RunningService)
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("Why it was found")).to_be_visible()
     expect(dialog).to_contain_text(told.reason)
-    rows = dialog.locator(".legs li")
-    expect(rows).to_have_count(len(told.legs) + 2)
+    rows = dialog.locator(".fields li")
+    expect(rows).to_have_count(len(told.fields) + 2)
     adds = [text.replace("\u2212", "-") for text in rows.locator(".adds").all_inner_texts()]
-    parts = [leg.weight * leg.evidence if leg.counts else 0 for leg in told.legs.values()]
+    parts = [field.weight * field.evidence if field.counts else 0 for field in told.fields.values()]
     assert [float(text) for text in adds] == pytest.approx([told.prior, *parts, told.log_odds], abs=0.006)
     assert dialog.locator("mark").all_inner_texts() == [told.document.text[start:end] for start, end in told.marked]
 

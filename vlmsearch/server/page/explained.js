@@ -1,31 +1,31 @@
-// Why a document was found: the relevance, the legs as bars, the words in its text, the parts of its picture.
+// Why a document was found: the relevance, the fields as bars, the words in its text, the parts of its picture.
 
 import { bar, h } from "./dom.js";
 
 const LEVELS = 4;
 const VEIL = 0.8; // how dark the parts are that did not matter
 
-const LEG = { image: "Picture", text: "Text" };
+const MODALITY = { image: "Picture", text: "Text" };
 
-/** The name of a leg as a person reads it: clip/image is "Picture, clip". */
-function legName(leg) {
-  if (leg === "words") return "Words";
-  const [, space, modality] = leg.match(/^(.*)\/(image|text)$/) ?? [null, leg, ""];
-  return modality ? `${LEG[modality]}, ${space}` : leg;
+/** The name of a field as a person reads it: clip/image is "Picture, clip". */
+function fieldName(field) {
+  if (field === "words") return "Words";
+  const [, space, modality] = field.match(/^(.*)\/(image|text)$/) ?? [null, field, ""];
+  return modality ? `${MODALITY[modality]}, ${space}` : field;
 }
 
 const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 
-function legFacts(name, leg, found) {
-  const facts = [name === "words" ? `BM25 ${leg.value.toFixed(2)} of at most ${found.most_words.toFixed(2)}`
-    : `cosine ${leg.value.toFixed(3)}`];
-  const basis = leg.basis;
+function fieldFacts(name, field, found) {
+  const facts = [name === "words" ? `BM25 ${field.value.toFixed(2)} of at most ${found.most_words.toFixed(2)}`
+    : `cosine ${field.value.toFixed(3)}`];
+  const basis = field.basis;
   if (basis?.median !== null && basis?.median !== undefined && basis.deviation !== null) {
     facts.push(`usually ${basis.median.toFixed(2)} ± ${basis.deviation.toFixed(2)}`);
   }
-  if (leg.rank) facts.push(`rank ${leg.rank}`);
-  if (leg.weight !== 1) facts.push(`weight ${leg.weight}`);
-  if (!leg.counts) facts.push("not counted");
+  if (field.rank) facts.push(`rank ${field.rank}`);
+  if (field.weight !== 1) facts.push(`weight ${field.weight}`);
+  if (!field.counts) facts.push("not counted");
   return facts.join(" · ").replaceAll(/-(?=\d)/g, "−");
 }
 
@@ -37,16 +37,16 @@ export function drawEvidence(found) {
       h("p", { class: "soft" }, `Relevance ${found.relevance.toFixed(2)}; shown from ${found.threshold.toFixed(2)}, the line.`));
   }
   const rows = [["Any document", found.prior, "before anything is known of it"],
-    ...Object.entries(found.legs).map(([name, leg]) =>
-      [legName(name), leg.counts ? leg.weight * leg.evidence : 0, legFacts(name, leg, found)])];
+    ...Object.entries(found.fields).map(([name, field]) =>
+      [fieldName(name), field.counts ? field.weight * field.evidence : 0, fieldFacts(name, field, found)])];
   if (found.words_alone !== null) rows.push(["Words alone", found.words_alone, "met so well that they decide alone"]);
   const most = Math.max(1, ...rows.map(([, adds]) => Math.abs(adds)), Math.abs(found.log_odds));
-  const list = h("ul", { class: "legs" }, ...rows.map(([name, adds, facts]) => leg(name, adds, facts, most)),
-    leg("Together", found.log_odds, "", most, "sum"));
+  const list = h("ul", { class: "fields" }, ...rows.map(([name, adds, facts]) => row(name, adds, facts, most)),
+    row("Together", found.log_odds, "", most, "sum"));
   const notes = [
     ...found.without.map(({ text, relevance }) => `Left out: ${text}, relevance ${relevance.toFixed(2)}.`),
     found.judged !== null && `The re-ranker gave it ${found.judged.toFixed(2)}.`,
-    found.lacking.length && `It has nothing for ${found.lacking.map(legName).join(" and ")}.`,
+    found.lacking.length && `It has nothing for ${found.lacking.map(fieldName).join(" and ")}.`,
     ...found.notes,
   ].filter(Boolean);
   return [verdict, list,
@@ -54,7 +54,7 @@ export function drawEvidence(found) {
     ...notes.map((note) => h("p", { class: "soft" }, note))];
 }
 
-function leg(name, adds, facts, most, kind = "") {
+function row(name, adds, facts, most, kind = "") {
   return h("li", { class: kind }, h("span", { class: "name" }, name), h("span", { class: "adds" }, signed(adds)),
     bar(adds / most, { middle: true }), facts && h("span", { class: "soft facts" }, facts));
 }

@@ -1,4 +1,4 @@
-"""Words as a leg of a search."""
+"""Words as a field of a search."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from vlmsearch import ConfigError, Document, Field, Filter, Hit, Pipeline, Recor
 from vlmsearch.answers.prompts import NOTHING_FOUND
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Leg, RelevanceFit, Vectors, WordHits
+from vlmsearch.types import FieldScore, RelevanceFit, Vectors, WordHits
 
 
 def pipeline_of(store: MemoryStore, *documents: Document) -> Pipeline:
@@ -32,24 +32,24 @@ DOCUMENTS = [
 
 def test_a_text_asks_for_words_and_an_image_does_not(tmp_path: Path) -> None:
     pipeline = pipeline_of(MemoryStore(), *DOCUMENTS)
-    legs = {m.document.id: m.legs for m in pipeline.search("dogs and serial numbers, numbers", min_score=0)}
-    assert {id for id in legs if legs[id]["words"].rank} == {"a", "b"}
-    assert legs["a"]["words"].rank == 1
-    assert legs["a"]["words"].score > legs["b"]["words"].score > 0
+    fields = {m.document.id: m.fields for m in pipeline.search("dogs and serial numbers, numbers", min_score=0)}
+    assert {id for id in fields if fields[id]["words"].rank} == {"a", "b"}
+    assert fields["a"]["words"].rank == 1
+    assert fields["a"]["words"].score > fields["b"]["words"].score > 0
     picture = Image.new("RGB", (8, 8), "red")
-    assert all("words" not in match.legs for match in pipeline.search(image=picture))
-    both = {match.document.id: match.legs for match in pipeline.search("dog", image=picture, min_score=0)}
+    assert all("words" not in match.fields for match in pipeline.search(image=picture))
+    both = {match.document.id: match.fields for match in pipeline.search("dog", image=picture, min_score=0)}
     assert {id for id in both if both[id]["words"].rank} == {"b"}
 
 
 def test_words_are_filtered_and_weighed() -> None:
     pipeline = pipeline_of(MemoryStore(), *DOCUMENTS)
     found = pipeline.search("number dog", where={"year": {"$lt": 2021}}, min_score=0)
-    assert [(match.document.id, match.legs["words"].rank) for match in found] == [("a", 1)]
+    assert [(match.document.id, match.fields["words"].rank) for match in found] == [("a", 1)]
     first = [
-        pipeline.search("a red circle, 4711", weights={"words": share}, min_score=0)[0].legs for share in (0.1, 5.0)
+        pipeline.search("a red circle, 4711", weights={"words": share}, min_score=0)[0].fields for share in (0.1, 5.0)
     ]
-    assert all(isinstance(legs["words"], Leg) for legs in first)
+    assert all(isinstance(fields["words"], FieldScore) for fields in first)
     with pytest.raises(ConfigError, match="there are clip/image, clip/text, minilm/text, words"):
         pipeline.search("a star", weights={"word": 1.0})
 
@@ -60,13 +60,13 @@ def test_words_that_nothing_shares_speak_against_every_text_alike() -> None:
     found = with_words.search("zebra", min_score=0)
     assert [match.document.id for match in found] == [match.document.id for match in expected]
     assert all(match.score < other.score for match, other in zip(found, expected))
-    assert {match.legs["words"].rank for match in found} == {None}
+    assert {match.fields["words"].rank for match in found} == {None}
 
 
 def test_an_index_that_ranks_no_words_is_not_asked() -> None:
     found = pipeline_of(Wordless(), *DOCUMENTS).search("two dogs", min_score=0)
     assert len(found) == 3
-    assert all("words" not in match.legs for match in found)
+    assert all("words" not in match.fields for match in found)
 
 
 class Wordless(MemoryStore):
@@ -92,7 +92,7 @@ def test_a_photo_is_found_by_the_name_of_its_file(tmp_path: Path) -> None:
     before = {match.document.id: match.score for match in plain.search("retrievers", limit=50, min_score=0)}
     found = {match.document.id: match for match in pipeline.search("retrievers", limit=50, min_score=0)}
     assert [match.document.id for match in pipeline.search("retrievers")] == ["golden_retriever.png"]
-    assert found["golden_retriever.png"].legs["words"].rank == 1
+    assert found["golden_retriever.png"].fields["words"].rank == 1
     assert found["golden_retriever.png"].score > before.pop("golden_retriever.png")
     assert {id: found[id].score for id in before} == before
 
@@ -181,6 +181,6 @@ def test_words_are_those_of_the_document_that_is_shown(turns: int, replaced: int
         for match in found:
             is_dog = str(match.document.text).startswith("dog")
             assert match.document.metadata["dog"] == is_dog
-            assert (match.legs["words"].score > 0) == is_dog, match
-        ranks = [match.legs["words"].rank for match in found if match.legs["words"].rank]
+            assert (match.fields["words"].score > 0) == is_dog, match
+        ranks = [match.fields["words"].rank for match in found if match.fields["words"].rank]
         assert len(set(ranks)) == len(ranks)
