@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vlmsearch._util.batching import batches
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.copy import pages_of, stamped, unknown
+from vlmsearch.indexing.copy import BATCH, stamped, unknown
 from vlmsearch.indexing.parquet import ParquetIndex
-from vlmsearch.stores.base import RejectList, Store
+from vlmsearch.stores.base import RejectList, Store, needed_manifest
 from vlmsearch.types import Manifest, Record
 
 TOLERANCE = 1e-6
@@ -93,7 +94,7 @@ def diff(
         >>> dict(found.counts)
         {'text': 1, 'digest': 1, 'minilm/text': 1, 'first only': 1}
     """
-    manifests = [_manifest(each) for each in (first, second)]
+    manifests = [needed_manifest(index) for index in (first, second)]
     counts: Counter[str] = Counter()
     listed: list[DocumentDifference] = []
     done = 0
@@ -110,13 +111,6 @@ def diff(
         counts["rejects"] = len(rejected)
         listed += [DocumentDifference(id, ("rejects",)) for id in rejected][: max(0, limit - len(listed))]
     return DiffReport(done, _about(*manifests), counts, tuple(listed))
-
-
-def _manifest(index: Store | ParquetIndex) -> Manifest:
-    manifest = index.manifest()
-    if manifest is None:
-        raise ConfigError(f"{index.name} is not an index yet: there is nothing to compare")
-    return manifest
 
 
 def _about(first: Manifest, second: Manifest) -> tuple[str, ...]:
@@ -154,7 +148,7 @@ def _walk(
             DocumentDifference(id, _differing(record, theirs[id], tolerance) if id in theirs else only[:1])
             for id, record in mine.items()
         ]
-    for ids in pages_of(there.ids()):
+    for ids in batches(there.ids(), BATCH):
         yield [DocumentDifference(id, only[1:]) for id in unknown(here, ids)]
 
 

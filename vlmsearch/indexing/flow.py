@@ -189,12 +189,9 @@ class Flow:
         started = time.monotonic()
         self._put_at = started
         rejected = {reject.id: reject for reject in reject_list_of(self._store).rejects()}
-        limits = self._options.image_limits
-        sees = encodes_images(self._encoder.spaces)
-        prepare = partial(prepared_image, self._encoder, limits=limits) if sees else None
         preprocess = self._encoder.preprocess if isinstance(self._encoder, ResizesImages) else None
-        self._reading = ReadOptions(limits, preprocess)
-        self._examiner = Examiner(self._encoder.fingerprint, prepare, self._options, rejected)
+        self._reading = ReadOptions(self._options.image_limits, preprocess)
+        self._examiner = Examiner.of(self._encoder, self._options, rejected)
         self._saver = Saver(self._store, rejected, strict=self._options.strict)
         for reject in rejected.values():
             if part := part_of(reject.id):
@@ -431,7 +428,14 @@ class Examiner:
     options: IndexOptions
     rejected: Mapping[str, Reject]
 
-    def examine(self, item: Input, known: Stamp | None, is_again: bool) -> Outcome:
+    @classmethod
+    def of(cls, encoder: Encoder, options: IndexOptions, rejected: Mapping[str, Reject]) -> Examiner:
+        """Return the examiner for an open encoder."""
+        limits = options.image_limits
+        prepare = partial(prepared_image, encoder, limits=limits) if encodes_images(encoder.spaces) else None
+        return cls(encoder.fingerprint, prepare, options, rejected)
+
+    def examine(self, item: Input, known: Stamp | None = None, is_again: bool = False) -> Outcome:
         """Return what is to be done about one input; all of it that needs no other input.
 
         ``is_again``: another of its id is under way, so that ``known`` is about to be replaced.
@@ -521,20 +525,10 @@ class Saver:
         """Store records; what is too large for the store becomes a Reject, and the others go on."""
         if not records:
             return []
-        try:
-            with querying(self._store.name, "upsert", count=len(records)):
-                self._store.upsert(records)
-        except InvalidBatchError as exc:
-            if any(error.code != "too_large" for error in exc.items.values()):
-                raise
-            bad = [(records[item], error) for item, error in exc.items.items()]
-            rejects = [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
-            self._check_strict(rejects)
-            left = [record for item, record in enumerate(records) if item not in exc.items]
-            if left:
-                self._store.upsert(left)
-            return rejects
-        return []
+        with querying(self._store.name, "upsert", count=len(records)):
+            rejects = upsert(self._store, records)
+        self._check_strict(rejects)
+        return rejects
 
     def _check_strict(self, outcomes: Iterable[Outcome]) -> None:
         """Raise InvalidInputError for the first input that is rejected, where that was asked for."""
@@ -557,6 +551,21 @@ class Saver:
             self._reject_list.release(healed)
             for id in healed:
                 del self._rejects[id]
+
+
+def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:
+    """Store records; those that are too large for the store are returned as rejects, and the others are stored."""
+    try:
+        store.upsert(records)
+    except InvalidBatchError as exc:
+        if any(error.code != "too_large" for error in exc.items.values()):
+            raise
+        left = [record for item, record in enumerate(records) if item not in exc.items]
+        if left:
+            store.upsert(left)
+        bad = [(records[item], error) for item, error in exc.items.items()]
+        return [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+    return []
 
 
 def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[str] | None) -> IndexReport:

@@ -18,23 +18,22 @@ The key ``vlmsearch`` of the file's own metadata is a JSON object with the manif
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import file_in_the_making
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
-from vlmsearch.stores.base import RejectList, Store, dim_of, space_of
+from vlmsearch.stores.base import RejectList, Store, dim_of, needed_manifest, space_of
 from vlmsearch.types import HALVES, Document, Field, Manifest, Record, Reject, Stamp
 
 if TYPE_CHECKING:
@@ -107,9 +106,7 @@ def export_index(source: Store, path: str | Path, *, on_progress: Callable[[int]
     pa = _pyarrow()
     started = time.monotonic()
     path = Path(path)
-    manifest = source.manifest()
-    if manifest is None:
-        raise ConfigError(f"{source.name} is not an index yet: there is nothing to export")
+    manifest = needed_manifest(source)
     if not is_parquet(path) or path.is_dir():
         what = "is a folder" if path.is_dir() else "does not end in .parquet"
         raise ConfigError(f"{str(path)!r} {what}: name the file to write, such as index.parquet")
@@ -169,7 +166,7 @@ class ParquetIndex(Closable):
             )
         except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
             raise ConfigError(f"{self.name!r} cannot be read as Parquet: {one_line(exc)}") from exc
-        self._known: NDArray[Any] | None = None
+        self._known: set[str] | None = None
         try:
             self._manifest, self._rejects = self._about()
             self._schema = _schema(self._manifest)
@@ -245,7 +242,7 @@ class ParquetIndex(Closable):
             ]
 
     def unknown(self, ids: Sequence[str]) -> list[str]:
-        """Return those of some ids that are not in the file. The first call reads all ids, and keeps 16 bytes of each.
+        """Return those of some ids that are not in the file. The first call reads all ids, and keeps them.
 
         Args:
             ids: The ids.
@@ -254,15 +251,9 @@ class ParquetIndex(Closable):
             Those that are not there, in their order.
         """
         if self._known is None:
-            there = [_keys(batch.column("id").to_pylist()) for batch in self._batches(["id"], _GROUP_ROWS)]
-            self._known = np.sort(np.concatenate([_keys([]), *there]))
-        keys = _keys(ids)
-        places = np.searchsorted(self._known, keys)
-        return [
-            id
-            for id, key, place in zip(ids, keys, places.tolist())
-            if place == len(self._known) or self._known[place] != key
-        ]
+            read = self._batches(["id"], _GROUP_ROWS)
+            self._known = {id for batch in read for id in batch.column("id").to_pylist()}
+        return [id for id in ids if id not in self._known]
 
     def _batches(self, columns: Sequence[str], count: int) -> Iterator[Any]:
         pa = _pyarrow()
@@ -329,8 +320,7 @@ def _groups(source: Store) -> Iterator[list[Record]]:
     """Yield all records, as many at a time as are a row group."""
     group: list[Record] = []
     size = 0
-    ids = source.ids()
-    while page := list(islice(ids, _READ_TOGETHER)):
+    for page in batches(source.ids(), _READ_TOGETHER):
         for record in source.records(page):
             size += _size(record)
             group.append(record)
@@ -413,9 +403,3 @@ def _strings(form: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     ):
         raise ValueError(f"expected a JSON object with strings for {', '.join(names)}: {str(form)[:80]!r}")
     return form
-
-
-def _keys(ids: Sequence[str]) -> NDArray[Any]:
-    """16 bytes for each id, as numbers that can be compared."""
-    digests = b"".join(hashlib.blake2b(id.encode(), digest_size=16).digest() for id in ids)
-    return np.frombuffer(digests, [("high", "<u8"), ("low", "<u8")])

@@ -36,10 +36,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
+from vlmsearch._util.batching import batches
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
@@ -224,10 +224,11 @@ class Paths:
         """
         self._unread = set()
         listed, self._listed = self._listed, {}
-        yield from _some_files(self._files)
+        yield from map(tuple, batches(self._files, _FILES))
         for folder in self.folders:
             found = listed.get(folder) or self._walk(folder)
-            yield from _some_files(each if isinstance(each, str) else self._skip(*each) for each in found)
+            files = (each if isinstance(each, str) else self._skip(*each) for each in found)
+            yield from map(tuple, batches(files, _FILES))
         yield from self.tables
 
     def note(self, reject: Reject) -> None:
@@ -386,12 +387,6 @@ def _count_rows(table: str, limits: ImageLimits) -> int:
     except (OSError, InvalidInputError):
         return 0
     return int(str(count))
-
-
-def _some_files(files: Iterable[str | Reject]) -> Iterator[tuple[str | Reject, ...]]:
-    left = iter(files)
-    while some := tuple(islice(left, _FILES)):
-        yield some
 
 
 def _unreadable(name: str, exc: OSError) -> Reject:

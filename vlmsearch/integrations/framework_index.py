@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from typing_extensions import Unpack
 
+from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
 from vlmsearch.encoders.base import Encoder
@@ -252,7 +253,7 @@ class FrameworkIndex(Closable):
                 every = zip(kept, (each.embedding for each in documents))
                 records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), every)
                 self.store.bind(encoder.fingerprint, encoder.spaces)
-                for some in _pages([records[place] for place in places.values()]):
+                for some in batches([records[place] for place in places.values()], _PAGE):
                     self.store.upsert(some)
             else:
                 report = pipeline.add((kept[place] for place in places.values()), retry_rejects=True)
@@ -323,7 +324,7 @@ class FrameworkIndex(Closable):
         if self.store.manifest() is None:
             return 0
         count = 0
-        for some in _pages(with_parts(self.store, ids)):
+        for some in batches(with_parts(self.store, ids), _PAGE):
             files = self._files(some)
             count += self.store.delete(some)
             for path in files:
@@ -361,12 +362,12 @@ class FrameworkIndex(Closable):
         """
         if self.store.manifest() is None:
             return []
-        return [unpack(each, self._folder) for some in _pages(ids) for each in self.store.get(some)]
+        return [unpack(each, self._folder) for some in batches(ids, _PAGE) for each in self.store.get(some)]
 
     def with_embeddings(self, documents: Sequence[FrameworkDocument]) -> list[FrameworkDocument]:
         """Return documents with the vectors that were given for them, as float32 has them."""
         found: dict[str, Record] = {}
-        for some in _pages([each.id for each in documents] if self.gives_vectors else []):
+        for some in batches([each.id for each in documents] if self.gives_vectors else [], _PAGE):
             found |= {record.document.id: record for record in self.store.records(some)}
         return [replace(each, embedding=_embedding(found[each.id])) if each.id in found else each for each in documents]
 
@@ -626,10 +627,6 @@ def shared_space(encoder: Encoder, name: str | None) -> Space:
 
 def _parsed(where: Mapping[str, object] | None) -> Filter | None:
     return None if where is None else parse_filter(where)
-
-
-def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (items[start : start + _PAGE] for start in range(0, len(items), _PAGE))
 
 
 def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, Any]]:
