@@ -8,13 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.closable import Closable
+from vlmsearch.bench.llm import Percentiles
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.triton.client import protocol
@@ -113,7 +114,9 @@ class TritonLoad(Closable):
             for client in clients:
                 client.result()
         rate = len(times) * self._items / took
-        return TritonLevel(concurrency, rate, len(times), *_percentiles(times), tuple(count.errors.items()))
+        return TritonLevel(
+            concurrency, rate, len(times), *astuple(Percentiles.of(times)), errors=tuple(count.errors.items())
+        )
 
     def close(self) -> None:
         """Close the connection."""
@@ -163,13 +166,6 @@ def median_level(rounds: Sequence[TritonLevel]) -> TritonLevel:
         statistics.median(level.p99 for level in rounds),
         tuple(errors.items()),
     )
-
-
-def _percentiles(times: Sequence[float]) -> tuple[float, float, float]:
-    if not times:
-        return (0.0, 0.0, 0.0)
-    p50, p95, p99 = np.percentile(times, (50, 95, 99)).tolist()
-    return (p50, p95, p99)
 
 
 def _column(items: Sequence[bytes]) -> NDArray[np.object_]:

@@ -89,10 +89,10 @@ def forecast(
         >>> found.documents, found.left, found.tried, found.lost
         (2, 2, 2, 0)
     """
-    manifest = needed_manifest(store)
-    unfinished = replaceable(store).unfinished(encoder.fingerprint, encoder.spaces)
+    beside, manifest = replaceable(store), needed_manifest(store)
     if manifest.fingerprint == encoder.fingerprint:
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already")
+    unfinished = beside.unfinished(encoder.fingerprint, encoder.spaces)
     documents = len(store)
     left = max(documents - (len(unfinished) if unfinished is not None else 0), 0)
     drawn = _drawn(store)

@@ -61,6 +61,7 @@ KEPT = "_json"
 """The key of the metadata under which everything is that no other key can hold."""
 _PAGE = 500
 """Documents that are read or written at a time."""
+_OPPOSITE = {"$in": "$nin", "$nin": "$in"}
 _LARGEST_EXACT = 2**53
 """Whole numbers up to this are the same as doubles, as which filters compare them."""
 
@@ -125,6 +126,8 @@ class FrameworkDocument:
 
 Passes = Callable[[FrameworkDocument], bool]
 """Whether a document passes a filter of the framework that the store cannot apply."""
+Where = Mapping[str, object]
+"""A filter that the store applies: see `vlmsearch.stores.filters`."""
 Found = list[tuple[FrameworkDocument, float]]
 """Documents with their scores, best first."""
 Hits = Sequence[tuple[FrameworkDocument | None, float]]
@@ -595,7 +598,35 @@ def unit_vector(values: Sequence[float], dim: int) -> Vectors:
     return (row / norm).astype(np.float32)
 
 
-def comparable(value: object) -> bool:
+def comparison(key: str, sign: str, values: Sequence[object], *, negated: bool) -> Where | None:
+    """Return the filter of a store for a comparison of a framework.
+
+    Args:
+        key: The key of the metadata.
+        sign: ``$in``, ``$nin``, ``$gt``, ``$gte``, ``$lt`` or ``$lte``; the last four have one value.
+        values: The values to compare with.
+        negated: Whether the documents are wanted that do not pass.
+
+    Returns:
+        The filter; None where a store would compare in another way than Python.
+    """
+    if not key or key[0] == "$" or key == KEPT or not values or not all(map(_comparable, values)):
+        return None
+    if sign in _OPPOSITE:
+        equal = [other for value in values for other in _equal_values(value)]
+        return {key: {_OPPOSITE[sign] if negated else sign: equal}}
+    return None if negated or isinstance(values[0], (str, bool)) else {key: {sign: values[0]}}
+
+
+def combination(parts: Sequence[Where | None], *, every: bool) -> Where | None:
+    """Return the filter of a store that demands all of some filters, or one of them; None where no store can say."""
+    known = [part for part in parts if part is not None]
+    if every:
+        return {"$and": known} if known else None
+    return {"$or": known} if known and len(known) == len(parts) else None
+
+
+def _comparable(value: object) -> bool:
     """Return whether a store compares a value with metadata exactly as Python does."""
     if isinstance(value, (str, bool)):
         return True
@@ -604,7 +635,7 @@ def comparable(value: object) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
-def equal_values(value: object) -> list[object]:
+def _equal_values(value: object) -> list[object]:
     """Return all that equals a value in Python: 1 and True do, and in an index they do not."""
     if isinstance(value, bool):
         return [value, int(value)]

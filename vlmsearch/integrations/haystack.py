@@ -25,13 +25,13 @@ from typing_extensions import Self, Unpack
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.integrations.framework_index import (
-    KEPT,
     FrameworkDocument,
     FrameworkIndex,
     Passes,
+    Where,
     awaited,
-    comparable,
-    equal_values,
+    combination,
+    comparison,
     shared_space,
 )
 from vlmsearch.media.images import format_of
@@ -42,10 +42,17 @@ from vlmsearch.types import Field, ImageSource, Space
 T = TypeVar("T")
 Image = Union[str, Path, ByteStream, ImageContent]
 """An image of a query: the path of a file, its bytes, or the content of a chat message."""
-Where = Mapping[str, object]
 _FIELDS = frozenset(each.name for each in fields(Document))
-_ORDER = {">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
-_OPERATORS = frozenset({"==", "!=", "in", "not in", *_ORDER})
+_SIGNS = {
+    "==": "$in",
+    "in": "$in",
+    "!=": "$nin",
+    "not in": "$nin",
+    ">": "$gt",
+    ">=": "$gte",
+    "<": "$lt",
+    "<=": "$lte",
+}
 _TYPES = {bool: "boolean", int: "int", float: "float"}
 
 
@@ -455,8 +462,8 @@ def _check_filter(condition: object) -> None:
     if "field" in condition:
         if "value" not in condition:
             raise FilterError(f"'value' is missing in {condition}")
-        if operator not in _OPERATORS:
-            raise FilterError(f"no such operator: {operator!r}; there are {' '.join(sorted(_OPERATORS))}")
+        if operator not in _SIGNS:
+            raise FilterError(f"no such operator: {operator!r}; there are {' '.join(sorted(_SIGNS))}")
         if (operator in ("in", "not in")) != isinstance(condition["value"], list) and operator not in ("==", "!="):
             wanted = "takes a list" if operator in ("in", "not in") else "takes a number or a date, not a list"
             raise FilterError(f"{operator!r} {wanted}: {condition['value']!r}")
@@ -476,25 +483,16 @@ def _to_where(condition: Mapping[str, Any], *, negated: bool = False) -> Where |
     operator = condition["operator"]
     inner_negated = negated != (operator == "NOT")
     inner = [_to_where(each, negated=inner_negated) for each in condition["conditions"]]
-    known = [each for each in inner if each is not None]
-    if (operator != "OR") != inner_negated:  # all must hold: NOT is the negation of AND
-        return {"$and": known} if known else None
-    return {"$or": known} if known and len(known) == len(inner) else None
+    return combination(inner, every=(operator != "OR") != inner_negated)  # NOT is the negation of AND
 
 
 def _comparison(field: str, operator: str, value: object, *, negated: bool) -> Where | None:
     key = field.removeprefix("meta.")
-    is_key = "." not in key and (field.startswith("meta.") or field not in _FIELDS) and key != KEPT
-    if not is_key or key.startswith("$"):
-        return None
-    if operator in _ORDER:
-        is_number = comparable(value) and not isinstance(value, (str, bool))
-        return {key: {_ORDER[operator]: value}} if is_number and not negated else None
+    is_key = "." not in key and (field.startswith("meta.") or field not in _FIELDS)
     values = value if operator in ("in", "not in") and isinstance(value, list) else [value]
-    if not values or not all(comparable(each) and not _may_be_date(each) for each in values):
+    if not is_key or any(map(_may_be_date, values)):
         return None
-    equal = [other for each in values for other in equal_values(each)]
-    return {key: {"$in" if (operator in ("==", "in")) != negated else "$nin": equal}}
+    return comparison(key, _SIGNS[operator], values, negated=negated)
 
 
 def _may_be_date(value: object) -> bool:
@@ -551,6 +549,20 @@ class _Retriever:
     def _filters(self, filters: dict[str, Any] | None) -> dict[str, Any] | None:
         return apply_filter_policy(self.filter_policy, self.filters, filters)
 
+
+class _SearchRetriever(_Retriever):
+    """A retriever that searches as `Pipeline.search` does, with its options."""
+
+    def __init__(
+        self,
+        document_store: VlmsearchDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
+        **options: Unpack[SearchKeywords],
+    ) -> None:
+        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, **options)
+
     def _search(
         self, text: str | None, image: Image | None, filters: dict[str, Any] | None, top_k: int | None
     ) -> dict[str, list[Document]]:
@@ -559,7 +571,7 @@ class _Retriever:
 
 
 @component
-class VlmsearchTextRetriever(_Retriever):
+class VlmsearchTextRetriever(_SearchRetriever):
     """Find the documents that fit a text: by their images, their texts and their words, as `Pipeline.search` does.
 
     Where vectors are given to the store, a text is looked for by its words alone, which makes this the keyword side of
@@ -584,16 +596,6 @@ class VlmsearchTextRetriever(_Retriever):
         'a dog in the snow'
     """
 
-    def __init__(
-        self,
-        document_store: VlmsearchDocumentStore,
-        filters: dict[str, Any] | None = None,
-        top_k: int = 10,
-        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
-        **options: Unpack[SearchKeywords],
-    ) -> None:
-        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, **options)
-
     @component.output_types(documents=list[Document])
     def run(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
@@ -614,7 +616,7 @@ class VlmsearchTextRetriever(_Retriever):
 
 
 @component
-class VlmsearchImageRetriever(_Retriever):
+class VlmsearchImageRetriever(_SearchRetriever):
     """Find the documents that fit an image, or an image and a text.
 
     Args:
@@ -640,16 +642,6 @@ class VlmsearchImageRetriever(_Retriever):
         >>> found.meta["title"]
         'a scene'
     """
-
-    def __init__(
-        self,
-        document_store: VlmsearchDocumentStore,
-        filters: dict[str, Any] | None = None,
-        top_k: int = 10,
-        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
-        **options: Unpack[SearchKeywords],
-    ) -> None:
-        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, **options)
 
     @component.output_types(documents=list[Document])
     def run(
@@ -744,7 +736,7 @@ class VlmsearchEmbeddingRetriever(_Retriever):
 class _Embedder:
     """What embedders share: an encoder that is opened when it is first used, and one of its spaces."""
 
-    def __init__(self, encoder: str, space: str | None, **others: Any) -> None:
+    def __init__(self, encoder: str = DEFAULT_ENCODER, space: str | None = None, **others: Any) -> None:
         self.encoder = encoder
         self.space = space
         self._others = others
@@ -783,9 +775,6 @@ class VlmsearchTextEmbedder(_Embedder):
         128
     """
 
-    def __init__(self, encoder: str = DEFAULT_ENCODER, space: str | None = None) -> None:
-        _Embedder.__init__(self, encoder, space)
-
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, list[float]]:
         """Make the vector of a query.
@@ -818,9 +807,6 @@ class VlmsearchDocumentEmbedder(_Embedder):
         >>> len(document.embedding)
         176
     """
-
-    def __init__(self, encoder: str = DEFAULT_ENCODER, space: str | None = None) -> None:
-        _Embedder.__init__(self, encoder, space)
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -40,40 +40,44 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
     VectorStoreQueryResult,
 )
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from typing_extensions import Unpack
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.integrations.framework_index import (
-    KEPT,
     Found,
     FrameworkDocument,
     FrameworkIndex,
     Passes,
+    Where,
     awaited,
-    comparable,
-    equal_values,
+    combination,
+    comparison,
     shared_space,
 )
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, open_encoder
 from vlmsearch.search.options import SearchKeywords
 from vlmsearch.types import ImageSource
 
-Where = Mapping[str, object]
 REF = "ref_doc_id"
 """The key of the metadata that names the document which a node is of."""
 _ALIASES = frozenset({"doc_id", "document_id"})
 _CLASSES: dict[str, type[BaseNode]] = {
     each.class_name(): each for each in (Document, ImageDocument, ImageNode, IndexNode, Node, TextNode)
 }
-_ORDER = {FilterOperator.GT: "$gt", FilterOperator.GTE: "$gte", FilterOperator.LT: "$lt", FilterOperator.LTE: "$lte"}
-_EQUAL = {
+_SIGNS = {
     FilterOperator.EQ: "$in",
     FilterOperator.IN: "$in",
     FilterOperator.NE: "$nin",
     FilterOperator.NIN: "$nin",
+    FilterOperator.GT: "$gt",
+    FilterOperator.GTE: "$gte",
+    FilterOperator.LT: "$lt",
+    FilterOperator.LTE: "$lte",
 }
-_OTHER = {"$in": "$nin", "$nin": "$in"}
+_WITH_LISTS = frozenset({FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL})
+_WITH_TEXTS = frozenset({FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE})
 _MMR_CANDIDATES = 4
 """How many times as many nodes as are wanted `mmr` chooses from."""
 
@@ -390,30 +394,14 @@ def _conditions(filters: MetadataFilters | None) -> tuple[Where | None, Passes |
 def _to_where(condition: MetadataFilters | MetadataFilter, *, negated: bool = False) -> Where | None:
     """Return what every node passes that passes a filter, or that does not; None where no store can say."""
     if isinstance(condition, MetadataFilter):
-        return _comparison(condition, negated=negated)
+        value, has_list = condition.value, condition.operator in _WITH_LISTS
+        values = value if isinstance(value, list) and has_list else [value]
+        sign = _SIGNS.get(condition.operator)
+        return None if sign is None else comparison(_key(condition), sign, values, negated=negated)
     kind = condition.condition or FilterCondition.AND
     inner_negated = negated != (kind == FilterCondition.NOT)
     inner = [_to_where(each, negated=inner_negated) for each in condition.filters]
-    known = [each for each in inner if each is not None]
-    if (kind == FilterCondition.AND) != inner_negated:  # all must hold: NOT is the negation of OR
-        return {"$and": known} if known else None
-    return {"$or": known} if known and len(known) == len(inner) else None
-
-
-def _comparison(condition: MetadataFilter, *, negated: bool) -> Where | None:
-    key, operator, value = _key(condition), condition.operator, condition.value
-    if not key or key[0] == "$" or key == KEPT:
-        return None
-    if operator in _ORDER:
-        is_number = comparable(value) and not isinstance(value, str)
-        return {key: {_ORDER[operator]: value}} if is_number and not negated else None
-    if operator not in _EQUAL:
-        return None
-    values = value if isinstance(value, list) and operator in (FilterOperator.IN, FilterOperator.NIN) else [value]
-    if not values or not all(map(comparable, values)):
-        return None
-    sign = _EQUAL[operator]
-    return {key: {_OTHER[sign] if negated else sign: [other for each in values for other in equal_values(each)]}}
+    return combination(inner, every=(kind == FilterCondition.AND) != inner_negated)  # NOT is the negation of OR
 
 
 def _key(condition: MetadataFilter) -> str:
@@ -429,59 +417,17 @@ def _matches(condition: MetadataFilters | MetadataFilter, metadata: Mapping[str,
             return not any(found)
         return any(found) if condition.condition == FilterCondition.OR else all(found)
     key = condition.key if condition.key in metadata else _key(condition)
-    have, wanted = metadata.get(key), condition.value
-    if condition.operator == FilterOperator.IS_EMPTY:
-        return have is None or have in ("", [])
-    if have is None:
-        return condition.operator in (FilterOperator.NE, FilterOperator.NIN)
-    return _TESTS[condition.operator](have, wanted)
-
-
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """Compare numbers with numbers and strings with strings; nothing else passes."""
-
-    def test(have: Any, wanted: Any) -> bool:
-        is_same = isinstance(have, str) == isinstance(wanted, str)
-        is_plain = isinstance(have, (str, int, float)) and isinstance(wanted, (str, int, float))
-        return is_same and is_plain and compare(have, wanted)
-
-    return test
-
-
-def _holds(have: Any, wanted: Any) -> bool:
-    """Return whether a list has a value, or a string a part."""
-    return (isinstance(have, list) or (isinstance(have, str) and isinstance(wanted, str))) and wanted in have
-
-
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise InvalidInputError("invalid", f"the filter operators in, nin, any and all take a list, not {value!r}")
-    return value
-
-
-def _text_of(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InvalidInputError("invalid", f"a text match takes a string, not {value!r}")
-    return value
-
-
-_TESTS: dict[FilterOperator, Callable[[Any, Any], bool]] = {
-    FilterOperator.EQ: lambda have, wanted: bool(have == wanted),
-    FilterOperator.NE: lambda have, wanted: bool(have != wanted),
-    FilterOperator.GT: _ordered(lambda have, wanted: bool(have > wanted)),
-    FilterOperator.GTE: _ordered(lambda have, wanted: bool(have >= wanted)),
-    FilterOperator.LT: _ordered(lambda have, wanted: bool(have < wanted)),
-    FilterOperator.LTE: _ordered(lambda have, wanted: bool(have <= wanted)),
-    FilterOperator.IN: lambda have, wanted: have in _listed(wanted),
-    FilterOperator.NIN: lambda have, wanted: have not in _listed(wanted),
-    FilterOperator.ANY: lambda have, wanted: any(_holds(have, each) for each in _listed(wanted)),
-    FilterOperator.ALL: lambda have, wanted: all(_holds(have, each) for each in _listed(wanted)),
-    FilterOperator.CONTAINS: _holds,
-    FilterOperator.TEXT_MATCH: lambda have, wanted: isinstance(have, str) and _text_of(wanted) in have,
-    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda have, wanted: (
-        isinstance(have, str) and _text_of(wanted).lower() in have.lower()
-    ),
-}
+    if condition.operator in _WITH_LISTS and not isinstance(condition.value, list):
+        raise InvalidInputError("invalid", f"the filter operators in, nin, any and all take a list: {condition}")
+    if condition.operator in _WITH_TEXTS and not isinstance(condition.value, str):
+        raise InvalidInputError("invalid", f"a text match takes a string: {condition}")
+    passes = build_metadata_filter_fn(
+        lambda _: {condition.key: metadata.get(key)}, MetadataFilters(filters=[condition])
+    )
+    try:
+        return bool(passes(""))
+    except TypeError:  # of values that cannot be compared
+        return False
 
 
 def _merged(dense: Found, sparse: Found, alpha: float | None, limit: int) -> Found:

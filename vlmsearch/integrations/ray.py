@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -487,19 +486,11 @@ def _keepers(
 # ---- rows
 
 
-_REDUCERS: dict[type, Callable[[Any], Any]] = {
-    **copyreg.dispatch_table,
-    MappingProxyType: lambda given: (dict, (dict(given),)),
-}
-"""What pickles documents, whose metadata may be read-only."""
+copyreg.pickle(MappingProxyType, lambda given: (dict, (dict(given),)))  # type: ignore[return-value] # read-only metadata
 
 
 def _dump(value: object) -> bytes:
-    out = BytesIO()
-    pickler = pickle.Pickler(out, pickle.HIGHEST_PROTOCOL)
-    pickler.dispatch_table = _REDUCERS
-    pickler.dump(value)
-    return out.getvalue()
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
 def _rows(batch: pa.Table) -> Iterator[Any]:

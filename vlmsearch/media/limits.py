@@ -171,7 +171,6 @@ _FILL = re.compile(rb"\xff+")
 _NO_PAYLOAD = frozenset((0, 0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)))
 _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9, 0xCB))
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_AVIF_EXIF = re.compile(rb"(infe(?:\x02.{7}|\x03.{9}))Exif", re.DOTALL)
 
 
 class ImageBytes(BytesIO):
@@ -202,24 +201,16 @@ class Structure:
     tile: tuple[int, int] | None = None
 
 
-def check_structure(kind: str, data: bytes, name: str) -> tuple[bytes, Structure]:
-    """Return the bytes to give to Pillow, and what was found.
+def check_structure(kind: str, data: bytes, name: str) -> Structure:
+    """Return the structure of a file; InvalidInputError ``too_large`` where Pillow would take too much to read it.
 
-    InvalidInputError ``too_large`` for what costs too much there.
-
-    What is damaged is left to Pillow, which says how.
+    Damaged files are left to Pillow, which says how they are damaged.
     """
     if kind == "TIFF":
         check_directory(data, name)
-    if kind == "WebP":  # whose decoder, for two canvases that it has no memory for, only says that it was not made
-        import numpy as np
-
-        np.empty(2 * _RESULT * _webp_pixels(data), np.uint8)
-    if kind == "AVIF":  # Pillow parses Exif, and then takes the orientation from the container all the same
-        return _AVIF_EXIF.sub(rb"\1skip", data), Structure()
     if kind == "JPEG 2000":
-        return data, Structure(tile=_jpeg2000_tile(data))
-    return data, Structure(scans=_jpeg_scans(data, name)) if kind == "JPEG" else Structure()
+        return Structure(tile=_jpeg2000_tile(data))
+    return Structure(scans=_jpeg_scans(data, name)) if kind == "JPEG" else Structure()
 
 
 def check_directory(data: bytes, name: str) -> None:
@@ -279,19 +270,6 @@ def _jpeg_scans(data: bytes, name: str) -> int:
             return 1 if is_whole else 1 + data.count(b"\xff\xda", at)
     check_directory(exif, name)
     return 1
-
-
-def _webp_pixels(data: bytes) -> int:
-    """Return the size of the canvas: of 24 bits a side in an extended file, else of 14."""
-    chunk = data[12:16]
-    if chunk == b"VP8X":
-        width, height = (1 + int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
-    elif chunk == b"VP8L":
-        sides = int.from_bytes(data[21:25], "little")
-        width, height = 1 + (sides & 0x3FFF), 1 + (sides >> 14 & 0x3FFF)
-    else:
-        width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (26, 28))
-    return width * height
 
 
 def _jpeg2000_tile(data: bytes) -> tuple[int, int]:

@@ -11,14 +11,12 @@ addresses is not followed. Needs the extra ``video`` (PyAV, with FFmpeg in its w
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from io import BytesIO, FileIO
+from io import BytesIO
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +27,7 @@ from PIL import Image
 
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
 if TYPE_CHECKING:
@@ -434,7 +433,7 @@ def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
     if beside is None:
         return None
     try:
-        with _regular(beside, repr(str(beside))) as file:
+        with open_regular(beside, "a subtitle") as file:
             data = file.read(_SUBTITLE_BYTES)
         form = "webvtt" if beside.suffix.lower() == ".vtt" else "srt"
         with av.open(BytesIO(_as_utf8(data)), format=form) as container:
@@ -462,7 +461,7 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
     except ImportError as exc:
         raise MissingDependencyError("films need PyAV: pip install 'vlmsearch[video]'") from exc
     name = repr(str(path))
-    with _regular(path, name) as file:
+    with open_regular(path, "a film") as file:
         try:
             container = av.open(
                 file,
@@ -491,25 +490,3 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
             if stream.width and stream.height:
                 film.check_size(stream.width, stream.height)
             yield film
-
-
-@contextmanager
-def _regular(path: Path, name: str) -> Iterator[FileIO]:
-    """Give a regular file; no pipe or device is waited for."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except (OSError, ValueError) as exc:
-        raise InvalidInputError(
-            "unreadable", f"{name} cannot be read: {getattr(exc, 'strerror', None) or exc}"
-        ) from exc
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            odd = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
-            raise InvalidInputError("unreadable", f"{name} is {odd}, not a film")
-        if not found.st_size:
-            raise InvalidInputError("empty", f"{name} is empty: 0 bytes")
-        with FileIO(descriptor, closefd=False) as file:
-            yield file
-    finally:
-        os.close(descriptor)
