@@ -486,7 +486,8 @@ def _keepers(
 # ---- rows
 
 
-copyreg.pickle(MappingProxyType, lambda given: (dict, (dict(given),)))  # type: ignore[return-value] # read-only metadata
+_REDUCE: Any = lambda given: (dict, (dict(given),))  # noqa: E731
+copyreg.pickle(MappingProxyType, _REDUCE)  # of documents, whose metadata may be read-only
 
 
 def _dump(value: object) -> bytes:
