@@ -241,15 +241,8 @@ class MockChromaConnection(ChromaConnection):
         self.retries = retries
         self._client = client
 
-    def exists(self) -> bool:
-        """True: the server is there."""
-        return True
-
-    def prepare(self) -> None:
-        """Do nothing."""
-
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns; a fault becomes what it would become with a server."""
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+        """Call the mock; a fault becomes the error that it would be with a server."""
         try:
             return call(self._client)  # type: ignore[arg-type]
         except EXPECTED as exc:
@@ -258,9 +251,6 @@ class MockChromaConnection(ChromaConnection):
     def writing(self) -> AbstractContextManager[None]:
         """Return as on a server, others may write at any time."""
         return nullcontext()
-
-    def note_garbage(self, rows: int) -> None:
-        """There are no files."""
 
     def close(self) -> None:
         """Keep what is in memory."""

@@ -284,9 +284,9 @@ def test_several_tables_share_a_database_and_a_rollback_undoes_words(database: s
 def test_threads_share_a_stemmer() -> None:
     texts = [f"{word}{ending}" for word in ("haus", "lauf", "spiel", "garten") for ending in ("e", "en", "ern", "es")]
     wrong: list[object] = []
-    words._stemmer.cache_clear()
+    words._stem.cache_clear()
     expected = FullText("words", "de")._encode(" ".join(texts))
-    words._stemmer.cache_clear()
+    words._stem.cache_clear()
 
     def encode() -> None:
         for _ in range(50):

@@ -321,8 +321,6 @@ def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> N
         ("python", ["--engine-dir", "/x"], "--engine-dir is for"),
         ("python", ["--tokenizer-dir", "/x"], "--tokenizer-dir is for"),
         ("python", ["--templates", "/x"], "--templates is for --platform tensorrtllm and llmapi, not python"),
-        ("python", ["--set", "decoupled=false"], "--set decoupled is an option of its own: --decoupled or --unary"),
-        ("python", ["--set", "release=24.10"], "--set release is an option of its own: --release"),
         ("llmapi", ["--engine-dir", "/x"], "--engine-dir is for --platform tensorrtllm, not llmapi"),
         ("llmapi", ["--instances", "1"], "--instances is for"),
     ],

@@ -114,9 +114,8 @@ class TritonLoad(Closable):
             for client in clients:
                 client.result()
         rate = len(times) * self._items / took
-        return TritonLevel(
-            concurrency, rate, len(times), *astuple(Percentiles.of(times)), errors=tuple(count.errors.items())
-        )
+        spread, errors = Percentiles.of(times), tuple(count.errors.items())
+        return TritonLevel(concurrency, rate, len(times), spread.p50, spread.p95, spread.p99, errors)
 
     def close(self) -> None:
         """Close the connection."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from vlmsearch.cli.common import Group, json_option, option, print_json, release_option, server_options, with_flags
+from vlmsearch.cli.common import Group, json_option, option, print_json, release_option, with_flags
+from vlmsearch.cli.triton_server import ServerChoice, gpu_numbers, note, server_options
 
 if TYPE_CHECKING:
-    from vlmsearch.tensorrt_llm.serve import Ranks
     from vlmsearch.tensorrt_llm.versions import Target
-    from vlmsearch.triton.server.commands import Endpoints
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PLATFORMS = {
@@ -92,7 +90,6 @@ def build(
     """
     import shutil
 
-    from vlmsearch.cli.step_lines import StepLines
     from vlmsearch.tensorrt_llm.build import BuildJob, build_engine
     from vlmsearch.tensorrt_llm.checkpoint import model_folder
     from vlmsearch.tensorrt_llm.rules import make_plan
@@ -100,8 +97,7 @@ def build(
     made = make_plan(recipe, calibration=calibration is not None, **choices)
     outside = docker if docker is not None else shutil.which("trtllm-build") is None and bool(shutil.which("docker"))
     job = BuildJob(made, model or model_folder(made.recipe), out, scripts, calibration, outside, gpus)
-    with StepLines(verbose=verbose) as lines:
-        folder = build_engine(job, say=lines.say, show=lines.show)
+    folder = build_engine(job, say=note, show=note if verbose else lambda _line: None)
     click.echo(f"{made.ranks} engine(s) in {folder}")
     click.echo(f"serve it: vlmsearch llm repo {out} --release {made.target.release} --out REPOSITORY")
 
@@ -143,17 +139,20 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
         from vlmsearch._util.tables import as_dataclass, convert
         from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
 
-        _refuse_keys(given)
-        options = replace(as_dataclass(LlmOptions, given, "--set", convert), decoupled=choices["decoupled"])
-        if release:
-            options = replace(options, release=release)
+        settings = {
+            "decoupled": str(choices["decoupled"]).lower(),
+            **({"release": release} if release else {}),
+            **given,
+        }
+        options = as_dataclass(LlmOptions, settings, "--set", convert)
         models = list(write_repository(source, out, options).models)
     elif platform == "llmapi":
         from vlmsearch.tensorrt_llm.llmapi import write_llmapi_repository
+        from vlmsearch.tensorrt_llm.versions import targets
 
         models = write_llmapi_repository(
             out,
-            _target(release or _newest()),
+            _target(release or targets()[-1].release),
             source,
             templates=choices["templates"],
             decoupled=choices["decoupled"],
@@ -182,13 +181,6 @@ def _refuse_unused(platform: str) -> None:
             raise click.UsageError(f"{names} is for --platform {' and '.join(platforms)}, not {platform}")
 
 
-def _refuse_keys(given: Mapping[str, str]) -> None:
-    """Refuse settings of the Python platform that are options."""
-    for key, name in (("decoupled", "--decoupled or --unary"), ("release", "--release")):
-        if key in given:
-            raise click.UsageError(f"--set {key} is an option of its own: {name}")
-
-
 def _settings(given: Sequence[str]) -> dict[str, str]:
     found = {}
     for one in given:
@@ -203,12 +195,6 @@ def _target(release: str) -> Target:
     from vlmsearch.tensorrt_llm.versions import find_target
 
     return find_target(release)
-
-
-def _newest() -> str:
-    from vlmsearch.tensorrt_llm.versions import targets
-
-    return targets()[-1].release
 
 
 def _built_for(folder: str) -> str:
@@ -229,9 +215,7 @@ def _built_for(folder: str) -> str:
 @option("--no-spawn", is_flag=True, help="The orchestrator does not start the ranks: mpirun does.")
 @option("--gpus", default="", metavar="N,M", help="Which GPUs.  [default: all]")
 @option("--load-model", "load", multiple=True, metavar="NAME", help="Load only this; several times.  [default: all]")
-@server_options(seconds=1800.0)
-@option("--docker", is_flag=True, help="Run the release's container.")
-@release_option("The container's release.")
+@server_options(seconds=1800.0, flag="--release", release="The container's release.")
 def serve(
     folder: Path,
     extra: tuple[str, ...],
@@ -240,53 +224,27 @@ def serve(
     no_spawn: bool,
     gpus: str,
     load: tuple[str, ...],
-    host: str,
-    http_port: int,
-    grpc_port: int,
-    metrics_port: int,
-    install: bool,
-    docker: bool,
-    release: str | None,
-    **how: Any,
+    server: ServerChoice,
 ) -> None:
-    """Serve a repository until Ctrl-C, with a process for each rank of its engine; ready when it says so.
+    """Serve a repository until Ctrl-C, with a process for each rank of its engine. A line says when it is ready.
 
     With --load-model Triton is under explicit model control: every client that reaches it may load and unload models.
     """
-    from vlmsearch.cli.triton import check_docker, gpu_numbers, run_server
-    from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
-    from vlmsearch.tensorrt_llm.serve import Ranks, ranks_docker_command
-    from vlmsearch.triton.server.commands import Endpoints
-
-    served = ServedEngine(world_size, 1, ()) if world_size and not docker else read_repository(folder)
-    ends = Endpoints(host, http_port, grpc_port, metrics_port)
-    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus), load)
-    if docker:
-        check_docker(install=install)
-        image = _target(_given(release)).image
-        command = ranks_docker_command(image, folder, ends, ranks, folders=served.folders, extra=extra)
-        run_server(command, ends, {}, **how)
-        return
-    command, environment = _here(folder, ends, ranks, extra, install=install, dry_run=how["dry_run"])
-    run_server(command, ends, environment, **how)
-
-
-def _given(release: str | None) -> str:
-    from vlmsearch.errors import ConfigError
-
-    if release is None:
-        raise ConfigError("--docker needs --release, the one that the engine was built for")
-    return release
-
-
-def _here(
-    folder: Path, ends: Endpoints, ranks: Ranks, extra: Sequence[str], *, install: bool, dry_run: bool
-) -> tuple[list[str], dict[str, str]]:
     from vlmsearch._util.credentials import hub_tokens
-    from vlmsearch.cli.triton import find_server
-    from vlmsearch.tensorrt_llm.serve import find_mpirun, ranks_command
+    from vlmsearch.errors import ConfigError
+    from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
+    from vlmsearch.tensorrt_llm.serve import Ranks, find_mpirun, ranks_command, ranks_docker_command
 
-    binary = find_server(ends, install=install, dry_run=dry_run)
-    mpirun = find_mpirun() if ranks.processes > 1 and not dry_run else "mpirun"
-    command = ranks_command(binary, folder, ends, ranks, mpirun=mpirun, extra=extra)
-    return command, {**hub_tokens(), **binary.environment, **ranks.environment}  # for models that are a hub id
+    served = ServedEngine(world_size, 1, ()) if world_size and not server.docker else read_repository(folder)
+    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus), load)
+    if server.docker:
+        if server.release is None:
+            raise ConfigError("--docker needs --release, the one that the engine was built for")
+        image = _target(server.release).image
+        server.run(ranks_docker_command(image, folder, server.ends, ranks, folders=served.folders, extra=extra))
+        return
+    binary = server.find()
+    mpirun = find_mpirun() if ranks.processes > 1 and not server.dry_run else "mpirun"
+    command = ranks_command(binary, folder, server.ends, ranks, mpirun=mpirun, extra=extra)
+    environment = {**hub_tokens(), **binary.environment, **ranks.environment}  # tokens for a model named by a hub id
+    server.run(command, environment)

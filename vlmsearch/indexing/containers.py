@@ -57,8 +57,8 @@ class File:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of files: its name, the endings of the files, the option that takes them, and their reader.
+class ContainerFormat:
+    """A format of files: its name, the endings of the files, the option that takes them, and their reader.
 
     ``edition`` is raised where the same file gives other documents than before. ``beside`` finds another file that
     belongs to it, and is told whether that may be a link. ``has_images`` says whether the parts have images, in which
@@ -74,7 +74,7 @@ class Kind:
     has_images: bool = True
 
 
-def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Container:
+def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Container:
     """Return a file of a kind; InvalidInputError ``unreadable`` where its bytes cannot be read."""
     beside = kind.beside(Path(name), options.follow_links)
     digests = [_digest(name), *([_digest(str(beside))] if beside else [])]
@@ -175,9 +175,9 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
 
 
 KINDS = (
-    Kind("a PDF", frozenset({".pdf"}), "pdf", _pages),
-    Kind("a film", VIDEO_SUFFIXES, "video", _frames, beside=subtitles_beside),
-    Kind("an office document or a web page", OFFICE_SUFFIXES, "office", _document, has_images=False),
+    ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages),
+    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, beside=subtitles_beside),
+    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, has_images=False),
 )
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
 
@@ -190,7 +190,7 @@ def with_parts(store: Store, ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*given, *found]))
 
 
-def kind_of(name: str) -> Kind | None:
+def kind_of(name: str) -> ContainerFormat | None:
     """Return the kind of a file, by how its name ends; None for a file that is one document."""
     suffix = os.path.splitext(name)[1].lower()
     return next((kind for kind in KINDS if suffix in kind.suffixes), None)

@@ -18,6 +18,7 @@ every change of a row, and ``old`` is the generation that the last `switch` repl
 
 from __future__ import annotations
 
+import copy
 import secrets
 import threading
 from abc import abstractmethod
@@ -48,9 +49,13 @@ class GenerationalStore(Store):
     default_language = ""
     """How words are compared in a new index for which nothing is said; "" for a store that ranks no words."""
 
-    def __init__(self, name: str, slot: Slot, *, language: str | None = None) -> None:
+    def __init__(self, name: str, *, language: str | None = None) -> None:
         self.name = name
         self._language = language
+        self.start_at("index")
+
+    def start_at(self, slot: Slot) -> None:
+        """Begin without an open index."""
         self._slot: Slot = slot
         self._row: Mapping[str, Any] | None = None
         self._opened: Manifest | None = None
@@ -91,9 +96,11 @@ class GenerationalStore(Store):
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
 
-    @abstractmethod
     def over(self, slot: Slot) -> Self:
-        """Another store over the same connections."""
+        """Return another store over the same connections."""
+        store = copy.copy(self)
+        store.start_at(slot)
+        return store
 
     def wait_until_ready(self) -> None:
         """Return when what was written can be found."""

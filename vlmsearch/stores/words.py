@@ -504,17 +504,16 @@ class FullText:
             parts = (part for code in _CODE.findall(_folded(query)) for part in _part_terms(code))
             return dict.fromkeys(_distinct(parts, most=MAX_QUERY_PARTS), 1)
         stemmed = self.language not in ("en", "none")  # FTS5 stems English itself
-        stem = _stemmer(self.language) if stemmed else str
         asked = Counter[str]()
         for word, times in _counted(
             plain_words(query) if stemmed else _WORD.findall(query.lower()), self.language
         ).items():
-            asked[f'"{stem(word)}"'] += times
+            asked[f'"{_stem(word, self.language) if stemmed else word}"'] += times
         return asked
 
     def _stems(self, words: str) -> str:
         """A text's words as their stems."""
-        return " ".join(map(_stemmer(self.language), plain_words(words)))
+        return " ".join(_stem(word, self.language) for word in plain_words(words))
 
     def check(self, db: sqlite3.Connection) -> None:
         """Check that the index is whole.
@@ -600,33 +599,21 @@ def _stemmer_release() -> str:
     return f"snowballstemmer {version('snowballstemmer')}"
 
 
-class _Stemmer:
-    """A Snowball stemmer that remembers stems, for any number of threads."""
+@cache
+def _stemmer(language: str) -> tuple[Callable[[str], str], threading.Lock]:
+    import snowballstemmer
 
-    _MOST = 200_000
-
-    def __init__(self, language: str) -> None:
-        import snowballstemmer
-
-        self._stem: Callable[[str], str] = snowballstemmer.stemmer(LANGUAGES[language]).stemWord
-        self._stems: dict[str, str] = {}
-        self._lock = threading.Lock()  # a stemmer keeps the word that it works on
-
-    def __call__(self, word: str) -> str:
-        stem = self._stems.get(word)
-        if stem is None:
-            with self._lock:
-                stem = self._stem(word)
-                if len(self._stems) >= self._MOST:
-                    self._stems.clear()
-                self._stems[word] = stem
-        return stem
+    return snowballstemmer.stemmer(LANGUAGES[language]).stemWord, threading.Lock()
 
 
-_stemmer = lru_cache(maxsize=None)(_Stemmer)
+@lru_cache(maxsize=200_000)
+def _stem(word: str, language: str) -> str:
+    stem, lock = _stemmer(language)
+    with lock:  # a stemmer keeps the word that it works on
+        return stem(word)
 
 
-@lru_cache(maxsize=_Stemmer._MOST)  # noqa: SLF001 - of this module
+@lru_cache(maxsize=200_000)
 def plain_stem(word: str, language: str) -> str:
     """Return the stem of one of the `plain_words`, without diacritics.
 
@@ -642,7 +629,7 @@ def plain_stem(word: str, language: str) -> str:
         >>> plain_stem("dogs", "en")
         'dog'
     """
-    stem = word if language == "none" else _stemmer(language)(word)
+    stem = word if language == "none" else _stem(word, language)
     if stem.isascii():
         return stem
     return "".join(char for char in unicodedata.normalize("NFD", stem) if not unicodedata.combining(char))

@@ -6,10 +6,11 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Ids
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from chromadb.errors import InternalError, NotFoundError
 from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
-from vlmsearch._util.batching import pages
+from vlmsearch._util.batching import groups, pages
 from vlmsearch._util.retry import MOST_RETRIES
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.chroma.connection import Address, ChromaConnection, ServedChroma, parse_location
@@ -87,7 +88,7 @@ class ChromaCollection:
         self.name = name
         self._connection = connection
         self._model: Model | None = None
-        self._most = 0
+        self._max_rows = 0
 
     def find(self) -> Mapping[str, Any] | None:
         """Return the collection's metadata, or None where there is no such collection."""
@@ -139,44 +140,32 @@ class ChromaCollection:
         texts: Sequence[str] | None = None,
     ) -> None:
         """Write rows. ``texts`` go into Chroma's ``uris``: text that it neither indexes nor sends with the metadata."""
-        sizes = np.full(len(ids), 2 * vectors[0].nbytes)
-        if texts:
-            sizes += [len(text) for text in texts]
-        if metadata:
-            sizes += [len(json.dumps(row)) for row in metadata]
-        for part in _parts(sizes.tolist(), self._limit()):
-            self._upsert(ids[part], vectors[part], metadata and metadata[part], texts and texts[part])
+        sizes = [2 * vectors[0].nbytes] * len(ids)
+        self._write("upsert", {"ids": ids, "embeddings": list(vectors), "metadatas": metadata, "uris": texts}, sizes)
 
     def update(self, ids: Sequence[str], metadata: Sequence[Mapping[str, str]], texts: Sequence[str]) -> None:
         """Change rows, in the same parts as `upsert`; where there is none any more, none is made."""
-        sizes = [len(text) + len(json.dumps(row)) for text, row in zip(texts, metadata)]
-        for part in _parts(sizes, self._limit()):
-            some: Any = {"ids": ids[part], "metadatas": metadata[part], "uris": texts[part]}
-            self._rows(f"change {len(some['ids'])} rows", lambda rows, some=some: rows.update(**some), writes=True)  # type: ignore[misc]
+        self._write("update", {"ids": ids, "metadatas": metadata, "uris": texts}, [0] * len(ids))
+
+    def _write(
+        self, verb: Literal["upsert", "update"], columns: Mapping[str, Sequence[Any] | None], sizes: list[int]
+    ) -> None:
+        for text_column in filter(None, (columns["uris"], columns["metadatas"])):
+            texts = (value if isinstance(value, str) else json.dumps(value) for value in text_column)
+            sizes = [size + len(text) for size, text in zip(sizes, texts)]
+        for part in groups(range(len(sizes)), sizes, total=_REQUEST_BYTES, most=self._limit()):
+            some = {name: [values[i] for i in part] for name, values in columns.items() if values is not None}
+            self._rows(f"write {len(part)} rows", partial(_call, verb, some), writes=True)
 
     def _limit(self) -> int:
-        self._most = self._most or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
-        return self._most
+        limit = self._max_rows or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
+        self._max_rows = limit
+        return limit
 
     def insert(self, id: str, text: str) -> None:
         """Write one row without a vector of its own, unless there is one with this id."""
         vector, texts = placeholders([id]), [text]
         self._rows("write a row", lambda rows: rows.add(ids=[id], embeddings=vector, uris=texts), writes=True)
-
-    def _upsert(
-        self,
-        ids: Sequence[str],
-        vectors: NDArray[np.float32],
-        metadata: Sequence[Mapping[str, str | int | bool]] | None,
-        texts: Sequence[str] | None,
-    ) -> None:
-        rows: dict[str, Any] = {"metadatas": metadata, "uris": texts}
-        columns = {name: list(values) for name, values in rows.items() if values is not None}
-        self._rows(
-            f"write {len(ids)} rows",
-            lambda rows: rows.upsert(ids=list(ids), embeddings=vectors, **columns),
-            writes=True,
-        )
 
     def get(self, ids: Ids[str], include: Literal["metadatas", "uris"]) -> dict[str, Any]:
         """Return the metadata or the texts of those ids that are there."""
@@ -296,11 +285,8 @@ class ChromaCollection:
     def delete(self, ids: Ids[str]) -> None:
         """Remove rows; unknown ids are ignored."""
         for some in pages(ids):
-            self._delete(some)
+            self._rows(f"delete {len(some)} rows", lambda rows, some=some: rows.delete(ids=some), writes=True)  # type: ignore[misc]
             self._connection.note_garbage(len(some))
-
-    def _delete(self, ids: list[str]) -> None:
-        self._rows(f"delete {len(ids)} rows", lambda rows: rows.delete(ids=ids), writes=True)
 
     def __len__(self) -> int:
         return self._rows("count its rows", lambda rows: rows.count())
@@ -317,10 +303,10 @@ class ChromaCollection:
         )
 
 
-def field_collection(connection: ChromaConnection, field: Field) -> ChromaCollection:
-    """Return where the vectors of one field are in the index that ``connection`` names."""
+def field_collection(connection: ChromaConnection, generation: str, field: Field) -> ChromaCollection:
+    """Return the collection of the vectors of one field in a generation of an index."""
     space = re.sub(r"[^A-Za-z0-9-]+", lambda odd: f"_{odd[0].encode().hex()}_", field.space)
-    return ChromaCollection(connection, f"{connection.prefix}.{space}.{field.modality}")
+    return ChromaCollection(connection, f"{connection.prefix}.{generation}.{space}.{field.modality}")
 
 
 def placeholders(ids: Sequence[str]) -> Vectors:
@@ -334,13 +320,5 @@ def best_first(row: tuple[str, float]) -> tuple[float, str]:
     return -row[1], row[0][VERSION_CHARS:]
 
 
-def _parts(sizes: Sequence[int], most: int) -> Iterator[slice]:
-    """Slices of at most ``most`` items and, unless one item alone is larger, of so many bytes as a request may have."""
-    start = total = 0
-    for index, size in enumerate(sizes):
-        if index > start and (index - start == most or total + size > _REQUEST_BYTES):
-            yield slice(start, index)
-            start, total = index, 0
-        total += size
-    if len(sizes) > start:
-        yield slice(start, len(sizes))
+def _call(verb: Literal["upsert", "update"], columns: Mapping[str, Any], rows: Collection) -> None:
+    getattr(rows, verb)(**columns)

@@ -86,21 +86,40 @@ class ChromaConnection(ABC):
     is_shared: bool = False
     """Whether other processes may write at the same time."""
 
-    @abstractmethod
     def exists(self) -> bool:
         """Return whether there is a database to read from; looking creates nothing."""
+        return True
 
-    @abstractmethod
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - a server needs nothing
         """Make sure that a database can be written here; ConfigError where it would land among other files."""
 
-    @abstractmethod
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns; BackendError with Chroma's own error as its cause where it fails.
+        """Call Chroma, again after errors of the moment.
 
-        ``operation`` says what it does, for messages; ``writes`` whether it changes anything; ``collection`` is the
-        collection whose rows it needs, if any.
+        Args:
+            operation: What the call does, for messages.
+            call: Takes the client.
+            writes: Whether the call changes anything.
+            collection: The collection whose rows the call needs, if any.
+
+        Returns:
+            What ``call`` returns.
+
+        Raises:
+            BackendError: It failed; the cause is Chroma's own error.
         """
+
+        def attempt() -> T:
+            return self.attempt(operation, call, writes=writes, collection=collection)
+
+        def reach() -> T:
+            return retrying(attempt, self.retries, lambda exc: isinstance(exc, BackendUnavailableError))
+
+        return retrying(reach, max(self.retries, _RACES), _has_raced)
+
+    @abstractmethod
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+        """Call Chroma once; see `run`."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[None]:
@@ -110,8 +129,7 @@ class ChromaConnection(ABC):
         """Remove what Chroma leaves on the disk of a collection that is dropped meanwhile."""
         return nullcontext()
 
-    @abstractmethod
-    def note_garbage(self, rows: int) -> None:
+    def note_garbage(self, rows: int) -> None:  # noqa: B027 - a server looks after its own files
         """Note that so many rows have been replaced or deleted: what they held may be forgotten."""
 
     def disk_use(self) -> tuple[int, int] | None:
@@ -158,15 +176,8 @@ class ServedChroma(ChromaConnection):
         self._writing = threading.Lock()
         self._system: System | None = None
 
-    def exists(self) -> bool:
-        """True: a server is there or its calls fail."""
-        return True
-
-    def prepare(self) -> None:
-        """Do nothing on a server."""
-
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns; BackendUnavailableError where the server does not answer in time."""
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+        """Call the server once; BackendUnavailableError where it does not answer in time."""
         try:
             return call(self._server())
         except VlmsearchError:
@@ -181,9 +192,6 @@ class ServedChroma(ChromaConnection):
         """Hold off other writers of this process; those of other processes are not held off."""
         with self._writing:
             yield
-
-    def note_garbage(self, rows: int) -> None:
-        """Do nothing: the server looks after its own files."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -209,67 +217,6 @@ class ServedChroma(ChromaConnection):
         system.instance(_PatientServer).wait_at_most(self._timeout)
         system.start()
         return system
-
-
-class Subindex(ChromaConnection):
-    """A connection under a longer prefix, whose calls are tried again after errors of the moment."""
-
-    def __init__(self, inner: ChromaConnection, part: str) -> None:
-        self.name = inner.name
-        self.prefix = f"{inner.prefix}.{part}" if part else inner.prefix
-        self.is_shared = inner.is_shared
-        self._inner = inner
-
-    def exists(self) -> bool:
-        """Return whether there is a database to read from."""
-        return self._inner.exists()
-
-    def prepare(self) -> None:
-        """Make sure that a database can be written here."""
-        self._inner.prepare()
-
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns."""
-
-        def attempt() -> T:
-            return self._inner.run(operation, call, writes=writes, collection=collection)
-
-        def reach() -> T:
-            return retrying(attempt, self._inner.retries, _is_away)
-
-        return retrying(reach, max(self._inner.retries, _RACES), _has_raced)
-
-    def writing(self) -> AbstractContextManager[None]:
-        """Others of this process wait meanwhile."""
-        return self._inner.writing()
-
-    def dropping(self, collection: str) -> AbstractContextManager[None]:
-        """Remove what Chroma leaves on the disk of a collection that is dropped meanwhile."""
-        return self._inner.dropping(collection)
-
-    def disk_use(self) -> tuple[int, int] | None:
-        """Return how many bytes the database takes, and how many are left for it."""
-        return self._inner.disk_use()
-
-    def places(self) -> tuple[Path, ...]:
-        """Return the folders of this machine that hold the database."""
-        return self._inner.places()
-
-    def note_garbage(self, rows: int) -> None:
-        """Note that rows have been replaced or deleted."""
-        self._inner.note_garbage(rows)
-
-    def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
-        """Return the rows of a collection with their vectors, where they are kept beside the graph too."""
-        return self._inner.logged(collection)
-
-    def renew(self) -> bool:
-        """Have the graphs of all vectors made again."""
-        return self._inner.renew()
-
-    def close(self) -> None:
-        """Let go of the database."""
-        self._inner.close()
 
 
 class _PatientServer(FastAPI):
@@ -312,11 +259,6 @@ def translate(exc: BaseException, name: str, operation: str, *, secret: str = ""
     if is_damage(exc):
         said += ". Its vector files are damaged, as after a crash of the server: index again under another name"
     return BackendError(f"{name} failed to {operation}: {said}")
-
-
-def _is_away(exc: BackendError) -> bool:
-    """Return whether the server was not reached."""
-    return isinstance(exc, BackendUnavailableError)
 
 
 def _has_raced(exc: BackendError) -> bool:

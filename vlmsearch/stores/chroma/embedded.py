@@ -92,8 +92,8 @@ class EmbeddedChroma(ChromaConnection):
                 f"{self.name} would put an index among other files ({', '.join(others[:3])}); name a folder of its own"
             )
 
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns; a database that does not load is mended once and asked again."""
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+        """Call the database; one that does not load is repaired once and called again."""
         return self._folder().run(operation, call, writes=writes, collection=collection)
 
     def _folder(self) -> _OpenFolder:

@@ -42,8 +42,8 @@ class WriteEntry:
 class ChromaJournal:
     """The entries of one generation of an index; the collection is made by the first write."""
 
-    def __init__(self, connection: ChromaConnection) -> None:
-        self._rows = ChromaCollection(connection, f"{connection.prefix}.journal")
+    def __init__(self, connection: ChromaConnection, generation: str) -> None:
+        self._rows = ChromaCollection(connection, f"{connection.prefix}.{generation}.journal")
 
     @contextmanager
     def writing(self, documents: int, *, changes_metadata: bool = False) -> Iterator[str]:

@@ -8,7 +8,6 @@ version is never found.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,10 @@ from vlmsearch.stores.chroma.collections import (
 )
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Document, Field, Record, Space, Stamp, Vectors
+from vlmsearch.types import Field, Record, Space, Stamp, Vectors
 
 Key = tuple[str, str]
 """A document's id and a version."""
@@ -37,16 +37,6 @@ _ROW_BYTES = 600
 _MOST_LOOKS = 20
 
 
-@dataclass(frozen=True)
-class DocumentRow:
-    """What there is of a document beside its vectors, as it was at one moment."""
-
-    document: Document
-    stamp: Stamp
-    version: str
-    fields: frozenset[Field]
-
-
 def row_bytes(dim: int) -> int:
     """Return about how many bytes a vector takes on the disk: it is in the graph and in Chroma's log."""
     return 2 * 4 * dim + _ROW_BYTES
@@ -55,9 +45,9 @@ def row_bytes(dim: int) -> int:
 class VectorRows:
     """The vectors of one generation of an index, by field."""
 
-    def __init__(self, connection: ChromaConnection, spaces: Sequence[Space]) -> None:
+    def __init__(self, connection: ChromaConnection, generation: str, spaces: Sequence[Space]) -> None:
         fields = [field for space in spaces for field in space.fields]
-        self.fields: dict[Field, ChromaCollection] = {field: field_collection(connection, field) for field in fields}
+        self.fields = {field: field_collection(connection, generation, field) for field in fields}
         self._is_small = dict.fromkeys(fields, True)
 
     def create(self, hnsw: HnswOptions) -> None:
@@ -122,10 +112,6 @@ class VectorRows:
                 found[_key(row)][field] = vector
         return found
 
-    def vectors_of(self, field: Field, ids: Collection[str], versions: Versions) -> list[NDArray[np.float32]]:
-        """Return the vectors of a field of these documents, of the versions that ``versions`` gives."""
-        return list(self.fields[field].vectors([version + id for id, version in versions(ids).items()]).values())
-
     def records_of(
         self, ids: Sequence[str], rows_of: Callable[[Collection[str]], Mapping[str, DocumentRow]], fingerprint: str
     ) -> list[Record]:
@@ -153,7 +139,7 @@ class VectorRows:
         return [found[id] for id in ids if id in found]
 
     def search(
-        self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None, versions: Versions
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None, versions: Versions
     ) -> list[list[VersionedHit]]:
         """For each vector, the ``limit`` nearest documents by the version that ``versions`` gives for each.
 
@@ -186,6 +172,47 @@ class VectorRows:
             if not ids or where is not None:
                 break  # otherwise those were replaced after their versions were read
         return sorted(found, key=lambda hit: (-hit.score, hit.id))
+
+
+class ChromaVectorStore(DatabaseStore):
+    """A store whose vectors are in Chroma; where the documents are is for the class below to say."""
+
+    _vectors: VectorRows
+
+    def vectors(self) -> VectorRows:
+        """Return the vectors; ConfigError where there is no index yet."""
+        self.needed()
+        return self._vectors
+
+    def _versions_of(self, field: Field) -> Versions:
+        return lambda ids: {id: row.version for id, row in self.states(ids).items() if field in row.fields}
+
+    def find_nearest(
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+    ) -> list[list[VersionedHit]]:
+        """Find the nearest documents of each query."""
+        return self.vectors().search(field, vectors, limit, where, self._versions_of(field))
+
+    def compare_vectors(
+        self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
+    ) -> list[VersionedHit]:
+        """Compare documents with one query."""
+        return self.vectors().compare(field, vectors, ids, where, self._versions_of(field))
+
+    def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
+        """Read the vectors of a field that documents have."""
+        keys = [version + id for id, version in self._versions_of(field)(ids).items()]
+        return list(self.vectors().fields[field].vectors(keys).values())
+
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
+        manifest = self.as_opened()
+        if manifest is None:
+            return []
+        records = self.vectors().records_of(ids, self.read_rows, manifest.fingerprint)
+        if len(records) < len(ids):
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return records
 
 
 def _key(row: str) -> Key:

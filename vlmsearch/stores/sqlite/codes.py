@@ -167,18 +167,9 @@ class CodeTable:
             rows = rows[n:]
         return CodeTable(self.dim, tuple(blocks))
 
-    def __len__(self) -> int:
-        return sum(block.used for block in self._blocks)
-
-    def numbers(self, positions: Places) -> Places:
-        """Return the places of the documents at positions, counted from 0 in the order in which they were added."""
-        ends = np.cumsum([block.used for block in self._blocks])
-        blocks = np.searchsorted(ends, positions, side="right")
-        found = np.empty(len(positions), np.int64)
-        for i in np.unique(blocks).tolist():
-            block, here = self._blocks[i], blocks == i
-            found[here] = block.room.numbers[positions[here] - (ends[i] - block.used)]
-        return found
+    def places(self) -> Places:
+        """Return the places of all documents."""
+        return np.concatenate([np.empty(0, np.int64), *(block.rows.numbers for block in self._blocks)])
 
     def nearest(self, query: Vectors, limit: int, passing: Mask | None) -> Places:
         """Return the places among which the ``limit`` best are, of those that are ``passing``, in no order.

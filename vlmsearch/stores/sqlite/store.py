@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from typing_extensions import Self
 
 from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records, check_changes, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.generations import GenerationalStore, Slot
-from vlmsearch.stores.samples import VectorSamples
+from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.sqlite.check import check_index
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
-from vlmsearch.stores.sqlite.tables import Tables, drop_tables, fields_of, kept, parsed, string, undamaged
+from vlmsearch.stores.sqlite.tables import Tables, TableState, drop_tables, fields_of, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.words import check_language, most_score
@@ -48,7 +47,7 @@ _TIED = 4
 """Documents are gone through in the order of their ids where at least one in so many has the score in question."""
 
 
-class SqliteStore(GenerationalStore):
+class SqliteStore(DatabaseStore):
     """Documents and vectors in one file, ``sqlite:./index``, with two more beside it while it is in use.
 
     Any number of processes read while one writes; writers take turns. Search is exact: bits and INT8 codes of all
@@ -66,26 +65,16 @@ class SqliteStore(GenerationalStore):
 
     kind = "sqlite"
     default_language = "en"
+    _tables: Tables
+    _views: Views
 
     def __init__(self, location: str, *, language: str | None = None, timeout: float = 60.0) -> None:
         if not location.strip():
             raise ConfigError("a SQLite store needs a file, such as sqlite:./index")
         if language is not None:
             check_language(language)
-        self._set_up(Database(expand_home(location), timeout=timeout), "index", language)
-
-    def _set_up(self, database: Database, slot: Slot, language: str | None) -> None:
-        GenerationalStore.__init__(self, database.name, slot, language=language)
-        self._database = database
-        self._tables: Tables | None = None
-        self._views: Views | None = None
-        self._samples = VectorSamples()
-
-    def over(self, slot: Slot) -> Self:
-        """Another store over the same file."""
-        store = type(self).__new__(type(self))
-        SqliteStore._set_up(store, self._database, slot, self._language)
-        return store
+        self._database = Database(expand_home(location), timeout=timeout)
+        super().__init__(self._database.name, language=language)
 
     # ---- generations
 
@@ -135,7 +124,6 @@ class SqliteStore(GenerationalStore):
         """Name the tables of the generation."""
         self._tables = Tables(manifest, generation)
         self._views = Views(self._tables)
-        self._samples = VectorSamples()
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove the tables of a generation, and make the file smaller."""
@@ -152,7 +140,6 @@ class SqliteStore(GenerationalStore):
     ) -> Iterator[tuple[sqlite3.Connection, Tables, View]]:
         """A transaction, and the view of what it sees, which is the first that it reads: see `Views.now`."""
         with self._reading(operation) as (db, tables):
-            assert self._views is not None  # noqa: S101 - made by `opened`
             yield db, tables, self._views.now(db, field, where)
 
     def _writing(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
@@ -164,7 +151,6 @@ class SqliteStore(GenerationalStore):
     ) -> Iterator[tuple[sqlite3.Connection, Tables]]:
         """A transaction and the tables of the generation; IndexMismatchError where these were removed."""
         self.needed()
-        assert self._tables is not None  # noqa: S101 - made by `opened`
         try:
             with transaction as db:
                 yield db, self._tables
@@ -175,84 +161,80 @@ class SqliteStore(GenerationalStore):
 
     # ---- writing
 
-    def upsert(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, all of them in one transaction."""
-        with self.in_use(records):
-            manifest = self.needed()
-            check_records(records, manifest.spaces)
-            if records:
-                with self._writing("write documents") as (db, tables):
-                    is_first = not tables.state(db).last_row
-                    tables.write(db, records)
-                    tables.tidy(db)
-                if is_first:
-                    self._database.write_back()
+        with self._writing("write documents") as (db, tables):
+            is_first = not tables.state(db).last_row
+            tables.write(db, records)
+            tables.tidy(db)
+        if is_first:
+            self._database.write_back()
 
-    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, in one transaction; returns their ids.
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata, in one transaction.
 
         A changed document gets another row, with its vectors bit for bit: rows never change.
         """
-        check_changes(changes)
-        if self.as_opened() is None:
-            return []
-        with self.in_use(), self._writing("change metadata") as (db, tables):
-            there = self._records(db, tables, [change.document.id for change in changes])
-            changed = changed_records(there, changes)
+        with self._writing("change metadata") as (db, tables):
+            changed = changed_records(self._records(db, tables, [change.document.id for change in changes]), changes)
             if changed:
                 tables.write(db, changed)
                 tables.tidy(db)
         return [record.document.id for record in changed]
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents with all that belongs to them; returns how many were there.
-
-        A thousand go in one transaction, and others may write between two. Where many pages of the file are not used
-        any more, it becomes smaller.
-        """
-        if self.as_opened() is None:
-            return 0
-        count, is_large, turns = 0, False, Turns()
-        for some in pages(ids):
-            with self.in_use(), self._writing("delete documents") as (db, tables):
-                removed = tables.remove(db, some)
-                tables.tidy(db)
-                is_large |= bool(removed) and is_sparse(db)
-            count += removed
+        """Remove documents; where many pages of the file are not used any more, it becomes smaller."""
+        count, turns = 0, Turns()
+        for page in pages(ids):
+            count += super().delete(page)
             turns.pause()
-        if is_large:
+        if count:
             with suppress(BackendError):  # they are deleted, and the file can become smaller at another time
-                self._database.shrink()
+                with self._database.reading("measure the file") as db:
+                    is_large = is_sparse(db)
+                if is_large:
+                    self._database.shrink()
+        return count
+
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, in one transaction."""
+        with self._writing("delete documents") as (db, tables):
+            count = tables.remove(db, ids)
+            tables.tidy(db)
         return count
 
     # ---- searching
 
-    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
-        manifest = self.as_opened()
-        if manifest is None or not len(vectors) or limit < 1:
-            return [[] for _ in vectors]
-        dim_of(self.name, manifest.spaces, field)
+    def find_nearest(
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+    ) -> list[list[VersionedHit]]:
+        """Find the nearest documents of each query."""
         with self._viewing("search", field, where) as (db, tables, view):
             passing, (_, codes) = view.passing(where), view.codes[field]
-            found: list[list[Hit]] = []
-            for query in vectors:
-                rows = view.rows[codes.nearest(query, limit, passing)]
-                found.append(list(_ranked(db, tables, field, query, rows.tolist(), limit)))
-        return found
+            candidates = [view.rows[codes.nearest(query, limit, passing)].tolist() for query in vectors]
+            return [_ranked(db, tables, field, query, rows, limit) for query, rows in zip(vectors, candidates)]
 
-    def sample(self, field: Field, count: int) -> Vectors:
-        """Vectors of documents that are chosen at random, the same ones while nobody writes."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return np.empty((0, 0), np.float32)
-        dim_of(self.name, manifest.spaces, field)
+    def compare_vectors(
+        self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
+    ) -> list[VersionedHit]:
+        """Compare documents with one query."""
+        with self._reading("search") as (db, tables):
+            return _ranked(db, tables, field, vectors[0], _passing(db, tables, ids, where))
+
+    def sampled_state(self) -> TableState:
+        """Return a value that differs when a sample may have changed."""
+        with self._reading("sample") as (db, tables):
+            return tables.state(db)
+
+    def draw(self, field: Field, count: int) -> Vectors:
+        """Read the vectors of documents that are chosen at random."""
         with self._viewing("sample", field) as (db, tables, view):
+            return tables.vectors(db, field, view.sample(field, count).tolist())[1]
 
-            def draw() -> Vectors:
-                return tables.vectors(db, field, view.sample(field, count).tolist())[1]
-
-            return self._samples.get(field, count, view.state, draw)
+    def vectors_of(self, field: Field, ids: Collection[str]) -> Vectors:
+        """Read the vectors of a field that documents have."""
+        with self._reading("read vectors") as (db, tables):
+            return tables.vectors(db, field, _passing(db, tables, ids, None))[1]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """The documents whose words fit a query best, by BM25; equal scores in the order of the ids."""
@@ -281,32 +263,22 @@ class SqliteStore(GenerationalStore):
             hits = [VersionedHit(names[row], score, str(row)) for row, score in tables.words.scores(db, query, names)]
         return list(_in_order(hits))
 
-    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        dim_of(self.name, manifest.spaces, field)
-        with self._reading("search") as (db, tables):
-            return list(_ranked(db, tables, field, vectors[0], _passing(db, tables, ids, where)))
-
     # ---- reading
 
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
-        if self.as_opened() is None:
-            return []
+    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
+        """Read the states of documents, by id."""
+        states: dict[str, DocumentState] = {}
         with self._reading("read documents") as (db, tables):
-            rows = {id: row for some in pages(ids) for id, row in tables.rows(db, some).items()}
-        return [rows[id].document for id in ids if id in rows]
+            for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
+                for id, row, digest, source, names in tables.columns(db, some, "row, digest, source, fields"):
+                    states[id] = DocumentState(Stamp(string(digest), string(source)), str(row), fields_of(names))
+        return states
 
-    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
-        """Those documents that are still of the version that is given for their id."""
-        if self.as_opened() is None:
-            return {}
+    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
+        """Read documents, by id."""
         with self._reading("read documents") as (db, tables):
-            found = list(tables.numbered(db, [int(version) for version in versions.values() if version]))
-        return {row.id: row.document for row in found if versions.get(row.id) == str(row.row)}
+            rows = [row for some in pages(ids) for row in tables.rows(db, some).values()]
+        return {row.id: DocumentRow(row.stamp, str(row.row), fields_of(row.fields), row.document) for row in rows}
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """The documents with these ids, their vectors and stamps, in the order of ``ids``; unknown ids are left out."""
@@ -331,23 +303,6 @@ class SqliteStore(GenerationalStore):
                 found[id] = Record(row.document, vectors[id], stamp, fingerprint)
         return [found[id] for id in ids if id in found]
 
-    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """The stamps of those documents among ``ids`` that are there."""
-        return {
-            id: Stamp(string(digest), string(source)) for id, digest, source in self._columns(ids, "digest, source")
-        }
-
-    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """The fields that each of those documents among ``ids`` that are there has a vector in."""
-        return {id: fields_of(names) for id, names in self._columns(ids, "fields")}
-
-    def _columns(self, ids: Sequence[str], names: str) -> Iterator[tuple[str, ...]]:
-        if self.as_opened() is None:
-            return
-        with self._reading("read documents") as (db, tables):
-            for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
-                yield from tables.columns(db, some, names)
-
     def ids(self) -> Iterator[str]:
         """All ids, in their order; those that are added or removed meanwhile may be among them or not."""
         if self.as_opened() is None:
@@ -370,9 +325,8 @@ class SqliteStore(GenerationalStore):
             rows = list(islice(tables.rows_after(db, id, wanted), count))
             return sorted((row.document for row in tables.numbered(db, rows)), key=attrgetter("id"))
 
-    def __len__(self) -> int:
-        if self.as_opened() is None:
-            return 0
+    def count(self) -> int:
+        """Count the documents."""
         with self._reading("count documents") as (db, tables):
             return tables.state(db).documents
 
@@ -403,32 +357,27 @@ class SqliteStore(GenerationalStore):
 
     # ---- the reject list
 
-    def rejects(self) -> list[Reject]:
-        """The reject list, by id."""
-        if self.as_opened() is None:
-            return []
+    def read_rejects(self) -> list[Reject]:
+        """Read the reject list."""
         with self._reading("read the reject list") as (db, _):
-            found = db.execute("SELECT id, code, message, digest, source, crc FROM rejects ORDER BY id").fetchall()
-        for row in found:
+            rows = db.execute("SELECT id, code, message, digest, source, crc FROM rejects").fetchall()
+        for row in rows:
             if not is_whole(row):
                 raise BackendError(f"{row[0]!r} on the reject list is damaged: run `vlmsearch check --repair`")
-        return [Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp, _ in found]
+        return [Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp, _ in rows]
 
-    def reject(self, rejects: Sequence[Reject]) -> None:
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
         """Put inputs on the reject list, or replace their entries."""
-        self.needed()
-        if rejects:
-            rows = [(r.id, r.code, *map(kept, (r.message, r.stamp.digest, r.stamp.source))) for r in rejects]
-            with self._database.writing("write the reject list") as db:
-                db.executemany(
-                    "INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
-                )
+        rows = [(r.id, r.code, *map(kept, (r.message, r.stamp.digest, r.stamp.source))) for r in rejects]
+        with self._database.writing("write the reject list") as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
+            )
 
-    def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the reject list; unknown ids are ignored."""
-        if self.as_opened() is not None and ids:
-            with self._database.writing("write the reject list") as db:
-                db.executemany("DELETE FROM rejects WHERE id = ?", [(id,) for id in ids])
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+        with self._database.writing("write the reject list") as db:
+            db.executemany("DELETE FROM rejects WHERE id = ?", [(id,) for id in ids])
 
     # ---- checking
 

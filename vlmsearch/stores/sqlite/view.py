@@ -39,19 +39,12 @@ class View:
     def sample(self, asked: Field, count: int) -> Places:
         """Return the rows of up to so many documents that have a field, chosen at random.
 
-        Vectors are drawn by their numbers in the order in which they were written, of which there is an order for each
-        power of two: adding some to many others changes few of a sample.
+        Adding some documents to many changes few of a sample: each has a number that is as good as random and stays.
         """
-        _, table = self.codes[asked]
-        bits = max(len(table) - 1, 1).bit_length()
-        chosen, step = np.empty(0, np.int64), max(4 * count, 1)
-        for start in range(0, 2**bits, step):
-            drawn = _scattered(np.arange(start, min(start + step, 2**bits)), bits)
-            places = table.numbers(drawn[drawn < len(table)])
-            chosen = np.concatenate([chosen, places[self.alive[places]]])
-            if len(chosen) >= count:
-                break
-        return self.rows[chosen[:count]]
+        places = self.codes[asked][1].places()
+        rows = self.rows[places[self.alive[places]]]
+        drawn: Places = rows[np.argsort(_drawing_numbers(rows))[:count]]
+        return drawn
 
 
 class Views:
@@ -112,11 +105,10 @@ class Views:
         return view.state.last_row, column
 
 
-def _scattered(numbers: Places, bits: int) -> Places:
-    """Numbers of so many bits in an order that is as good as random: each becomes another one, and no two the same."""
-    mask, shift = np.uint64(2**bits - 1), np.uint64(max(bits // 2, 1))
-    mixed = numbers.astype(np.uint64)
-    for factor in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0x8CB92BA72F3D8DD7):
-        mixed = (mixed + np.uint64(factor >> 8)) * np.uint64(factor) & mask
-        mixed ^= mixed >> shift
-    return mixed.astype(np.int64)
+def _drawing_numbers(rows: Places) -> NDArray[np.uint64]:
+    """Return a number for each row by which samples are drawn (the finaliser of splitmix64)."""
+    mixed = rows.astype(np.uint64)
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        mixed = (mixed ^ mixed >> np.uint64(31)) * np.uint64(factor)
+    numbers: NDArray[np.uint64] = mixed ^ mixed >> np.uint64(31)
+    return numbers
