@@ -60,7 +60,7 @@ def find_bundle(model: str) -> Bundle:
     """Return the bundle of a model; ConfigError where the name means several."""
     bundles = find_bundles(model)
     if len(bundles) != 1:
-        raise ConfigError(f"{model} is several models; name one of {', '.join(each.name for each in bundles)}")
+        raise ConfigError(f"{model} is several models; name one of {', '.join(bundle.name for bundle in bundles)}")
     return bundles[0]
 
 
@@ -75,7 +75,7 @@ def open_encoders(bundle: Bundle, threads: int, stack: ExitStack) -> dict[str, O
 
 def text_task(name: str, encoders: Mapping[str, OnnxEncoder], texts: Sequence[str]) -> EncodeTask:
     """Return the task of making vectors of texts."""
-    return EncodeTask(name, texts, {who: partial(each.encode_texts, texts) for who, each in encoders.items()})
+    return EncodeTask(name, texts, {who: partial(encoder.encode_texts, texts) for who, encoder in encoders.items()})
 
 
 def pixel_task(preprocess: Preprocess, encoders: Mapping[str, OnnxEncoder], images: Sequence[bytes]) -> EncodeTask:
@@ -142,9 +142,9 @@ def in_turns(
 
 def ratios(timings: Sequence[EncodeTiming]) -> dict[str, float]:
     """Return how many times faster our INT8 is than each other contender at its task."""
-    ours = {timing.task: timing.rate for timing in timings if timing.contender == OURS}
+    int8 = {timing.task: timing.rate for timing in timings if timing.contender == OURS}
     return {
-        f"{timing.task}: {OURS} / {timing.contender}": round(ours[timing.task] / timing.rate, 2)
+        f"{timing.task}: {OURS} / {timing.contender}": round(int8[timing.task] / timing.rate, 2)
         for timing in timings
         if timing.contender != OURS
     }

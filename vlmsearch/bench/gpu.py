@@ -1,7 +1,7 @@
 """A model on a GPU: TensorRT engines beside ONNX Runtime, and the decoding of JPEGs.
 
-Each contender gets the same batches in the host's memory, uint8 pixels or int32 token ids, and returns float32 vectors
-there, as the callers of an encoder have it. The vectors are compared with those of ONNX Runtime in float32 on the CPU.
+Each contender gets the same batches in the host's memory, uint8 pixels or int32 token ids. It returns float32 vectors
+there, like any encoder. The vectors are compared with those of ONNX Runtime in float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Runtime = Literal["tensorrt", "onnx"]
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 BATCHES = (1, 32, 256)
 _SAMPLES = 64
-"""How many images or texts have their vectors compared."""
+"""Images or texts whose vectors are compared."""
 _TOKENS = 32
 """The greatest length of the texts, as queries and captions have it."""
 _WARM_UP, _LEAST_CALLS = 3, 5

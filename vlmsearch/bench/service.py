@@ -1,4 +1,4 @@
-"""What many clients of the service get over HTTP, beside threads of one process on the same index."""
+"""Requests of many clients to the service over HTTP, beside threads of one process on the same index."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class ServiceFigure:
-    """What some clients got.
+    """The figures of some clients.
 
     Attributes:
         who: ``service`` or ``pipeline``.
@@ -145,7 +145,7 @@ def measure_service(
     runs: dict[tuple[str, int], list[Run]] = {of: [] for of in contenders}
     for of, contender in islice(cycle(contenders.items()), rounds * len(contenders)):
         runs[of].append(contender())
-    return [ServiceFigure(*of, *rate_and_times(each)) for of, each in runs.items()]
+    return [ServiceFigure(*of, *rate_and_times(rounds)) for of, rounds in runs.items()]
 
 
 @dataclass
@@ -181,7 +181,9 @@ def run_clients(ask: Ask, texts: Sequence[str], number: int, seconds: float) -> 
         shares = [[*texts[i % len(texts) :], *texts[: i % len(texts)]] for i in range(0, 7 * number, 7)]
         runs = list(threads.map(lambda share: run_alone(ask, share, 1, seconds), shares))
     return Run(
-        max(run.seconds for run in runs), sum(run.texts for run in runs), [each for run in runs for each in run.times]
+        max(run.seconds for run in runs),
+        sum(run.texts for run in runs),
+        [seconds for run in runs for seconds in run.times],
     )
 
 

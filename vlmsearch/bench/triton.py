@@ -1,4 +1,4 @@
-"""A load generator for Triton over gRPC: so many clients, each of which waits for its answer and asks again."""
+"""A load generator for Triton over gRPC: clients that wait for their answers and ask again."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from vlmsearch.triton.client.security import Security
 Kind = Literal["images", "texts"]
 _TIMEOUT = 60.0
 _START_SECONDS = 1.0
-"""How long clients run before they are counted, so that all are at work."""
+"""Seconds before clients are counted, so that all are at work."""
 
 
 @dataclass(frozen=True)
 class TritonLevel:
-    """What one number of clients got: items a second, seconds that requests took, and errors by message."""
+    """The figures of one number of clients: items a second, seconds of requests, and errors by message."""
 
     concurrency: int
     items_per_second: float
@@ -60,7 +60,7 @@ class TritonLevel:
 
 @dataclass
 class _Count:
-    """What clients have done so far."""
+    """The requests of clients so far."""
 
     times: list[float] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
@@ -75,10 +75,10 @@ class TritonLoad(Closable):
         address, self._model = split_location(location)
         security = Security.from_environment(tls=False, host=address.rpartition(":")[0])
         self._connection = Connection(address, security=security, timeout=_TIMEOUT, deadline=_TIMEOUT, retries=False)
-        found = self._connection.config(self._model)
+        config = self._connection.config(self._model)
         self._input = protocol.IMAGE if kind == "images" else protocol.TEXT
         suffix = "_IMAGE" if kind == "images" else ""
-        dense = [tensor.name for tensor in found.output if not tensor.name.endswith(("_TOKENS", protocol.STATUS))]
+        dense = [tensor.name for tensor in config.output if not tensor.name.endswith(("_TOKENS", protocol.STATUS))]
         self._outputs = [name for name in dense if name.endswith("_IMAGE") == bool(suffix)]
         if not self._outputs:
             raise ConfigError(f"{self._model} at {address} takes no {kind}")

@@ -87,7 +87,7 @@ def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions)
 
 
 def _read_parts(option: str, file: File, reading: ReadOptions) -> Iterator[PartItem]:
-    """Read the parts of a file in a child process; where that fails, the file is rejected."""
+    """Read the parts of a file in a child process; a file that cannot be read is rejected."""
     value = {**asdict(file), "path": str(file.path), "option": option}
     try:
         yield from received(CHILD, value, reading, name=repr(str(file.path)))
@@ -186,8 +186,8 @@ def with_parts(store: Store, ids: Iterable[str]) -> list[str]:
     """Return ids, with those of all parts in the index of the files among them."""
     given = list(ids)
     files = {id for id in given if kind_of(id)}
-    found = (id for id in store.ids() if (part := part_of(id)) and part.of in files) if files else ()
-    return list(dict.fromkeys([*given, *found]))
+    parts = (id for id in store.ids() if (part := part_of(id)) and part.of in files) if files else ()
+    return list(dict.fromkeys([*given, *parts]))
 
 
 def kind_of(name: str) -> ContainerFormat | None:

@@ -21,7 +21,7 @@ BATCH = 512
 
 @dataclass(frozen=True)
 class CopyReport:
-    """Count what one run of `copy` did, in documents.
+    """A report of one run of `copy`, in documents.
 
     Attributes:
         documents: All that the target has now.
@@ -148,8 +148,8 @@ def unknown(source: Store | ParquetIndex, ids: Sequence[str]) -> list[str]:
     there = source.stamps(ids)
     left = [id for id in ids if id not in there]
     # of an index that is not there any more, `stamps` may give none; `records` raises
-    found = {record.document.id for record in source.records(left)} if left else set()
-    return [id for id in left if id not in found]
+    known = {record.document.id for record in source.records(left)} if left else set()
+    return [id for id in left if id not in known]
 
 
 def _prune(source: Store | ParquetIndex, target: Store) -> int:

@@ -20,26 +20,26 @@ from vlmsearch.stores.samples import sampling_key
 from vlmsearch.types import Field, Reject, Space
 
 _SAMPLE = 4096
-"""The most documents that are tried."""
+"""The largest number of documents in a trial."""
 _FIRST = 8
-"""So many are encoded before time is taken, for models that are slow at first; then twice as many in each round."""
+"""Documents in the first round, which is not timed since models are slow at first; each round has twice as many."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Say what reindexing with a model takes, from what was tried with some documents.
+    """A forecast of what reindexing with a model takes, from a trial with some documents.
 
     Attributes:
-        documents: How many there are in the index.
-        left: How many of these are to be encoded; fewer than all where an interrupted run goes on.
-        tried: How many were encoded and written to find out.
-        lost: How many of these cannot be encoded again, because their images are not kept or not there.
-        seconds: How long it takes.
-        bytes_after: How many bytes the index takes once the old one is removed.
-        bytes_added: How many more bytes than now the two take together, until then.
-        bytes_now: How many bytes everything takes now; None where the server does not say, and then ``bytes_after`` and
-            ``bytes_added`` are those of the vectors alone.
-        bytes_free: How many bytes are left on the disk; None where the server does not say.
+        documents: The number of documents in the index.
+        left: The number of documents to encode; fewer than all where an interrupted run goes on.
+        tried: The number of documents that were encoded in the trial.
+        lost: The number of documents in the trial that cannot be encoded, since their images are not kept or not there.
+        seconds: The time to encode all that are left.
+        bytes_after: The size of the index once the old one is removed.
+        bytes_added: The growth until then, while there are two indexes.
+        bytes_now: The present size; None where the server does not say. ``bytes_after`` and ``bytes_added`` are then
+            those of the vectors alone.
+        bytes_free: The free space on the disk; None where the server does not say.
     """
 
     documents: int

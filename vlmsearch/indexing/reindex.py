@@ -18,16 +18,20 @@ from vlmsearch.types import Document
 
 _BATCH = 500
 _ROUNDS = 3
-"""How often the old index is looked through for what has changed in it, while others may write."""
+"""Passes over the old index for changes, while others may write."""
 
 
 @dataclass(frozen=True)
 class ReindexReport:
-    """What `reindex` did. ``lost`` are documents that cannot be encoded again: their images are not kept or not there.
+    """A report of `reindex`.
 
-    ``encoded`` counts documents of this run, ``documents`` all that the new index has; ``switched`` is False where
-    something would have been lost. ``bytes_added`` is by how much both indexes together have grown, None where the
-    server does not say.
+    Attributes:
+        documents: The number of documents in the new index.
+        encoded: The number of documents that this run encoded.
+        lost: The ids of documents that cannot be encoded again, since their images are not kept or not there.
+        switched: Whether the new index is in use; False where documents would have been lost.
+        seconds: The time of the run.
+        bytes_added: The growth of both indexes together; None where the server does not say.
     """
 
     documents: int

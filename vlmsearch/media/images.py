@@ -44,7 +44,7 @@ from vlmsearch.types import ImageSource, Part, part_of
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
 
 DCT_MARGIN = 3
-"""How many times a model's input size a JPEG is decoded at, at least, before it is resized.
+"""The smallest size at which a JPEG is decoded before it is resized, in input sizes of the model.
 
 With 3 embeddings keep a cosine of at least 0.9999 with those of a full decode, on line drawings too; with 2 it falls to
 0.999, and where an image is only a little larger than that, to 0.991.
@@ -353,11 +353,12 @@ def _end_is_missing(kind: str, data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How an embedding model takes its images: ``size`` pixels square, cropped from the middle or squashed.
+    """The form of an embedding model's images: ``size`` pixels square, cropped from the middle or squashed.
 
     With ``crop`` this is what transformers' CLIPImageProcessor (PIL) does before it rescales: the shorter edge is
-    resized to ``size``, and the middle of the longer edge is kept. Pixels are equal bit for bit, and to a few of 255
-    where one edge is over 16 times the other (the rest is never computed). An image of that size is not changed.
+    resized to ``size``, and the middle of the longer edge is kept. Pixels are equal bit for bit. Where one
+    edge is over 16 times the other, they differ by a few of 255, since only the middle is computed. An image of that
+    size is not changed.
     """
 
     size: int

@@ -37,7 +37,7 @@ _REOPENED = 256
 _END = 2048
 """Bytes at the end of a file, among which a whole file has its mark."""
 _FILE, _FORMAT, _PASSWORD, _SECURITY = 2, 3, 4, 5
-"""Why PDFium opens a file not: fpdfview.h, FPDF_ERR."""
+"""PDFium's reasons for not opening a file: fpdfview.h, FPDF_ERR."""
 _HEADER = 54
 """Bytes of a BMP before its pixels."""
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
@@ -47,12 +47,12 @@ _TITLES = ("Title", "Author", "Subject", "Keywords")
 
 @dataclass(frozen=True)
 class Page:
-    """Hold a page of a PDF.
+    """A page of a PDF.
 
     Attributes:
         number: From 1.
-        text: What it says, lines apart; "" for a scan.
-        image: What it shows, as the bytes of a BMP.
+        text: The text, in lines; "" for a scan.
+        image: The picture of the page, as the bytes of a BMP.
     """
 
     number: int
@@ -62,10 +62,10 @@ class Page:
 
 @dataclass(frozen=True)
 class About:
-    """Say what a PDF is.
+    """A description of a PDF.
 
     Attributes:
-        pages: How many it has.
+        pages: The number of pages.
         title: As its author wrote it; "" for none.
         author: As above.
         text: Title, author, subject and keywords, a line each.
@@ -165,11 +165,11 @@ def _loaded(document: PdfDocument, path: Path, number: int) -> Iterator[PdfPage]
 
 
 def _text(page: PdfPage) -> str:
-    found = page.get_textpage()
+    content = page.get_textpage()
     try:
-        text = found.get_text_range(errors="replace")
+        text = content.get_text_range(errors="replace")
     finally:
-        found.close()
+        content.close()
     return well_formed(_NOT_TEXT.sub("", _SOFT_HYPHEN.sub("", text).replace("\r\n", "\n"))).strip()
 
 
