@@ -1,8 +1,8 @@
 """An index as frameworks see one: documents whose metadata are any JSON, with bytes and with vectors of any model.
 
 An index keeps scalars as metadata, images as paths and the vectors of its own encoder. A document of a framework may
-have more. Other metadata are kept as JSON under one key, and bytes as files in a folder. Vectors of another model have a
-space of their own.
+have more. Other metadata are kept as JSON under one key, and bytes as files in a folder. Vectors of another model have
+a space of their own.
 """
 
 from __future__ import annotations
