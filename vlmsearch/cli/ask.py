@@ -23,7 +23,7 @@ from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.search_options import image_option, search_flags
 from vlmsearch.index import SOURCES
 from vlmsearch.search.options import RankingKeywords, search_options
-from vlmsearch.wire import answer_json
+from vlmsearch.wire import to_json
 
 if TYPE_CHECKING:
     from vlmsearch.generators.base import GenerationOptions, Generator
@@ -76,7 +76,7 @@ def ask(
         else:
             answer = ask()
             if as_json:
-                print_json(answer_json(answer))
+                print_json(to_json(answer))
             else:
                 print_answer(answer)
         _note(answer, writer)

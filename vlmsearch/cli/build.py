@@ -14,7 +14,7 @@ from vlmsearch.models.bundle import Precision
 from vlmsearch.models.recipe import Range, read_batches
 
 if TYPE_CHECKING:
-    from vlmsearch.models.bundle import Bundle, Export
+    from vlmsearch.models.bundle import Bundle
     from vlmsearch.models.recipe import PoolingName
     from vlmsearch.models.reranker import RerankerBundle
     from vlmsearch.tensorrt.engine.plans import EnginePrecision
@@ -63,7 +63,6 @@ def _batches(text: str) -> Range:
     "--pooling", type=click.Choice(["mean", "cls", "max", "last"]),
     help="How tokens are pooled, where a repository does not say.",
 )  # fmt: skip
-@option("--export", type=click.Choice(["own", "theirs"]), default="own", help="Whose ONNX graphs.  [default: our own]")
 @option("--show", is_flag=True, help="Print the recipe and build nothing.")
 @option("--force", is_flag=True, help="Write a bundle that misses its gates, too; the bundle says so.")
 @json_option
@@ -79,7 +78,6 @@ def build(
     report: Path | None,
     revision: str,
     pooling: str | None,
-    export: str,
     show: bool,
     force: bool,
     as_json: bool,
@@ -113,7 +111,7 @@ def build(
     if "auto" in (precision or ()):
         raise click.UsageError("--precision auto is for --engine")
     precisions = cast("list[Precision]", [name for name in _PRECISIONS if name in precision]) if precision else None
-    how, whose = cast("PoolingName", pooling or ""), cast("Export", export)
+    how = cast("PoolingName", pooling or "")
     try:
         from vlmsearch.build.derive import find_or_derive
         from vlmsearch.build.progress import build_with_progress
@@ -124,13 +122,13 @@ def build(
 
     for name in names:
         if show:
-            recipe = find_or_derive(name, revision=revision, pooling=how, checkpoint=checkpoint, export=whose)
+            recipe = find_or_derive(name, revision=revision, pooling=how, checkpoint=checkpoint)
             text = to_toml(recipe)
             print_json({"name": recipe.name, "recipe": text}) if as_json else click.echo(text, nl=False)
             continue
         bundle = build_with_progress(
             name, checkpoint=checkpoint, parent=out, precisions=precisions, calibrate=calibrate, force=force,
-            revision=revision, pooling=how, export=whose,
+            revision=revision, pooling=how,
         )  # fmt: skip
         if as_json:
             figures = {name: getattr(bundle, name) for name in ("fingerprint", "quantisation", "forced", "measured")}

@@ -16,7 +16,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.stores.base import CheckReport, check_store
-from vlmsearch.wire import check_json
+from vlmsearch.wire import to_json
 
 
 @command()
@@ -36,7 +36,7 @@ def check(chosen: IndexChoice, repair: bool, as_json: bool) -> None:
     with chosen.open_store() as store:
         report = check_store(store, repair=repair)
     if as_json:
-        print_json(check_json(report))
+        print_json({**to_json(report), "clean": report.clean})
     else:
         _print(report)
     if not report.clean and not report.repaired:

@@ -20,7 +20,7 @@ from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.images import open_image
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.wire import answer_json, match_json
+from vlmsearch.wire import to_json
 
 GALLERY_SEED = 20_000_000
 """Scenes from here on were neither trained on nor evaluated with."""
@@ -52,9 +52,9 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
     page = out / "results.html"
     write_sheet(page, sections)
     if as_json:
-        found = [{"query": s.title, "matches": [match_json(match) for match in s.matches]} for s in sections]
+        found = [{"query": s.title, "matches": [to_json(match) for match in s.matches]} for s in sections]
         print_json({"added": report.added, "unchanged": report.unchanged, "queries": found, "page": str(page.resolve()),
-                    "answer": answer_json(answer)})  # fmt: skip
+                    "answer": to_json(answer)})  # fmt: skip
         return
     console = make_console()
     for section in sections:

@@ -22,7 +22,7 @@ from vlmsearch.cli.common import (
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
 from vlmsearch.types import DuplicateGroup, ImageFile
-from vlmsearch.wire import duplicates_json
+from vlmsearch.wire import to_json
 
 
 @command()
@@ -47,7 +47,7 @@ def duplicates(threshold: float, where: Mapping[str, object] | None, chosen: Ind
     with chosen.open() as index, progress(index.count(), quiet=as_json, what="comparing") as advance:
         found = index.duplicates(threshold=threshold, where=where, on_progress=advance)
     if as_json:
-        print_json({**duplicates_json(found), "seconds": round(time.monotonic() - begun, 3)})
+        print_json({**to_json(found), "seconds": round(time.monotonic() - begun, 3)})
         return
     rows = [row for number, group in enumerate(found.groups, 1) for row in _rows(number, group)]
     if rows:

@@ -13,7 +13,7 @@ from vlmsearch.cli.search_options import query_options, search_flags
 from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, FieldEvidence, Regions
 from vlmsearch.search.options import RankingKeywords
 from vlmsearch.types import WORDS
-from vlmsearch.wire import explanation_json
+from vlmsearch.wire import to_json
 
 _MOST_PASSAGES = 5
 
@@ -51,7 +51,7 @@ def explain(
             if found.outcome != "absent":
                 break
     if as_json:
-        print_json(explanation_json(found))
+        print_json(to_json(found))
     else:
         _print(found)
 

@@ -22,7 +22,7 @@ from vlmsearch.cli.progress import print_report, progress
 from vlmsearch.cli.upload import upload_files
 from vlmsearch.media.remote import remote_url
 from vlmsearch.types import IndexReport
-from vlmsearch.wire import report_json
+from vlmsearch.wire import to_json
 
 if TYPE_CHECKING:
     from vlmsearch.indexing.sources import Paths
@@ -107,7 +107,7 @@ def index(
                     source, prune=prune, retry_rejects=retry_rejects, strict=strict, on_progress=advance
                 )
     if as_json:
-        print_json(report_json(report))
+        print_json(to_json(report))
     else:
         print_report(report)
 

@@ -16,7 +16,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.types import Reject
-from vlmsearch.wire import reject_json
+from vlmsearch.wire import to_json
 
 
 @command()
@@ -37,7 +37,7 @@ def info(chosen: IndexChoice, rejects: bool, as_json: bool) -> None:
             listed = store.rejects() if rejects and isinstance(store, RejectList) else []
             ranker = "index" if isinstance(store, WordSearch) else "store"
     if as_json:
-        print_json({**found, **({"rejects": [reject_json(each) for each in listed]} if rejects else {})})
+        print_json({**found, **({"rejects": [to_json(each) for each in listed]} if rejects else {})})
     else:
         _print(found, listed, ranker)
 

@@ -21,8 +21,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
-from vlmsearch.types import Labelled
-from vlmsearch.wire import labelled_json
+from vlmsearch.wire import LabelledId, LabelReport, to_json
 
 _EXAMPLES = 3
 
@@ -90,7 +89,7 @@ def label(
     begun = time.monotonic()
     counts: Counter[str] = Counter()
     best: dict[str, list[tuple[float, str]]] = {name: [] for name in names}
-    listed: list[Labelled] = []
+    listed: list[LabelledId] = []
     seen = unlabelled = written = 0
     with (
         chosen.open() as index,
@@ -112,16 +111,10 @@ def label(
                 counts[name] += 1
                 best[name] = sorted([*best[name], (relevance, labelled.document.id)], reverse=True)[:_EXAMPLES]
             if as_json:
-                listed.append(labelled)
+                listed.append(LabelledId(labelled.document.id, labelled.labels, labelled.written))
     if as_json:
-        print_json(
-            {
-                "labels": {name: counts[name] for name in names},
-                "documents": [labelled_json(labelled) for labelled in listed],
-                "written": written,
-                "seconds": round(time.monotonic() - begun, 3),
-            }
-        )
+        found = {name: counts[name] for name in names}
+        print_json(to_json(LabelReport(found, tuple(listed), written, time.monotonic() - begun)))
         return
     if names:
         rows = [(name, str(counts[name]), _examples(best[name])) for name in names]

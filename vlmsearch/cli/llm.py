@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PLATFORMS = {
-    "templates": ("tensorrtllm", "llmapi"),
-    **dict.fromkeys(("models", "instances", "gpu_groups", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
+    **dict.fromkeys(("release", "templates"), ("tensorrtllm", "llmapi")),
+    **dict.fromkeys(("models", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
 }
 """The options of ``llm repo`` that only some platforms use."""
 _OF_THE_RECIPE = "The Triton release.  [default: the recipe's]"
@@ -32,7 +32,6 @@ def llm() -> None:
 tp_option = option("--tp", type=int, help="Tensor parallelism.  [default: the recipe's]")
 pp_option = option("--pp", type=int, help="Pipeline parallelism.  [default: the recipe's]")
 dtype_option = option("--dtype", type=click.Choice(["float16", "bfloat16"]), help="[default: the recipe's]")
-gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GPU: h100, a100, l4, ...")
 
 
 @llm.command()
@@ -41,7 +40,6 @@ gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GP
 @tp_option
 @pp_option
 @dtype_option
-@gpu_option
 @option("--own-calibration", "calibration", is_flag=True, help="Calibrate with texts of your own.")
 @json_option
 def plan(recipe: str, as_json: bool, **choices: Any) -> None:
@@ -71,7 +69,6 @@ def plan(recipe: str, as_json: bool, **choices: Any) -> None:
 @tp_option
 @pp_option
 @dtype_option
-@gpu_option
 @option("--verbose", is_flag=True, help="Show what the steps print.")
 def build(
     recipe: str,
@@ -118,13 +115,11 @@ def build(
 @option("--decoupled/--unary", default=True, show_default=True, help="Whether answers can be streamed.")
 @option(
     "--models",
-    type=click.Choice(["bls", "ensemble", "engine"]),
+    type=click.Choice(["bls", "ensemble"]),
     default="bls",
     show_default=True,
-    help="The ensemble with tensorrt_llm_bls, without it, or tensorrt_llm alone, for clients that send tokens.",
+    help="The ensemble with tensorrt_llm_bls, or without it.",
 )
-@option("--instances", default=1, show_default=True, type=click.IntRange(1), help="Of the engine.")
-@option("--gpu-groups", default="", metavar="0,1;2,3", help="The GPUs of each instance.")
 @option("--engine-dir", default="", metavar="PATH", help="Where the server finds the engines.  [default: as here]")
 @option("--tokenizer-dir", default="", metavar="PATH", help="Where it finds the tokenizer.  [default: as here]")
 @json_option
@@ -139,11 +134,7 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
         from vlmsearch._util.tables import as_dataclass, convert
         from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
 
-        settings = {
-            "decoupled": str(choices["decoupled"]).lower(),
-            **({"release": release} if release else {}),
-            **given,
-        }
+        settings = {"decoupled": str(choices["decoupled"]).lower(), **given}
         options = as_dataclass(LlmOptions, settings, "--set", convert)
         models = list(write_repository(source, out, options).models)
     elif platform == "llmapi":
@@ -211,40 +202,34 @@ def _built_for(folder: str) -> str:
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--world-size", type=click.IntRange(1), help="Ranks of the engine.  [default: as it was built]")
-@option("--orchestrator", is_flag=True, help="One process that runs several instances or models.")
-@option("--no-spawn", is_flag=True, help="The orchestrator does not start the ranks: mpirun does.")
 @option("--gpus", default="", metavar="N,M", help="Which GPUs.  [default: all]")
-@option("--load-model", "load", multiple=True, metavar="NAME", help="Load only this; several times.  [default: all]")
 @server_options(seconds=1800.0, flag="--release", release="The container's release.")
 def serve(
     folder: Path,
     extra: tuple[str, ...],
     world_size: int | None,
-    orchestrator: bool,
-    no_spawn: bool,
     gpus: str,
-    load: tuple[str, ...],
     server: ServerChoice,
 ) -> None:
-    """Serve a repository until Ctrl-C, with a process for each rank of its engine. A line says when it is ready.
-
-    With --load-model Triton is under explicit model control: every client that reaches it may load and unload models.
-    """
+    """Serve a repository until Ctrl-C, with a process for each rank of its engine. A line says when it is ready."""
     from vlmsearch._util.credentials import hub_tokens
     from vlmsearch.errors import ConfigError
     from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
-    from vlmsearch.tensorrt_llm.serve import Ranks, find_mpirun, ranks_command, ranks_docker_command
+    from vlmsearch.tensorrt_llm.serve import Ranks, find_mpirun, ranks_command
+    from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command
 
-    served = ServedEngine(world_size, 1, ()) if world_size and not server.docker else read_repository(folder)
-    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus), load)
+    served = ServedEngine(world_size, ()) if world_size and not server.docker else read_repository(folder)
+    ranks = Ranks(world_size or served.ranks, gpu_numbers(gpus))
     if server.docker:
         if server.release is None:
             raise ConfigError("--docker needs --release, the one that the engine was built for")
         image = _target(server.release).image
-        server.run(ranks_docker_command(image, folder, server.ends, ranks, folders=served.folders, extra=extra))
+        command = ranks_command(Binary("tritonserver"), folder, INSIDE, ranks, extra=extra)
+        places = [folder, *served.folders]
+        server.run(docker_command(image, server.ends, command, places, gpu=True, environment=ranks.environment))
         return
     binary = server.find()
-    mpirun = find_mpirun() if ranks.processes > 1 and not server.dry_run else "mpirun"
+    mpirun = find_mpirun() if ranks.count > 1 and not server.dry_run else "mpirun"
     command = ranks_command(binary, folder, server.ends, ranks, mpirun=mpirun, extra=extra)
     environment = {**hub_tokens(), **binary.environment, **ranks.environment}  # tokens for a model named by a hub id
     server.run(command, environment)

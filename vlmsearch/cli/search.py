@@ -22,7 +22,7 @@ from vlmsearch.cli.opening import IndexChoice, index_options, with_picture
 from vlmsearch.cli.search_options import query_options, search_flags
 from vlmsearch.search.options import LONGEST_PAGE, SearchKeywords
 from vlmsearch.types import Matches
-from vlmsearch.wire import matches_json
+from vlmsearch.wire import to_json
 
 
 @command()
@@ -73,7 +73,7 @@ def search(
         write_sheet(html, [Section(" + ".join(filter(None, parts)), shown, image)])
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
-        print_json(matches_json(matches))
+        print_json(to_json(matches))
     else:
         _print(matches, page)
 

@@ -51,33 +51,21 @@ def triton() -> None:
     "The release it is for.  [default: for python the one that `triton install` brings, else the newest]", "--triton"
 )
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
-@option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt and --accelerate gpu]")
+@option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt gpu]")
 @option(
     "--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where JPEGs are decoded."
 )
 @option("--gpus", metavar="N,M", default="", help="Which GPUs.  [default: all]")
 @option("--plans", type=click.Path(path_type=Path, exists=True), metavar="DIR", help="TensorRT plans: MODEL.plan.")
-@option("--accelerate", type=click.Choice(["FP32", "FP16", "BF16", "INT8"]), help="TensorRT inside ONNX Runtime.")
 @option("--max-batch-size", default=64, show_default=True, help="Items in a request or a batch.")
 @option("--preferred-batch-size", "preferred", multiple=True, type=int, help="May be given several times.")
 @option("--queue-delay-us", "delay_us", default=0, show_default=True, help="How long a batch may wait for more.")
 @option("--queue-limit", "limit", default=1024, show_default=True, help="Requests that may wait; 0: any number.")
 @option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="How long one may wait; 0: for ever.")
-@option("--priorities", default=0, show_default=True, help="Levels of priority; 0: none.")
 @option("--instances", type=int, help="Of each tower, on each device.  [default: 1; of one that decodes on a GPU 3]")
 @option("--threads", default=0, show_default=True, help="Of a tower on the CPU; 0: all cores.")
 @option("--warmup/--no-warmup", default=True, show_default=True, help="Run each model before it is ready.")
 @option("--response-cache", is_flag=True, help="Keep answers; serve with --cache-mib.")
-@option(
-    "--versions",
-    default="latest:1",
-    show_default=True,
-    metavar="POLICY",
-    help="latest:N, all or specific:N,M: what is served.",
-)
-@option("--model-version", "version", default=1, show_default=True, help="The only one that is written.")
-@option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="For TensorRT plans.")
-@option("--max-inflight", default=0, show_default=True, help="Of the ensemble; 0: no limit. From 25.11 on.")
 @limits_option(SERVER_LIMITS)
 @option("--max-text-kib", "max_text_bytes", default=256, show_default=True, help="The most of all texts of a request.")
 @json_option
@@ -86,9 +74,7 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     from vlmsearch.triton.repository.options import Queue, RepoOptions
     from vlmsearch.triton.repository.writer import write_repository
 
-    queue = Queue(
-        **{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms", "priorities")}
-    )
+    queue = Queue(**{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms")})
     gpus = gpu_numbers(choices.pop("gpus"))
     longest = choices.pop("max_text_bytes") * 2**10
     options = RepoOptions(queue=queue, gpus=gpus, max_text_bytes=longest, **choices)
@@ -123,7 +109,6 @@ def install(python: str | None) -> None:
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
 @option("--cache-mib", default=0, show_default=True, type=click.IntRange(0), help="Memory for the response cache.")
-@option("--client-shm", is_flag=True, help="Let clients of this machine hand over shared memory; trust them all.")
 @server_options(seconds=600.0, flag="--triton", release="The container's release.  [default: the newest]")
 @option("--gpu/--no-gpu", default=False, help="Give the container the GPUs.")
 def serve(
@@ -131,7 +116,6 @@ def serve(
     extra: tuple[str, ...],
     control: str,
     cache_mib: int,
-    client_shm: bool,
     server: ServerChoice,
     gpu: bool,
 ) -> None:
@@ -141,40 +125,36 @@ def serve(
     the one that --install or `vlmsearch triton install` has installed.
     """
     from vlmsearch.triton.repository.releases import NEWEST_RELEASE, find_release
-    from vlmsearch.triton.server.commands import docker_command, server_command
+    from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command, server_command
 
     flags = [*([] if control == "none" else [f"--model-control-mode={control}"]), *extra]
     if control == "explicit":
         flags.append("--load-model=*")
     if server.docker:
-        if client_shm:
-            raise click.UsageError("--client-shm is for a server without --docker: a container has memory of its own")
         image = find_release(server.release or NEWEST_RELEASE).image
-        command = docker_command(folder, server.ends, image, gpu=gpu, cache_mib=cache_mib, extra=flags)
+        inside = server_command(Binary("tritonserver"), folder, INSIDE, cache_mib=cache_mib, extra=flags)
+        command = docker_command(image, server.ends, inside, [folder], gpu=gpu)
         note(shlex.join(command))
         server.run(command)
         return
     binary = server.find()
-    command = server_command(binary, folder, server.ends, cache_mib=cache_mib, client_shm=client_shm, extra=flags)
+    command = server_command(binary, folder, server.ends, cache_mib=cache_mib, extra=flags)
     server.run(command, binary.environment)
 
 
 @triton.command()
 @click.argument("url", default="127.0.0.1:8001", metavar="[URL]")
 @option("--tls", is_flag=True, help="Encrypt; certificates come from VLMSEARCH_TRITON_CA and so on.")
-@option("--follow", is_flag=True, help="Show a live table, every two seconds.")
 @json_option
-def status(url: str, tls: bool, follow: bool, as_json: bool) -> None:
+def status(url: str, tls: bool, as_json: bool) -> None:
     """Show a server's models, versions, queues and batches; URL is HOST:PORT of its gRPC endpoint."""
-    from vlmsearch.triton.client.status import ServerStatus, follow_server
+    from vlmsearch.triton.client.status import read_status
 
-    with ServerStatus(url, tls=tls) as server:
-        if follow:
-            follow_server(server)
-        elif as_json:
-            print_json(server.read().to_json())
-        else:
-            _show(server.read())
+    found = read_status(url, tls=tls)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _show(found)
 
 
 def _show(found: Status) -> None:

@@ -16,7 +16,7 @@ from vlmsearch.cli.common import (
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import print_report, progress
 from vlmsearch.types import IndexReport
-from vlmsearch.wire import report_json
+from vlmsearch.wire import to_json
 
 
 @command()
@@ -54,6 +54,6 @@ def watch(
 
 def _print(report: IndexReport, as_json: bool) -> None:
     if as_json:
-        click.echo(visible(json.dumps(report_json(report))))
+        click.echo(visible(json.dumps(to_json(report))))
     else:
         print_report(report)

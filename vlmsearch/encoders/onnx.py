@@ -15,7 +15,6 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import (
     UNPADDED,
     Bundle,
-    Export,
     Precision,
     Tower,
     cache_folder,
@@ -46,7 +45,6 @@ class OnnxEncoder(BundleEncoder):
     """Bundles on ONNX Runtime: ``onnx:demo``, ``onnx:NAME``, ``onnx:ORG/NAME`` of the hub or ``onnx:/folder``.
 
     A ``+`` joins models: one of images and one of texts, as ``onnx:google/siglip2-base-patch16-224+all-minilm-l6-v2``.
-    ``export=theirs`` takes the ONNX files that the model's repository has, in place of those written here.
 
     ``device`` is ``cpu``, ``cuda`` or ``cuda:N``; ModelUnavailableError says why a GPU cannot be used, and what mends
     it. ``provider`` is what runs a model on a GPU: CUDA, or TensorRT inside ONNX Runtime, which compiles the model
@@ -66,11 +64,10 @@ class OnnxEncoder(BundleEncoder):
         device: str = "cpu",
         provider: Provider = "cuda",
         dim: int | None = None,
-        export: Export = "own",
     ) -> None:
         check_threads(threads)
         cores, gpu = threads or available_cores(), gpu_index(device)
-        bundles = find_bundles(location, export=export)
+        bundles = find_bundles(location)
         size = batch_size if batch_size is not None else _BATCH if gpu is None else _GPU_BATCH
         super().__init__(bundles, batch_size=size, workers=cores, dim=dim)
         self.device = device

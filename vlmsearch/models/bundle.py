@@ -21,12 +21,11 @@ from vlmsearch._util.files import expand_home, is_path
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
-from vlmsearch.models.locations import ELSEWHERE, THEIRS, check_location, hub_bundle_name, is_hub_name, split_location
+from vlmsearch.models.locations import ELSEWHERE, check_location, hub_bundle_name, is_hub_name, split_location
 from vlmsearch.types import Manifest, Modality, RelevanceFit, Role, Space
 
 Tower = Modality
 Precision = Literal["fp32", "fp16", "int8", "qdq"]
-Export = Literal["own", "theirs"]
 """Whose ONNX graphs a bundle holds: those written here from the weights, or those that the repository has."""
 
 FORMAT = 3
@@ -283,24 +282,23 @@ def bundle_names(location: str) -> tuple[str, ...]:
     return tuple(name for part in split_location(location) for name in PROFILES.get(part, (part,)))
 
 
-def bundle_name(location: str, export: Export = "own", kind: Kind = "encoder") -> str:
+def bundle_name(location: str, kind: Kind = "encoder") -> str:
     """Return the name of a model's bundle, by its name or that of the hub, unless a recipe has another one."""
-    name = location
     if is_hub_name(location):
-        name = recipe_of_source(location, kind) or hub_bundle_name(location)
-    return name + THEIRS if export == "theirs" else name
+        return recipe_of_source(location, kind) or hub_bundle_name(location)
+    return location
 
 
-def find_bundles(location: str, *, export: Export = "own") -> list[Bundle]:
+def find_bundles(location: str) -> list[Bundle]:
     """Return the bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
 
     One that has a recipe, or is on the hub, and is not here yet is downloaded and built, once, into the user's cache,
-    with progress on standard error. ``export`` asks for a bundle of the repository's own ONNX files.
+    with progress on standard error.
     ModelUnavailableError says what to run where that cannot be done, MissingDependencyError which extra building needs.
     """
     if not location:
         raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle, one of the hub (ORG/NAME) or a folder")
-    return [_find_bundle(name, export) for name in bundle_names(location)]
+    return [_find_bundle(name) for name in bundle_names(location)]
 
 
 def is_known(name: str) -> bool:
@@ -361,11 +359,11 @@ def _bundle_kind(folder: Path) -> str:
     return str(data.get("kind", "encoder")) if isinstance(data, dict) else "encoder"
 
 
-def _find_bundle(location: str, export: Export) -> Bundle:
+def _find_bundle(location: str) -> Bundle:
     """Return the bundle of a folder, or of a name that is its own; one that has a recipe or is on the hub is built."""
     if is_path(location):
         return open_bundle(expand_home(location))
-    name = bundle_name(location, export)
+    name = bundle_name(location)
     folder = built_folder(name) if PLAIN_NAME.fullmatch(name) else None
     if folder is not None:
         return _open_named(folder, name)
@@ -373,7 +371,7 @@ def _find_bundle(location: str, export: Export) -> Bundle:
     if not is_hub_name(location) and location not in recipe_names():
         known = ", ".join([*PROFILES, *recipe_names()])
         raise ConfigError(f"no model {location!r}; there are {known}, {ELSEWHERE}")
-    return cast("Bundle", build_named(location, "encoder", export))
+    return cast("Bundle", build_named(location, "encoder"))
 
 
 def built_folder(name: str) -> Path | None:
@@ -390,7 +388,7 @@ def _open_named(folder: Path, name: str) -> Bundle:
     return bundle
 
 
-def build_named(name: str, kind: Kind, export: Export = "own") -> object:
+def build_named(name: str, kind: Kind) -> object:
     """Return the bundle of a recipe or of a model of the hub, built now."""
     try:
         build = find_builder("bundle")
@@ -399,7 +397,7 @@ def build_named(name: str, kind: Kind, export: Export = "own") -> object:
             f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[build]'; "
             "after that it runs without. onnx:demo works offline, with nothing to install"
         ) from exc
-    return build(name, export=export, kind=kind)
+    return build(name, kind=kind)
 
 
 def open_bundle(folder: Path) -> Bundle:

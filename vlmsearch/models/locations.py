@@ -11,8 +11,6 @@ from vlmsearch.errors import ConfigError
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}/[A-Za-z0-9][A-Za-z0-9._-]{0,56}")
 ELSEWHERE = "models of the hub (ORG/NAME) and folders (./NAME)"
 """What a model may be beside those that a message lists."""
-THEIRS = "--theirs"
-"""How the bundle of a repository's own ONNX export is called, after the name of the model."""
 
 
 def is_hub_name(location: str) -> bool:

@@ -11,16 +11,17 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from vlmsearch import __version__
+from vlmsearch.schema import model_of
 from vlmsearch.server import forms
 from vlmsearch.server.access import add_access
 from vlmsearch.server.endings import Endings
 from vlmsearch.server.errors import Json, add_handlers
-from vlmsearch.server.forms import ErrorAnswer
 from vlmsearch.server.metrics import Metrics
 from vlmsearch.server.monitoring import Monitoring
 from vlmsearch.server.routes import answers, documents, health, jobs, metrics, openai, rerank, search, session
 from vlmsearch.server.routes.page import add_page
 from vlmsearch.server.service import Service
+from vlmsearch.wire import ErrorAnswer
 
 BODIES: tuple[type[BaseModel], ...] = (
     forms.SearchForm,
@@ -42,8 +43,11 @@ BODIES: tuple[type[BaseModel], ...] = (
 """The forms of bodies, which `vlmsearch.server.bodies` reads in place of FastAPI."""
 _REF = "#/components/schemas/{model}"
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorAnswer, "description": "The request cannot be answered; the message says what to do."},
-    "5XX": {"model": ErrorAnswer, "description": "A back end failed, or something is not available."},
+    "4XX": {
+        "model": model_of(ErrorAnswer),
+        "description": "The request cannot be answered; the message says what to do.",
+    },
+    "5XX": {"model": model_of(ErrorAnswer), "description": "A back end failed, or something is not available."},
 }
 
 

@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class DocumentState:
-    """What a database says of a document beside its content."""
+    """The stamp, version and fields of a document, without its content."""
 
     stamp: Stamp
     version: str

@@ -1,19 +1,19 @@
-"""Indexes of which another one can be built beside, with another model, to take its place in one step.
+"""Indexes beside which another one can be built, with another model, to take its place in one step.
 
-What built an index and which generation of it is in use stands in one row, ``index``; the one that is built beside it
-has the row ``next``. Each generation has documents and vectors of its own, and replacing the row ``index`` is the
-instant at which readers that open the index find the new ones.
+One row, ``index``, says what built an index and which generation of it is in use. The index that is built beside it has
+the row ``next``. Each generation has documents and vectors of its own. Replacing the row ``index`` is the instant at
+which readers that open the index find the new generation.
 
 Nothing is copied after that instant. `freeze` puts ``change`` into the row ``index``, and every write looks at this row
-before it begins and before it returns. So whatever returned is in the old generation by then, nothing that follows
-returns, and the new generation can be made equal to the old one while nobody changes either. A process that is killed
+before it begins and before it returns. So whatever returned is in the old generation by then, and nothing that follows
+returns. The new generation can be made equal to the old one while nobody changes either. A process that is killed
 meanwhile leaves the old generation in use, complete and frozen, until the next one takes its work over.
 
 ``tuning`` in the row ``index`` goes when another generation takes the place of this one: it belongs to the model.
 
 The row ``next`` names the run that builds it. Whoever takes it over puts the name of its own run there, and the writes
-of the run before fail. ``garbage`` in a row lists generations that are still to be removed, ``revision`` differs after
-every change of a row, and ``old`` is the generation that the last `switch` replaced.
+of the run before fail. ``garbage`` in a row lists generations that are still to be removed. ``revision`` differs after
+every change of a row. ``old`` is the generation that the last `switch` replaced.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class GenerationalStore(Store):
     kind: str
     """The scheme; an index is opened with the one that made it."""
     default_language = ""
-    """How words are compared in a new index for which nothing is said; "" for a store that ranks no words."""
+    """The language of a new index by default; "" for a store that ranks no words."""
 
     def __init__(self, name: str, *, language: str | None = None) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class GenerationalStore(Store):
         self._opening = threading.RLock()
         self._writers = 0
         self.writes_here = 0
-        """How often this object has written."""
+        """Number of writes of this object."""
         self._written = threading.Condition()
         self._needs_bind = False
 
@@ -70,7 +70,7 @@ class GenerationalStore(Store):
 
     @abstractmethod
     def read_slot(self, slot: Slot) -> dict[str, Any] | None:
-        """The row of a slot, or None. Creates nothing."""
+        """Read the row of a slot; None where it has none. Nothing is created."""
 
     @abstractmethod
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class GenerationalStore(Store):
 
     @abstractmethod
     def opened(self, manifest: Manifest, generation: str) -> None:
-        """The index is there: get what searching and writing need."""
+        """Get what searching and writing need, now that the index is there."""
 
     @abstractmethod
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
@@ -125,7 +125,7 @@ class GenerationalStore(Store):
                 self._needs_bind = False
 
     def _begin(self, fingerprint: str, spaces: Sequence[Space]) -> dict[str, Any]:
-        """The row of a new generation."""
+        """Return the row of a new generation."""
         now = datetime.now(timezone.utc).isoformat()
         described = [[space.name, space.dim, sorted(space.modalities)] for space in spaces]
         row = {"format": _FORMAT, "kind": self.kind, "generation": self._next_generation(), "created": now}
@@ -133,7 +133,7 @@ class GenerationalStore(Store):
         return {**row, "fingerprint": fingerprint, "spaces": described, "language": language}
 
     def manifest(self) -> Manifest | None:
-        """What built this index, with the tuning that it has now, or None where there is none."""
+        """Return what built this index, with the tuning that it has now; None where there is no index yet."""
         manifest = self.as_opened()
         if manifest is None:
             return None
@@ -141,7 +141,7 @@ class GenerationalStore(Store):
         return replace(manifest, tuning=_tuning(row)) if _identity(row) == _identity(self._row or {}) else manifest
 
     def as_opened(self) -> Manifest | None:
-        """What built this index, with the tuning that it had when it was opened, or None where there is none."""
+        """Open the index, and return what built it, with its tuning at that time; None where there is no index yet."""
         with self._opening:
             if self._opened is None:
                 row = self.read_slot(self._slot)
@@ -183,14 +183,14 @@ class GenerationalStore(Store):
         return manifest
 
     def needed(self) -> Manifest:
-        """What built the index; ConfigError where there is none."""
+        """Return what built the index; ConfigError where there is no index yet."""
         manifest = self.as_opened()
         if manifest is None:
             raise ConfigError(f"{self.name} is not an index yet: bind it to an encoder before writing")
         return manifest
 
     def describe(self) -> dict[str, str]:
-        """Names and values, for people."""
+        """Describe the store to people, by names and values."""
         row = self.read_slot(self._slot) or {}
         return {"frozen": self._why_frozen(row)} if "change" in row else {}
 
@@ -205,19 +205,19 @@ class GenerationalStore(Store):
     # ---- generations
 
     def beside(self, fingerprint: str, spaces: Sequence[Space]) -> Self:
-        """The index for another encoder that is built beside this one; the same again until `switch`.
+        """Return the index for another encoder that is built beside this one; the same again until `switch`.
 
         Whoever else was building it cannot write to it any more, and a `freeze` that they left ends.
         """
-        now, found, run = self._still_open(), self.read_slot("next"), secrets.token_hex(8)
-        if found is None:
+        now, row, run = self._still_open(), self.read_slot("next"), secrets.token_hex(8)
+        if row is None:
             self.fill_slot("next", {**self._begin(fingerprint, spaces), "run": run})
-        elif found["generation"] != now["generation"] and self._is_of(found, fingerprint, spaces):
-            self._change("next", found, {**found, "run": run})
+        elif row["generation"] != now["generation"] and self._is_of(row, fingerprint, spaces):
+            self._change("next", row, {**row, "run": run})
         else:
-            replaced = [_generation_of(found)] if found["generation"] != now["generation"] else []
-            garbage = [*found.get("garbage", ()), *replaced]
-            self._change("next", found, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
+            replaced = [_generation_of(row)] if row["generation"] != now["generation"] else []
+            garbage = [*row.get("garbage", ()), *replaced]
+            self._change("next", row, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
         self.thaw()
         self._still_open()  # from here on, only this run can switch, so what it has replaced may go
         self.prepare(spaces, (self.read_slot("next") or now)["generation"])
@@ -229,9 +229,9 @@ class GenerationalStore(Store):
         return other
 
     def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
-        """The index for another encoder that is being built beside this one, to look at; None where there is none."""
-        now, found = self._still_open(), self.read_slot("next")
-        if found is None or found["generation"] == now["generation"] or not self._is_of(found, fingerprint, spaces):
+        """Return the index for another encoder that is being built beside this one; None where there is none."""
+        now, row = self._still_open(), self.read_slot("next")
+        if row is None or row["generation"] == now["generation"] or not self._is_of(row, fingerprint, spaces):
             return None
         other = self.over("next")
         with suppress(ConfigError):  # it has a row, and its parts are not made yet
@@ -240,14 +240,14 @@ class GenerationalStore(Store):
         return None
 
     def successor(self) -> Self | None:
-        """The index that took the place of this one since it was opened, as a store; None where none did."""
+        """Return the index that took the place of this one since it was opened; None where none did."""
         row = self.read_slot(self._slot)
         if self.as_opened() is None or row is None or _identity(row) == _identity(self._row or {}):
             return None
         return self.over(self._slot)
 
     def kept_generations(self) -> list[str]:
-        """The generations that take room: that in use, the one that it replaced and the one that is being built."""
+        """List the generations that take room: in use, replaced by it, and being built."""
         now, building = self.read_slot("index") or {}, self.read_slot("next") or {}
         return sorted({row["generation"] for row in (now, now.get("old"), building) if row})
 
@@ -298,7 +298,7 @@ class GenerationalStore(Store):
     def sweep(self) -> bool:
         """Remove the generations that nobody may use any more; False where there are none."""
         row, now = self.read_slot(self._slot) or {}, self.read_slot("index") or {}
-        used = {each["generation"] for each in (now, now.get("old")) if each}
+        used = {named["generation"] for named in (now, now.get("old")) if named}
         for old in row.get("garbage", ()):
             if old["generation"] not in used:
                 self.drop(old["generation"], self._read(old).spaces)
@@ -326,13 +326,13 @@ class GenerationalStore(Store):
 
     @property
     def generation(self) -> str:
-        """The generation in use."""
+        """Return the generation in use."""
         self.needed()
         return str((self._row or {})["generation"])
 
     @contextmanager
     def in_use(self, records: Sequence[Record] = ()) -> Iterator[None]:
-        """What is written meanwhile gets into the index that is open here, and all of it into the same one.
+        """Write within this block into the index that is open here, and into no other.
 
         IndexMismatchError if another one took its place, or if another encoder made the vectors of ``records``;
         BackendUnavailableError if it takes no writes now.
@@ -378,11 +378,14 @@ class GenerationalStore(Store):
             raise BackendUnavailableError(self._why_frozen(row))
 
     def _still_open(self, *, or_old: bool = False) -> dict[str, Any]:
-        """The row of the slot; IndexMismatchError if it is of another index, ``or_old``: and so is the one before."""
+        """Return the row of the slot; IndexMismatchError where it is of another index.
+
+        With ``or_old``, the index before it will do.
+        """
         row = self.read_slot(self._slot) or {}
         self.needed()
         usable = (row, row.get("old") or {}) if or_old else (row,)
-        if all(_identity(each) != _identity(self._row or {}) for each in usable):
+        if all(_identity(candidate) != _identity(self._row or {}) for candidate in usable):
             raise IndexMismatchError(
                 f"the index {self.name} has been built anew with {row.get('fingerprint', 'another model')} since it "
                 "was opened: open it again with that encoder"
@@ -396,8 +399,8 @@ class GenerationalStore(Store):
         )
 
     def _next_generation(self) -> str:
-        found = [row for row in (self.read_slot("index"), self.read_slot("next")) if row]
-        rows = [each for row in found for each in (row, *row.get("garbage", ()), row.get("old") or row)]
+        slots = [row for row in (self.read_slot("index"), self.read_slot("next")) if row]
+        rows = [named for row in slots for named in (row, *row.get("garbage", ()), row.get("old") or row)]
         return str(max((int(row["generation"]) for row in rows), default=0) + 1)
 
     def _is_of(self, row: Mapping[str, Any], fingerprint: str, spaces: Sequence[Space]) -> bool:
@@ -406,14 +409,14 @@ class GenerationalStore(Store):
 
 
 def _next_row(built: Store) -> Mapping[str, Any]:
-    """The row of an index that is built beside another one; IndexMismatchError if another run builds it by now."""
+    """Return the row of an index that is built beside another; IndexMismatchError if another run builds it by now."""
     if not isinstance(built, GenerationalStore):
         raise ConfigError(f"{built.name} was not built beside another index")
     return built._still_open()  # noqa: SLF001 - of the same class
 
 
 def _generation_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says of its generation alone."""
+    """Return the part of a row that describes its generation alone."""
     return {name: row[name] for name in _OF_A_GENERATION if name in row}
 
 
@@ -422,5 +425,5 @@ def _tuning(row: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What no other index has, nor another run that builds one."""
+    """Return values that no other index has, nor another run that builds one."""
     return tuple(row.get(name) for name in ("generation", "fingerprint", "created", "run"))

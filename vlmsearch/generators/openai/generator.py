@@ -247,7 +247,7 @@ class OpenAIGenerator(Generator):
         return event
 
     def _other(self, expected: str, data: str) -> BackendError:
-        return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self._key], most=100)!r}")
+        return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self._key], max_chars=100)!r}")
 
     def _not_found(self, error: VlmsearchError) -> VlmsearchError:
         """Return the error with the models that there are, where the server says."""

@@ -117,7 +117,7 @@ def detail(response: httpx.Response, key: str) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(found, dict) and name in found:
             found = found[name]
-    return redact(str(found) or response.reason_phrase, [key], most=300)
+    return redact(str(found) or response.reason_phrase, [key], max_chars=300)
 
 
 def wait_asked(response: httpx.Response) -> float | None:

@@ -1,4 +1,4 @@
-"""How Chroma is reached, embedded or served, and what its errors become."""
+"""Connections to Chroma, embedded or served, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ T = TypeVar("T")
 TOKEN_VARIABLE = "VLMSEARCH_CHROMA_TOKEN"  # noqa: S105 - the name of a variable, not its value
 DEFAULT_PORT = 8000
 EXPECTED = (ChromaError, httpx.HTTPError, OSError, ValueError)
-"""What a call to Chroma may raise; any other error is a bug."""
+"""Errors that a call to Chroma may raise; any other error is a bug."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 _REFUSED = frozenset({401, 403})
 _RACES = 3
-"""How often, at least, a search that met with a write is done again."""
+"""Times, at least, that a search is repeated that met with a write."""
 _DAMAGE = re.compile(r"(?i)hnsw|finding id|compactor|log chunk")
 
 
@@ -54,7 +54,7 @@ class Address:
 
 
 def parse_location(location: str) -> Address | Path:
-    """``//host:8000/name`` as an Address, anything else as a folder; ConfigError says what a location looks like."""
+    """Return ``//host:8000/name`` as an Address, anything else as a folder."""
     if not location.strip():
         raise ConfigError("a Chroma store needs a folder (chroma:./index) or a server (chroma://host:8000/name)")
     if not location.startswith("//") or location.startswith("///"):
@@ -78,11 +78,11 @@ class ChromaConnection(ABC):
     name: str
     """The database, for messages."""
     prefix: str
-    """What the names of this index's collections begin with."""
+    """The beginning of the names of this index's collections."""
     retries: int = 0
-    """How often a call that the database was not reached for is tried again."""
+    """Further attempts where the database was not reached."""
     most_bytes: int = 0
-    """How many bytes of a request one row may take; 0 where that does not matter."""
+    """Bytes of a request that one row may take; 0 for any number."""
     is_shared: bool = False
     """Whether other processes may write at the same time."""
 
@@ -154,7 +154,7 @@ class ChromaConnection(ABC):
 
 
 class ServedChroma(ChromaConnection):
-    """A database on a Chroma server; ``timeout`` is in seconds, for each attempt, ``retries`` how many more follow."""
+    """A database on a Chroma server; ``timeout`` is in seconds, for each attempt."""
 
     is_shared = True
     most_bytes = 36 * 2**20  # a server takes requests of 40 MiB unless it is told otherwise
@@ -220,7 +220,7 @@ class ServedChroma(ChromaConnection):
 
 
 class _PatientServer(FastAPI):
-    """Chroma's HTTP client, which waits for ever by itself."""
+    """Chroma's HTTP client, which has no time-out by itself."""
 
     def wait_at_most(self, seconds: float) -> None:
         self._session.timeout = httpx.Timeout(seconds)
@@ -244,12 +244,12 @@ def _token_headers(token: str) -> dict[str, str]:
 
 
 def translate(exc: BaseException, name: str, operation: str, *, secret: str = "") -> BackendError:
-    """Return the BackendError for what a call to Chroma raised.
+    """Return the BackendError for an error of a call to Chroma.
 
-    ``name`` is the database, ``secret`` what is not repeated.
+    ``name`` is the database. ``secret`` is not repeated.
     """
     status = getattr(getattr(exc.__context__, "response", None), "status_code", None)
-    said = redact(str(exc), [secret], most=300) or type(exc).__name__
+    said = redact(str(exc), [secret], max_chars=300) or type(exc).__name__
     if isinstance(exc, (AuthorizationError, ChromaAuthError)) or status in _REFUSED:
         return BackendError(f"{name} refused to {operation}: put its token into {TOKEN_VARIABLE}")
     if isinstance(exc, httpx.TimeoutException):

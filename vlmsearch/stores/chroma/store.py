@@ -1,11 +1,11 @@
 """Chroma as a store: embedded in this process, or on a server.
 
-An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
-and, for each generation, ``name.N.documents``, one for the vectors of each field and, on a server, ``name.N.journal``.
+An index ``name`` has the collections ``name.about`` (what built it, and which generation is in use) and
+``name.rejects``. Each generation has ``name.N.documents``, one collection for the vectors of each field and, on a
+server, ``name.N.journal``.
 
-The documents' row is written after the vectors and removed before them: only what has one exists, and it names the
-version of the vectors that belongs to it. So a document is replaced at one instant, and whatever a killed process left
-behind is never found.
+The documents' row is written after the vectors and removed before them. It names the version of the vectors that
+belongs to it. So a document is replaced at one instant, and what a killed process left behind is never a hit.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from vlmsearch.types import Document, Field, Manifest, MetadataChange, Record, R
 _OURS = {"vlmsearch": "about"}
 _WRITES = 1000
 _PATIENCE = 30.0
-"""For how many seconds changes of metadata and other writes to a server wait for one another."""
+"""Seconds that changes of metadata and other writes to a server wait for one another."""
 _MOMENT = 0.02
 _LAST_GASP = 5.0
-"""For how many seconds a server may still be carrying out what a writer sent before it found that its entry is gone."""
+"""Seconds that a server may still be carrying out what a writer sent before it noticed that its entry is gone."""
 
 
 class ChromaStore(ChromaVectorStore):
@@ -83,7 +83,7 @@ class ChromaStore(ChromaVectorStore):
     # ---- what it is made of
 
     def read_slot(self, slot: Slot) -> dict[str, Any] | None:
-        """The row of a slot, or None."""
+        """Read the row of a slot; None where it has none."""
         about = self._about.find() if self._connection.exists() else None
         if about is None:
             return None
@@ -93,8 +93,8 @@ class ChromaStore(ChromaVectorStore):
                 "of it; give the index another name, or upgrade"
             )
         row = self._about.get([slot], "uris").get(slot)
-        found: dict[str, Any] | None = json.loads(row) if row else None
-        return found
+        content: dict[str, Any] | None = json.loads(row) if row else None
+        return content
 
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
         """Make the row of a slot, unless there is one."""
@@ -164,10 +164,10 @@ class ChromaStore(ChromaVectorStore):
 
     def _check_size(self, record: Record) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
-        most = self._connection.most_bytes
+        max_bytes = self._connection.most_bytes
         size = len(json.dumps(_dump_document(record.document), ensure_ascii=False).encode())
-        if size > most:
-            large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {most:,}"
+        if size > max_bytes:
+            large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {max_bytes:,}"
             raise InvalidInputError("too_large", large)
 
     def _write_alone(self, records: Sequence[Record]) -> None:
@@ -281,8 +281,8 @@ class ChromaStore(ChromaVectorStore):
         keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
         busy = self._under_way() if any(keys.values()) else set()  # before the rows are read
         named = {(id, state.version) for id, state in self.read_states(ids).items()} if any(keys.values()) else set()
-        for field, found in keys.items():
-            self._vectors.remove_from(field, [key for key in found - named if key[1] not in busy])
+        for field, found_keys in keys.items():
+            self._vectors.remove_from(field, [key for key in found_keys - named if key[1] not in busy])
 
     def _under_way(self) -> set[str]:
         """Return the versions that writers of other processes may be about to name; a folder has none."""
@@ -339,19 +339,21 @@ class ChromaStore(ChromaVectorStore):
     # ---- the disk
 
     def disk_use(self) -> DiskUse | None:
-        """What the folder takes with everything in it; None for a server, which does not say."""
-        found = self._connection.disk_use()
-        if found is None:
+        """Measure the folder with everything in it; None for a server, which does not say."""
+        use = self._connection.disk_use()
+        if use is None:
             return None
         collections = map(self._documents_of, self.kept_generations())
-        return DiskUse(found[0], sum(len(each) for each in collections if each.find() is not None), found[1])
+        return DiskUse(
+            use[0], sum(len(collection) for collection in collections if collection.find() is not None), use[1]
+        )
 
     def places(self) -> tuple[Path, ...]:
         """Return the folder; nothing for a server."""
         return self._connection.places()
 
     def vector_bytes(self, dim: int) -> int:
-        """About how many bytes a vector takes: in the graph, and in Chroma's log of it."""
+        """Estimate how many bytes a vector takes: in the graph, and in Chroma's log of it."""
         return row_bytes(dim)
 
     # ---- the reject list
@@ -373,7 +375,7 @@ class ChromaStore(ChromaVectorStore):
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Return whether documents and vectors agree; with ``repair``, what belongs to nothing is removed.
+        """Check whether documents and vectors agree; with ``repair``, remove what belongs to nothing.
 
         In a folder, each vector is searched for, too; where one is not found, ``repair`` has Chroma make its graphs
         again.
@@ -392,31 +394,31 @@ class ChromaStore(ChromaVectorStore):
                 if cut_off and is_shared:
                     time.sleep(_LAST_GASP)
             documents = len(self._documents)
-            found = compare(self._vectors, self._every_state, self.read_states, self._under_way)
+            discrepancies = compare(self._vectors, self._every_state, self.read_states, self._under_way)
             if repair:
-                self._repair(found)
+                self._repair(discrepancies)
         return CheckReport(
             self.name,
             documents,
-            found.counts,
-            orphans=row_names(found.orphans),
-            stale=row_names(found.stale),
-            missing=row_names(found.missing),
-            unindexed=row_names(found.unindexed),
+            discrepancies.counts,
+            orphans=row_names(discrepancies.orphans),
+            stale=row_names(discrepancies.stale),
+            missing=row_names(discrepancies.missing),
+            unindexed=row_names(discrepancies.unindexed),
             unfinished=tuple(sorted(map(str, cut_off))),
             in_progress=len(entries) - len(cut_off),
             repaired=repair,
         )
 
-    def _repair(self, found: Discrepancies) -> None:
-        found.remove(self._vectors)
-        if any(found.unindexed.values()):
+    def _repair(self, discrepancies: Discrepancies) -> None:
+        discrepancies.remove(self._vectors)
+        if any(discrepancies.unindexed.values()):
             self._connection.renew()
-            for field, keys in found.unindexed.items():
+            for field, keys in discrepancies.unindexed.items():
                 still = self._vectors.lost(field) & keys
                 self._vectors.remove_from(field, still)
-                found.missing[field] |= still
-        lost = found.lost_fields()
+                discrepancies.missing[field] |= still
+        lost = discrepancies.lost_fields()
         if lost and not self._connection.is_shared:  # else others might replace a row between reading and writing it
             rows = self.read_rows(lost)
             stamps = {id: replace(row.stamp, digest="") for id, row in rows.items()}
@@ -461,7 +463,7 @@ def _load_document(id: str, content: str) -> Document:
 
 
 def dump(values: Sequence[object]) -> str:
-    """JSON that can be encoded: as it is where possible, escaped where a string has half a surrogate pair."""
+    """Return JSON that can be encoded: strings with half a surrogate pair are escaped."""
     text = json.dumps(values, ensure_ascii=False)
     try:
         text.encode()

@@ -166,7 +166,7 @@ class MongoConnection:
             return self._client
 
     def _translate(self, exc: Exception, operation: str) -> VlmsearchError:
-        said = redact(_message(exc), self.secrets, most=300) or type(exc).__name__
+        said = redact(_message(exc), self.secrets, max_chars=300) or type(exc).__name__
         if isinstance(exc, (ConfigurationError, InvalidURI)):
             return ConfigError(f"{self.name} cannot be opened: {said}")
         if isinstance(exc, OperationFailure) and exc.code in _REFUSED:

@@ -120,11 +120,11 @@ class MongoIndex(DatabaseStore):
 
     def rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
         """Read the rows of documents that pass ``where``, by id."""
-        found: dict[str, Row] = {}
+        rows: dict[str, Row] = {}
         for some in pages(ids):
             page = self._find({"_id": {"$in": some}, **where}, projection, "read documents")
-            found |= {row["_id"]: row for row in page}
-        return found
+            rows |= {row["_id"]: row for row in page}
+        return rows
 
     def scan(self, projection: Mapping[str, int], where: Row = LIVE) -> Iterator[list[Row]]:
         """The rows of all documents that pass ``where``, some at a time, in the order of their ids."""
@@ -139,8 +139,8 @@ class MongoIndex(DatabaseStore):
 
     def _find(self, condition: Row, projection: Mapping[str, int], operation: str, limit: int = 0) -> list[Row]:
         def read(rows: Rows) -> list[Row]:
-            found = rows.find(condition, dict(projection))
-            return list(found.sort("_id", 1).limit(limit) if limit else found)
+            cursor = rows.find(condition, dict(projection))
+            return list(cursor.sort("_id", 1).limit(limit) if limit else cursor)
 
         return self.run(operation, read)
 
@@ -156,10 +156,10 @@ class MongoIndex(DatabaseStore):
         if self.as_opened() is None:
             return []
         condition: Row = {**LIVE, "_id": {"$gt": id}, **(compile_filter(where) if where else {})}
-        found = self._find(condition, CONTENT, "list documents", count)
-        if not found:
+        page = self._find(condition, CONTENT, "list documents", count)
+        if not page:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return list(map(document_of, found))
+        return list(map(document_of, page))
 
     def count(self) -> int:
         """Count the documents."""
@@ -175,8 +175,8 @@ class MongoIndex(DatabaseStore):
         condition: Row = {"fields": str(field), "draw": {"$exists": True}, **LIVE}
 
         def read(rows: Rows) -> list[str]:
-            found = rows.find(condition, {"draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(count)
-            return [row["_id"] for row in found]
+            cursor = rows.find(condition, {"draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(count)
+            return [row["_id"] for row in cursor]
 
         drawn = self.run("sample", read) if count > 0 else []
         return self.vectors_of(field, drawn or drawn_ids(self, field, count))  # rows of older indexes have no numbers
@@ -194,8 +194,8 @@ class MongoIndex(DatabaseStore):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         known, terms = self._statistics(query, manifest.language)
         hits = known.scores(rows, terms, LEAST_SCORE)[:limit]
-        most = most_score(terms, known.documents)
-        return WordHits(list(hits), max(most, hits[0].score if hits else 0.0))
+        max_score = most_score(terms, known.documents)
+        return WordHits(list(hits), max(max_score, hits[0].score if hits else 0.0))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Score given documents by their words, best first, then by id."""
@@ -228,12 +228,12 @@ class MongoIndex(DatabaseStore):
 
     def disk_use(self) -> DiskUse:
         """What the documents of all generations take as the server says, before it compresses them."""
-        found = [self.run("measure it", _statistics_of, generation=each) for each in self.kept_generations()]
+        statistics = [self.run("measure it", _statistics_of, generation=figures) for figures in self.kept_generations()]
         whole = self.run("ask for its disk", lambda rows: rows.database.command("dbStats"))
         free = whole["fsTotalSize"] - whole["fsUsedSize"] if "fsTotalSize" in whole else None
         return DiskUse(
-            sum(int(each["size"] + each["totalIndexSize"]) for each in found),
-            sum(int(each["count"]) for each in found),
+            sum(int(figures["size"] + figures["totalIndexSize"]) for figures in statistics),
+            sum(int(figures["count"]) for figures in statistics),
             None if free is None else int(free),
         )
 

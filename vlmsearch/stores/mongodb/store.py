@@ -176,8 +176,8 @@ class MongoStore(MongoIndex):
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""
-        found = self.rows(ids, {vector_path(field): 1}).values()
-        return [unpack(row["vectors"][escape(str(field))]) for row in found if row.get("vectors")]
+        rows = self.rows(ids, {vector_path(field): 1}).values()
+        return [unpack(row["vectors"][escape(str(field))]) for row in rows if row.get("vectors")]
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""

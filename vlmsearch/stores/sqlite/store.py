@@ -51,13 +51,13 @@ class SqliteStore(DatabaseStore):
     """Documents and vectors in one file, ``sqlite:./index``, with two more beside it while it is in use.
 
     Any number of processes read while one writes; writers take turns. Search is exact: bits and INT8 codes of all
-    vectors, in memory, tell which documents cannot be among the nearest, and the others' vectors are compared.
+    vectors, in memory, rule out documents that cannot be among the nearest. The vectors of the others are compared.
 
     Args:
         location: The file.
-        language: How words are compared in a new index: by their stems in a language (``en``, ``de``, ...), as they
-            are (``none``) or by parts of them (``parts``). An index keeps what it was made with.
-        timeout: For how many seconds a writer waits for others.
+        language: The language of a new index, by which words are compared: by their stems (``en``, ``de``, ...), as
+            they are (``none``) or by parts of them (``parts``). An index keeps the language that it was made with.
+        timeout: Seconds that a writer waits for others.
 
     Raises:
         ConfigError: There is no such language.
@@ -79,7 +79,7 @@ class SqliteStore(DatabaseStore):
     # ---- generations
 
     def read_slot(self, slot: Slot) -> dict[str, Any] | None:
-        """The row of a slot, or None."""
+        """Read the row of a slot; None where it has none."""
         if not self._database.exists():
             return None
         try:
@@ -99,8 +99,8 @@ class SqliteStore(DatabaseStore):
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
         """Put another row in the place of one of this revision; False where there is no such row."""
         with self._database.writing("change the index") as db:
-            found = _slot_row(db, slot)
-            if found is None or found.get("revision") != revision:
+            old = _slot_row(db, slot)
+            if old is None or old.get("revision") != revision:
                 return False
             self._put_slot(db, slot, row)
             return True
@@ -113,12 +113,12 @@ class SqliteStore(DatabaseStore):
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
         """Remove the row of a slot, if it is of this revision."""
         with self._database.writing("forget an index") as db:
-            found = _slot_row(db, slot)
-            if found is not None and found.get("revision") == revision:
+            row = _slot_row(db, slot)
+            if row is not None and row.get("revision") == revision:
                 db.execute("DELETE FROM slots WHERE slot = ?", [slot])
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
-        """The tables are made together with the row of the slot."""
+        """Do nothing: the tables are made together with the row of the slot."""
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Name the tables of the generation."""
@@ -138,7 +138,7 @@ class SqliteStore(DatabaseStore):
     def _viewing(
         self, operation: str, field: Field | None, where: Filter | None = None
     ) -> Iterator[tuple[sqlite3.Connection, Tables, View]]:
-        """A transaction, and the view of what it sees, which is the first that it reads: see `Views.now`."""
+        """Give a transaction, and the view of what it sees, which is the first that it reads: see `Views.now`."""
         with self._reading(operation) as (db, tables):
             yield db, tables, self._views.now(db, field, where)
 
@@ -149,7 +149,7 @@ class SqliteStore(DatabaseStore):
     def _within(
         self, transaction: AbstractContextManager[sqlite3.Connection]
     ) -> Iterator[tuple[sqlite3.Connection, Tables]]:
-        """A transaction and the tables of the generation; IndexMismatchError where these were removed."""
+        """Give a transaction and the tables of the generation; IndexMismatchError where these were removed."""
         self.needed()
         try:
             with transaction as db:
@@ -237,25 +237,25 @@ class SqliteStore(DatabaseStore):
             return tables.vectors(db, field, _passing(db, tables, ids, None))[1]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """The documents whose words fit a query best, by BM25; equal scores in the order of the ids."""
+        """Find the documents whose words fit a query best, by BM25; equal scores are in the order of the ids."""
         if self.as_opened() is None or limit < 1:
             return WordHits([], 0.0)
         with self._viewing("search words", None, where) as (db, tables, view):
             terms = tables.words.terms(db, query)
-            most = most_score(terms, view.state.documents)
-            found, last = dict[int, float](), 0.0
-            ranked = tables.words.ranked(db, terms, least=limit if where is None else None)
+            max_score = most_score(terms, view.state.documents)
+            scores, last = dict[int, float](), 0.0
+            ranked = tables.words.ranked(db, terms, wanted=limit if where is None else None)
             for row, score in ranked if where is None else _kept(ranked, view, where):
-                if len(found) >= limit and score < last:
+                if len(scores) >= limit and score < last:
                     break
-                found[row] = last = score
-            if len(found) > limit:
-                found = _first(db, tables, found, limit)
-            hits = [VersionedHit(id, found[row], str(row)) for row, id in tables.ids_of(db, found)]
-        return WordHits(list(_in_order(hits)[:limit]), most)
+                scores[row] = last = score
+            if len(scores) > limit:
+                scores = _first(db, tables, scores, limit)
+            hits = [VersionedHit(id, scores[row], str(row)) for row, id in tables.ids_of(db, scores)]
+        return WordHits(list(_in_order(hits)[:limit]), max_score)
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and share words with a query, best first, then by id."""
+        """Score given documents by their words, best first, then by id."""
         if self.as_opened() is None:
             return []
         with self._reading("search words") as (db, tables):
@@ -281,7 +281,7 @@ class SqliteStore(DatabaseStore):
         return {row.id: DocumentRow(row.stamp, str(row.row), fields_of(row.fields), row.document) for row in rows}
 
     def records(self, ids: Sequence[str]) -> list[Record]:
-        """The documents with these ids, their vectors and stamps, in the order of ``ids``; unknown ids are left out."""
+        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
         if self.as_opened() is None:
             return []
         with self._reading("read documents") as (db, tables):
@@ -289,7 +289,7 @@ class SqliteStore(DatabaseStore):
 
     def _records(self, db: sqlite3.Connection, tables: Tables, ids: Sequence[str]) -> list[Record]:
         fingerprint = self.needed().fingerprint
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         for some in pages(ids):
             rows = tables.rows(db, some)
             names = {row.row: id for id, row in rows.items()}
@@ -300,11 +300,11 @@ class SqliteStore(DatabaseStore):
             for id, row in rows.items():
                 is_whole = len(vectors[id]) == len(parsed(row.fields))
                 stamp = row.stamp if is_whole else Stamp("", row.stamp.source)
-                found[id] = Record(row.document, vectors[id], stamp, fingerprint)
-        return [found[id] for id in ids if id in found]
+                records[id] = Record(row.document, vectors[id], stamp, fingerprint)
+        return [records[id] for id in ids if id in records]
 
     def ids(self) -> Iterator[str]:
-        """All ids, in their order; those that are added or removed meanwhile may be among them or not."""
+        """Yield all ids, in their order; ids that are added or removed meanwhile may be among them or not."""
         if self.as_opened() is None:
             return
         last = ""
@@ -317,7 +317,7 @@ class SqliteStore(DatabaseStore):
             last = page[-1]
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """The next so many documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, in the order of their ids."""
         if self.as_opened() is None:
             return []
         with self._viewing("list documents", None, where) as (db, tables, view):
@@ -335,19 +335,19 @@ class SqliteStore(DatabaseStore):
         return (self._database.path,)
 
     def disk_use(self) -> DiskUse:
-        """What all generations take of the file, and what is left on its disk."""
+        """Measure what all generations take of the file, and what is left on its disk."""
         manifest, generations = self.needed(), self.kept_generations()
         with self._database.reading("measure the file") as db:
-            documents = sum(Tables(manifest, each).state(db).documents for each in generations)
+            documents = sum(Tables(manifest, generation).state(db).documents for generation in generations)
             used, unused = page_bytes(db)
         return DiskUse(used, documents, unused + shutil.disk_usage(self._database.path.parent).free)
 
     def vector_bytes(self, dim: int) -> int:
-        """About how many bytes a vector takes: in a page beside others, and as its codes and signs."""
+        """Estimate how many bytes a vector takes: in a page beside others, and as its codes and signs."""
         return bytes_in_page(4 * dim) + dim + -(-dim // 8)
 
     def describe(self) -> dict[str, str]:
-        """How the store searches, for people."""
+        """Describe to people how the store searches."""
         self.needed()
         size = self._database.path.stat().st_size
         with self._reading("look for the stemmer") as (db, tables):
@@ -382,11 +382,11 @@ class SqliteStore(DatabaseStore):
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Whether the file is whole and its parts agree; with ``repair``, what can be made again is."""
+        """Check whether the file is whole and its parts agree; with ``repair``, make again what can be."""
         transaction = self._writing if repair else self._reading
         with transaction("check the index") as (db, tables):
             rows = [row for slot in ("index", "next") if (row := _slot_row(db, slot)) is not None]
-            named = {int(each["generation"]) for row in rows for each in _generations(row)}
+            named = {int(generation["generation"]) for row in rows for generation in _generations(row)}
             report = check_index(db, tables, self.name, named, repair=repair)
         if repair:
             self._database.shrink()
@@ -398,7 +398,7 @@ class SqliteStore(DatabaseStore):
 
 
 def _generations(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """All generations that the row of a slot names."""
+    """List all generations that the row of a slot names."""
     return [row, *([row["old"]] if row.get("old") else []), *row.get("garbage", ())]
 
 
@@ -411,20 +411,20 @@ def _slot_row(db: sqlite3.Connection, slot: Slot) -> dict[str, Any] | None:
             f"the index is damaged: its slot {slot!r} is not what was written; restore a copy of the file, or index "
             "again under another name"
         )
-    found = parsed(row[1])
-    if not isinstance(found, dict):
+    content = parsed(row[1])
+    if not isinstance(content, dict):
         raise BackendError(f"the index is damaged: its slot {slot!r} holds no JSON object")
-    return found
+    return content
 
 
 def _passing(db: sqlite3.Connection, tables: Tables, ids: Collection[str], where: Filter | None) -> dict[int, str]:
-    """The rows of those documents that pass a filter, each with its id."""
-    found: dict[int, str] = {}
+    """Read the rows of the documents that pass a filter, each with its id."""
+    names: dict[int, str] = {}
     for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
         for id, row, *metadata in tables.columns(db, some, "row" if where is None else "row, metadata"):
             if where is None or where.matches(parsed(metadata[0])):
-                found[int(row)] = id
-    return found
+                names[int(row)] = id
+    return names
 
 
 def _ranked(
@@ -435,7 +435,7 @@ def _ranked(
     rows: Collection[int],
     limit: int | None = None,
 ) -> list[VersionedHit]:
-    """The ``limit`` best documents with these rows by the cosines of their vectors with the query, then by id."""
+    """Rank the documents of some rows by the cosines of their vectors with the query, then by id."""
     numbers, names, cosines = list[int](), list[str](), [np.empty(0)]
     exact = query.astype(np.float64)
     for some, ids, vectors in tables.named_vectors(db, field, rows):
@@ -451,7 +451,7 @@ def _ranked(
 
 
 def _kept(ranked: Iterator[tuple[int, float]], view: View, where: Filter) -> Iterator[tuple[int, float]]:
-    """The rows that pass a filter, of those that are ranked."""
+    """Yield the ranked rows that pass a filter."""
     passing = view.passing(where)
     assert passing is not None  # noqa: S101 - there is a filter
     while some := list(islice(ranked, _IDS)):
@@ -459,18 +459,18 @@ def _kept(ranked: Iterator[tuple[int, float]], view: View, where: Filter) -> Ite
         yield from compress(some, passing[places].tolist())
 
 
-def _first(db: sqlite3.Connection, tables: Tables, found: dict[int, float], limit: int) -> dict[int, float]:
+def _first(db: sqlite3.Connection, tables: Tables, scores: dict[int, float], limit: int) -> dict[int, float]:
     """Leave out rows whose ids come too late among equal scores, where most documents have the last score.
 
-    ``found`` is in the order of the scores, and too long by rows with the last one.
+    ``scores`` has the best first, and too many rows with the last score.
     """
-    least = found[next(reversed(found))]
-    better = {row: score for row, score in found.items() if score > least}
-    tied = found.keys() - better.keys()
+    min_score = scores[next(reversed(scores))]
+    better = {row: score for row, score in scores.items() if score > min_score}
+    tied = scores.keys() - better.keys()
     if len(tied) * _TIED < tables.state(db).documents:
-        return found
+        return scores
     rows = islice(tables.rows_after(db, "", tied), limit - len(better))
-    return better | dict.fromkeys(rows, least)
+    return better | dict.fromkeys(rows, min_score)
 
 
 def _in_order(hits: list[VersionedHit]) -> list[VersionedHit]:

@@ -1,4 +1,4 @@
-"""What a process has of an index in memory: codes of its vectors, and the columns of metadata that filters compare."""
+"""An index in memory: codes of its vectors, and the columns of metadata that filters compare."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class View:
     columns: dict[str, tuple[int, Column]] = field(default_factory=dict)
 
     def passing(self, where: Filter | None) -> NDArray[np.bool_] | None:
-        """For each place, whether its document is there and passes a filter; None where all do."""
+        """Return for each place whether its document is there and passes a filter; None where all do."""
         if where is None:
             return None if len(self.rows) == self.state.documents else self.alive
         return self.alive & passing(where, lambda key: self.columns[key][1])
 
     def sample(self, asked: Field, count: int) -> Places:
-        """Return the rows of up to so many documents that have a field, chosen at random.
+        """Return the rows of documents that have a field, ``count`` at most, chosen at random.
 
         Adding some documents to many changes few of a sample: each has a number that is as good as random and stays.
         """
@@ -58,8 +58,8 @@ class Views:
     def now(self, db: sqlite3.Connection, asked: Field | None, where: Filter | None) -> View:
         """Return what a transaction sees, with the codes of one field and the columns that a filter needs.
 
-        Of two threads the one that begins to read later waits here for the other, and its transaction, which should
-        not have read anything yet, then sees at least as much. For one that sees less, all is read again.
+        Of two threads, the one that begins to read later waits here for the other. Its transaction, which should not
+        have read anything yet, then sees at least as much. For one that sees less, all is read again.
         """
         with self._guard:
             state = self._tables.state(db)
@@ -97,10 +97,10 @@ class Views:
     def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
         row, column = view.columns.get(key, (0, Column()))
         if row < view.state.last_row or len(column.kinds) < len(view.rows):
-            found = self._tables.values_after(db, key, row)
+            stored_values = self._tables.values_after(db, key, row)
             with undamaged():
-                places, there = find(view.rows, np.array([each for each, _ in found], np.int64))
-            values = (value for (_, value), is_there in zip(found, there) if is_there)
+                places, there = find(view.rows, np.array([number for number, _ in stored_values], np.int64))
+            values = (value for (_, value), is_there in zip(stored_values, there) if is_there)
             column = column.with_rows(len(view.rows), places[there], values)
         return view.state.last_row, column
 

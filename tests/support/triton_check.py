@@ -1,4 +1,4 @@
-"""What Triton would find wrong with a repository, found before it is written."""
+"""What Triton would find wrong with the models of a repository."""
 
 from __future__ import annotations
 
@@ -7,37 +7,17 @@ from dataclasses import dataclass
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from vlmsearch.errors import ConfigError
-from vlmsearch.models.recipe import Range
-from vlmsearch.triton.repository.releases import Release, lacking
 
-
-@dataclass(frozen=True)
-class PlanProfile:
-    """The batches, and for texts the lengths, that a TensorRT plan was made for."""
-
-    batch: Range
-    length: Range | None = None
-
-
-def check_repository(
-    configs: Sequence[pb.ModelConfig], *, release: Release, profiles: Mapping[str, PlanProfile] | None = None
-) -> None:
-    """Raise ConfigError, with every fault in it, unless a server of the release would load and run these models."""
+def faults(configs: Sequence[pb.ModelConfig]) -> list[str]:
+    """Return what is wrong with the models of a repository; nothing where a server would load and run them."""
     models = {config.name: config for config in configs}
-    faults = [] if len(models) == len(configs) else ["two models have the same name"]
+    found = [] if len(models) == len(configs) else ["two models have the same name"]
     for config in configs:
-        for check in (_batching, _warmup, _graphs, _instances):
-            faults += [f"{config.name}: {fault}" for fault in check(config)]
-        faults += [f"{config.name}: {fault}" for fault in _versions(config)]
-        faults += [f"{config.name}: {fault}" for fault in lacking(config, release)]
+        for check in (_batching, _warmup, _graphs, _instances, _versions):
+            found += [f"{config.name}: {fault}" for fault in check(config)]
         if config.HasField("ensemble_scheduling"):
-            faults += [f"{config.name}: {fault}" for fault in _ensemble(config, models)]
-        profile = (profiles or {}).get(config.name)
-        if profile:
-            faults += [f"{config.name}: {fault}" for fault in _fits(config, profile)]
-    if faults:
-        raise ConfigError("this repository would not work: " + "; ".join(faults))
+            found += [f"{config.name}: {fault}" for fault in _ensemble(config, models)]
+    return found
 
 
 def _batching(config: pb.ModelConfig) -> Iterator[str]:
@@ -101,19 +81,6 @@ def _versions(config: pb.ModelConfig) -> Iterator[str]:
         yield "it serves no version"
     if not config.backend and not config.platform:
         yield "it names neither backend nor platform"
-
-
-def _fits(config: pb.ModelConfig, profile: PlanProfile) -> Iterator[str]:
-    least, _, most = profile.batch
-    if least > 1 or config.max_batch_size > most:
-        yield f"batches are of 1 to {config.max_batch_size}, and its plan takes {least} to {most}"
-    if profile.length is None:
-        return
-    shortest, _, longest = profile.length
-    for spec in config.optimization.cuda.graph_spec:
-        for shape in spec.input.values():
-            if not shortest <= shape.dim[0] <= longest:
-                yield f"a CUDA graph is for length {shape.dim[0]}, and its plan takes {shortest} to {longest}"
 
 
 @dataclass(frozen=True)
