@@ -114,7 +114,7 @@ def _clip_texts(bundle: Bundle, checkpoint: Path, texts: Sequence[str]) -> Conte
 def _sentence_transformers(
     checkpoint: Path, texts: Sequence[str], threads: int, stack: ExitStack
 ) -> dict[str, Contender]:
-    """Return sentence-transformers in float32, and with its own ONNX INT8 back end where that is installed."""
+    """Return sentence-transformers in float32, and with its own ONNX INT8 back end if that is installed."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:

@@ -39,7 +39,7 @@ _SIDE = 672
 _SIZES = (28, 36, 48)
 """Of the letters, in pixels."""
 _LINES = (2, 2, 1, 1)
-"""How many words each line has."""
+"""Words of each line."""
 _WORDS = (
     "anchor balcony candle dolphin elevator feather glacier hammer island jacket kettle ladder "
     "magnet needle orchard pepper quarry ribbon saddle temple umbrella violin walnut zebra"
