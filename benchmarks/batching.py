@@ -36,7 +36,7 @@ _LONGEST = 3
 
 
 class BatchingFigure(NamedTuple):
-    """The figures of some clients: texts a second of all of them, milliseconds of a call, and texts in a batch on average."""
+    """The figures of some clients: texts a second of all, milliseconds of a call, and the mean of texts in a batch."""
 
     name: str
     rate: float

@@ -69,7 +69,7 @@ class TxtaiSettings:
 
 @dataclass(frozen=True)
 class LanceSettings:
-    """The ranking of LanceDB; a ``weight`` takes its linear combination in place of reciprocal ranks with the constant."""
+    """The ranking of LanceDB; a ``weight`` takes its linear combination in place of reciprocal ranks."""
 
     remove_stop_words: bool = True
     depth: int = CUT
