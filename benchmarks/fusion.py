@@ -39,9 +39,9 @@ from vlmsearch.stores.base import Store, WordSearch
 from vlmsearch.types import WORDS, Field, Hit, ImageSource, Manifest, Role, Vectors
 
 CUT = 10
-"""How many documents of an answer count: as many as a search shows."""
+"""Documents of an answer that count: as many as a search shows."""
 OURS = "evidence"
-"""What `vlmsearch search` does."""
+"""The way of `vlmsearch search`."""
 _CONSTANT = 60
 _FEEDBACK_FROM, _FEEDBACK = 5, 0.4
 _BINS = 10
@@ -61,7 +61,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class FusionFigures:
-    """What was measured of one way on one collection, from the first ten documents of each query.
+    """The figures of one way on one collection, from the first ten documents of each query.
 
     All but nDCG is of documents that were judged: others are passed over (Sakai, "Alternatives to Bpref", SIGIR 2007).
 
@@ -94,10 +94,10 @@ class FusionFigures:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What the fields of one index found for a query, as `vlmsearch.search.engine` has it."""
+    """The hits of the fields of one index for a query, as `vlmsearch.search.engine` has it."""
 
     text: str
-    """What the words were asked for; "" for none."""
+    """The query for the words; "" for none."""
     vectors: Mapping[Field, Vectors]
     ranked: Mapping[str, Sequence[Hit]]
     behind: Mapping[str, Mapping[str, Hit]]
