@@ -81,10 +81,6 @@ class TestOnTensorRT8(_Contract):
     version: Version = "8.6"
 
 
-class TestOnTensorRT10(_Contract):
-    version: Version = "10"
-
-
 class TestOnTensorRT11(_Contract):
     version: Version = "11"
 

@@ -29,7 +29,7 @@ _TOKENIZER = (
 _WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py")
 """Python too: the conversion script reads Phi with the code that its config.json names in ``auto_map``."""
 _MOST_UP = 2
-"""How far up the links of the hub's cache lead: out of a snapshot, and out of all snapshots."""
+"""Folders up that the links of the hub's cache lead: out of a snapshot, and out of all snapshots."""
 _POINTER = b"version https://git-lfs"
 _GPT2 = {"layers": "n_layer", "heads": "n_head", "hidden": "n_embd", "vocab": "vocab_size", "context": "n_positions"}
 _LLAMA = {
@@ -84,7 +84,7 @@ def check_model(folder: Path, plan: LlmPlan) -> None:
     faults = [*_differences(config, plan)]
     if faults:
         raise ConfigError(f"{folder} is not the model of the recipe {recipe.name}: {'; '.join(faults)}")
-    missing = [*_missing(folder), *_missing_code(folder, config)]
+    missing = [*_missing(folder)]
     if missing:
         raise ModelUnavailableError(f"{folder} is not whole: {'; '.join(missing)}")
 
@@ -93,9 +93,9 @@ def _differences(config: Mapping[str, object], plan: LlmPlan) -> Iterator[str]:
     shape = plan.recipe.architecture
     for name, key in (_GPT2 if shape.family == "gpt" else _LLAMA).items():
         wanted = getattr(shape, name)
-        found = config.get(key, wanted if name == "kv_heads" else None)
-        if found != wanted:
-            yield f"{key} is {found}, not {wanted}"
+        value = config.get(key, wanted if name == "kv_heads" else None)
+        if value != wanted:
+            yield f"{key} is {value}, not {wanted}"
 
 
 def _missing(folder: Path) -> Iterator[str]:
@@ -120,15 +120,6 @@ def _missing(folder: Path) -> Iterator[str]:
         yield f"there is no tokenizer ({', '.join(VOCABULARIES)})"
 
 
-def _missing_code(folder: Path, config: Mapping[str, object]) -> Iterator[str]:
-    """Yield the modules that transformers imports to read the model, and does not find."""
-    named = config.get("auto_map")
-    modules = {str(name).partition(".")[0] for name in named.values()} if isinstance(named, dict) else set()
-    for module in sorted(modules):
-        if "--" not in module and not (folder / f"{module}.py").is_file():  # with --: in another repository
-            yield f"{module}.py, which config.json names, is missing"
-
-
 def check_scripts(folder: Path, plan: LlmPlan) -> None:
     """Raise ConfigError unless a folder has the scripts of the plan's version."""
     version = plan.target.versions.tensorrt_llm
@@ -137,9 +128,9 @@ def check_scripts(folder: Path, plan: LlmPlan) -> None:
             fetch = plan.clone or f"the container has it in {plan.target.toolchain.root}"
             raise ConfigError(f"{folder} has no {script} of TensorRT-LLM {version}: {fetch}")
     mark = folder / "tensorrt_llm" / "version.py"
-    found = re.search(r'__version__ = "([^"]+)"', mark.read_text(encoding="utf-8")) if mark.is_file() else None
-    if found and not same_version(found[1], version):
-        raise ConfigError(f"{folder} is TensorRT-LLM {found[1]}, and Triton {plan.target.release} has {version}")
+    stated = re.search(r'__version__ = "([^"]+)"', mark.read_text(encoding="utf-8")) if mark.is_file() else None
+    if stated and not same_version(stated[1], version):
+        raise ConfigError(f"{folder} is TensorRT-LLM {stated[1]}, and Triton {plan.target.release} has {version}")
 
 
 def mounted(folder: Path) -> tuple[Path, str]:

@@ -86,7 +86,7 @@ class ModernBert(TextTower):
         ]
         x = layers.lookup(weights["embeddings.tok_embeddings.weight"], ids)
         x = layers.norm(x, blocks[0].norm1)
-        pool = one_token(layers, padding, length, self.positions, self.pooling)
+        pool = one_token(layers.graph, self.pooling)
         final = norm_weights(weights, "final_norm", form, bias=False)
         x = pre_norm(layers, x, blocks, final, form, Mask(padding), pool, normed=True)
         unit(layers, pool_tokens(layers, x, padding, self.pooling), form.width)
@@ -95,8 +95,8 @@ class ModernBert(TextTower):
         """Return what hides the tokens outside the window, (1, 1, length, length)."""
         graph, op = layers.graph, layers.graph.op
         away = op("Abs", distances(layers, length, self.positions), scope="window")
-        most = graph.constant(np.array(self.window, np.float32), "window")
-        hidden = layers.cast(op("Greater", away, most, scope="window"), "window")
+        window = graph.constant(np.array(self.window, np.float32), "window")
+        hidden = layers.cast(op("Greater", away, window, scope="window"), "window")
         bias = op("Mul", hidden, layers.scalar(-1e4), scope="window")
         return op("Unsqueeze", bias, graph.ints(0, 1), scope="window")
 
