@@ -109,7 +109,7 @@ def diff(
     if rejected:
         counts["rejects"] = len(rejected)
         listed += [DocumentDifference(id, ("rejects",)) for id in rejected][: max(0, limit - len(listed))]
-    return DiffReport(done, _about(*manifests), counts, tuple(listed))
+    return DiffReport(done, _about(*manifests), dict(counts), tuple(listed))
 
 
 def _manifest(index: Store | ParquetIndex) -> Manifest:
