@@ -9,7 +9,8 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
-PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+# two processes use two cores: more threads in each would only wait for each other
+PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 # what is compiled is kept: tests start hundreds of processes, and pytest rewrites every test
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -98,7 +98,7 @@ def kills(rows: int, every: float, encoder: str) -> None:
         with local_cluster([available_cores()]):
             progress = _Progress("indexing", rows, report)
             started = time.monotonic()
-            with _every(_SAMPLED_EVERY, _Samples(progress)) as samples, _every(every, _Killer()) as killer:
+            with _every(_SAMPLED_EVERY, _Samples(progress)) as samples, _every(every, _Killer(progress)) as killer:
                 result = index(files, encoder=encoder, store=store, on_progress=progress)
                 samples()
             seconds = time.monotonic() - started
@@ -217,12 +217,15 @@ class _Samples:
 
 @dataclass
 class _Killer:
-    """Kills one of the flow's processes, if there is one."""
+    """Kills one of the flow's processes, if there is one and something was done since the last kill."""
 
+    progress: _Progress
     killed: Counter[str] = field(default_factory=Counter)
+    marks: int = -1
 
     def __call__(self) -> None:
-        if victims := list(_flow_processes()):
+        if len(self.progress.marks) > self.marks and (victims := list(_flow_processes())):
+            self.marks = len(self.progress.marks)
             pid, stage = random.choice(victims)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -175,7 +175,7 @@ def test_an_interrupted_rebuild_leaves_the_old_bundle(recipe: Path, tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         build_bundle(read_recipe(recipe), out=tmp_path / "b", progress=interrupt)
     assert open_bundle(tmp_path / "b").precisions == bundle.precisions
-    assert build_bundle(read_recipe(recipe), out=tmp_path / "b").precisions == ["fp32", "int8"]
+    assert build_bundle(read_recipe(recipe), out=tmp_path / "b", precisions=["fp32"]).precisions == ["fp32"]
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
@@ -189,7 +189,7 @@ def started(*arguments: object, limit: str = "") -> subprocess.Popen[str]:
 
 def test_a_killed_build_is_no_bundle_and_is_cleaned_up_later(recipe: Path, tmp_path: Path) -> None:
     process = started("build", recipe, "--out", tmp_path)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(tmp_path.glob(".tiny-clip.*/image.onnx")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
@@ -198,18 +198,18 @@ def test_a_killed_build_is_no_bundle_and_is_cleaned_up_later(recipe: Path, tmp_p
     assert left.name.startswith(".tiny-clip.")
     assert not (tmp_path / "tiny-clip").exists()
     os.utime(left, (0, 0))
-    build_bundle(read_recipe(recipe), out=tmp_path / "tiny-clip")
+    build_bundle(read_recipe(recipe), out=tmp_path / "tiny-clip", precisions=["fp32"])
     assert [path.name for path in tmp_path.iterdir()] == ["tiny-clip"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_leaves_nothing(recipe: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = started("build", recipe, "--out", tmp_path)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(tmp_path.glob(".tiny-clip.*/image.onnx")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "Interrupted."
     assert list(tmp_path.iterdir()) == []
@@ -220,7 +220,7 @@ def test_a_full_disk_is_one_clear_line(recipe: Path, tmp_path: Path) -> None:
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))"
     )
     process = started("build", recipe, "--out", tmp_path, limit=full)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 1
     assert errors.splitlines()[-1].startswith(f"Error: {tmp_path}/tiny-clip cannot be written: File too large")
     assert "Traceback" not in errors
@@ -232,7 +232,7 @@ def test_builds_at_the_same_time_do_not_collide(sentences: Path, tmp_path: Path)
 
     def work() -> None:
         try:
-            build_bundle(read_recipe(sentences), out=tmp_path / "b")
+            build_bundle(read_recipe(sentences), out=tmp_path / "b", precisions=["fp32"])
         except BaseException as exc:  # noqa: BLE001
             failures.append(exc)
 

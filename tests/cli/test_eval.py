@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
-from tests.stores.test_small_store import SmallStore
 from tests.support.cli import ok, run
+from tests.support.small_store import SmallStore
 from vlmsearch import Document, MissingDependencyError, Pipeline, Store
 from vlmsearch.cli import cli
 from vlmsearch.stores.sqlite.store import SqliteStore

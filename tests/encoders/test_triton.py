@@ -142,12 +142,14 @@ def test_what_would_not_change_is_not_tried_again(place: Place, failure: Failure
 
 
 def test_a_slow_request_is_given_up_and_not_cancelled(place: Place) -> None:
-    place.scripted.failures = [2.0]
+    answer = threading.Event()
+    place.scripted.failures = [answer]
     with TritonEncoder(place.location, timeout=0.3) as encoder:
         with pytest.raises(BackendUnavailableError, match=r"did not answer within 0.3 s"):
             encoder.encode_images([b"abc"])
         assert place.scripted.under_way == 1
         assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
+        answer.set()
         while place.scripted.under_way:
             time.sleep(0.02)
     assert (len(place.scripted.requests), place.scripted.cancelled) == (2, 0)
@@ -158,16 +160,15 @@ def test_a_slow_request_is_given_up_and_not_cancelled(place: Place) -> None:
 def test_a_request_that_its_caller_gives_up_is_cancelled_where_the_server_stands_it(
     place: Place, version: str, cancelled: int
 ) -> None:
-    place.scripted.version, place.scripted.failures = version, [1.0]
-    token = CancelToken()
+    token, answer = CancelToken(), threading.Event()
+    place.scripted.version, place.scripted.failures = version, [answer]
     with TritonEncoder(place.location) as encoder, running_under(token):
         threading.Timer(0.2, token.cancel).start()
-        started = time.monotonic()
         with pytest.raises(OperationCancelledError):
             encoder.encode_images([b"abc"])
-        assert time.monotonic() - started < 0.8
         with pytest.raises(OperationCancelledError):
             encoder.encode_images([b"abc"] * 40)
+        answer.set()
         while place.scripted.under_way:
             time.sleep(0.02)
     assert place.scripted.cancelled == cancelled
@@ -181,7 +182,7 @@ def test_a_wait_for_the_next_attempt_ends_when_the_call_is_given_up(place: Place
         started = time.monotonic()
         with pytest.raises(OperationCancelledError):
             encoder.encode_images([b"abc"])
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 20
 
 
 def test_the_deadline_ends_all_attempts(place: Place) -> None:
@@ -284,7 +285,7 @@ def test_a_closed_encoder_says_so(place: Place, count: int) -> None:
         encoder.encode_images([b"abc"] * count)
     started = time.monotonic()
     encoder.close()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_closing_lets_requests_under_way_end_and_begins_no_other(place: Place) -> None:
@@ -297,7 +298,7 @@ def test_closing_lets_requests_under_way_end_and_begins_no_other(place: Place) -
         encoder.close()
         assert place.scripted.under_way == 0
         with pytest.raises(BackendError, match="is closed"):
-            found.result(20)
+            found.result(60)
     assert len(place.scripted.requests) == 1
 
 
@@ -315,7 +316,7 @@ def test_a_request_that_could_not_be_sent_holds_nothing(place: Place, monkeypatc
     assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
     started = time.monotonic()
     encoder.close()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(

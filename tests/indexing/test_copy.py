@@ -15,9 +15,9 @@ from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
 from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make_records, unit_vectors
 from vlmsearch_mocks.pair import mock_mongo_store
 
-from tests.stores.test_small_store import SmallStore
 from tests.support.cli import assert_one_line, ok, run
 from tests.support.every_store import MakeStore
+from tests.support.small_store import SmallStore
 from vlmsearch import ConfigError, Document, IndexMismatchError, Pipeline, Record
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.reindex import drop_old, reindex

@@ -18,9 +18,9 @@ import pytest
 from vlmsearch_mocks import MemoryStore
 from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make_records, unit_vectors
 
-from tests.stores.test_small_store import SmallStore
 from tests.support.cli import assert_one_line, ok, run
 from tests.support.every_store import MakeStore
+from tests.support.small_store import SmallStore
 from vlmsearch import (
     ConfigError,
     Document,

@@ -121,7 +121,7 @@ def test_workers_are_killed_again_and_again_and_nothing_is_lost(tmp_path: Path) 
 
     def kill() -> None:
         titles = ["_Worker", "_Keeper", "_examine", "_save", "_read"]
-        while not over.wait(0.7):
+        while len(killed) < 12 and not over.wait(0.7):
             for victim in processes(titles[len(killed) % len(titles)])[:1]:
                 with suppress(psutil.Error):
                     killed.append(victim.cmdline()[0])

@@ -240,11 +240,11 @@ def test_the_order_does_not_depend_on_the_limit(
         for text in ("red star near blue heart", "green ring"):
             whole = scored(pipeline.search(text, limit=200, **options))
             assert len(whole) > DEPTH
-            pages = [pipeline.search(text, limit=9, **options)]
+            pages = [pipeline.search(text, limit=23, **options)]
             while pages[-1].cursor:
-                pages.append(pipeline.search(text, limit=9, cursor=pages[-1].cursor, **options))
+                pages.append(pipeline.search(text, limit=23, cursor=pages[-1].cursor, **options))
             assert [match for page in pages for match in scored(page)] == whole
-            passed = (pipeline.search(text, limit=9, offset=offset, **options) for offset in range(0, 200, 9))
+            passed = (pipeline.search(text, limit=23, offset=offset, **options) for offset in range(0, 200, 23))
             assert [match for page in passed for match in scored(page)] == whole
 
 

@@ -203,9 +203,9 @@ def test_any_query_is_safe(database: sqlite3.Connection, language: str, query: s
 @pytest.mark.parametrize("language", ["en", "de", "none", "parts"])
 def test_a_long_query_counts_its_first_words_and_is_fast(database: sqlite3.Connection, language: str) -> None:
     made = table(database, language, *(f"word{i} dog" for i in range(2000)), "zebra", "yak")
-    start = time.perf_counter()
+    start = time.process_time()
     rows = [row for row, _ in made.search(database, "zebra " + " ".join(f"word{i}" for i in range(10_000)) + " yak")]
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 2
     assert 2000 in rows
     assert 2001 not in rows
     assert {row for row, _ in made.search(database, "zebra " * 10_000 + " yak")} == {2000, 2001}

@@ -29,7 +29,7 @@ Failure = tuple[grpc.StatusCode, str]
 class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
     """A server whose first answers are given; afterwards every image is [its length, 0, ...]."""
 
-    failures: list[Failure | float] = field(default_factory=list)
+    failures: list[Failure | float | threading.Event] = field(default_factory=list)
     requests: list[messages.ModelInferRequest] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -62,6 +62,9 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
         time.sleep(0.02)
         if isinstance(failure, float):
             time.sleep(failure)
+        if isinstance(failure, threading.Event):
+            failure.wait(60)
+        if isinstance(failure, float | threading.Event):
             self.cancelled += not context.is_active()
         with self.lock:
             self.under_way -= 1

@@ -41,7 +41,8 @@ def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *
     """Print the report of a copy; exit 1 if documents were refused."""
     if as_json:
         form = asdict(done)
-        print_json({**form, "rejected": form.pop("rejects"), "seconds": round(done.seconds, 3)})
+        form["rejected"] = form.pop("rejects")
+        print_json({**form, "seconds": round(done.seconds, 3)})
     else:
         parts = [f"{done.copied} copied", f"{done.unchanged} unchanged"]
         parts += [f"{done.pruned} pruned"] if prune else []

@@ -230,7 +230,7 @@ class DocumentsSuite(StoreSuite):
             assert all(np.allclose(record.vectors[f], old.vectors[f], atol=_ROUNDING) for f in (IMAGE, TEXT))
 
     def test_each_record_is_of_one_version_while_others_write(self, store: Store) -> None:
-        table = {field: unit_vectors(40, field) for field in (IMAGE, TEXT)}
+        table = {field: unit_vectors(20, field) for field in (IMAGE, TEXT)}
         ids = [f"id-{i}" for i in range(10)]
 
         def version(number: int) -> list[Record]:
@@ -238,7 +238,7 @@ class DocumentsSuite(StoreSuite):
             return [Record(Document(id, text=f"{number}"), vectors, Stamp(f"{number}")) for id in ids]
 
         def write() -> None:
-            for number in range(1, 40):
+            for number in range(1, 20):
                 store.upsert(version(number))
 
         store.upsert(version(0))

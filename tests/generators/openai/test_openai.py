@@ -333,7 +333,7 @@ def test_a_wait_that_is_asked_for_is_kept(server: OpenAIServer) -> None:
     server.script.faults = ["429 after 1", f"503 after {formatdate(time.time() + 1, usegmt=True)}"]
     started = time.monotonic()
     OpenAIGenerator(server.url).generate("?")
-    assert 1 <= time.monotonic() - started < 10
+    assert 1 <= time.monotonic() - started < 60
 
 
 def test_a_wait_too_long_is_left_to_the_caller(server: OpenAIServer) -> None:
@@ -359,18 +359,18 @@ def test_a_call_that_is_given_up_breaks_the_connection_of_a_silent_server(server
     started = time.monotonic()
     with OpenAIGenerator(server.url) as generator, running_under(token), pytest.raises(OperationCancelledError):
         pieces.extend(generator.stream("?"))
-    assert time.monotonic() - started < 5, "the server would go on after 20"
+    assert time.monotonic() - started < 15, "the server would go on after 20"
     assert len(server.script.requests) == 1
 
 
 def test_a_wait_that_is_asked_for_ends_when_the_call_is_given_up(server: OpenAIServer) -> None:
-    server.script.faults = ["429 after 5"]
+    server.script.faults = ["429 after 25"]
     token = CancelToken()
     threading.Timer(0.2, token.cancel).start()
     started = time.monotonic()
     with OpenAIGenerator(server.url) as generator, running_under(token), pytest.raises(OperationCancelledError):
         generator.generate("?")
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 23
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

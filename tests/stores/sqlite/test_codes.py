@@ -38,14 +38,18 @@ def collections() -> dict[str, Vectors]:
     }
 
 
+@pytest.fixture(scope="module")
+def made(collections: dict[str, Vectors]) -> dict[str, CodeTable]:
+    return {name: table_of(vectors) for name, vectors in collections.items()}
+
+
 @pytest.mark.parametrize("name", ["independent", "clusters", "biased", "equal"])
 @pytest.mark.parametrize("share", [None, 0.6, 0.01])
 @pytest.mark.parametrize("limit", [1, 10, 300])
 def test_the_nearest_are_among_those_that_are_found(
-    collections: dict[str, Vectors], name: str, share: float | None, limit: int
+    collections: dict[str, Vectors], made: dict[str, CodeTable], name: str, share: float | None, limit: int
 ) -> None:
-    vectors = collections[name]
-    table, rng = table_of(vectors), np.random.default_rng(6)
+    vectors, table, rng = collections[name], made[name], np.random.default_rng(6)
     passing = None if share is None else rng.random(ROWS) < share
     for place in rng.integers(ROWS, size=6):
         query = unit(vectors[place : place + 1] + rng.normal(size=(1, DIM)) * 0.03)[0]
