@@ -100,7 +100,7 @@ def test_reports_are_read_back() -> None:
     assert report_from(sent(report_json(report))) == report
 
 
-def test_copies_are_read_back(pipeline: Pipeline) -> None:
+def test_duplicates_are_read_back(pipeline: Pipeline) -> None:
     with pipeline:
         found = pipeline.duplicates(threshold=0)
     read = duplicates_from(sent(duplicates_json(found)), ORIGIN)

@@ -506,9 +506,9 @@ class Index(Closable, ABC):
         where: Mapping[str, object] | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Duplicates:
-        """Return the images of the index that are copies of one picture. Nothing is changed.
+        """Return the duplicate images of the index. Nothing is changed.
 
-        Copies may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters or mirrored, in
+        Duplicates may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters, mirrored, in
         other light or colours, and have a badge in a corner, a line of text or a frame. The nearest images by vectors
         are compared pixel by pixel, so the files have to be there.
 

@@ -690,7 +690,7 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Hold images that are copies of one picture.
+    """Hold duplicate images.
 
     Attributes:
         files: At least two, by falling number of pixels, then of bytes: the first is the largest.
@@ -713,13 +713,13 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """List the near-duplicate images of an index.
+    """List the duplicate images of an index.
 
     Attributes:
         groups: The largest first.
         compared: How many images were compared.
         unread: The ids of documents whose images could not be, and why: their files are gone, or not kept. Their
-            vectors alone do not say whether they are copies.
+            vectors alone do not say whether they are duplicates.
 
     Example:
         >>> Duplicates((), compared=2).groups

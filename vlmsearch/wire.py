@@ -247,7 +247,7 @@ def labelled_from(form: Read, document: Document) -> Labelled:
 
 
 def duplicates_json(found: Duplicates) -> Json:
-    """Return the form of near-duplicate images."""
+    """Return the form of duplicate images."""
     return {
         "groups": [
             {
@@ -263,7 +263,7 @@ def duplicates_json(found: Duplicates) -> Json:
 
 
 def duplicates_from(form: Read, origin: Origin) -> Duplicates:
-    """Return the near-duplicate images of a form; times have whole seconds."""
+    """Return the duplicate images of a form; times have whole seconds."""
     groups = (DuplicateGroup(tuple(_file_from(file, origin) for file in group["files"])) for group in form["groups"])
     unread = tuple((each["id"], each["message"]) for each in form["unread"])
     return Duplicates(tuple(groups), form["compared"], unread)

@@ -87,7 +87,7 @@ def test_duplicates_are_listed_with_the_largest_and_the_oldest(folder: Path) -> 
         ("1", "pics/03 small.jpg", "128 x 128", "oldest"),
     ]
     assert rows[2][4] == "2001-09-09"
-    assert done.stderr.startswith("1 of 21 images are copies of others, in 1 groups")
+    assert done.stderr.startswith("1 duplicates among 21 images, in 1 groups")
     (folder / "pics" / "03.png").unlink()
     done = run("duplicates", "--json", cwd=folder, **SETTINGS)
     found = json.loads(done.stdout)
@@ -100,9 +100,9 @@ def test_the_page_of_duplicates_shows_them_and_loads_nothing(folder: Path) -> No
     name = "pics/<b>03.png"
     (folder / "pics" / "03 small.jpg").rename(folder / name)
     ok("index", "pics", "--prune", cwd=folder, **SETTINGS)
-    done = run("duplicates", "--html", "copies.html", cwd=folder, **SETTINGS)
-    assert "wrote copies.html" in done.stderr
-    page = (folder / "copies.html").read_text()
+    done = run("duplicates", "--html", "duplicates.html", cwd=folder, **SETTINGS)
+    assert "wrote duplicates.html" in done.stderr
+    page = (folder / "duplicates.html").read_text()
     assert page.count('<img src="data:image/jpeg;base64,') == 2
     assert page.count("<b>largest</b>") == page.count("<b>oldest</b>") == 1
     assert "pics/&lt;b&gt;03.png" in page

@@ -26,7 +26,7 @@ _COMMANDS = {
     "explain": "Explain why a search shows a document, or does not.",
     "ask": "Answer a question from what is found.",
     "label": "Say which of some labels fit each document.",
-    "duplicates": "Find images that are copies of one picture.",
+    "duplicates": "Find duplicate images.",
     "eval": "Measure how well an index answers queries, compare and tune.",
     "delete": "Remove documents from an index.",
     "mcp": "Let assistants search an index.",

@@ -60,9 +60,9 @@ def duplicates(
     server: ServerIndex | None,
     as_json: bool,
 ) -> None:
-    """Find images that are copies of one picture: scaled, cropped, turned, recoloured, written on, framed.
+    """Find duplicate images: scaled, cropped, turned, recoloured, written on, framed.
 
-    Vectors find what may be a copy, and the files are compared pixel by pixel. Nothing is deleted:
+    Vectors find what may be a duplicate, and the files are compared pixel by pixel. Nothing is deleted:
     `vlmsearch delete ID` takes an image out of the index.
     """
     begun = time.monotonic()
@@ -82,8 +82,8 @@ def duplicates(
     if rows:
         names = ("group", "image", "pixels", "KiB", "written", "")
         print_table(names, rows, left=("image", ""))
-    images, copies = found.compared, sum(len(group.files) - 1 for group in found.groups)
-    said = f"{copies} of {images} images are copies of others, in {len(found.groups)} groups" if rows else "no copies"
+    count = sum(len(group.files) - 1 for group in found.groups)
+    said = f"{count or 'no'} duplicates among {found.compared} images, in {len(found.groups)} groups"
     click.echo(f"{said}; {time.monotonic() - begun:.1f} s", err=True)
     for _, message in found.unread[:_SHOWN]:
         click.echo(f"  not compared  {message}", err=True)

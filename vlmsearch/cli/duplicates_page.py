@@ -1,4 +1,4 @@
-"""Groups of near-duplicate images side by side, as one self-contained HTML page, light and dark."""
+"""Groups of duplicate images side by side, as one self-contained HTML page, light and dark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_duplicates(path: Path, found: Duplicates, image_of: ImageOf) -> None:
     said += f", of which the largest {_MOST} are here" if len(shown) < len(found.groups) else ""
     said += f"; not compared: {len(found.unread)}" if found.unread else ""
     sections = "\n".join(_section(number, group, image_of) for number, group in enumerate(shown, 1))
-    write_page(path, f"<h1>Copies</h1>\n<p>{said}</p>\n{sections}", title="Copies", style=_STYLE)
+    write_page(path, f"<h1>Duplicates</h1>\n<p>{said}</p>\n{sections}", title="Duplicates", style=_STYLE)
 
 
 def _section(number: int, group: DuplicateGroup, image_of: ImageOf) -> str:

@@ -39,9 +39,9 @@ from vlmsearch.types import ImageSource, Role, Vectors
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-_Kind: TypeAlias = Literal["query", "document", "image"]
+_Lane: TypeAlias = Literal["query", "document", "image"]
 """What a batch is of: texts of a role, or images."""
-_KINDS: tuple[_Kind, ...] = ("query", "image", "document")
+_LANES: tuple[_Lane, ...] = ("query", "image", "document")
 _Outcome: TypeAlias = "tuple[Mapping[str, Vectors], Mapping[int, InvalidInputError]]"
 """The vectors of the items that can be used, by space, and why others cannot, by their place."""
 _SMOOTHING = 0.1
@@ -73,7 +73,7 @@ class Batch:
         ('query', 2)
     """
 
-    kind: _Kind
+    kind: _Lane
     items: int
     requests: int
     seconds: float
@@ -111,7 +111,7 @@ class BatchingStats:
 class _Request:
     """What one thread asked for."""
 
-    kind: _Kind
+    kind: _Lane
     items: Sequence[object]
     taken: int = 0
     """How many of the items, from the first on, went into batches."""
@@ -283,11 +283,11 @@ class BatchingEncoder(Encoder):
         self._on_batch = on_batch
         self._changed = threading.Condition()
         texts, images = batch or sizes.texts, batch or sizes.images
-        self._queues: dict[_Kind, _Queue] = {
+        self._queues: dict[_Lane, _Queue] = {
             kind: _Queue(images, _one, images) if kind == "image" else _Queue(texts, _length, sizes.characters)
-            for kind in _KINDS
+            for kind in _LANES
         }
-        self._turns: deque[_Kind] = deque(_KINDS)
+        self._turns: deque[_Lane] = deque(_LANES)
         self._closed = False
         self._batches = self._items = self._refused = self._cancelled = 0
         self._threads = [
@@ -459,7 +459,7 @@ class BatchingEncoder(Encoder):
             if self._on_batch:
                 self._on_batch(Batch(kind, count, len(parts), seconds))
 
-    def _next_kind(self) -> _Kind | None:
+    def _next_kind(self) -> _Lane | None:
         """Return the kind whose turn it is to be encoded, as soon as a batch is to begin; None when all is done."""
         while True:
             ready = [kind for kind in self._turns if self._queues[kind].requests]
@@ -498,7 +498,7 @@ class BatchingEncoder(Encoder):
         if not request.left and not request.under_way:
             request.end()
 
-    def _outcomes(self, kind: _Kind, parts: Sequence[_Part]) -> list[_Outcome | BaseException]:
+    def _outcomes(self, kind: _Lane, parts: Sequence[_Part]) -> list[_Outcome | BaseException]:
         """Return what becomes of each part of a batch.
 
         A failure that is not the back end's is looked for part by part.
@@ -512,7 +512,7 @@ class BatchingEncoder(Encoder):
                 return [exc]
             return [outcome for part in parts for outcome in self._outcomes(kind, [part])]
 
-    def _encoded(self, kind: _Kind, items: Sequence[object]) -> _Outcome:
+    def _encoded(self, kind: _Lane, items: Sequence[object]) -> _Outcome:
         """Return the vectors of the items that can be used, by space, and why others cannot."""
         encode: Callable[[Sequence[object]], dict[str, Vectors]] = (
             self._encoder.encode_images if kind == "image" else partial(self._encoder.encode_texts, role=kind)  # type: ignore[assignment]

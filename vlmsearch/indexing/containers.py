@@ -1,7 +1,7 @@
-"""Files of several documents: what comes of each kind, and the option that it is taken with.
+"""Files of several documents: what comes of each format, and the option that it is taken with.
 
-A kind is added by an entry in `KINDS`: endings, the field of `SourceOptions`, and the function that gives the parts of
-a file.
+An entry in `KINDS` adds a format: endings, the field of `SourceOptions`, and the function that gives the parts of a
+file.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class File:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of files: what it is called, how its files end, the option, what of the options decides, and how to read.
+class ContainerFormat:
+    """A format of files: its name, how its files end, the option, what of the options decides, and how to read.
 
     ``edition`` is raised where the same file gives other documents than before. ``beside`` finds another file that
     belongs to it, and is told whether that may be a link. Where its parts have images, the text in these may be read;
@@ -75,7 +75,7 @@ class Kind:
     has_images: bool = True
 
 
-def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Container:
+def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Container:
     """Return a file of a kind; InvalidInputError ``unreadable`` where its bytes cannot be read."""
     chosen = [kind.option, kind.edition, *(getattr(options, each) for each in kind.decided_by)]
     beside = kind.beside(Path(name), options.follow_links)
@@ -182,9 +182,9 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
 
 
 KINDS = (
-    Kind("a PDF", frozenset({".pdf"}), "pdf", (), 1, _pages),
-    Kind("a film", VIDEO_SUFFIXES, "video", (), 1, _frames, beside=subtitles_beside),
-    Kind("an office document or a web page", OFFICE_SUFFIXES, "office", (), 1, _document, has_images=False),
+    ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", (), 1, _pages),
+    ContainerFormat("a film", VIDEO_SUFFIXES, "video", (), 1, _frames, beside=subtitles_beside),
+    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", (), 1, _document, has_images=False),
 )
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
 
@@ -197,7 +197,7 @@ def with_parts(store: Store, ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*given, *found]))
 
 
-def kind_of(name: str) -> Kind | None:
+def kind_of(name: str) -> ContainerFormat | None:
     """Return the kind of a file, by how its name ends; None for a file that is one document."""
     suffix = os.path.splitext(name)[1].lower()
     return next((kind for kind in KINDS if suffix in kind.suffixes), None)

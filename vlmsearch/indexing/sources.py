@@ -44,7 +44,7 @@ from vlmsearch._util.files import expand_home
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
-from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, Kind, container, kind_of
+from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
 from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, Sourced, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_rows, row_word
@@ -479,7 +479,7 @@ def _read_file(name: str, options: SourceOptions) -> Item:
     return Reject(id, "unsupported", f"{name!r} {reason}", Stamp(hashlib.sha256(data).hexdigest(), id))
 
 
-def _read_container(kind: Kind, name: str, id: str, options: SourceOptions) -> Item:
+def _read_container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Item:
     if not getattr(options, kind.option):
         return Reject(id, "unreadable", f"{name!r} is {kind.name}, which is read with `{kind.option}`", Stamp("", id))
     if remote_url(name):

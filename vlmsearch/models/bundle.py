@@ -34,7 +34,7 @@ MOST_DIM, MOST_TOKENS, MOST_SIDE = 2**16, 2**20, 2**12
 """Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
 MOST_ID = 2**31 - 1
 _MOST_FIT = 1e6
-Kind = Literal["encoder", "llm", "reranker"]
+BundleKind = Literal["encoder", "llm", "reranker"]
 LANGUAGE: Literal["llm"] = "llm"
 """The kind of the recipes of language models."""
 RERANKER: Literal["reranker"] = "reranker"
@@ -253,7 +253,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlmsearch"
 
 
-def recipe_names(kind: Kind = "encoder") -> list[str]:
+def recipe_names(kind: BundleKind = "encoder") -> list[str]:
     """Return the models of a kind that there are recipes for; a recipe of anything but an encoder says its ``kind``."""
     paths = data_folder("engines").glob("*/recipe.toml")
     return sorted(path.parent.name for path in paths if _recipe_kind(path) == kind)
@@ -270,7 +270,7 @@ def _recipe_string(recipe: Path, key: str) -> str | None:
     return found[1] if found else None
 
 
-def recipe_of_source(source: str, kind: Kind = "encoder") -> str | None:
+def recipe_of_source(source: str, kind: BundleKind = "encoder") -> str | None:
     """Return the name of the recipe that builds a model of the hub, None where it has none."""
     for path in sorted(data_folder("engines").glob("*/recipe.toml")):
         if _recipe_string(path, "source") == source and _recipe_kind(path) == kind:
@@ -283,7 +283,7 @@ def bundle_names(location: str) -> tuple[str, ...]:
     return tuple(name for part in split_location(location) for name in PROFILES.get(part, (part,)))
 
 
-def bundle_name(location: str, export: Export = "own", kind: Kind = "encoder") -> str:
+def bundle_name(location: str, export: Export = "own", kind: BundleKind = "encoder") -> str:
     """Return the name of a model's bundle, by its name or that of the hub, unless a recipe has another one."""
     name = location
     if is_hub_name(location):
@@ -341,7 +341,7 @@ def built_bundles() -> list[Bundle]:
     return [found[name] for name in sorted(found)]
 
 
-def built_folders(kind: Kind = "encoder") -> Iterator[tuple[str, Path]]:
+def built_folders(kind: BundleKind = "encoder") -> Iterator[tuple[str, Path]]:
     """Yield the names and folders of the bundles of a kind that are built; what the user built comes last."""
     for place in (data_folder("engines").glob("*/bundle"), (cache_folder() / "bundles").glob("[!.]*")):
         for folder in place:
@@ -390,7 +390,7 @@ def _open_named(folder: Path, name: str) -> Bundle:
     return bundle
 
 
-def build_named(name: str, kind: Kind, export: Export = "own") -> object:
+def build_named(name: str, kind: BundleKind, export: Export = "own") -> object:
     """Return the bundle of a recipe or of a model of the hub, built now."""
     try:
         build = find_builder("bundle")

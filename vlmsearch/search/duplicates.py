@@ -1,8 +1,8 @@
-"""Near-duplicate images of an index: what vectors put side by side and pixels confirm.
+"""Duplicate images of an index: what vectors put side by side and pixels confirm.
 
-The store finds the nearest images of each image by their vectors, so that a few pairs an image are looked at, however
-many there are. Vectors alone cannot tell a copy with a frame from another picture of the same things, so the files of
-each pair are compared: see `vlmsearch.media.copies`. Groups are what is connected by pairs, where two pairs say so.
+The store finds the nearest images of each image by their vectors, so that a few pairs are compared for each image,
+however many there are. Vectors alone cannot tell a duplicate with a frame from another picture of the same things, so
+the files of each pair are compared: see `vlmsearch.media.duplicates`. Two groups become one where two pairs agree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.media.copies import Sketch, is_copy, look_at, placements
+from vlmsearch.media.duplicates import Sketch, is_duplicate, look_at, placements
 from vlmsearch.media.images import file_of, image_size
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.arrange import file_of_part
@@ -54,7 +54,7 @@ class DuplicateOptions:
 
 
 def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
-    """Return the groups of images that are copies of one picture."""
+    """Return the groups of duplicate images."""
     store = judge.store
     fields = [each for each in image_fields(judge.encoder.spaces) if each.modality == "image"]
     if not fields:
@@ -87,18 +87,18 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
 
 
 def _belong_together(files: _Files, groups: _Groups, one: str, other: str) -> bool:
-    """Return whether two images are copies, and a second pair of their groups says so too, if there is any.
+    """Return whether two images are duplicates, and a second pair of their groups says so too, if there is any.
 
-    One wrong pair would otherwise make copies of all that is in the two groups.
+    One wrong pair would otherwise make duplicates of all that is in the two groups.
     """
-    if not files.are_copies(one, other):
+    if not files.are_duplicates(one, other):
         return False
     group, others = groups.of(one), groups.of(other)
     if len(group) == len(others) == 1:
         return True
     seconds = [(one, each) for each in others if each != other][:_SECONDS]
     seconds += [(each, other) for each in group if each != one][:_SECONDS]
-    return any(files.are_copies(*pair) for pair in seconds)
+    return any(files.are_duplicates(*pair) for pair in seconds)
 
 
 def _near(
@@ -150,13 +150,13 @@ class _Files:
         except InvalidInputError as exc:
             self.unread[id] = str(exc)
 
-    def are_copies(self, one: str, other: str) -> bool:
-        """Return whether the images of two documents are copies of one picture."""
+    def are_duplicates(self, one: str, other: str) -> bool:
+        """Return whether the images of two documents are duplicates."""
         if one not in self.sketches or other not in self.sketches:
             return False
         ways = placements(self._sketch(one), self._sketch(other))
         try:
-            return bool(ways) and is_copy(self._look(one), self._look(other), ways)
+            return bool(ways) and is_duplicate(self._look(one), self._look(other), ways)
         except InvalidInputError:  # changed since it was added
             return False
 
@@ -176,7 +176,7 @@ def _measured(id: str, path: Path, limits: ImageLimits) -> ImageFile:
 
 
 class _Groups:
-    """Images that were found to be copies, each in a list with the others of its group."""
+    """Images that were found to be duplicates, each in a list with the others of its group."""
 
     def __init__(self) -> None:
         self._lists: dict[str, list[str]] = {}

@@ -204,7 +204,7 @@ class LabelJob(LabelForm):
 
 
 class DuplicatesJob(StrictForm):
-    """Find images that are copies of one picture."""
+    """Find duplicate images."""
 
     kind: Literal["duplicates"]
     threshold: Share | None = None

@@ -12,7 +12,7 @@ from vlmsearch.cli.bench.data import Levels
 from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
-    from vlmsearch.bench.triton import Kind, TritonLevel, TritonLoad
+    from vlmsearch.bench.triton import TritonLevel, TritonLoad, Workload
 
 
 @command("triton")
@@ -44,7 +44,7 @@ def bench_triton(
     from vlmsearch.bench.triton import TritonLoad
     from vlmsearch.cli.bench.data import read_images, read_texts
 
-    kind: Kind = "texts" if as_texts else "images"
+    kind: Workload = "texts" if as_texts else "images"
     data = [text.encode() for text in read_texts(None, count)] if as_texts else read_images(images, count)
     with TritonLoad(url.removeprefix("triton:"), kind, data, items=items) as load:
         levels, alone = _measure(load, kind, data, concurrency, seconds=seconds, rounds=rounds, compare=compare)
@@ -57,7 +57,7 @@ def bench_triton(
         _draw(figure, levels, f"{kind}, {items} to a request, {result['machine']}")
 
 
-def _result(url: str, kind: Kind, items: int, levels: list[TritonLevel]) -> dict[str, object]:
+def _result(url: str, kind: Workload, items: int, levels: list[TritonLevel]) -> dict[str, object]:
     from vlmsearch._util.machine import machine_name
 
     return {
@@ -78,7 +78,7 @@ def _beside(encoder: str | None, alone: float, levels: list[TritonLevel]) -> dic
 
 def _measure(
     load: TritonLoad,
-    kind: Kind,
+    kind: Workload,
     data: list[bytes],
     concurrency: list[int],
     *,

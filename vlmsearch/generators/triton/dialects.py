@@ -18,7 +18,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.triton.client.words import to_word_list
 
-Kind = Literal["ensemble", "llmapi", "tokens"]
+DialectName = Literal["ensemble", "llmapi", "tokens"]
 Arrays = dict[str, NDArray[np.generic]]
 Words = Callable[[str], list[int]]
 """How a word becomes token ids."""
@@ -62,7 +62,7 @@ class Dialect:
     """How to ask one model; ``batches`` says whether shapes begin with a batch."""
 
     model: str
-    kind: Kind
+    kind: DialectName
     inputs: Mapping[str, Input]
     batches: bool
 
@@ -70,7 +70,7 @@ class Dialect:
     def of(cls, model: str, inputs: Mapping[str, Input], *, batches: bool) -> Dialect:
         """Return the dialect of a model with these inputs; ConfigError if it is not a language model."""
         if "sampling_param_max_tokens" in inputs:
-            kind: Kind = "llmapi"
+            kind: DialectName = "llmapi"
         elif {"text_input", "max_tokens"} <= inputs.keys():
             kind = "ensemble"
         elif {"input_ids", "request_output_len"} <= inputs.keys():
