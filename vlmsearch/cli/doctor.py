@@ -90,7 +90,7 @@ def _onnx_on_gpu() -> CheckResult:
             encoder.encode_texts(["a red circle"])
             return CheckResult("onnx on gpu", True, f"onnx:demo runs on {encoder.providers[0]}", required=False)
     except ModelUnavailableError:
-        fault, mend = diagnosis.gpu_fault("cuda", 0)
+        fault, mend = diagnosis.gpu_fault(0)
         return CheckResult("onnx on gpu", False, fault, mend, required=False)
     except Exception as exc:  # noqa: BLE001 - a doctor reports whatever there is
         return CheckResult("onnx on gpu", False, f"{type(exc).__name__}: {exc}", required=False)
