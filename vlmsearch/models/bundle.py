@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from vlmsearch._util.files import expand_home, is_path
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
@@ -45,6 +45,9 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "demo": ("demo-clip", "demo-minilm"),
 }
 """Names that stand for several bundles together."""
+
+
+B = TypeVar("B", bound="ModelBundle")
 
 
 class DamagedBundleWarning(UserWarning):
@@ -131,15 +134,12 @@ class Logits:
     bias: float | None = None
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """One opened bundle; its models are still on disk.
+@dataclass(frozen=True, kw_only=True)
+class ModelBundle:
+    """An opened bundle of any kind; its models are still on disk.
 
-    ``dims``: the lengths that its vectors may be cut to, the whole length aside; see `shortened`.
-    ``relevance``: per modality of a document, what its cosine with a text says of their relevance, if it was fitted.
     ``quantisation``: per file of lower precision, how it was made. ``forced``: the gates it missed and was built in
-    spite of. ``measured``: every figure of the build, and what it was measured on. ``logits``: what the model itself
-    makes of a text's cosine with an image, where it says so.
+    spite of. ``measured``: every figure of the build, and what it was measured on.
     """
 
     folder: Path
@@ -148,15 +148,47 @@ class Bundle:
     revision: str
     licence: str
     fingerprint: str
+    files: Mapping[str, BundleFile]
+    quantisation: Mapping[str, Mapping[str, object]]
+    forced: tuple[str, ...]
+    measured: Mapping[str, object]
+
+    def read(self, name: str) -> bytes:
+        """Return one file, checked against its SHA-256."""
+        return read_checked(self.folder / name, self.files[name].sha256)
+
+    def read_model(self, name: str, precision: str, precisions: Sequence[str]) -> bytes:
+        """Return one ONNX model, checked; ConfigError names the precisions that there are."""
+        if name not in self.files:
+            raise ConfigError(f"{self.name} has no precision {precision!r}; it has {', '.join(precisions)}")
+        return self.read(name)
+
+
+def read_checked(path: Path, sha256: str) -> bytes:
+    """Return a file; ModelUnavailableError unless it has this SHA-256."""
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again") from exc
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")
+    return data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle(ModelBundle):
+    """An opened bundle of an encoder.
+
+    ``dims``: the lengths that its vectors may be cut to, the whole length aside; see `shortened`.
+    ``relevance``: per modality of a document, what its cosine with a text says of their relevance, if it was fitted.
+    ``logits``: what the model itself makes of a text's cosine with an image, if it says so.
+    """
+
     space: Space
     dims: tuple[int, ...]
     preprocess: Preprocess | None
     text: TextInput
-    files: Mapping[str, BundleFile]
     relevance: Mapping[Modality, RelevanceFit]
-    quantisation: Mapping[str, Mapping[str, object]]
-    forced: tuple[str, ...]
-    measured: Mapping[str, object]
     logits: Logits | None = None
 
     @property
@@ -171,26 +203,8 @@ class Bundle:
         return [p for p in known if all(model_file(tower, p) in self.files for tower in self.towers)]
 
     def model(self, tower: Tower, precision: Precision) -> bytes:
-        """Return the ONNX model of one tower, checked; ConfigError names the precisions there are."""
-        name = model_file(tower, precision)
-        if name not in self.files:
-            raise ConfigError(f"{self.name} has no precision {precision!r}; it has {', '.join(self.precisions)}")
-        return self.read(name)
-
-    def read(self, name: str) -> bytes:
-        """Return one file, checked against its SHA-256."""
-        return read_file(self.folder / name, self.files[name])
-
-
-def read_file(path: Path, expected: BundleFile) -> bytes:
-    """Return one file of a bundle, checked against its SHA-256."""
-    try:
-        data = path.read_bytes()
-    except OSError as exc:
-        raise ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again") from exc
-    if hashlib.sha256(data).hexdigest() != expected.sha256:
-        raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")
-    return data
+        """Return the ONNX model of one tower, checked; ConfigError names the precisions that there are."""
+        return self.read_model(model_file(tower, precision), precision, self.precisions)
 
 
 @dataclass(frozen=True)
@@ -300,7 +314,7 @@ def find_bundles(location: str, *, export: Export = "own") -> list[Bundle]:
     """
     if not location:
         raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle, one of the hub (ORG/NAME) or a folder")
-    return [_find_bundle(name, export) for name in bundle_names(location)]
+    return [find_model(name, "encoder", open_bundle, export) for name in bundle_names(location)]
 
 
 def is_known(name: str) -> bool:
@@ -326,19 +340,25 @@ def encoder_url(manifest: Manifest) -> str | None:
 
 
 def built_bundles() -> list[Bundle]:
-    """Return every bundle that is built, by name: those in the user's cache, and those that come with the project.
+    """Return every encoder that is built, by name: those in the user's cache, and those that come with the project.
 
     One that cannot be opened is left out, with a DamagedBundleWarning.
     """
-    found: dict[str, Bundle] = {}
-    for name, folder in built_folders():
+    return built_models("encoder", open_bundle)
+
+
+def built_models(kind: BundleKind, open: Callable[[Path], B]) -> list[B]:
+    """Return every bundle of a kind that is built, by name; ``open`` opens the one in a folder.
+
+    One that cannot be opened is left out, with a DamagedBundleWarning.
+    """
+    bundles: dict[str, B] = {}
+    for name, folder in built_folders(kind):
         try:
-            bundle = _open_named(folder, name)
+            bundles[name] = _open_named(open, folder, name)
         except VlmsearchError as exc:
-            warnings.warn(str(exc), DamagedBundleWarning, stacklevel=2)
-        else:
-            found[bundle.name] = bundle
-    return [found[name] for name in sorted(found)]
+            warnings.warn(str(exc), DamagedBundleWarning, stacklevel=3)
+    return [bundles[name] for name in sorted(bundles)]
 
 
 def built_folders(kind: BundleKind = "encoder") -> Iterator[tuple[str, Path]]:
@@ -361,19 +381,20 @@ def _bundle_kind(folder: Path) -> str:
     return str(data.get("kind", "encoder")) if isinstance(data, dict) else "encoder"
 
 
-def _find_bundle(location: str, export: Export) -> Bundle:
-    """Return the bundle of a folder, or of a name that is its own; one that has a recipe or is on the hub is built."""
+def find_model(location: str, kind: BundleKind, open: Callable[[Path], B], export: Export = "own") -> B:
+    """Return the bundle of a folder, or of a name; a recipe or a model of the hub is built if it is not here yet."""
     if is_path(location):
-        return open_bundle(expand_home(location))
-    name = bundle_name(location, export)
+        return open(expand_home(location))
+    name = bundle_name(location, export, kind)
     folder = built_folder(name) if PLAIN_NAME.fullmatch(name) else None
     if folder is not None:
-        return _open_named(folder, name)
+        return _open_named(open, folder, name)
     check_location(location)
-    if not is_hub_name(location) and location not in recipe_names():
-        known = ", ".join([*PROFILES, *recipe_names()])
-        raise ConfigError(f"no model {location!r}; there are {known}, {ELSEWHERE}")
-    return cast("Bundle", build_named(location, "encoder", export))
+    known = recipe_names(kind)
+    if not is_hub_name(location) and location not in known:
+        what, names = ("re-ranker", known) if kind == RERANKER else ("model", [*PROFILES, *known])
+        raise ConfigError(f"no {what} {location!r}; there are {', '.join(names)}, {ELSEWHERE}")
+    return cast("B", build_named(location, kind, export))
 
 
 def built_folder(name: str) -> Path | None:
@@ -382,9 +403,9 @@ def built_folder(name: str) -> Path | None:
     return next((place for place in places if (place / "bundle.json").is_file()), None)
 
 
-def _open_named(folder: Path, name: str) -> Bundle:
+def _open_named(open: Callable[[Path], B], folder: Path, name: str) -> B:
     """Return the bundle in a folder that is kept under ``name``, so that none passes for another."""
-    bundle = open_bundle(folder)
+    bundle = open(folder)
     if bundle.name != name:
         raise ConfigError(f"{folder} holds a bundle called {bundle.name}, which {name} is not: remove that folder")
     return bundle
@@ -411,31 +432,41 @@ def open_bundle(folder: Path) -> Bundle:
     given = JsonTable.read(folder / "bundle.json", format=FORMAT)
     if "kind" in given:
         raise ConfigError(f"{folder} holds a {given.string('kind')}, not an encoder")
-    name = given.string("name", PLAIN_NAME)
     preprocess = _preprocess(given.table("image")) if given.value("image") is not None else None
     towers: tuple[Tower, ...] = ("image", "text") if preprocess else ("text",)
     space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, MOST_DIM), frozenset(towers))
-    files, fits, stories = given.table("files", PLAIN_NAME), given.table("relevance"), given.table("quantisation")
+    fits = given.table("relevance")
     if not set(fits) <= set(towers):
         raise given.wrong(f"relevance is for {' and '.join(towers)}, not {sorted(fits)}")
     return Bundle(
-        folder=folder,
-        name=name,
-        source=given.string("source"),
-        revision=given.string("revision"),
-        licence=given.string("licence"),
-        fingerprint=given.string("fingerprint", re.compile(rf"{re.escape(name)}:[0-9a-f]+")),
+        **common_fields(given, folder),
         space=space,
         dims=given.wholes("dims", 1, space.dim - 1),
         preprocess=preprocess,
         text=_text_input(given.table("text")),
-        files={file: bundle_file(files.table(file)) for file in files},
         relevance={tower: _fit(fits.table(tower)) for tower in towers if tower in fits},
-        quantisation={file: stories.table(file).plain() for file in stories},
-        forced=given.strings("forced"),
-        measured=given.table("measured").plain(),
         logits=_logits(given.table("logits")) if given.value("logits") is not None else None,
     )
+
+
+def common_fields(given: JsonTable, folder: Path) -> dict[str, Any]:
+    """Return the fields of `ModelBundle` from a ``bundle.json``."""
+    name = given.string("name", PLAIN_NAME)
+    files, stories = given.table("files", PLAIN_NAME), given.table("quantisation")
+    entries = {file: files.table(file) for file in files}
+    return {
+        "folder": folder,
+        "name": name,
+        **{key: given.string(key) for key in ("source", "revision", "licence")},
+        "fingerprint": given.string("fingerprint", re.compile(rf"{re.escape(name)}:[0-9a-f]+")),
+        "files": {
+            file: BundleFile(entry.string("sha256", SHA256), entry.whole("size", 0, 2**63 - 1))
+            for file, entry in entries.items()
+        },
+        "quantisation": {file: stories.table(file).plain() for file in stories},
+        "forced": given.strings("forced"),
+        "measured": given.table("measured").plain(),
+    }
 
 
 def _preprocess(image: JsonTable) -> Preprocess:
@@ -475,11 +506,6 @@ def _logits(given: JsonTable) -> Logits:
 
 def _fit(entry: JsonTable) -> RelevanceFit:
     return RelevanceFit(*(entry.number(each.name, -_MOST_FIT, _MOST_FIT) for each in fields(RelevanceFit)))
-
-
-def bundle_file(entry: JsonTable) -> BundleFile:
-    """Return one entry of the table ``files``."""
-    return BundleFile(entry.string("sha256", SHA256), entry.whole("size", 0, 2**63 - 1))
 
 
 def find_builder(product: Literal["bundle", "engine"]) -> Callable[..., object]:
