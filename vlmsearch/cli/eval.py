@@ -80,7 +80,6 @@ class _Compare(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gener
 
 @command("eval")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
-@option("--qrels", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="The judgements.")
 @store_option
 @encoder_option
 @server_option
@@ -97,7 +96,6 @@ class _Compare(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gener
 @json_option
 def eval(
     file: Path,
-    qrels: Path | None,
     store: str,
     encoder: str | None,
     server: ServerIndex | None,
@@ -111,8 +109,8 @@ def eval(
     """Measure how well an index answers queries whose answers are known: each field alone and all fused.
 
     FILE holds lines of JSON such as {"query": "a dog", "relevant": ["ID", ...]}, or {"ID": GRADE, ...} in place of the
-    list, which is empty where nothing is an answer; "image" names a picture to search by. Or FILE holds topics of TREC,
-    with --qrels, or it is a folder of BEIR. An ID may be the path of a file, relative to FILE.
+    list, which is empty where nothing is an answer; "image" names a picture to search by. Or FILE is a folder of BEIR.
+    An ID may be the path of a file, relative to FILE.
 
     With --compare, the exit status is 1 where nDCG or the F1 of what is shown is significantly lower than in the
     other setting (randomisation test, p below 0.05, corrected for two measures). The other setting is that of the
@@ -122,11 +120,11 @@ def eval(
     if server is not None:
         if compare or tune or report:
             raise click.UsageError("--server measures and no more: leave out --compare, --tune and --report")
-        found = _measured_there(server, read_queries(file, qrels), folder, limit, rerank, quiet=as_json)
+        found = _measured_there(server, read_queries(file), folder, limit, rerank, quiet=as_json)
         print_json(found) if as_json else _print(found, None, None)
         return
     evaluation.load_measures()
-    queries = read_queries(file, qrels)
+    queries = read_queries(file)
     with open_index(store, encoder) as pipeline, ExitStack() as stack:
         if tune and not isinstance(pipeline.store, Tunable):
             raise ConfigError(f"{pipeline.store.name} cannot keep what is tuned: leave out --tune")
