@@ -33,19 +33,19 @@ from vlmsearch.types import Vectors
 
 _BATCH, _GPU_BATCH = 32, 128
 _CHARACTERS = 4
-"""How many characters a token has, about, in English."""
+"""Characters of a token in English, about."""
 
 
 class OnnxEncoder(BundleEncoder):
     """Bundles on ONNX Runtime: ``onnx:demo``, ``onnx:NAME``, ``onnx:ORG/NAME`` of the hub or ``onnx:/folder``.
 
     A ``+`` joins models: one of images and one of texts, as ``onnx:google/siglip2-base-patch16-224+all-minilm-l6-v2``.
-    ``export=theirs`` takes the ONNX files that the model's repository has, in place of those written here.
+    ``export`` says whose ONNX files are taken: ``own`` are written here, the others are in the model's repository.
 
     ``device`` is ``cpu``, ``cuda`` or ``cuda:N``; ModelUnavailableError says why a GPU cannot be used, and what mends
     it. ``precision`` is that of the models: where the bundles have it, INT8 on
-    the CPU by default and FP16 on a GPU, else float32. ``threads`` is how many cores a batch is spread over (all that
-    the process may use by default), ``batch_size`` the most items that are computed at once (32, on a GPU 128).
+    the CPU by default and FP16 on a GPU, else float32. ``threads`` are the cores for a batch (by default all that
+    the process may use). ``batch_size`` is the maximum number of items computed at once (32, on a GPU 128).
     ``dim`` is how many numbers of each vector are kept, for models that were trained to be cut (Matryoshka).
     """
 

@@ -46,8 +46,8 @@ class DecoderFallbackWarning(UserWarning):
 class TensorRTEncoder(BundleEncoder):
     """Bundles as TensorRT engines on one GPU: ``tensorrt:default``, ``tensorrt:NAME`` or ``tensorrt:/folder``.
 
-    Engines are built once for this GPU and this TensorRT, and kept; ``precision`` is theirs, ``auto`` the fastest
-    that is accurate enough. ``profile`` is the least, usual and greatest batch of a smaller engine, as ``1,8,32``,
+    Engines are built once for this GPU and this TensorRT, and kept. ``precision`` is that of the engines, ``auto`` the
+    fastest that is accurate enough. ``profile`` is the least, usual and greatest batch of a smaller engine, as ``1,8,32``,
     which needs less memory than that of the recipe; ``level`` is TensorRT's optimization level, 0 to 5.
     ``batch_size`` is the most items that are computed at once, ``contexts`` how many batches. ``decode`` says where
     JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there). ``dim`` is how many numbers of
@@ -113,7 +113,7 @@ class TensorRTEncoder(BundleEncoder):
         return self._engine_of(bundle, "text").run({"input_ids": longer, "attention_mask": seen})
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
-        """Vectors of the image space; see `Encoder.encode_images`. JPEGs are decoded on the GPU where that is set."""
+        """Vectors of the image space; see `Encoder.encode_images`. The GPU decodes JPEGs if ``decode`` says so."""
         bundle, jpegs = self._picture, self._jpegs
         few = self._decode == "auto" and len(images) < _FEW
         if bundle is None or jpegs is None or few:

@@ -55,9 +55,9 @@ class DamagedBundleWarning(UserWarning):
 
 
 UNPADDED = 64
-"""From so many tokens on, attention on a CPU is faster without a mask: such texts are not padded there."""
+"""Tokens from which attention on a CPU is faster without a mask: such texts are not padded there."""
 LENGTH_STEP = 8
-"""Where a tower is compiled or served, lengths of texts are multiples of this: few shapes, and rows of whole words."""
+"""Divisor of the lengths of texts in towers that are compiled or served: few shapes, and rows of whole words."""
 
 
 def padded_length(length: int, step: int = LENGTH_STEP) -> int:
@@ -78,7 +78,7 @@ class BundleFile:
 
 @dataclass(frozen=True)
 class TextPrompt:
-    """What stands before every text of a role.
+    """The prompt before every text of a role.
 
     The two are tokenised together, so that the vector of a text that fits the model is the one that
     sentence-transformers computes. ``ids`` are the tokens that the prompt has before any text; they also stand before
@@ -91,7 +91,7 @@ class TextPrompt:
 
 @dataclass(frozen=True)
 class TextInput:
-    """How a tower takes text: up to ``max_tokens`` ids with ``prefix`` and ``suffix``, padded with ``pad``.
+    """The form of a tower's texts: up to ``max_tokens`` ids with ``prefix`` and ``suffix``, padded with ``pad``.
 
     Where ``fill`` is given, every text is padded to so many tokens, and the tower sees the padding like any token: the
     mask is all ones. ``query`` and ``document`` are the prompts of the two roles. ``lower`` says to lower-case texts
@@ -123,11 +123,11 @@ class TextInput:
 
 @dataclass(frozen=True)
 class Logits:
-    """What a model of two towers was trained to make of a cosine: ``scale * cosine + bias``.
+    """The logits that a model of two towers was trained to make of a cosine: ``scale * cosine + bias``.
 
-    With a bias it is the log-odds that a text and an image of a training batch belong together (Zhai et al., Sigmoid
-    Loss for Language Image Pre-Training, 2023). Without one, only differences between one text's logits mean anything
-    (Radford et al., 2021).
+    With a bias they are the log-odds that a text and an image of a training batch belong together. See Zhai et al.,
+    Sigmoid Loss for Language Image Pre-Training, 2023. Without one, only differences between one text's logits mean
+    anything (Radford et al., 2021).
     """
 
     scale: float
@@ -209,7 +209,7 @@ class Bundle(ModelBundle):
 
 @dataclass(frozen=True)
 class Shortened:
-    """What an encoder gives out whose vectors are cut; ``names`` are the spaces that are shorter than their models'."""
+    """The spaces and the fingerprint of an encoder whose vectors are cut; ``names`` are the spaces that are cut."""
 
     spaces: tuple[Space, ...]
     fingerprint: str
@@ -229,9 +229,10 @@ def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | N
     Raises:
         ConfigError: No model has vectors of that length; the message says which lengths there are.
 
-    >>> clip, e5 = (Space("clip", 512, frozenset({"image", "text"})), Space("e5", 768, frozenset({"text"})))
-    >>> shortened([(clip, "a:1", ()), (e5, "b:2", (256,))], 256).fingerprint
-    'a:1+b:2/256'
+    Example:
+        >>> clip, e5 = (Space("clip", 512, frozenset({"image", "text"})), Space("e5", 768, frozenset({"text"})))
+        >>> shortened([(clip, "a:1", ()), (e5, "b:2", (256,))], 256).fingerprint
+        'a:1+b:2/256'
     """
     names = frozenset(space.name for space, _, dims in models if dim in dims)
     if dim is not None and not names and all(space.dim != dim for space, _, _ in models):
@@ -280,8 +281,8 @@ def _recipe_kind(recipe: Path) -> str:
 def _recipe_string(recipe: Path, key: str) -> str | None:
     """Return a string of a recipe's first table, read without a parser: all recipes are asked for every name."""
     first = recipe.read_text(encoding="utf-8").partition("\n[")[0]
-    found = re.search(rf'^{key}\s*=\s*"([^"]+)"', first, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(rf'^{key}\s*=\s*"([^"]+)"', first, re.MULTILINE)
+    return match[1] if match else None
 
 
 def recipe_of_source(source: str, kind: BundleKind = "encoder") -> str | None:
@@ -308,9 +309,9 @@ def bundle_name(location: str, export: Export = "own", kind: BundleKind = "encod
 def find_bundles(location: str, *, export: Export = "own") -> list[Bundle]:
     """Return the bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
 
-    One that has a recipe, or is on the hub, and is not here yet is downloaded and built, once, into the user's cache,
-    with progress on standard error. ``export`` asks for a bundle of the repository's own ONNX files.
-    ModelUnavailableError says what to run where that cannot be done, MissingDependencyError which extra building needs.
+    A model with a recipe or of the hub that is not here yet is built once, into the user's cache. Progress is on
+    standard error. ``export`` asks for a bundle of the repository's own ONNX files. ModelUnavailableError
+    says what to run if that cannot be done, MissingDependencyError which extra building needs.
     """
     if not location:
         raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle, one of the hub (ORG/NAME) or a folder")
@@ -477,13 +478,13 @@ def _preprocess(image: JsonTable) -> Preprocess:
 
 def _text_input(text: JsonTable) -> TextInput:
     prefix, suffix = (text.wholes(key, 0, MOST_ID) for key in ("prefix", "suffix"))
-    most = text.whole("max_tokens", 1, MOST_TOKENS)
+    max_tokens = text.whole("max_tokens", 1, MOST_TOKENS)
     form = TextInput(
-        most,
+        max_tokens,
         prefix,
         suffix,
         text.whole("pad", 0, MOST_ID),
-        None if text.value("fill") is None else text.whole("fill", most, MOST_TOKENS),
+        None if text.value("fill") is None else text.whole("fill", max_tokens, MOST_TOKENS),
         _prompt(text.table("query")),
         _prompt(text.table("document")),
         text.flag("lower"),
@@ -491,7 +492,7 @@ def _text_input(text: JsonTable) -> TextInput:
     for role in get_args(Role):
         if form.room(role) < 1:
             before = len(prefix) + len(form.prompt(role).ids)
-            raise text.wrong(f"{most} tokens are taken by {before} before and {len(suffix)} after a {role}")
+            raise text.wrong(f"{max_tokens} tokens are taken by {before} before and {len(suffix)} after a {role}")
     return form
 
 
@@ -505,7 +506,7 @@ def _logits(given: JsonTable) -> Logits:
 
 
 def _fit(entry: JsonTable) -> RelevanceFit:
-    return RelevanceFit(*(entry.number(each.name, -_MOST_FIT, _MOST_FIT) for each in fields(RelevanceFit)))
+    return RelevanceFit(*(entry.number(field.name, -_MOST_FIT, _MOST_FIT) for field in fields(RelevanceFit)))
 
 
 def find_builder(product: Literal["bundle", "engine"]) -> Callable[..., object]:

@@ -10,9 +10,9 @@ from vlmsearch.errors import ConfigError
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}/[A-Za-z0-9][A-Za-z0-9._-]{0,56}")
 ELSEWHERE = "models of the hub (ORG/NAME) and folders (./NAME)"
-"""What a model may be beside those that a message lists."""
+"""Models beside those that a message lists."""
 THEIRS = "--theirs"
-"""How the bundle of a repository's own ONNX export is called, after the name of the model."""
+"""End of the name of a bundle with a repository's own ONNX export."""
 
 
 def is_hub_name(location: str) -> bool:
@@ -45,7 +45,7 @@ def split_location(location: str) -> tuple[str, ...]:
 
 
 def check_location(location: str) -> None:
-    """Raise ConfigError for what is neither a name, nor a model of the hub, nor written as a path.
+    """Raise ConfigError for a location that is neither a name, nor a model of the hub, nor written as a path.
 
     A name of the hub that is also a folder here is refused too: the user says which one is meant.
     """

@@ -37,15 +37,15 @@ _MOST_SCALE = 1e3
 
 @dataclass(frozen=True)
 class PlattScaling:
-    """How a model's number becomes a probability: sigmoid(``scale`` * number + ``shift``) (Platt, 1999)."""
+    """The function from a model's number to a probability: sigmoid(``scale`` * number + ``shift``) (Platt, 1999)."""
 
     scale: float
     shift: float
 
     def probabilities(self, logits: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the probabilities of numbers of any shape."""
-        found: NDArray[np.float64] = 1 / (1 + np.exp(-(self.scale * logits.astype(np.float64) + self.shift)))
-        return found
+        probabilities: NDArray[np.float64] = 1 / (1 + np.exp(-(self.scale * logits.astype(np.float64) + self.shift)))
+        return probabilities
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,10 +38,10 @@ def gpu_index(device: str) -> int | None:
 
     ConfigError for anything else.
     """
-    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
-    if not found:
+    match = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
+    if not match:
         raise ConfigError(f"a device is cpu, cuda or cuda:N, not {device!r}")
-    return None if device == "cpu" else int(found[1] or 0)
+    return None if device == "cpu" else int(match[1] or 0)
 
 
 @dataclass(frozen=True)
@@ -152,15 +152,15 @@ def _preload() -> None:
 
 
 IMAGE_SHARE, TOKENS_AT_ONCE = 4, 256
-"""How many images, or tokens of texts, one core computes at a time: what fits its cache."""
+"""Images, and tokens of texts, that one core computes at a time: they fit its cache."""
 
 
 class CoresSession(Closable):
     """A model on ``threads`` cores, ready to run from several threads; ``load`` gives the model or its path.
 
-    A single item is spread over all cores. A batch is dealt out instead, `IMAGE_SHARE` items a core at a time, or a
-    core gets each of several batches, so that no core waits for the others after every layer; the vectors are the
-    same. That takes the weights a second time, from the first such batch on.
+    A single item is spread over all cores. A batch is dealt out instead, `IMAGE_SHARE` items a core at a time, and of
+    several batches each core gets one. So no core waits for the others after every layer. The vectors are the same.
+    That takes the weights a second time, from the first such batch on.
     """
 
     def __init__(self, load: Callable[[], bytes | str], name: str, *, threads: int) -> None:

@@ -13,9 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError
 from vlmsearch.rerankers.base import Reranker
@@ -95,24 +92,6 @@ def pooled(judged: float, score: float, weight: float = WEIGHT) -> float:
     0.75
     """
     return 1 / (1 + math.exp(-weight * _log_odds(judged) - (1 - weight) * _log_odds(score)))
-
-
-def fit_weight(judged: NDArray[np.float64], scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> float:
-    """Find the weight, in hundredths, whose pooled probabilities make labels likeliest.
-
-    Args:
-        judged: What the re-ranker gave for some documents, (n,).
-        scores: What the first stage gave for them, (n,).
-        labels: Whether each was what was asked for, (n,).
-
-    Returns:
-        The weight of the re-ranker's log-odds.
-    """
-    one, other = (np.log(p / (1 - p)) for p in (np.clip(values, _LEAST, 1 - _LEAST) for values in (judged, scores)))
-    signs = np.where(labels, -1.0, 1.0)
-    weights = np.arange(101) / 100
-    losses = [float(np.logaddexp(0, signs * (weight * one + (1 - weight) * other)).mean()) for weight in weights]
-    return float(weights[int(np.argmin(losses))])
 
 
 def _log_odds(probability: float) -> float:
