@@ -284,12 +284,12 @@ def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, o
             "query": query.text,
             "image": str(query.image) if query.image else None,
             "relevant": dict(query.relevant),
-            "found": {id: round(score, 6) for id, score in measured.found[query.id].scores.items()},
-            "seconds": measured.found[query.id].seconds,
+            "found": {id: round(score, 6) for id, score in measured.results[query.id].scores.items()},
+            "seconds": measured.results[query.id].seconds,
             "measures": {name: values[query.id] for name, values in measured.values.items() if query.id in values},
         }
         for query in queries
-        if query.id in measured.found
+        if query.id in measured.results
     }
 
 

@@ -151,7 +151,7 @@ def _print(found: Explanation) -> None:
         print_table(
             ("word", "compared as", "documents", "adds to BM25", "at most"),
             [
-                (word.word, word.stem, many(word.documents), f"{word.score:.2f}", f"{word.most:.2f}")
+                (word.word, word.stem, many(word.documents), f"{word.score:.2f}", f"{word.max_score:.2f}")
                 for word in found.words
             ],
             left=("word", "compared as"),

@@ -197,7 +197,7 @@ def _words(found: Explanation) -> str:
         return ""
     rows = "".join(
         f"<tr><td>{html.escape(word.word)}</td><td>{html.escape(word.stem)}</td><td>{many(word.documents)}</td>"
-        f"<td>{word.score:.2f}</td><td>{word.most:.2f}</td></tr>"
+        f"<td>{word.score:.2f}</td><td>{word.max_score:.2f}</td></tr>"
         for word in found.words
     )
     head = "".join(f"<th>{name}</th>" for name in ("word", "compared as", "documents", "adds to BM25", "at most"))

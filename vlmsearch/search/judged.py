@@ -35,7 +35,7 @@ _SPLITS = ("test", "dev", "train")
 
 @dataclass(frozen=True)
 class JudgedQuery:
-    """Hold a query and what answers it.
+    """A query and its answers.
 
     Attributes:
         id: Names the query in its file.
