@@ -372,9 +372,9 @@ def tune(
 ) -> Tuning:
     """Choose the weights of the fields and the threshold by cross-validation.
 
-    The queries are divided into five parts. The other four parts choose the weights that rank best
-    (nDCG), and then the threshold that shows the answers best (F1). Each part is measured with those. A setting with a better mean over
-    all parts than the present one is chosen again on all queries, and kept.
+    The queries are divided into five parts. The other four parts choose the weights that rank best (nDCG), and then the
+    threshold that shows the answers best (F1). Each part is measured with those. A setting with a better mean over all
+    parts than the present one is chosen again on all queries, and kept.
 
     Args:
         pipeline: What searches.

@@ -5,8 +5,8 @@ log-odds that any document has before (`PRIOR`), is the log-odds of the relevanc
 adds nothing, so it counts neither for nor against it.
 
 * **Vectors.** The cosine is judged against an `IndexBackground`: what the query's cosines with a sample of the index
-  look like. A query near to everything, such as one for the topic of all documents, has to be met better than one
-  that is near to nothing. How cosine and background make evidence was fitted on labelled pairs when the model was built
+  look like. A query near to everything, such as one for the topic of all documents, has to be met better than
+  others. How cosine and background make evidence was fitted on labelled pairs when the model was built
   (`RelevanceFit`). Without a fit, and for a query that is an image or a document, the distance of its cosine from the
   background decides.
 * **Words.** BM25 divided by the square root of the most that a document could reach: without that, long queries would
