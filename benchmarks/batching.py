@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.common import print_figures, rounds_option
 from vlmsearch.bench.service import Run, rate_and_times, run_alone, run_clients
-from vlmsearch.cli.bench.data import Levels, read_texts
+from vlmsearch.cli.bench.data import numbers, read_texts
 from vlmsearch.cli.common import SECONDS
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.batching import BatchingEncoder
@@ -47,7 +47,9 @@ class BatchingFigure(NamedTuple):
 
 @click.command()
 @click.argument("encoder")
-@click.option("--clients", type=Levels(), default="1,16,64", show_default=True, help="How many threads ask at once.")
+@click.option(
+    "--clients", type=numbers, metavar="N,M", default="1,16,64", show_default=True, help="Threads that ask at once."
+)
 @click.option("--seconds", default=2.0, show_default=True, type=SECONDS, help="How long each figure takes in a round.")
 @rounds_option
 def main(encoder: str, clients: list[int], seconds: float, rounds: int) -> None:

@@ -28,7 +28,7 @@ from benchmarks.memory import family, proportional
 from vlmsearch._util.machine import available_cores
 from vlmsearch.build.progress import steps
 from vlmsearch.build.quantize import Report
-from vlmsearch.cli.bench.data import Levels
+from vlmsearch.cli.bench.data import numbers
 from vlmsearch.cli.common import SECONDS
 from vlmsearch.integrations.ray import RayOptions, index
 from vlmsearch.registry import open_store
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--numbers", type=Levels(), default="1,2", show_default=True, help="Numbers of encoders.")
+@click.option("--numbers", type=numbers, metavar="N,M", default="1,2", show_default=True, help="Numbers of encoders.")
 @click.option("--documents", default=10_000, show_default=True, type=click.IntRange(1), help="How many texts a run.")
 @click.option("--encoder", default="onnx:demo?threads=1", show_default=True, metavar="URL",
               help="An encoder that takes one core.")  # fmt: skip

@@ -22,7 +22,7 @@ from benchmarks.corpus import Condition, Corpus, ExactNearest
 from benchmarks.processes import Reading, first_answer, read_while_writing, run_search
 from vlmsearch.build.progress import steps
 from vlmsearch.build.quantize import Report
-from vlmsearch.cli.bench.data import Names
+from vlmsearch.cli.common import names_of
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.types import Vectors
@@ -66,7 +66,7 @@ class StoreFigure(NamedTuple):
 @click.option("--dim", default=512, show_default=True, type=click.IntRange(2), help="How long their vectors are.")
 @click.option("--queries", default=200, show_default=True, type=click.IntRange(5), help="How many searches are timed.")
 @click.option("--random", is_flag=True, help="Independent vectors, the hardest case, in place of clusters.")
-@click.option("--parts", type=Names(PARTS), default=",".join(PARTS), show_default=True, metavar="LIST",
+@click.option("--parts", type=names_of(PARTS), default=",".join(PARTS), show_default=True, metavar="LIST",
               help="What is measured.")  # fmt: skip
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the collections in DIR; those that are there are measured and not written again.  "

@@ -34,7 +34,7 @@ class HostileServer:
         """A piece of the body that every answer repeats 300 times in place of what it should be."""
 
     def answer(self, path: str) -> bytes:
-        match = {**self.document, "score": 0.9, "fields": {}, "parts": []}
+        match = {**self.document, "score": 0.9, "fields": {}, "parts": {}}
         answers: dict[str, object] = {
             "search": {"matches": [match], "cursor": None, "threshold": 0.3},
             "search_many": {"results": [{"matches": [match], "cursor": None, "threshold": 0.3}]},
@@ -45,7 +45,7 @@ class HostileServer:
             return self.picture
         if verb == "documents" and "?" in path:
             return json.dumps({"documents": [self.document], "missing": [], "after": None}).encode()
-        counts = dict.fromkeys(("added", "updated", "unchanged", "pruned", "rejected", "unlabelled", "seconds"), 0)
+        counts = dict.fromkeys(("added", "updated", "unchanged", "pruned", "unlabelled", "seconds"), 0)
         return json.dumps(answers.get(verb, {**counts, "added": 1, "rejects": []})).encode()
 
 
@@ -146,7 +146,7 @@ def test_the_image_of_a_server_is_given_to_no_other_server_and_to_no_pipeline_he
         assert (reject.code, hostile.url in reject.message) == ("unreadable", True)
         here.add(Document("a", text="a dog"))
         with pytest.raises(InvalidInputError, match="is on http"):
-            here.search(image=image)  # type: ignore[arg-type]
+            here.search(image=image)
     assert not any("a secret" in said for said in hostile.got)
 
 
@@ -166,7 +166,7 @@ def test_the_command_shows_pictures_of_the_server_and_none_of_the_client(
 def test_no_answer_takes_more_memory_than_one_of_its_kind(
     verb: str, hostile: HostileServer, remote: RemotePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = ("_JSON_BYTES", "_RESULT_BYTES", "_THUMBNAIL_BYTES", "_RESENT_BYTES", "MAX_FILE_BYTES", "_TEXT_CHARS")
+    limits = ("_MAX_BYTES", "_MAX_TEXT_CHARS")
     for name in limits:
         assert getattr(vlmsearch.client, name) <= 512 * MIB
         monkeypatch.setattr(vlmsearch.client, name, 8 * MIB)
@@ -205,3 +205,15 @@ def test_nested_json_and_wrong_bytes_are_errors_of_the_server(hostile: HostileSe
             remote.search("dog")
         with pytest.raises(BackendError):
             list(remote.ask("which?", stream=True))
+
+
+def test_an_answer_of_another_form_is_an_error_that_names_the_field(
+    hostile: HostileServer, remote: RemotePipeline
+) -> None:
+    answers: list[object] = [[], {"matches": [{"id": "a", "score": "high", "fields": {}}], "threshold": 0.3}]
+    for wrong in answers:
+        hostile.answer = lambda _, said=wrong: json.dumps(said).encode()  # type: ignore[method-assign, misc]
+        with pytest.raises(BackendError, match="another version of vlmsearch"):
+            remote.search("dog")
+    with pytest.raises(BackendError, match=r"score: .* not 'high'"):
+        remote.search("dog")

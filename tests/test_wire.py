@@ -8,24 +8,10 @@ import pytest
 
 from vlmsearch import Document, Pipeline
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.types import Answer, Citation, IndexReport, Match, Matches, Reject, RemoteImage
-from vlmsearch.wire import (
-    Origin,
-    answer_from,
-    answer_json,
-    check_from,
-    check_json,
-    document_from,
-    document_json,
-    duplicates_from,
-    duplicates_json,
-    explanation_from,
-    explanation_json,
-    matches_from,
-    matches_json,
-    report_from,
-    report_json,
-)
+from vlmsearch.search.explanation import Explanation
+from vlmsearch.stores.base import CheckReport
+from vlmsearch.types import Answer, Citation, Duplicates, IndexReport, Match, Matches, Reject, RemoteImage
+from vlmsearch.wire import Origin, from_json, to_json
 
 ORIGIN = Origin("http://127.0.0.1:1", "photos")
 
@@ -53,15 +39,15 @@ def sent(form: object) -> dict[str, object]:
 def test_documents_are_read_back(text: str | None, image: Path | None) -> None:
     document = Document("a/b", text, image, {"n": 1, "x": 1.5, "ok": True, "s": "\ud800"})
     there = None if image is None else RemoteImage("http://127.0.0.1:1", "photos", "a/b", "/photos/a.jpg")
-    read = document_from(sent(document_json(document)), ORIGIN)
+    read = from_json(Document, sent(to_json(document)), ORIGIN)
     assert read == replace(document, image=there)
-    assert document_json(read) == document_json(document)
+    assert to_json(read) == to_json(document)
 
 
 def test_matches_are_read_back(pipeline: Pipeline) -> None:
     with pipeline:
         found = pipeline.search("dog", limit=1, count=True, facets=["n", "ok"])
-    read = matches_from(sent(matches_json(found)), ORIGIN)
+    read = from_json(Matches, sent(to_json(found)), ORIGIN)
     assert (read.cursor, read.total, read.threshold) == (found.cursor, found.total, found.threshold)
     assert {key: dict(values) for key, values in read.facets.items()} == {
         key: dict(values) for key, values in found.facets.items()
@@ -74,14 +60,14 @@ def test_matches_are_read_back(pipeline: Pipeline) -> None:
 
 
 def test_matches_without_a_count_have_none() -> None:
-    read = matches_from(sent(matches_json(Matches(threshold=0.3))), ORIGIN)
+    read = from_json(Matches, sent(to_json(Matches(threshold=0.3))), ORIGIN)
     assert (list(read), read.total, dict(read.facets), read.threshold) == ([], None, {}, 0.3)
 
 
 def test_answers_are_read_back() -> None:
     matches = (Match(Document("a"), 0.5, {}), Match(Document("b", text="x"), 0.25, {}))
     answer = Answer("Yes [1].", (Citation(1, "a"),), matches, matches[1:], (3, 4))
-    assert answer_from(sent(answer_json(answer)), ORIGIN) == answer
+    assert from_json(Answer, sent(to_json(answer)), ORIGIN) == answer
 
 
 @pytest.mark.parametrize("id", ["a", "c", "nowhere", "large"])
@@ -91,28 +77,55 @@ def test_explanations_are_read_back(pipeline: Pipeline, tmp_path: Path, id: str)
         found = pipeline.explain("dog -rain", id, where={"n": {"$lt": 2}}, parts=True)
     document = found.document
     if document is not None and document.image is not None:
-        found = replace(found, document=replace(document, image=ORIGIN.image(id, id)))
-    assert explanation_from(sent(explanation_json(found)), ORIGIN) == found
+        found = replace(found, document=replace(document, image=RemoteImage(ORIGIN.server, ORIGIN.index, id, id)))
+    assert from_json(Explanation, sent(to_json(found)), ORIGIN) == found
 
 
 def test_reports_are_read_back() -> None:
     report = IndexReport(1, 2, 3, 4, (Reject("a", "corrupt", "it is damaged"),), 1.25, 5)
-    assert report_from(sent(report_json(report))) == report
+    assert from_json(IndexReport, sent(to_json(report)), ORIGIN) == report
 
 
 def test_duplicates_are_read_back(pipeline: Pipeline) -> None:
     with pipeline:
         found = pipeline.duplicates(threshold=0)
-    read = duplicates_from(sent(duplicates_json(found)), ORIGIN)
+    read = from_json(Duplicates, sent(to_json(found)), ORIGIN)
     assert (read.compared, read.unread) == (found.compared, found.unread)
     [[one], [other]] = read.groups, found.groups
     assert [(f.id, str(f.path), f.width, f.bytes) for f in one.files] == [
         (f.id, str(f.path), f.width, f.bytes) for f in other.files
     ]
-    assert one.files[0].modified == int(other.files[0].modified)
+    assert one.files[0].modified == other.files[0].modified
 
 
 def test_checks_are_read_back(pipeline: Pipeline) -> None:
     with pipeline:
         report = pipeline.check()
-    assert check_from(sent(check_json(report))) == report
+    assert from_json(CheckReport, sent(to_json(report)), ORIGIN) == report
+
+
+MATCHES = to_json(Matches((Match(Document("a", text="x"), 0.5, {}),), facets={"n": {1: 2}}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"threshold": "high"}, "threshold"),
+        ({"threshold": None}, "threshold"),
+        ({"total": True}, "total"),
+        ({"facets": {"n": [[1]]}}, "facets: 2 values"),
+        ({"facets": []}, "facets"),
+        ({"matches": {}}, "matches"),
+        ({"matches": [{"id": "a"}]}, "matches: .*'score'"),
+        ({"matches": [{"id": "a", "score": 1, "fields": {}, "image": {"server": "http://elsewhere"}}]}, "image"),
+        ({"matches": [{"id": 1, "score": 1, "fields": {}, "image": "/etc/passwd"}]}, "id: .* not 1"),
+    ],
+)
+def test_what_is_read_has_the_types_of_the_fields(wrong: dict[str, object], place: str) -> None:
+    assert from_json(Matches, sent(MATCHES), ORIGIN)
+    with pytest.raises(ValueError, match=place):
+        from_json(Matches, sent({**MATCHES, **wrong}), ORIGIN)
+
+
+def test_what_is_no_field_is_ignored() -> None:
+    assert from_json(Matches, sent({**MATCHES, "new": 1}), ORIGIN) == from_json(Matches, sent(MATCHES), ORIGIN)

@@ -19,14 +19,13 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from typing_extensions import Self, Unpack
 
 from vlmsearch._util.async_threads import AsyncThreads, ThreadReading
-from vlmsearch.answers.prompts import AnswerStream
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
 from vlmsearch.search.options import RankingKeywords
-from vlmsearch.types import Answer, Citation, ImageSource
+from vlmsearch.types import Answer, AnswerParts, Citation, ImageSource, RemoteImage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -238,7 +237,7 @@ class AsyncPipeline:
         self,
         question: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         stream: Literal[False] = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -250,7 +249,7 @@ class AsyncPipeline:
         self,
         question: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         stream: Literal[True],
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -261,7 +260,7 @@ class AsyncPipeline:
         self,
         question: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         stream: bool = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -291,12 +290,12 @@ class AsyncPipeline:
         def whole() -> Answer:
             return self.pipeline.ask(question, image=image, options=options, template=template, **search)
 
-        def begin() -> AnswerStream:
+        def begin() -> AnswerParts:
             return self.pipeline.ask(question, image=image, stream=True, options=options, template=template, **search)
 
         if not stream:
             return await self._threads.run(whole)
-        return AsyncAnswerStream(await self._threads.run(begin, unwanted=AnswerStream.close), self._threads)
+        return AsyncAnswerStream(await self._threads.run(begin, unwanted=AnswerParts.close), self._threads)
 
     async def close(self) -> None:
         """Take no more calls, finish those that were accepted, and close the pipeline.
@@ -337,7 +336,7 @@ class AsyncAnswerStream(AsyncIterator["str | Citation"]):
         ('“The dog is called Laika.” [1]', 'a')
     """
 
-    def __init__(self, answer: AnswerStream, threads: AsyncThreads) -> None:
+    def __init__(self, answer: AnswerParts, threads: AsyncThreads) -> None:
         self._answer = answer
         self._reading = ThreadReading(threads, lambda: answer, 1)
 

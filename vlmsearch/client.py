@@ -6,20 +6,22 @@ It takes nothing but Python: no numpy, no model and no store are loaded where it
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import asdict, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial, update_wrapper
 from http import HTTPStatus
 from http.client import HTTPResponse, IncompleteRead
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_args
 from urllib.parse import quote, urlencode
 
-from typing_extensions import Unpack, override
+from typing_extensions import override
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted
@@ -34,9 +36,7 @@ from vlmsearch.errors import (
     RejectCode,
     VlmsearchError,
 )
-from vlmsearch.index import Index
-from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
-from vlmsearch.media.limits import MAX_FILE_BYTES
+from vlmsearch.index import AskArguments, Index
 from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, make_options
 from vlmsearch.search.query import Query, split_text
 from vlmsearch.types import (
@@ -58,51 +58,46 @@ from vlmsearch.types import (
 )
 from vlmsearch.wire import (
     ERROR_TYPES,
+    Deleted,
+    DocumentPage,
+    ErrorAnswer,
+    ErrorDetail,
+    Event,
+    IndexList,
+    LabelReport,
+    ManyMatches,
     Origin,
-    answer_from,
-    check_from,
-    document_from,
-    duplicates_from,
-    explanation_from,
-    labelled_from,
-    match_from,
-    matches_from,
-    reject_from,
-    report_from,
+    RejectList,
+    from_json,
+    to_json,
 )
 
 if TYPE_CHECKING:
-    from vlmsearch.generators.base import GenerationOptions
-    from vlmsearch.indexing.sources import Paths
     from vlmsearch.rerankers.base import Reranker
     from vlmsearch.search.explanation import Explanation
-    from vlmsearch.search.judged import JudgedQuery
     from vlmsearch.stores.base import CheckReport
 
 TOKEN = "VLMSEARCH_TOKEN"  # noqa: S105 - the name of a variable
 DEFAULT_INDEX = "default"
 _API = "/api/v1"
 _RETRIES = 3
-_MOST_WAIT = 60.0
+_MAX_WAIT = 60.0
 """Seconds; a server that asks to be left alone for longer is reported at once."""
 _BATCH_DOCUMENTS = 256
 _BATCH_BYTES = 8 * 2**20
 """Of the images, texts and metadata that one request carries."""
 _BATCH_IDS = 100
 _PAGE = 100
-_JSON_BYTES = 128 * 2**20
-"""Of an answer, and of a line in a stream: a page of documents, of a MiB of text each."""
-_RESULT_BYTES = 512 * 2**20
-"""Of a line in the events of a job, whose result may name each document of the index."""
-_THUMBNAIL_BYTES = 16 * 2**20
-_RESENT_BYTES = 64 * 2**20
-"""Of an image that is fetched to be sent back: what a server takes in a request."""
-_ERROR_BYTES = 2**20
-_TEXT_CHARS = 2**24
+_MAX_BYTES = 512 * 2**20
+"""Of an answer, or a line of a stream: the result of a job may name each document of the index."""
+_MAX_TEXT_CHARS = 2**24
 """Of all pieces of a streamed answer."""
 _CHUNK = 2**20
 _CODES = frozenset(get_args(RejectCode))
+P = ParamSpec("P")
 T = TypeVar("T")
+Given: TypeAlias = dict[str, Any]
+"""Arguments of a verb, by name."""
 
 
 def connect(
@@ -133,6 +128,38 @@ def connect(
         RemotePipeline('http://127.0.0.1:8080', index='photos')
     """
     return RemotePipeline(url, index=index, token=token, timeout=timeout, allow_plain_http=allow_plain_http)
+
+
+@dataclass(frozen=True)
+class JobId:
+    """The part of a job that a client follows it by."""
+
+    id: str
+
+
+def _verb(
+    verb: Callable[Concatenate[Any, P], Any], keywords: type | None = None
+) -> Callable[[Callable[[RemotePipeline, Given], T]], Callable[Concatenate[RemotePipeline, P], T]]:
+    """Return a decorator that gives a method the signature of a verb, and the method the verb's arguments by name.
+
+    ``keywords`` are the options of a search that it takes: the server has their defaults.
+    """
+    signature = inspect.signature(verb)
+
+    def decorate(method: Callable[[RemotePipeline, Given], T]) -> Callable[Concatenate[RemotePipeline, P], T]:
+        def run(self: RemotePipeline, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            _, *arguments = bound.arguments.items()
+            given = dict(arguments)
+            if keywords is not None:
+                given |= _options_form(keywords, given.pop("options"))
+            return method(self, given)
+
+        update_wrapper(run, verb, updated=())  # not what says that it is abstract
+        return run
+
+    return decorate
 
 
 class RemotePipeline(Index):
@@ -175,163 +202,84 @@ class RemotePipeline(Index):
     def __repr__(self) -> str:
         return f"RemotePipeline({self._server.url!r}, index={self._index!r})"
 
-    # ------------------------------------------------------------------------------------------------------- queries
+    # --------------------------------------------------------------------------------------------------------- verbs
 
-    @override
-    def search(
-        self,
-        text: str | None = None,
-        *,
-        image: ImageSource | RemoteImage | None = None,
-        like: str | Iterable[str] = (),
-        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
-        **options: Unpack[SearchKeywords],
-    ) -> Matches:
-        form = {**self._query_form(text, image, like, without), **_options_form(SearchKeywords, options)}
-        return matches_from(self._post("search", form), self._origin)
+    @_verb(Index.search, SearchKeywords)
+    def search(self, given: Given) -> Matches:
+        return self._post(Matches, "search", self._query_form(given))
 
-    @override
-    def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
+    @_verb(Index.search_many, ManyKeywords)
+    def search_many(self, given: Given) -> list[Matches]:
+        queries = given["queries"]
         if isinstance(queries, (str, Query)):
             raise TypeError("search_many takes a list of queries; `search` takes one")
-        given = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in queries]
-        answer = self._post("search_many", {"queries": given, **_options_form(ManyKeywords, options)})
-        return [matches_from(result, self._origin) for result in answer["results"]]
+        forms = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in queries]
+        return list(self._post(ManyMatches, "search_many", {**given, "queries": forms}).results)
+
+    @_verb(Index.explain, RankingKeywords)
+    def explain(self, given: Given) -> Explanation:
+        from vlmsearch.search.explanation import Explanation
+
+        del given["on_progress"]
+        return self._post(Explanation, "explain", self._query_form(given))
 
     @override
-    def explain(
-        self,
-        text: str | None,
-        id: str,
-        *,
-        image: ImageSource | RemoteImage | None = None,
-        like: str | Iterable[str] = (),
-        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
-        parts: bool = False,
-        seconds: float = 10.0,
-        on_progress: Callable[[int], None] | None = None,
-        **options: Unpack[RankingKeywords],
-    ) -> Explanation:
+    def _ask(self, given: AskArguments) -> Answer | RemoteAnswerStream:
         form = {
-            **self._query_form(text, image, like, without),
-            **_options_form(RankingKeywords, options),
-            "id": id,
-            "parts": parts,
-            "seconds": seconds,
+            "question": given.question,
+            "image": given.image if given.image is None else self._encoded(given.image),
+            "options": given.options and to_json(given.options),
+            "template": given.template,
+            **_options_form(RankingKeywords, given.search),
         }
-        return explanation_from(self._post("explain", form), self._origin)
+        if given.stream:
+            return RemoteAnswerStream(self._events(self._path("ask"), {**form, "stream": True}))
+        return self._post(Answer, "ask", form)
 
-    @overload
-    def ask(
-        self,
-        question: str,
-        *,
-        image: ImageSource | RemoteImage | None = None,
-        stream: Literal[False] = False,
-        options: GenerationOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> Answer: ...
-
-    @overload
-    def ask(
-        self,
-        question: str,
-        *,
-        image: ImageSource | RemoteImage | None = None,
-        stream: Literal[True],
-        options: GenerationOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> RemoteAnswerStream: ...
-
-    @override
-    def ask(
-        self,
-        question: str,
-        *,
-        image: ImageSource | RemoteImage | None = None,
-        stream: bool = False,
-        options: GenerationOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> Answer | RemoteAnswerStream:
-        form = {
-            "question": question,
-            "image": image if image is None else self._encoded(image),
-            "options": options and asdict(options),
-            "template": template,
-            **_options_form(RankingKeywords, search),
-        }
-        if stream:
-            events = self._events("POST", self._path("ask"), {**form, "stream": True}, most=_JSON_BYTES)
-            return RemoteAnswerStream(events, self._origin)
-        return answer_from(self._post("ask", form), self._origin)
-
-    # ----------------------------------------------------------------------------------------------------- documents
-
-    @override
-    def add(
-        self,
-        documents: Document | Iterable[Document],
-        *,
-        retry_rejects: bool = False,
-        strict: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> IndexReport:
+    @_verb(Index.add)
+    def add(self, given: Given) -> IndexReport:
+        documents, strict, on_progress = given["documents"], given["strict"], given["on_progress"]
         whole = IndexReport()
         for batch, rejects in self._batches([documents] if isinstance(documents, Document) else documents):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
             if batch and not (strict and rejects):
-                form = {"documents": batch, "retry_rejects": retry_rejects}
-                whole = _sum(whole, report_from(self._post("documents", form)))
+                form = {"documents": batch, "retry_rejects": given["retry_rejects"]}
+                whole = _sum(whole, self._post(IndexReport, "documents", form))
             _strictly(whole, strict=strict)
             if on_progress is not None:
                 on_progress(whole.seen)
         return whole
 
-    @override
-    def index(
-        self,
-        paths: str | Path | Iterable[str | Path] | Paths,
-        *,
-        options: SourceOptions = NO_OPTIONS,
-        prune: bool = False,
-        retry_rejects: bool = False,
-        strict: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> IndexReport:
-        if isinstance(paths, (str, Path)):
-            paths = [paths]
-        given = getattr(paths, "given", paths)
-        taken = asdict(getattr(paths, "options", options))
-        del taken["follow_links"]  # never, there
-        form = {"paths": [str(path) for path in given], "prune": prune, "retry_rejects": retry_rejects, **taken}
-        return _strictly(report_from(self._job("index", form, on_progress)), strict=strict)
+    @_verb(Index.index)
+    def index(self, given: Given) -> IndexReport:
+        paths: Any = given.pop("paths")
+        strict = given.pop("strict")
+        options = to_json(getattr(paths, "options", given.pop("options")))
+        del options["follow_links"]  # a service never follows them
+        listed = [paths] if isinstance(paths, (str, Path)) else getattr(paths, "given", paths)
+        given |= {"paths": list(map(str, listed)), **options}
+        return _strictly(self._job(IndexReport, "index", given), strict=strict)
 
-    @override
-    def delete(self, ids: str | Iterable[str]) -> int:
-        given = [ids] if isinstance(ids, str) else list(ids)
-        return int(self._post("documents/delete", {"ids": given})["deleted"])
+    @_verb(Index.delete)
+    def delete(self, given: Given) -> int:
+        return self._post(Deleted, "documents/delete", {"ids": _listed(given["ids"])}).deleted
 
-    @override
-    def get(self, ids: str | Iterable[str]) -> list[Document]:
-        given = [ids] if isinstance(ids, str) else list(ids)
-        found: dict[str, Document] = {}
-        for batch in _chunks(given, _BATCH_IDS):
-            forms = self._get("documents", [("id", id) for id in batch])["documents"]
-            found |= {form["id"]: document_from(form, self._origin) for form in forms}
-        return [found[id] for id in given if id in found]
+    @_verb(Index.get)
+    def get(self, given: Given) -> list[Document]:
+        ids = _listed(given["ids"])
+        documents: dict[str, Document] = {}
+        for batch in _chunks(ids, _BATCH_IDS):
+            page = self._get(DocumentPage, "documents", id=batch)
+            documents |= {document.id: document for document in page.documents}
+        return [documents[id] for id in ids if id in documents]
 
     @override
     def documents(self) -> Iterator[Document]:
-        after: str | None = None
-        while True:
-            page = self._get("documents", [("limit", str(_PAGE)), *([("after", after)] if after is not None else [])])
-            yield from [document_from(form, self._origin) for form in page["documents"]]
-            after = page["after"]
-            if after is None:
-                return
+        page = self._get(DocumentPage, "documents", limit=_PAGE)
+        yield from page.documents
+        while page.after is not None:
+            page = self._get(DocumentPage, "documents", limit=_PAGE, after=page.after)
+            yield from page.documents
 
     def image(self, id: str) -> bytes:
         """Return the image of a document, as its file is.
@@ -346,83 +294,47 @@ class RemotePipeline(Index):
             ConfigError: The document is not there, or has no image.
             VlmsearchError: The server refused, or cannot be reached.
         """
-        return self._fetch(self._path("image"), [("id", id)], MAX_FILE_BYTES)
+        return self._send("GET", self._path("image", id=id))
 
     @override
     def thumbnail(self, id: str, *, size: int = 256) -> bytes:
-        return self._fetch(self._path("thumbnail"), [("id", id), ("size", str(size))], _THUMBNAIL_BYTES)
+        return self._send("GET", self._path("thumbnail", id=id, size=size))
 
     # --------------------------------------------------------------------------------------------------- whole index
 
-    @override
-    def label(
-        self,
-        labels: Iterable[str],
-        *,
-        templates: Sequence[str] = ("{}",),
-        where: Mapping[str, object] | None = None,
-        min_score: float | None = None,
-        single: bool = False,
-        write: bool = False,
-        key: str = "label",
-        limit: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Iterator[Labelled]:
-        if isinstance(labels, str):
-            raise TypeError(f"labels are a list of strings, such as [{labels!r}]")
-        form = {
-            "labels": list(labels),
-            "templates": list(templates),
-            "where": where,
-            "min_score": min_score,
-            "single": single,
-            "write": write,
-            "key": key,
-            "limit": limit,
-        }
-        found = {each["id"]: each for each in self._job("label", form, on_progress)["documents"]}
-        for ids in _chunks(list(found), _BATCH_IDS):
-            documents = {document.id: document for document in self.get(ids)}
-            for id in ids:
-                yield labelled_from(found[id], documents.get(id, Document(id)))
+    @_verb(Index.label)
+    def label(self, given: Given) -> Iterator[Labelled]:
+        if isinstance(given["labels"], str):
+            raise TypeError(f"labels are a list of strings, such as [{given['labels']!r}]")
+        given |= {"labels": list(given["labels"]), "templates": list(given["templates"])}
+        for batch in _chunks(self._job(LabelReport, "label", given).documents, _BATCH_IDS):
+            documents = {document.id: document for document in self.get([labelled.id for labelled in batch])}
+            for labelled in batch:
+                document = documents.get(labelled.id, Document(labelled.id))
+                yield Labelled(document, labelled.labels, labelled.written)
 
-    @override
-    def duplicates(
-        self,
-        *,
-        threshold: float | None = None,
-        where: Mapping[str, object] | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Duplicates:
-        found = self._job("duplicates", {"threshold": threshold, "where": where}, on_progress)
-        return duplicates_from(found, self._origin)
+    @_verb(Index.duplicates)
+    def duplicates(self, given: Given) -> Duplicates:
+        return self._job(Duplicates, "duplicates", given)
 
-    @override
-    def evaluate(
-        self,
-        queries: Iterable[JudgedQuery],
-        *,
-        limit: int = 10,
-        rerank: Reranker | str | bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Mapping[str, Any]:
-        judged = [
+    @_verb(Index.evaluate)
+    def evaluate(self, given: Given) -> Mapping[str, Any]:
+        queries = [
             {
-                "id": each.id,
-                "query": each.text,
-                "image": None if each.image is None else self._encoded(each.image),
-                "relevant": dict(each.relevant),
+                "id": query.id,
+                "query": query.text,
+                "image": None if query.image is None else self._encoded(query.image),
+                "relevant": dict(query.relevant),
             }
-            for each in queries
+            for query in given["queries"]
         ]
-        found: Mapping[str, Any] = self._job(
-            "eval", {"queries": judged, "limit": limit, "rerank": _is_reranked(rerank)}, on_progress
-        )
-        return found
+        return self._job(dict, "eval", {**given, "queries": queries, "rerank": _is_reranked(given["rerank"])})
 
     @override
     def check(self, *, repair: bool = False) -> CheckReport:
-        return check_from(self._job("check", {"repair": repair}, None))
+        from vlmsearch.stores.base import CheckReport
+
+        return self._job(CheckReport, "check", {"repair": repair})
 
     @override
     def count(self) -> int:
@@ -430,8 +342,7 @@ class RemotePipeline(Index):
 
     @override
     def info(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._get("", [])
-        return found
+        return self._get(dict, "")
 
     def indexes(self) -> list[Mapping[str, Any]]:
         """Return what indexes the server has.
@@ -442,66 +353,68 @@ class RemotePipeline(Index):
         Raises:
             VlmsearchError: The server refused, or cannot be reached.
         """
-        return list(self._json("GET", f"{_API}/indexes")["indexes"])
+        return list(map(to_json, self._value(IndexList, self._send("GET", f"{_API}/indexes")).indexes))
 
     @override
     def rejects(self) -> list[Reject]:
-        return [reject_from(form) for form in self._get("rejects", [])["rejects"]]
+        return list(self._get(RejectList, "rejects").rejects)
 
     # ---------------------------------------------------------------------------------------------------------- forms
 
-    def _query_form(
-        self,
-        text: str | None,
-        image: ImageSource | RemoteImage | None,
-        like: str | Iterable[str],
-        without: str | ImageSource | RemoteImage | Sequence[str] | None,
-    ) -> dict[str, object]:
-        """Return a query as it is sent, with what it leaves out."""
-        left_out: object = without
+    def _query_form(self, given: Given) -> Given:
+        """Return the arguments of a search as they are sent."""
+        image, without = given["image"], given["without"]
         if isinstance(without, Sequence) and not isinstance(without, (str, bytes)):
-            left_out = list(without)
+            without = list(without)
         elif without is not None and not isinstance(without, str):
-            left_out = {"image": self._encoded(without)}
-        return {
-            "text": text,
-            "image": None if image is None else self._encoded(image),
-            "like": [like] if isinstance(like, str) else list(like),
-            "without": left_out,
-        }
+            without = {"image": self._encoded(without)}
+        image = None if image is None else self._encoded(image)
+        return {**given, "image": image, "like": _listed(given["like"]), "without": without}
 
-    def _form_of(self, query: Query) -> dict[str, object]:
+    def _form_of(self, query: Query) -> Given:
         """Return a `Query` as it is sent; ConfigError where it leaves out more than one thing."""
-        left_out = query.without[0] if query.without else None
-        parts = [] if left_out is None else [left_out.text, left_out.image, left_out.like or None]
-        given = [part for part in parts if part is not None]
-        if len(query.without) > 1 or len(given) > 1 or (query.text and split_text(query.text)[1]):
+        excluded = [part for other in query.without for part in (other.text, other.image, other.like or None)]
+        parts = [part for part in excluded if part is not None]
+        if len(parts) > 1 or (query.text and split_text(query.text)[1]):
             raise ConfigError(
                 "a server takes a query that leaves out one text, one image or ids: give `without` only once"
             )
-        return self._query_form(query.text, query.image, query.like, given[0] if given else None)
+        without = parts[0] if parts else None
+        return self._query_form({"text": query.text, "image": query.image, "like": query.like, "without": without})
 
     def _encoded(self, image: ImageSource | RemoteImage) -> str:
         """Return an image in Base64: the bytes of its file, here or on this server, or a PNG of what is decoded."""
         if isinstance(image, RemoteImage) and image.server == self._server.url:
-            return _base64(self._fetch(self._path("image", image.index), [("id", image.id)], _RESENT_BYTES))
-        return _encoded(local_image(image))
+            data = self._send("GET", self._path("image", image.index, id=image.id))
+        elif isinstance(image, Path):
+            try:
+                data = image.read_bytes()
+            except OSError as exc:
+                raise InvalidInputError("unreadable", f"{str(image)!r} cannot be read: {exc.strerror}") from exc
+            if not data:
+                raise InvalidInputError("empty", f"{str(image)!r} is empty: 0 bytes")
+        elif isinstance(image, bytes):
+            data = image
+        elif isinstance(image, str):
+            raise TypeError(f"an image is a Path, bytes or a decoded image, not the string {image!r}")
+        else:
+            picture: Any = local_image(image)
+            buffer = BytesIO()
+            picture.save(buffer, "PNG")
+            data = buffer.getvalue()
+        return base64.b64encode(data).decode()
 
-    def _document_form(self, document: Document) -> dict[str, object]:
+    def _document_form(self, document: Document) -> Given:
         if not isinstance(document, Document):
             raise TypeError(f"a Document is added, not {type(document).__name__}: Document(id, text=..., image=...)")
         check_id(document.id)
         check_metadata(document.metadata)
-        return {
-            "id": document.id,
-            "text": document.text,
-            "image": None if document.image is None else self._encoded(document.image),
-            "metadata": dict(document.metadata),
-        }
+        image = None if document.image is None else self._encoded(document.image)
+        return {**to_json(replace(document, image=None)), "image": image}
 
-    def _batches(self, documents: Iterable[Document]) -> Iterator[tuple[list[dict[str, object]], list[Reject]]]:
+    def _batches(self, documents: Iterable[Document]) -> Iterator[tuple[list[Given], list[Reject]]]:
         """Yield the forms of documents that one request carries, and which could not be sent."""
-        batch: list[dict[str, object]] = []
+        batch: list[Given] = []
         rejects: list[Reject] = []
         size = 0
         for document in documents:
@@ -525,105 +438,68 @@ class RemotePipeline(Index):
         """Close the connections."""
         self._server.close()
 
-    def _path(self, verb: str, index: str | None = None) -> str:
-        return f"{_API}/indexes/{quote(index or self._index, safe='')}" + (f"/{verb}" if verb else "")
+    def _path(self, verb: str, index: str | None = None, **query: Any) -> str:
+        path = f"{_API}/indexes/{quote(index or self._index, safe='')}/{verb}".rstrip("/")
+        return f"{path}?{urlencode(query, doseq=True)}" if query else path
 
-    def _post(self, verb: str, form: Mapping[str, object]) -> Any:
-        return self._json("POST", self._path(verb), form)
+    def _post(self, kind: type[T], verb: str, form: Given) -> T:
+        return self._value(kind, self._send("POST", self._path(verb), form))
 
-    def _get(self, verb: str, query: Sequence[tuple[str, str]]) -> Any:
-        return self._json("GET", _with_query(self._path(verb), query))
+    def _get(self, kind: type[T], verb: str, **query: Any) -> T:
+        return self._value(kind, self._send("GET", self._path(verb, **query)))
 
-    def _fetch(self, path: str, query: Sequence[tuple[str, str]], most: int) -> bytes:
-        return self._send("GET", _with_query(path, query), most=most)
+    def _value(self, kind: type[T], body: bytes) -> T:
+        return _value(kind, _parse(body, self._origin), self._origin)
 
-    def _json(self, method: str, target: str, form: Mapping[str, object] | None = None, **options: bool) -> Any:
-        return _parsed(self._send(method, target, form, most=_JSON_BYTES, **options), self._server.url)
-
-    def _send(
-        self,
-        method: str,
-        target: str,
-        form: Mapping[str, object] | None = None,
-        *,
-        most: int,
-        is_repeatable: bool = True,
-    ) -> bytes:
-        """Return the body of the answer, after as many attempts as it takes; the server's error where there is one.
-
-        BackendError for more than ``most`` bytes.
-        """
+    def _send(self, method: str, target: str, form: Given | None = None, *, is_repeatable: bool = True) -> bytes:
+        """Send a request, several times if need be, and return the body of the answer."""
 
         def attempt() -> bytes:
             with self._exchange(method, target, form) as response:
-                return _body(response, most, self._server.url)
+                return _body(response, self._origin)
 
-        return self._retrying(attempt, is_repeatable=is_repeatable)
+        return _retry(attempt, is_repeatable=is_repeatable)
 
-    def _exchange(
-        self, method: str, target: str, form: Mapping[str, object] | None = None
-    ) -> AbstractContextManager[HTTPResponse]:
-        body = None if form is None else json.dumps(form, separators=(",", ":")).encode()
-        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
-        return self._checked(method, target, body, headers)
+    def _events(self, target: str, form: Given | None = None) -> _Events:
+        exchange = partial(self._exchange, "GET" if form is None else "POST", target, form)
+        return _retry(lambda: _Events(exchange(), self._origin), is_repeatable=True)
 
     @contextmanager
-    def _checked(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Iterator[HTTPResponse]:
-        """Give the answer, unread; the error that it stands for."""
+    def _exchange(self, method: str, target: str, form: Given | None) -> Iterator[HTTPResponse]:
+        """Yield the answer, unread; raise the error that it stands for."""
+        body = None if form is None else json.dumps(form, separators=(",", ":")).encode()
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         with self._server.exchange(method, target, body=body, headers=headers) as response:
             if response.status >= HTTPStatus.BAD_REQUEST:
-                said = response.headers.get("Retry-After", "")
-                wait = float(said) if said.isdecimal() else None
-                body = _body(response, _ERROR_BYTES, self._server.url)
-                error = _error(response.status, body, self._server.url, wait or 0.0)
-                raise error if wait is None else _RefusedError(error, wait, response.status)
+                raise _error(response, self._origin)
             yield response
 
-    def _retrying(self, attempt: Callable[[], T], *, is_repeatable: bool) -> T:
-        """Return what an attempt returns, made again where the server says when or nothing can be done twice."""
-        for pause in (*pauses(_RETRIES), None):
-            try:
-                return attempt()
-            except _RefusedError as exc:  # one that came too early was not looked at
-                is_safe = is_repeatable or exc.status == HTTPStatus.TOO_MANY_REQUESTS
-                if pause is None or not is_safe or exc.seconds > _MOST_WAIT:
-                    raise exc.error from None
-                time.sleep(max(exc.seconds, pause))
-            except BackendUnavailableError as exc:
-                if pause is None or not is_repeatable or isinstance(exc.__cause__, TimeoutError):
-                    raise
-                time.sleep(pause)
-        raise AssertionError
-
-    def _events(self, method: str, target: str, form: Mapping[str, object] | None = None, *, most: int) -> _Events:
-        def attempt() -> _Events:
-            return _Events(self._exchange(method, target, form), most, self._server.url)
-
-        return self._retrying(attempt, is_repeatable=True)
-
-    def _job(self, kind: str, form: Mapping[str, object], on_progress: Callable[[int], None] | None) -> Any:
-        """Return the result of a job, which is cancelled where this is given up."""
-        job = self._json("POST", self._path("jobs"), {"kind": kind, **form}, is_repeatable=False)["id"]
-        path = f"{_API}/jobs/{quote(job, safe='')}"
+    def _job(self, kind: type[T], name: str, given: Given) -> T:
+        """Run a job and return its result; cancel it when the call is interrupted."""
+        on_progress = given.pop("on_progress", None)
+        started = self._send("POST", self._path("jobs"), {"kind": name, **given}, is_repeatable=False)
+        path = f"{_API}/jobs/{quote(self._value(JobId, started).id, safe='')}"
         try:
-            return self._follow(path, on_progress)
+            return _value(kind, self._follow(path, on_progress), self._origin)
         except BaseException:
             with suppress(VlmsearchError):
-                self._send("DELETE", path, most=_JSON_BYTES)
+                self._send("DELETE", path)
             raise
 
-    def _follow(self, path: str, on_progress: Callable[[int], None] | None) -> Any:
+    def _follow(self, path: str, on_progress: Callable[[int], None] | None) -> object:
+        """Return the JSON of the result of a job."""
         while True:
-            with self._events("GET", f"{path}/events", most=_RESULT_BYTES) as events:
-                for kind, data in events:
-                    if kind == "progress" and on_progress is not None:
-                        on_progress(data["done"])
-                    elif kind == "done":
-                        return data["result"]
-                    elif kind == "failed":
-                        raise _error_of(data["error"])
-                    elif kind == "cancelled":
+            with self._events(f"{path}/events") as events:
+                for name, data in events:
+                    event = _value(Event, data, self._origin)
+                    if name == "done":
+                        return event.result
+                    if name == "cancelled":
                         raise BackendError("the job was cancelled on the server; what it did until then stays")
+                    if event.error is not None:
+                        raise _error_of(event.error)
+                    if on_progress is not None:
+                        on_progress(event.done)
             time.sleep(1)  # the connection was closed, by a proxy for example
 
 
@@ -645,9 +521,8 @@ class RemoteAnswerStream(AnswerParts):
         BackendUnavailableError
     """
 
-    def __init__(self, events: _Events, origin: Origin) -> None:
+    def __init__(self, events: _Events) -> None:
         self._events = events
-        self._origin = origin
         self.matches: tuple[Match, ...] = ()
         self._text: list[str] = []
         self._answer: Answer | None = None
@@ -671,21 +546,22 @@ class RemoteAnswerStream(AnswerParts):
 
     def _run(self) -> Iterator[str | Citation]:
         length = 0
-        for kind, data in self._events:
-            if kind == "matches":
-                self.matches = tuple(match_from(match, self._origin) for match in data["matches"])
-            elif kind == "token":
-                self._text.append(data["text"])
-                length += len(data["text"])
-                if length > _TEXT_CHARS:
-                    raise BackendError(f"{self._origin.server} answers with a text that does not end")
-                yield data["text"]
-            elif kind == "answer":
-                self._answer = answer_from(data, self._origin)
+        for name, data in self._events:
+            if name == "answer":
+                self._answer = _value(Answer, data, self._events.origin)
                 yield from self._answer.citations
                 return
-            elif kind == "error":
-                raise _error_of(data["error"])
+            event = _value(Event, data, self._events.origin)
+            if event.error is not None:
+                raise _error_of(event.error)
+            if name == "matches":
+                self.matches = event.matches
+            elif name == "token":
+                self._text.append(event.text)
+                length += len(event.text)
+                if length > _MAX_TEXT_CHARS:
+                    raise BackendError(f"{self._events.origin.server} answers with a text that does not end")
+                yield event.text
         raise BackendUnavailableError("the server went away in the middle of the answer")
 
     def close(self) -> None:
@@ -694,71 +570,88 @@ class RemoteAnswerStream(AnswerParts):
         self._events.close()
 
 
-class _Events(Closable, Iterator[tuple[str, Any]]):
-    """The server-sent events of an answer: what each is, and its data.
+class _Events(Closable):
+    """The server-sent events of an answer: the name of each, and its JSON.
 
     As the WHATWG's HTML standard has them (9.2), from a server that writes an event's data on one line.
     """
 
-    def __init__(self, exchange: AbstractContextManager[HTTPResponse], most: int, url: str) -> None:
-        self._most = most
-        self._url = url
+    def __init__(self, exchange: AbstractContextManager[HTTPResponse], origin: Origin) -> None:
+        self.origin = origin
         self._entered = ExitStack()
         self._response = self._entered.enter_context(exchange)
 
-    def __next__(self) -> tuple[str, Any]:
-        kind = ""
-        with ExitStack() as stack:  # an error ends the exchange, which says what it was about
-            stack.push(self._entered.__exit__)
-            while line := self._response.readline(self._most + 1):
-                if len(line) > self._most:
-                    raise _too_long(self._url, self._most)
-                name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
-                if name == "event":
-                    kind = value.strip()
-                elif name == "data":
-                    stack.pop_all()
-                    return kind, _parsed(value, self._url)
-        raise StopIteration
+    def __iter__(self) -> Iterator[tuple[str, object]]:
+        name = ""
+        with self._entered:
+            while line := self._response.readline(_MAX_BYTES + 1):
+                if len(line) > _MAX_BYTES:
+                    raise _too_long(self.origin)
+                key, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
+                if key == "event":
+                    name = value.strip()
+                elif key == "data":
+                    yield name, _parse(value, self.origin)
 
     def close(self) -> None:
-        """Close the connection, which the server takes for having been given up."""
+        """Close the connection, by which the server knows that nobody reads on."""
         self._entered.close()
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
 
 
-def _body(response: HTTPResponse, most: int, url: str) -> bytes:
-    """Return the body of an answer; BackendError for more than ``most`` bytes."""
+def _retry(attempt: Callable[[], T], *, is_repeatable: bool) -> T:
+    """Return the result of an attempt, which is repeated when the server says so or when that does no harm."""
+    for pause in (*pauses(_RETRIES), None):
+        try:
+            return attempt()
+        except BackendUnavailableError as exc:
+            is_safe = is_repeatable or isinstance(exc, OverloadedError)  # which the server did not look at
+            is_slow = exc.retry_after > _MAX_WAIT or isinstance(exc.__cause__, TimeoutError)
+            if pause is None or is_slow or not is_safe:
+                raise
+            time.sleep(max(exc.retry_after, pause))
+    raise AssertionError
+
+
+def _body(response: HTTPResponse, origin: Origin) -> bytes:
+    """Return the body of an answer; BackendError for one that is too long."""
     pieces: list[bytes] = []
-    left = most
+    left = _MAX_BYTES
     while piece := response.read(min(_CHUNK, left + 1)):
         left -= len(piece)
         if left < 0:
-            raise _too_long(url, most)
+            raise _too_long(origin)
         pieces.append(piece)
     if response.length:  # it ended before what it said
         raise IncompleteRead(b"", response.length)
     return b"".join(pieces)
 
 
-def _too_long(url: str, most: int) -> BackendError:
-    return BackendError(f"{url} answers with more than {most:,} bytes, the most that is read of such an answer")
+def _too_long(origin: Origin) -> BackendError:
+    return BackendError(f"{origin.server} answers with more than {_MAX_BYTES:,} bytes: the client reads no more")
 
 
-def _parsed(said: str | bytes, url: str) -> Any:
+def _parse(text: str | bytes, origin: Origin) -> object:
+    """Return the value of JSON; BackendError where it is none."""
     try:
-        return json.loads(said)
+        return json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise BackendError(f"{url} answers with something else than JSON: is it vlmsearch?") from exc
+        raise BackendError(f"{origin.server} answers with something else than JSON: is it vlmsearch?") from exc
+
+
+def _value(kind: type[T], parsed: object, origin: Origin) -> T:
+    if kind is dict and isinstance(parsed, dict):
+        return cast("T", parsed)
+    try:
+        return from_json(kind, parsed, origin)
+    except ValueError as exc:
+        message = f"{origin.server} answers in another form, {exc}: is it another version of vlmsearch?"
+        raise BackendError(message) from exc
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
-
-
-def _with_query(path: str, query: Sequence[tuple[str, str]]) -> str:
-    return f"{path}?{urlencode(query)}" if query else path
 
 
 def _options_form(keywords: type, given: Mapping[str, Any]) -> dict[str, object]:
@@ -782,31 +675,11 @@ def _strictly(report: IndexReport, *, strict: bool) -> IndexReport:
     return report
 
 
-def _encoded(image: ImageSource) -> str:
-    """Return an image of this machine in Base64: the bytes of its file, or a PNG of what is decoded."""
-    if isinstance(image, Path):
-        try:
-            data = image.read_bytes()
-        except OSError as exc:
-            raise InvalidInputError("unreadable", f"{str(image)!r} cannot be read: {exc.strerror}") from exc
-        if not data:
-            raise InvalidInputError("empty", f"{str(image)!r} is empty: 0 bytes")
-    elif isinstance(image, bytes):
-        data = image
-    elif isinstance(image, str):
-        raise TypeError(f"an image is a Path, bytes or a decoded image, not the string {image!r}")
-    else:
-        buffer = BytesIO()
-        image.save(buffer, "PNG")
-        data = buffer.getvalue()
-    return _base64(data)
+def _listed(ids: str | Iterable[str]) -> list[str]:
+    return [ids] if isinstance(ids, str) else list(ids)
 
 
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def _chunks(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
@@ -821,41 +694,33 @@ def _sum(first: IndexReport, second: IndexReport) -> IndexReport:
 _KINDS: Mapping[str, type[VlmsearchError]] = {
     **ERROR_TYPES,
     "internal": BackendError,
+    "rate_limited": OverloadedError,
     "shutting_down": BackendUnavailableError,
     "timeout": BackendUnavailableError,
 }
 """What an error of the server is here; what is not named is a `ConfigError`."""
 
 
-_BUSY = frozenset({"overloaded", "rate_limited"})
-
-
-class _RefusedError(Exception):
-    """An error that may pass, and after how many seconds."""
-
-    def __init__(self, error: VlmsearchError, seconds: float, status: int) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.seconds = seconds
-        self.status = status
-
-
-def _error(status: int, body: bytes, url: str, seconds: float) -> VlmsearchError:
+def _error(response: HTTPResponse, origin: Origin) -> VlmsearchError:
     """Return the error that an answer stands for."""
+    status, seconds = response.status, response.headers.get("Retry-After", "")
+    retry_after = float(seconds) if seconds.isdecimal() else 0.0
     try:
-        return _error_of(json.loads(body)["error"], seconds)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        kind = BackendUnavailableError if status in (429, 502, 503, 504) else BackendError
-        return kind(f"{url} answers {status}, and not as vlmsearch does: is it something else, or a proxy before it?")
+        return _error_of(_value(ErrorAnswer, _parse(_body(response, origin), origin), origin).error, retry_after)
+    except BackendError:
+        message = f"{origin.server} answers {status}, and not as vlmsearch does: is it something else, or a proxy?"
+        if status in (429, 502, 503, 504):
+            return BackendUnavailableError(message, retry_after=retry_after)
+        return BackendError(message)
 
 
-def _error_of(detail: Mapping[str, Any], seconds: float = 0.0) -> VlmsearchError:
-    """Return the error that the server names; ``seconds`` is after how many it says to come back."""
-    kind, message, code = detail["type"], detail["message"], detail.get("code")
-    if kind in _BUSY:
-        return OverloadedError(message, retry_after=seconds)
-    if kind == "too_large":
-        return InvalidInputError("too_large", message)
-    if code in _CODES:
-        return InvalidInputError(cast("RejectCode", code), message)
-    return _KINDS.get(kind, ConfigError)(message)
+def _error_of(error: ErrorDetail, retry_after: float = 0.0) -> VlmsearchError:
+    """Return the error that the server names."""
+    if error.type == "too_large":
+        return InvalidInputError("too_large", error.message)
+    if error.code in _CODES:
+        return InvalidInputError(cast("RejectCode", error.code), error.message)
+    kind = _KINDS.get(error.type, ConfigError)
+    if issubclass(kind, BackendUnavailableError):
+        return kind(error.message, retry_after=retry_after)
+    return kind(error.message)

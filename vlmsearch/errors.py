@@ -178,24 +178,24 @@ class BackendError(VlmsearchError, RuntimeError):
 
 
 class BackendUnavailableError(BackendError):
-    """A back end was not reached or timed out; trying again may help."""
+    """A back end was not reached or timed out; trying again may help.
+
+    Attributes:
+        retry_after: Seconds after which to try again, where the back end says so; else 0.
+
+    Example:
+        >>> error = BackendUnavailableError("the server is restarting", retry_after=5)
+        >>> str(error), error.retry_after
+        ('the server is restarting', 5)
+    """
+
+    def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class OverloadedError(BackendUnavailableError):
-    """More is waiting than is accepted, or was waiting for too long; nothing was done.
-
-    Attributes:
-        retry_after: After how many seconds the work that is waiting now is probably done.
-
-    Example:
-        >>> error = OverloadedError("256 requests are waiting", retry_after=1.5)
-        >>> str(error), error.retry_after
-        ('256 requests are waiting', 1.5)
-    """
-
-    def __init__(self, message: str, *, retry_after: float) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+    """More is waiting than is accepted, or was waiting for too long; nothing was done."""
 
 
 class OperationCancelledError(VlmsearchError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -23,6 +24,7 @@ from vlmsearch.types import (
     Labelled,
     Matches,
     Reject,
+    RemoteImage,
 )
 
 if TYPE_CHECKING:
@@ -37,11 +39,28 @@ SOURCES = 5
 """Documents that an answer is made from, unless a limit is given."""
 
 
+@dataclass(frozen=True)
+class AskArguments:
+    """The arguments of `Index.ask`."""
+
+    question: str
+    image: ImageSource | RemoteImage | None
+    stream: bool
+    options: GenerationOptions | None
+    template: str | None
+    search: RankingKeywords
+
+
 class Index(Closable, ABC):
     """Search, ask and change an index, wherever it is.
 
     `Pipeline` is an index in this process, `RemotePipeline` one behind a service. `AsyncPipeline` has the same verbs,
     awaited. `vlmsearch.connect` and `Pipeline.open` make one.
+
+    Two verbs are local:
+
+    - `Pipeline.watch` listens to this machine's file system. On a server, `vlmsearch watch` runs beside the service.
+    - `vlmsearch.indexing.parquet.export_index` reads a store with its vectors, which a service does not send.
 
     Example:
         >>> from vlmsearch import Document, Index, Pipeline
@@ -58,9 +77,9 @@ class Index(Closable, ABC):
         self,
         text: str | None = None,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | Sequence[str] | None = None,
+        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
         **options: Unpack[SearchKeywords],
     ) -> Matches:
         """Return the best matches for a text, an image, documents of the index, or several of these, best first.
@@ -136,9 +155,9 @@ class Index(Closable, ABC):
         text: str | None,
         id: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | Sequence[str] | None = None,
+        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
         parts: bool = False,
         seconds: float = 10.0,
         on_progress: Callable[[int], None] | None = None,
@@ -183,7 +202,7 @@ class Index(Closable, ABC):
         self,
         question: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         stream: Literal[False] = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -195,19 +214,18 @@ class Index(Closable, ABC):
         self,
         question: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         stream: Literal[True],
         options: GenerationOptions | None = None,
         template: str | None = None,
         **search: Unpack[RankingKeywords],
     ) -> AnswerParts: ...
 
-    @abstractmethod
     def ask(
         self,
         question: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         stream: bool = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -245,6 +263,11 @@ class Index(Closable, ABC):
             >>> answer.text, answer.citations[0].id
             ('“The dog is called Laika.” [1]', 'a')
         """
+        return self._ask(AskArguments(question, image, stream, options, template, search))
+
+    @abstractmethod
+    def _ask(self, given: AskArguments) -> Answer | AnswerParts:
+        """Return the answer, or a stream of it."""
 
     @abstractmethod
     def add(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self, Unpack, override
 
@@ -26,7 +26,7 @@ from vlmsearch.answers.prompts import (
     parse_template,
 )
 from vlmsearch.errors import ConfigError
-from vlmsearch.index import SOURCES, Index
+from vlmsearch.index import SOURCES, AskArguments, Index
 from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import (
@@ -53,12 +53,13 @@ from vlmsearch.types import (
     Manifest,
     Matches,
     Reject,
+    RemoteImage,
     local_image,
 )
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
-    from vlmsearch.generators.base import GenerationOptions, Generator
+    from vlmsearch.generators.base import Generator
     from vlmsearch.indexing.items import Item
     from vlmsearch.indexing.sources import Paths
     from vlmsearch.search.explanation import Explanation
@@ -326,9 +327,9 @@ class Pipeline(Index):
         self,
         text: str | None = None,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | Sequence[str] | None = None,
+        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
         **options: Unpack[SearchKeywords],
     ) -> Matches:
         query = make_query(text, image=image, like=like, without=without)
@@ -351,9 +352,9 @@ class Pipeline(Index):
         text: str | None,
         id: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | Sequence[str] | None = None,
+        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
         parts: bool = False,
         seconds: float = 10.0,
         on_progress: Callable[[int], None] | None = None,
@@ -512,57 +513,23 @@ class Pipeline(Index):
                     encoder, store = self._in_use = other, now
         return encoder, store
 
-    @overload
-    def ask(
-        self,
-        question: str,
-        *,
-        image: ImageSource | None = None,
-        stream: Literal[False] = False,
-        options: GenerationOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> Answer: ...
-
-    @overload
-    def ask(
-        self,
-        question: str,
-        *,
-        image: ImageSource | None = None,
-        stream: Literal[True],
-        options: GenerationOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> AnswerStream: ...
-
     @override
-    def ask(
-        self,
-        question: str,
-        *,
-        image: ImageSource | None = None,
-        stream: bool = False,
-        options: GenerationOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> Answer | AnswerStream:
+    def _ask(self, given: AskArguments) -> Answer | AnswerStream:
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
-        form = TEMPLATE if template is None else parse_template(template)
-        check_question(question)
-        question = well_formed(question) if isinstance(question, str) else question
-        generator = self.generator
-        search.setdefault("limit", SOURCES)
+        form = TEMPLATE if given.template is None else parse_template(given.template)
+        check_question(given.question)
+        question, generator = well_formed(given.question), self.generator
+        search = {"limit": SOURCES, **given.search}
         chosen = self._options(RankingKeywords, search, group=False)
         with operation("ask"):
-            [matches] = self._search([Query(question, image)], chosen)
+            [matches] = self._search([Query(question, given.image)], chosen)
             if not matches:
-                return nothing_found() if stream else nothing_found().answer()
-            options = options or default_options(generator)
+                return nothing_found() if given.stream else nothing_found().answer()
+            options = given.options or default_options(generator)
             prompt = fit_prompt(question, matches, generator, options, form)
             about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
-            if stream:
+            if given.stream:
                 return AnswerStream(staged("generate", generator.stream(prompt.text, options), about), prompt)
             with stage("generate", about):
                 text = generator.generate(prompt.text, options)

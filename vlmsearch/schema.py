@@ -1,10 +1,12 @@
-"""Pydantic fields of the options of a search: for the forms of the service and the tools for assistants."""
+"""Pydantic's descriptions of the options of a search and of values: for the service and the tools for assistants."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, TypeVar, Union
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from annotated_types import GroupedMetadata
 from pydantic import BaseModel, BeforeValidator, FailFast, Field, JsonValue, create_model
@@ -12,8 +14,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from vlmsearch.rerankers.base import Reranker
-from vlmsearch.search.options import SearchOption, search_options
+from vlmsearch.search.options import SearchOption, attribute_docs, search_options
 from vlmsearch.types import MAX_KEY_CHARS, MAX_METADATA_KEYS
+from vlmsearch.wire import UNIONS, fields_of, is_image
 
 Form = TypeVar("Form", bound=BaseModel)
 
@@ -95,3 +98,44 @@ def with_options(keywords: type, **defaults: object) -> Any:
         return create_model(form.__name__, __base__=form, __module__=form.__module__, __doc__=form.__doc__, **added)
 
     return decorate
+
+
+@cache
+def model_of(kind: Any) -> type[BaseModel]:
+    """Return the pydantic model of the JSON of a dataclass, with what its docstring says."""
+    return create_model(
+        kind.__name__,
+        __module__=kind.__module__,
+        __doc__=(kind.__doc__ or "").partition("\n")[0],
+        **_model_fields(kind),
+    )
+
+
+def _model_fields(kind: Any) -> dict[str, Any]:
+    texts = attribute_docs(kind)
+    found: dict[str, Any] = {}
+    for field in fields_of(kind):
+        if field.is_spread:
+            found |= _model_fields(field.type)
+        else:
+            found[field.name] = (_json_type(field.type), Field(description=texts.get(field.name)))
+    return found
+
+
+def _json_type(hint: Any) -> Any:
+    """Return the type hint of the JSON of a value."""
+    inner = get_args(hint)
+    kind: Any = get_origin(hint) or hint
+    if is_image(hint):
+        return Union[str, None] if NoneType in inner else str
+    if kind in UNIONS:
+        return Union[tuple(map(_json_type, inner))]
+    if kind is Mapping and inner[0] is not str:
+        return list[tuple[tuple(map(_json_type, inner))]]  # type: ignore[misc]
+    if kind is Mapping:
+        return dict[str, _json_type(inner[1])]  # type: ignore[misc]
+    if kind is tuple and inner[-1] is not Ellipsis:
+        return tuple[tuple(map(_json_type, inner))]  # type: ignore[misc]
+    if kind in (tuple, frozenset):
+        return list[_json_type(inner[0])]  # type: ignore[misc]
+    return model_of(hint) if is_dataclass(kind) else hint

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias, Union
+from typing import TYPE_CHECKING, Literal, TypeAlias, Union, overload
 from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
@@ -53,6 +53,8 @@ _PART = re.compile(
 )
 WORDS = "words"
 """The name of the field that ranks documents by the words that they share with a query."""
+SPREAD, HIDDEN = "spread", "hidden"
+"""In the metadata of a field, for its JSON: the fields of its value take its place; it is left out."""
 MIN_SCORE = "min_score"
 """What the least relevance of a match is called in the tuning of an index."""
 
@@ -401,7 +403,7 @@ class Reject:
     id: str
     code: RejectCode
     message: str
-    stamp: Stamp = Stamp("")
+    stamp: Stamp = field(default=Stamp(""), metadata={HIDDEN: True})
 
 
 @dataclass(frozen=True)
@@ -503,41 +505,46 @@ class Match:
         ['clip/image #1', 'words #2']
     """
 
-    document: Document
+    document: Document = field(metadata={SPREAD: True})
     score: float
     fields: Mapping[str, FieldScore]
     parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
-class Matches(list[Match]):
-    """List the matches of a search, best first, with what is known of the others.
+@dataclass(frozen=True)
+class Matches(Sequence[Match]):
+    """The matches of a search as a sequence, best first, with what is known of the others.
 
     Attributes:
+        matches: The matches.
         cursor: Where the next page begins, for ``search(..., cursor=)``; None where there is nothing more.
+        threshold: The score that a document must reach to be shown.
         total: How many documents are relevant, at most 10,000; None unless ``count``, ``facets`` or ``sort`` was asked.
         facets: For each key of ``facets``, how many of the relevant documents have which value.
-        threshold: The score that a document must reach to be shown.
 
     Example:
-        >>> matches = Matches([Match(Document("a"), 0.9, {})], threshold=0.5)
+        >>> matches = Matches((Match(Document("a"), 0.9, {}),), threshold=0.5)
         >>> len(matches), matches[0].document.id, matches.cursor
         (1, 'a', None)
     """
 
-    def __init__(
-        self,
-        matches: Iterable[Match] = (),
-        *,
-        cursor: str | None = None,
-        total: int | None = None,
-        facets: Mapping[str, Mapping[Scalar, int]] | None = None,
-        threshold: float = 0.0,
-    ) -> None:
-        super().__init__(matches)
-        self.cursor = cursor
-        self.total = total
-        self.facets = facets or {}
-        self.threshold = threshold
+    matches: tuple[Match, ...] = ()
+    cursor: str | None = field(default=None, kw_only=True)
+    threshold: float = field(default=0.0, kw_only=True)
+    total: int | None = field(default=None, kw_only=True)
+    facets: Mapping[str, Mapping[Scalar, int]] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
+
+    def __len__(self) -> int:
+        return len(self.matches)
+
+    @overload
+    def __getitem__(self, at: int) -> Match: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Match, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Match | tuple[Match, ...]:
+        return self.matches[at]
 
 
 @dataclass(frozen=True)

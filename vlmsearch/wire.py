@@ -1,15 +1,21 @@
-"""The JSON forms of the public types, both ways: what ``--json`` prints, the server answers and the client reads.
+"""The JSON of the values that vlmsearch takes and gives: what ``--json`` prints, a service answers and a client reads.
 
-``X_json`` makes the form of an X, and ``X_from`` the X of a form. Scores have six digits after the point, so what is
-read back is equal within 1e-6. Images are written as the paths that an index keeps, and read as a `RemoteImage`.
+A value is a dataclass, and its JSON an object with a key for each of its fields. `fields_of` derives them from the type
+hints, `to_json` writes them and `from_json` reads them. `vlmsearch.schema` describes them for OpenAPI.
+
+- A tuple is a list, and so is a mapping whose keys are not strings: of pairs of a key and a value.
+- An image is the path that the index keeps, and is read as a `RemoteImage`.
+- `SPREAD` and `HIDDEN` in the metadata of a field say what is different about it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from vlmsearch.errors import (
     BackendError,
@@ -22,31 +28,12 @@ from vlmsearch.errors import (
     QualityError,
     VlmsearchError,
 )
-from vlmsearch.types import (
-    Answer,
-    Citation,
-    Document,
-    DuplicateGroup,
-    Duplicates,
-    FieldScore,
-    ImageFile,
-    IndexReport,
-    Labelled,
-    Match,
-    Matches,
-    Reject,
-    RemoteImage,
-)
-
-if TYPE_CHECKING:
-    from vlmsearch.search.explanation import Explanation
-    from vlmsearch.stores.base import CheckReport
+from vlmsearch.types import HIDDEN, SPREAD, Document, Match, Matches, Reject, RemoteImage, Space
 
 Json: TypeAlias = dict[str, object]
-"""A JSON object that is written."""
-Read: TypeAlias = Mapping[str, Any]
-"""A JSON object that is read; whoever reads answers for its form."""
-_DIGITS = 6
+"""A JSON object."""
+JobState: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled"]
+T = TypeVar("T")
 ERROR_TYPES: Mapping[str, type[VlmsearchError]] = {
     "index_mismatch": IndexMismatchError,
     "invalid_request": ConfigError,
@@ -59,243 +46,358 @@ ERROR_TYPES: Mapping[str, type[VlmsearchError]] = {
 }
 """Exceptions by the ``type`` of an error that a service sends. An `InvalidInputError` is an ``invalid_request`` with a
 ``code``."""
+UNIONS = (Union, UnionType)
+_PLAIN = (str, int, float, bool, NoneType)
+_NAMES = {"PIL": SimpleNamespace(Image=SimpleNamespace(Image=bytes))}
+"""A stand-in for Pillow in type hints: reading JSON does not import it."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Name the index that forms come from: the URL of its server, and its name there."""
+    """The index that JSON comes from: the URL of its server, and its name there."""
 
     server: str
     index: str
-
-    def image(self, id: str, path: str) -> RemoteImage:
-        """Return the image of a document of the index."""
-        return RemoteImage(self.server, self.index, id, path)
+    id: str = ""
+    """Id of the document that is read."""
 
 
-def document_json(document: Document) -> Json:
-    """Return the form of a document."""
-    return {
-        "id": document.id,
-        "text": document.text,
-        "image": str(document.image) if document.image is not None else None,
-        "metadata": dict(document.metadata),
-    }
+@dataclass(frozen=True)
+class JsonField:
+    """A field of a value, as its JSON has it.
+
+    Attributes:
+        name: Name of the field, and the key.
+        type: Type hint.
+        is_spread: Whether the JSON has the fields of the field's value in its place.
+    """
+
+    name: str
+    type: Any
+    is_spread: bool
 
 
-def document_from(form: Read, origin: Origin) -> Document:
-    """Return the document of a form."""
-    id, image = form["id"], form.get("image")
-    return Document(id, form.get("text"), None if image is None else origin.image(id, image), form["metadata"])
-
-
-def match_json(match: Match) -> Json:
-    """Return the form of a match."""
-    form = document_json(match.document)
-    return {
-        "id": form.pop("id"),
-        "score": round(match.score, _DIGITS),
-        **form,
-        "fields": {
-            name: {"rank": field.rank, "score": round(field.score, _DIGITS), "evidence": round(field.evidence, _DIGITS)}
-            for name, field in match.fields.items()
-        },
-        "parts": [{"id": id, "score": round(score, _DIGITS)} for id, score in match.parts.items()],
-    }
-
-
-def match_from(form: Read, origin: Origin) -> Match:
-    """Return the match of a form."""
-    fields = {
-        name: FieldScore(field["rank"], field["score"], field["evidence"]) for name, field in form["fields"].items()
-    }
-    parts = {part["id"]: part["score"] for part in form["parts"]}
-    return Match(document_from(form, origin), form["score"], fields, parts)
-
-
-def matches_json(matches: Matches) -> Json:
-    """Return the form of the matches of a search."""
-    found: Json = {
-        "matches": [match_json(match) for match in matches],
-        "cursor": matches.cursor,
-        "threshold": matches.threshold,
-    }
-    if matches.total is not None:
-        found["total"] = matches.total
-    if matches.facets:
-        found["facets"] = {
-            key: [{"value": value, "count": count} for value, count in counts.items()]
-            for key, counts in matches.facets.items()
-        }
-    return found
-
-
-def matches_from(form: Read, origin: Origin) -> Matches:
-    """Return the matches of a form."""
-    counted = form.get("facets", {})
-    facets = {key: {each["value"]: each["count"] for each in values} for key, values in counted.items()}
-    return Matches(
-        [match_from(match, origin) for match in form["matches"]],
-        cursor=form["cursor"],
-        total=form.get("total"),
-        facets=facets,
-        threshold=form["threshold"],
+@cache
+def fields_of(kind: Any) -> tuple[JsonField, ...]:
+    """Return the fields of a dataclass that its JSON has."""
+    hints = get_type_hints(kind, localns=_NAMES)
+    return tuple(
+        JsonField(field.name, hints[field.name], is_spread=SPREAD in field.metadata)
+        for field in fields(kind)
+        if HIDDEN not in field.metadata
     )
 
 
-def answer_json(answer: Answer) -> Json:
-    """Return the form of an answer."""
-    return {
-        "text": answer.text,
-        "citations": [{"number": citation.number, "id": citation.id} for citation in answer.citations],
-        "removed": list(answer.removed),
-        "matches": [match_json(match) for match in answer.matches],
-        "dropped": [match_json(match) for match in answer.dropped],
-    }
+def to_json(value: Any) -> Json:
+    """Return the JSON of a dataclass."""
+    kind: Any = type(value)
+    json: Json = {}
+    for field in fields_of(kind):
+        inner = getattr(value, field.name)
+        json |= to_json(inner) if field.is_spread else {field.name: _write(field.type, inner)}
+    return json
 
 
-def answer_from(form: Read, origin: Origin) -> Answer:
-    """Return the answer of a form."""
-    return Answer(
-        form["text"],
-        tuple(Citation(each["number"], each["id"]) for each in form["citations"]),
-        tuple(match_from(match, origin) for match in form["matches"]),
-        tuple(match_from(match, origin) for match in form["dropped"]),
-        tuple(form["removed"]),
-    )
+def _write(hint: Any, value: object) -> object:
+    if hint is Any or value is None or isinstance(value, (str, int, float)):
+        return value
+    hint = without_none(hint)
+    if isinstance(value, Mapping):
+        key, inner = get_args(hint)
+        pairs = [[name, _write(inner, part)] for name, part in value.items()]
+        return dict(pairs) if key is str else pairs
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, (tuple, list)):
+        hints = get_args(hint)
+        hints = hints[:1] * len(value) if hints[-1] is Ellipsis else hints
+        return [_write(inner, part) for inner, part in zip(hints, value)]
+    if is_dataclass(value) and not isinstance(value, RemoteImage):
+        return to_json(value)
+    return str(value)
 
 
-def explanation_json(found: Explanation) -> Json:
-    """Return the form of an explanation."""
-    document = found.document
-    plain: Json = asdict(replace(found, document=None, fields=dict(found.fields)))
-    if document is not None:
-        form = document_json(document)
-        del form["id"]
-        plain["document"] = form
-    plain["without"] = [{"text": what, "relevance": score} for what, score in found.without]
-    return plain
+def from_json(kind: type[T], json: Any, origin: Origin) -> T:
+    """Return the dataclass of a JSON object, which may come from anywhere.
+
+    Args:
+        kind: The dataclass.
+        json: The object. Keys that are no field are ignored.
+        origin: The index that it comes from.
+
+    Returns:
+        The value. Fields that are missing have their defaults.
+
+    Raises:
+        ValueError: A field is missing, or of another type.
+    """
+    if not isinstance(json, dict):
+        raise _unexpected("an object", json)
+    origin = replace(origin, id=json.get("id", ""))
+    declared: Any = kind
+    values = {}
+    for field in fields_of(declared):
+        try:
+            if field.is_spread:
+                values[field.name] = from_json(field.type, json, origin)
+            elif field.name in json:
+                values[field.name] = _read(field.type, json[field.name], origin)
+        except ValueError as exc:
+            raise ValueError(f"{field.name}: {exc}") from None
+    try:
+        return kind(**values)
+    except TypeError as exc:  # a field without a default is missing
+        raise ValueError(exc) from None
 
 
-def explanation_from(form: Read, origin: Origin) -> Explanation:
-    """Return the explanation of a form."""
-    from vlmsearch.search.explanation import Explanation, FieldEvidence, PassageEvidence, Regions, WordEvidence
-    from vlmsearch.search.relevance import Basis
-
-    document, regions = form["document"], form["regions"]
-    given: dict[str, Any] = dict(form)
-    given["document"] = document and document_from({"id": form["id"], **document}, origin)
-    given["fields"] = {
-        name: FieldEvidence(**{**field, "basis": field["basis"] and Basis(**field["basis"])})
-        for name, field in form["fields"].items()
-    }
-    given["lacking"], given["failed"], given["notes"] = (tuple(form[key]) for key in ("lacking", "failed", "notes"))
-    given["marked"] = tuple(map(tuple, form["marked"]))
-    given["words"] = tuple(WordEvidence(**word) for word in form["words"])
-    given["without"] = tuple((each["text"], each["relevance"]) for each in form["without"])
-    given["passages"] = tuple(PassageEvidence(**each) for each in form["passages"])
-    given["regions"] = regions and Regions(tuple(map(tuple, regions["evidence"])))
-    return Explanation(**given)
-
-
-def reject_json(reject: Reject) -> Json:
-    """Return the form of an input that could not be used."""
-    return {"id": reject.id, "code": reject.code, "message": reject.message}
+def _read(hint: Any, value: Any, origin: Origin) -> Any:
+    inner = get_args(hint)
+    kind: Any = get_origin(hint) or hint
+    if is_image(hint) and isinstance(value, str):
+        return RemoteImage(origin.server, origin.index, _read(str, origin.id, origin), value)
+    if kind in UNIONS:
+        for part in inner:
+            with suppress(ValueError):
+                return _read(part, value, origin)
+    elif kind in (tuple, frozenset, Mapping):
+        return _read_container(kind, inner, value, origin)
+    elif kind is Any or (kind is Literal and value in inner) or (kind in _PLAIN and type(value) is kind):
+        return value
+    elif kind is float and type(value) is int:
+        return float(value)
+    elif is_dataclass(kind) and kind is not RemoteImage:
+        return from_json(cast("Any", kind), value, origin)
+    raise _unexpected(hint, value)
 
 
-def reject_from(form: Read) -> Reject:
-    """Return the input of a form, without its stamp."""
-    return Reject(form["id"], form["code"], form["message"])
+def _read_container(kind: Any, inner: tuple[Any, ...], value: Any, origin: Origin) -> Any:
+    if kind is Mapping and inner[0] is str:
+        if not isinstance(value, dict):
+            raise _unexpected("an object", value)
+        return {key: _read(inner[1], part, origin) for key, part in value.items()}
+    if not isinstance(value, list):
+        raise _unexpected("a list", value)
+    if kind is Mapping:
+        return dict(_read_container(tuple, inner, pair, origin) for pair in value)
+    if kind is frozenset:
+        return frozenset(_read(inner[0], part, origin) for part in value)
+    hints = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+    if len(hints) != len(value):
+        raise _unexpected(f"{len(hints)} values", value)
+    return tuple(_read(part, child, origin) for part, child in zip(hints, value))
 
 
-def report_json(report: IndexReport) -> Json:
-    """Return the form of what an indexing run did."""
-    return {
-        "added": report.added,
-        "updated": report.updated,
-        "unchanged": report.unchanged,
-        "pruned": report.pruned,
-        "rejected": len(report.rejects),
-        "unlabelled": report.unlabelled,
-        "seconds": round(report.seconds, 3),
-        "rejects": [reject_json(reject) for reject in report.rejects],
-    }
+def _unexpected(wanted: object, value: object) -> ValueError:
+    return ValueError(f"{wanted} is expected, not {value!r:.60}")
 
 
-def report_from(form: Read) -> IndexReport:
-    """Return the report of a form."""
-    return IndexReport(
-        form["added"],
-        form["updated"],
-        form["unchanged"],
-        form["pruned"],
-        tuple(map(reject_from, form["rejects"])),
-        form["seconds"],
-        form["unlabelled"],
-    )
+def without_none(hint: Any) -> Any:
+    """Return a type hint without the None that it allows beside one other type."""
+    others = [part for part in get_args(hint) if part is not NoneType]
+    return others[0] if get_origin(hint) in UNIONS and len(others) == 1 else hint
 
 
-def labelled_json(labelled: Labelled) -> Json:
-    """Return the form of a document's labels, without the document."""
-    labels = {name: round(relevance, 4) for name, relevance in labelled.labels.items()}
-    return {"id": labelled.document.id, "labels": labels, "written": labelled.written}
+def is_image(hint: Any) -> bool:
+    """Return whether a type hint is that of an image, which JSON has as a path."""
+    return RemoteImage in get_args(hint)
 
 
-def labelled_from(form: Read, document: Document) -> Labelled:
-    """Return a document with the labels of a form."""
-    return Labelled(document, form["labels"], form["written"])
+# ------------------------------------------------------------------------------------- answers that are no other value
 
 
-def duplicates_json(found: Duplicates) -> Json:
-    """Return the form of duplicate images."""
-    return {
-        "groups": [
-            {
-                "largest": group.files[0].id,
-                "oldest": group.oldest.id,
-                "files": [_file_json(file) for file in group.files],
-            }
-            for group in found.groups
-        ],
-        "compared": found.compared,
-        "unread": [{"id": id, "message": message} for id, message in found.unread],
-    }
+@dataclass(frozen=True)
+class ManyMatches:
+    """The matches of each query, in the order of the queries."""
+
+    results: tuple[Matches, ...]
 
 
-def duplicates_from(form: Read, origin: Origin) -> Duplicates:
-    """Return the duplicate images of a form; times have whole seconds."""
-    groups = (DuplicateGroup(tuple(_file_from(file, origin) for file in group["files"])) for group in form["groups"])
-    unread = tuple((each["id"], each["message"]) for each in form["unread"])
-    return Duplicates(tuple(groups), form["compared"], unread)
+@dataclass(frozen=True)
+class DocumentPage:
+    """Documents of an index.
+
+    Attributes:
+        documents: Documents by the ids that were given, or a page of all.
+        missing: Ids that are not in the index.
+        after: Id after which the next page begins; None at the end.
+    """
+
+    documents: tuple[Document, ...]
+    missing: tuple[str, ...] = ()
+    after: str | None = None
 
 
-def _file_json(file: ImageFile) -> Json:
-    return {
-        "id": file.id,
-        "path": str(file.path),
-        "width": file.width,
-        "height": file.height,
-        "bytes": file.bytes,
-        "modified": datetime.fromtimestamp(file.modified, timezone.utc).isoformat(timespec="seconds"),
-    }
+@dataclass(frozen=True)
+class RejectList:
+    """The reject list of an index."""
+
+    rejects: tuple[Reject, ...]
 
 
-def _file_from(form: Read, origin: Origin) -> ImageFile:
-    modified = datetime.fromisoformat(form["modified"]).timestamp()
-    path = origin.image(form["id"], form["path"])
-    return ImageFile(form["id"], path, form["width"], form["height"], form["bytes"], modified)
+@dataclass(frozen=True)
+class Deleted:
+    """The number of documents that were deleted."""
+
+    deleted: int
 
 
-def check_json(report: CheckReport) -> Json:
-    """Return the form of what a check of a store found."""
-    return {**asdict(replace(report, vectors=dict(report.vectors))), "clean": report.clean}
+@dataclass(frozen=True)
+class Changed:
+    """The number of documents whose metadata changed."""
+
+    changed: int
 
 
-def check_from(form: Read) -> CheckReport:
-    """Return the report of a form."""
-    from vlmsearch.stores.base import CheckReport
+@dataclass(frozen=True)
+class LabelledId:
+    """The labels of a document.
 
-    lists = ("orphans", "stale", "missing", "unfinished", "unindexed", "damaged")
-    given: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in form.items()}
-    del given["clean"]
-    return CheckReport(**given)
+    Attributes:
+        id: Id of the document.
+        labels: Relevance of each label.
+        written: Whether this run put other labels into the index than were there.
+    """
+
+    id: str
+    labels: Mapping[str, float]
+    written: bool
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """The labels of documents.
+
+    Attributes:
+        labels: Number of documents that have each label.
+        documents: Documents with their labels.
+        written: Number of documents whose labels changed in the index.
+        seconds: Duration of the run.
+    """
+
+    labels: Mapping[str, int]
+    documents: tuple[LabelledId, ...]
+    written: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ErrorDetail:
+    """An error.
+
+    Attributes:
+        type: What to do about it, in one word.
+        message: What was given, what is possible, what to do.
+        code: Why an input cannot be used, in one word.
+        param: Part of the request that is wrong.
+        request_id: Id of the request in the log.
+    """
+
+    type: str
+    message: str
+    code: str | None = None
+    param: str | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True)
+class ErrorAnswer:
+    """The JSON of every error."""
+
+    error: ErrorDetail
+
+
+@dataclass(frozen=True)
+class JobAnswer:
+    """A job.
+
+    Attributes:
+        id: Id of the job.
+        kind: Kind of the work.
+        index: Name of the index.
+        state: State of the job.
+        done: Number of inputs that are done.
+        total: Number of inputs; None where that is not known.
+        created: Time when the job was accepted, in ISO 8601.
+        ended: Time when it ended.
+        paths: Paths that it indexes.
+        result: Result of a job that is done.
+        error: Error of a job that failed.
+    """
+
+    id: str
+    kind: str
+    index: str
+    state: JobState
+    done: int
+    total: int | None
+    created: str
+    ended: str | None = None
+    paths: tuple[str, ...] | None = None
+    result: Any = None
+    error: ErrorDetail | None = None
+
+
+@dataclass(frozen=True)
+class JobList:
+    """The jobs that the caller may see, the newest first."""
+
+    jobs: tuple[JobAnswer, ...]
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What the caller can do with an index.
+
+    Attributes:
+        write: Whether the caller may change it.
+        admin: Whether the caller may repair it.
+        ask: Whether it answers questions.
+        rerank: Whether it has a re-ranker.
+        images: Whether it can be searched by an image.
+        words: Whether it ranks documents by words, too.
+    """
+
+    write: bool
+    admin: bool
+    ask: bool
+    rerank: bool
+    images: bool
+    words: bool
+
+
+@dataclass(frozen=True)
+class IndexSummary:
+    """An index of the service."""
+
+    name: str
+    documents: int
+    spaces: tuple[Space, ...]
+    can: Rights
+
+
+@dataclass(frozen=True)
+class IndexList:
+    """The indexes that the caller may see."""
+
+    indexes: tuple[IndexSummary, ...]
+
+
+@dataclass(frozen=True)
+class Event:
+    """The data of a server-sent event: each kind of event has some of these.
+
+    Attributes:
+        done: Number of inputs that a job has done.
+        total: Number of inputs; None where that is not known.
+        result: Result of a job.
+        matches: Sources of an answer.
+        text: Piece of an answer.
+        error: Error that ends the job or the answer.
+    """
+
+    done: int = 0
+    total: int | None = None
+    result: Any = None
+    matches: tuple[Match, ...] = ()
+    text: str = ""
+    error: ErrorDetail | None = None

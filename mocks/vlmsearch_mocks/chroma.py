@@ -192,14 +192,14 @@ class MockChroma:
         def search() -> dict[str, Any]:
             rows = self._rows(collection_id, reads=True).rows
             ids = [id for id, row in rows.items() if where is None or _passes(row.metadata or {}, where)]
-            found: dict[str, Any] = {"ids": [], "distances": []}
+            answer: dict[str, Any] = {"ids": [], "distances": []}
             table = np.array([rows[id].vector for id in ids], np.float32)
             for query in query_embeddings:
                 distances = 1.0 - table @ np.asarray(query, np.float32) if ids else np.zeros(0, np.float32)
                 order = np.argsort(distances, kind="stable")[:n_results]
-                found["ids"].append([ids[i] for i in order])
-                found["distances"].append([float(distances[i]) for i in order])
-            return {**found, "embeddings": None, "metadatas": None, "uris": None, "documents": None, "data": None}
+                answer["ids"].append([ids[i] for i in order])
+                answer["distances"].append([float(distances[i]) for i in order])
+            return {**answer, "embeddings": None, "metadatas": None, "uris": None, "documents": None, "data": None}
 
         return self._call("query", search)
 
@@ -218,8 +218,8 @@ class MockChroma:
         data = self.data if past is None else past
         if id not in data:
             raise NotFoundError(f"Collection [{id}] does not exist")
-        found: _Rows = data[id]
-        return found
+        rows: _Rows = data[id]
+        return rows
 
     def _now(self) -> dict[UUID, _Rows]:
         with self._lock:
@@ -241,15 +241,8 @@ class MockChromaConnection(ChromaConnection):
         self.retries = retries
         self._client = client
 
-    def exists(self) -> bool:
-        """True: the server is there."""
-        return True
-
-    def prepare(self) -> None:
-        """Do nothing."""
-
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns; a fault becomes what it would become with a server."""
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+        """Call the mock; a fault becomes the error that it would be with a server."""
         try:
             return call(self._client)  # type: ignore[arg-type]
         except EXPECTED as exc:
@@ -258,9 +251,6 @@ class MockChromaConnection(ChromaConnection):
     def writing(self) -> AbstractContextManager[None]:
         """Return as on a server, others may write at any time."""
         return nullcontext()
-
-    def note_garbage(self, rows: int) -> None:
-        """There are no files."""
 
     def close(self) -> None:
         """Keep what is in memory."""
@@ -287,4 +277,6 @@ def _holds(have: object, operator: str, value: Any) -> bool:
     if operator in _ORDER:
         return type(have) is type(value) and _ORDER[operator](have, value)
     wanted = value if operator in ("$in", "$nin") else [value]
-    return any(type(have) is type(each) and have == each for each in wanted) == (operator in ("$eq", "$in"))
+    return any(type(have) is type(candidate) and have == candidate for candidate in wanted) == (
+        operator in ("$eq", "$in")
+    )

@@ -98,10 +98,10 @@ def _most_lists(keys: Mapping[str, Sequence[str]]) -> int:
     for text, items in keys.items():
         if len(set(items)) < len(items) or any(item in keys for item in items):
             raise ConfigError(f"the neighbours of {text!r} must be distinct and have no neighbours of their own")
-    most = max(Counter(item for items in keys.values() for item in items).values(), default=1)
-    if most > _MOST_TEXTS:
-        raise ConfigError(f"an item can be the neighbour of {_MOST_TEXTS} texts, not of {most}")
-    return most
+    count = max(Counter(item for items in keys.values() for item in items).values(), default=1)
+    if count > _MOST_TEXTS:
+        raise ConfigError(f"an item can be the neighbour of {_MOST_TEXTS} texts, not of {count}")
+    return count
 
 
 def _digest(image: PIL.Image.Image) -> str:

@@ -131,9 +131,9 @@ class MockCollection:
 
     def find_raw_batches(self, query: Mapping[str, Any], projection: Mapping[str, Any]) -> Iterator[bytes]:
         """Yield the rows that pass, in BSON, some at a time."""
-        found = self._call("find_raw_batches", lambda: self._select(query, projection))
-        for start in range(0, len(found), _RAW_BATCH):
-            yield b"".join(map(encode, found[start : start + _RAW_BATCH]))
+        rows = self._call("find_raw_batches", lambda: self._select(query, projection))
+        for start in range(0, len(rows), _RAW_BATCH):
+            yield b"".join(map(encode, rows[start : start + _RAW_BATCH]))
 
     def count_documents(self, query: Mapping[str, Any]) -> int:
         """Return how many rows pass."""
@@ -151,10 +151,10 @@ class MockCollection:
             if "$text" in query:
                 scores = self._text_index().scores(rows, query["$text"])
                 query = {key: value for key, value in query.items() if key != "$text"}
-                found = [{**decode(rows[id]), TEXT_SCORE: score} for id, score in scores.items()]
+                candidates = [{**decode(rows[id]), TEXT_SCORE: score} for id, score in scores.items()]
             else:
-                found = [decode(rows[id]) for id in _candidates(rows, query)]
-        return [project(row, projection) for row in found if matches(row, _rest(query))]
+                candidates = [decode(rows[id]) for id in _candidates(rows, query)]
+        return [project(row, projection) for row in candidates if matches(row, _rest(query))]
 
     # ---- writing
 
@@ -238,9 +238,9 @@ class MockCollection:
         added = {} if old is not None else {"upserted": new["_id"]}
         return UpdateResult({"n": 1, "nModified": int(old is not None), **added}, acknowledged=True)
 
-    def _delete(self, query: Row, most: int | None) -> DeleteResult:
+    def _delete(self, query: Row, max_rows: int | None) -> DeleteResult:
         rows = self._rows()
-        gone = [id for id in _candidates(rows, query) if matches(decode(rows[id]), _rest(query))][:most]
+        gone = [id for id in _candidates(rows, query) if matches(decode(rows[id]), _rest(query))][:max_rows]
         for id in gone:
             del rows[id]
         return DeleteResult({"n": len(gone)}, acknowledged=True)

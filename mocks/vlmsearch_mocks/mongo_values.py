@@ -54,7 +54,7 @@ def _equal(have: Any, value: Any) -> bool:
     if value is None:
         return have is None or have is _ABSENT
     if isinstance(have, list) and not isinstance(value, list):
-        return any(_equal(each, value) for each in have)
+        return any(_equal(element, value) for element in have)
     return _kind(have) == _kind(value) and have == value
 
 
@@ -86,7 +86,7 @@ def project(row: Row, projection: Mapping[str, Any] | None) -> Row:
         return row
     if not any(projection.values()):
         return {key: value for key, value in row.items() if key not in projection}
-    found: Row = {"_id": row["_id"]} if projection.get("_id", 1) else {}
+    projected: Row = {"_id": row["_id"]} if projection.get("_id", 1) else {}
     for path, wanted in projection.items():
         if wanted == {"$meta": "textScore"}:
             value = look_up(row, TEXT_SCORE)
@@ -94,11 +94,11 @@ def project(row: Row, projection: Mapping[str, Any] | None) -> Row:
             value = _now() if wanted == "$$NOW" else look_up(row, path)
         if value is not _ABSENT and path != "_id":
             *parents, last = path.split(".")
-            place = found
+            place = projected
             for step in parents:
                 place = place.setdefault(step, {})
             place[last] = value
-    return found
+    return projected
 
 
 def updated(row: Row | None, update: Mapping[str, Any], query: Mapping[str, Any]) -> Row:
@@ -135,7 +135,7 @@ def _change(row: Row, operator: str, key: str, value: Any) -> None:
     elif operator == "$pull":
         gone = value["$in"] if isinstance(value, Mapping) else [value]
         if key in row:
-            row[key] = [each for each in row[key] if each not in gone]
+            row[key] = [element for element in row[key] if element not in gone]
     else:
         raise OperationFailure(f"Unknown modifier: {operator}", _FAILED_TO_PARSE)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vlmsearch.stores.chroma.collections import DEFAULT_HNSW
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb.connection import MongoConnection
 from vlmsearch.stores.mongodb.store import MongoStore
@@ -25,7 +24,7 @@ class MockStore(MongoChromaStore):
         self.chroma = MockChroma(faults=self.faults)
         connection = mock_connection(self.mongo, retries=retries)
         chroma = MockChromaConnection(self.chroma, retries=retries)
-        self._set_up(connection, chroma, "vlmsearch", "index", DEFAULT_HNSW, language)
+        super().__init__(connection, chroma=chroma, language=language)
         self.name = f"mock:{location}"
 
 
@@ -39,9 +38,9 @@ def mock_mongo_store(
 ) -> MongoStore:
     """``mongodb:`` over a `MockMongo`; with ``vector_search``, over one that has ``$vectorSearch``."""
     connection = mock_connection(MockMongo(faults=faults, vector_search=vector_search), retries=retries)
-    return MongoStore.on(connection, index_timeout=index_timeout)
+    return MongoStore(connection, index_timeout=index_timeout)
 
 
 def mock_chroma_store(*, faults: Faults | None = None, retries: int = 2) -> ChromaStore:
     """``chroma:`` over a `MockChroma`."""
-    return ChromaStore.on(MockChromaConnection(MockChroma(faults=faults), retries=retries))
+    return ChromaStore(MockChromaConnection(MockChroma(faults=faults), retries=retries))

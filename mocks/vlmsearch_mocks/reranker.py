@@ -43,5 +43,5 @@ class MockReranker(Reranker):
 def _share(asked: set[str], text: str | None) -> float | None:
     if text is None or not text.strip():
         return None
-    found = asked & set(_WORD.findall(text.lower()))
-    return 0.02 + 0.96 * len(found) / max(len(asked), 1)
+    shared = asked & set(_WORD.findall(text.lower()))
+    return 0.02 + 0.96 * len(shared) / max(len(asked), 1)

@@ -27,7 +27,6 @@ from vlmsearch.stores.base import (
     dim_of,
 )
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.samples import VectorSamples, sampling_key
 from vlmsearch.stores.words import FullText, most_score, words_of
 from vlmsearch.types import (
     Document,
@@ -64,8 +63,6 @@ class MemoryStore(Store):
         self._records: dict[str, Record] = {}
         self._rejects: dict[str, Reject] = {}
         self._tables: dict[Field, tuple[list[str], Vectors]] = {}
-        self._samples = VectorSamples()
-        self._changes = 0
 
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
         """Make the store ready; IndexMismatchError if another encoder filled it."""
@@ -95,7 +92,7 @@ class MemoryStore(Store):
             self._records.update(kept)
             self._rows.update(zip(kept, self._numbers))
             self._words.insert(self._database, ((self._rows[id], words_of(kept[id].document)) for id in kept))
-            self._changed()
+            self._tables.clear()
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of documents that are still as they were read, all at once; returns their ids."""
@@ -104,10 +101,6 @@ class MemoryStore(Store):
             changed = changed_records(self.records([change.document.id for change in changes]), changes)
             self._records.update((record.document.id, record) for record in changed)
         return [record.document.id for record in changed]
-
-    def _changed(self) -> None:
-        self._tables.clear()
-        self._changes += 1
 
     def _forget_words(self, ids: Iterable[str]) -> None:
         there = [(self._rows.pop(id), words_of(self._records[id].document)) for id in ids if id in self._records]
@@ -130,36 +123,10 @@ class MemoryStore(Store):
         names = np.array(ids, dtype=object)
         return [[Hit(ids[i], float(row[i])) for i in np.lexsort((names, -row))[:limit]] for row in cosines]
 
-    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Return the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        if self._manifest is None:
-            return []
-        dim_of(self.name, self._manifest.spaces, field)
-        with self._lock:
-            there = [id for id in dict.fromkeys(ids) if id in self._records and self._passes(id, where)]
-            found = {id: self._records[id].vectors[field] for id in there if field in self._records[id].vectors}
-        cosines = _cosines(np.array(list(found.values()), np.float32).reshape(-1, len(vectors[0])), vectors[0])
-        hits = [Hit(id, cosine) for id, cosine in zip(found, cosines.tolist())]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
-
-    def sample(self, field: Field, count: int) -> Vectors:
-        """Vectors of documents that are chosen at random, the same ones while nobody writes."""
-        if self._manifest is None:
-            return np.empty((0, 0), np.float32)
-        dim = dim_of(self.name, self._manifest.spaces, field)
-        with self._lock:
-            ids, table = self._table(field)
-
-            def draw() -> Vectors:
-                order = sorted(range(len(ids)), key=lambda i: (sampling_key(ids[i]), ids[i]))
-                return table[order[:count]].reshape(-1, dim)
-
-            return self._samples.get(field, count, self._changes, draw)
-
     def _table(self, field: Field) -> tuple[list[str], Vectors]:
         if field not in self._tables:
-            found = {id: record.vectors[field] for id, record in self._records.items() if field in record.vectors}
-            self._tables[field] = list(found), np.array(list(found.values()), dtype=np.float32)
+            vectors = {id: record.vectors[field] for id, record in self._records.items() if field in record.vectors}
+            self._tables[field] = list(vectors), np.array(list(vectors.values()), dtype=np.float32)
         return self._tables[field]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
@@ -173,8 +140,8 @@ class MemoryStore(Store):
         """Return the documents that pass a filter and share words with a query, best first, then by id."""
         with self._lock:
             names = {self._rows[id]: id for id in ids if id in self._rows and self._passes(id, where)}
-            found = self._words.search(self._database, query)
-            hits = [Hit(names[row], score) for row, score in found if row in names]
+            ranked = self._words.search(self._database, query)
+            hits = [Hit(names[row], score) for row, score in ranked if row in names]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
     def _passes(self, id: str, where: Filter | None) -> bool:
@@ -188,11 +155,11 @@ class MemoryStore(Store):
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of those documents among ``ids`` that are there, in the order of ``ids``."""
         with self._lock:
-            found = [self._records[id] for id in ids if id in self._records]
+            records = [self._records[id] for id in ids if id in self._records]
         made_by = self._manifest.fingerprint if self._manifest else ""
         return [
             replace(record, document=_plain(record.document), vectors=dict(record.vectors), fingerprint=made_by)
-            for record in found
+            for record in records
         ]
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
@@ -212,7 +179,7 @@ class MemoryStore(Store):
             self._forget_words(gone)
             for id in gone:
                 del self._records[id]
-            self._changed()
+            self._tables.clear()
         return len(gone)
 
     def ids(self) -> Iterator[str]:

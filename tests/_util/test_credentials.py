@@ -18,7 +18,6 @@ from tests.support.triton_server import free_ports
 from vlmsearch import ConfigError, VlmsearchError
 from vlmsearch._util.credentials import child_environment
 from vlmsearch._util.process import Command, run_logged
-from vlmsearch.generators.tensorrt_llm.child import Child
 from vlmsearch.registry import open_encoder, open_generator, open_store
 from vlmsearch.stores.mongodb.connection import MongoAddress, MongoOptions, connect
 from vlmsearch.triton.client.connection import Connection
@@ -92,17 +91,6 @@ def test_a_server_gets_no_secret_but_what_it_is_given() -> None:
     found = seen("\n".join(lines))
     assert SECRETS.keys() & found.keys() == {"HF_TOKEN"}
     assert (found["HF_TOKEN"], found["OMPI_MCA_btl"]) == ("given", "self")
-
-
-@pytest.mark.usefixtures("environment")
-def test_the_process_of_a_model_gets_the_hubs_token_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "shows_its_environment.py").write_text(SHOW)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with Child("shows_its_environment", "the model") as child:
-        child._process.wait(60)
-        child._log.join(60)
-        found = seen(child.last_words())
-    assert SECRETS.keys() & found.keys() == {"HF_TOKEN"}
 
 
 # ---- which connections do not carry them

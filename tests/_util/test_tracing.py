@@ -279,24 +279,6 @@ def test_chroma_is_told_the_trace(chroma_address: str, spans: Spans) -> None:
         connection.close()
 
 
-def test_mongodb_is_told_the_trace(mongo_address: str, spans: Spans) -> None:
-    from pymongo import MongoClient
-
-    with (
-        MongoClient[dict[str, object]](f"mongodb://{mongo_address}/") as client,
-        Pipeline.open(encoder="mock:", store=f"mongodb://{mongo_address}/traced") as pipeline,
-    ):
-        pipeline.add(Document("a", text="a dog"))
-        client["traced"].command("profile", 2)
-        pipeline.search("dog")
-        client["traced"].command("profile", 0)
-        [search] = spans.named("search")
-        comments = [each["command"].get("comment") for each in client["traced"]["system.profile"].find()]  # type: ignore[attr-defined]
-        client.drop_database("traced")
-    traces = {each["traceparent"].split("-")[1] for each in comments if each}
-    assert traces == {trace_of(search)}
-
-
 def test_silent_stages_take_less_than_a_hundredth_of_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst case: OpenTelemetry is imported, as Chroma's client does, and nobody has set a provider."""
     monkeypatch.setattr(tracing, "_listeners", ())

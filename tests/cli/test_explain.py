@@ -1,4 +1,4 @@
-"""``vlmsearch explain``: the table, the JSON and the page."""
+"""``vlmsearch explain``: the table and the JSON."""
 
 import json
 import re
@@ -78,28 +78,10 @@ def test_json_holds_all_of_it(folder: Path) -> None:
     assert found["document"]["metadata"] == {"year": 2019}
     assert found["fields"]["minilm/text"]["basis"]["fitted"] is True
     assert [word["word"] for word in found["words"]] == ["red", "star"]
-    assert found["without"][0]["text"] == "boats"
+    assert found["without"][0][0] == "boats"
     assert len(found["passages"]) == 2
     assert len(found["regions"]["evidence"]) == 7
     assert json.loads(explain(folder, "red star", "nobody", "--json"))["document"] is None
-
-
-def test_the_page_needs_nothing_else_and_shows_texts_as_they_are(folder: Path, tmp_path: Path) -> None:
-    page = tmp_path / "why.html"
-    image = str(folder / "red.png")
-    assert explain(folder, "red star", "star", "--image", image, "--html", str(page)).startswith("star: ")
-    html = page.read_text(encoding="utf-8")
-    assert "<h1>red star + red.png</h1>" in html
-    assert "<mark>red</mark>" in html
-    assert "&lt;b&gt;" in html
-    assert "<b>" not in html
-    assert html.count("data:image/") == 2  # the picture, and what darkens it
-    assert 'class="lit4"' in html
-    assert not re.search(r"(src|href)=\"(?!data:)|style=|<script", html)
-    for name in ("clip/image", "minilm/text", "words", "log-odds of its relevance"):
-        assert f">{name}</span>" in html
-    explain(folder, "red star", "nobody", "--html", str(page))
-    assert "There is no document with this id" in page.read_text(encoding="utf-8")
 
 
 def test_a_query_is_needed(folder: Path) -> None:
@@ -114,4 +96,4 @@ def test_a_terminal_gets_tables(folder: Path) -> None:
     shown = on_a_terminal(*arguments, cwd=folder, environment=SETTINGS).decode()
     assert "star: It is shown at place 1." in shown
     assert re.search(r"clip/image +1 +1\.000 ", shown)
-    assert "The part of its picture that mattered most is " in shown
+    assert "The part of its image that mattered most is " in shown

@@ -25,8 +25,6 @@ COMMANDS = re.compile(r"`[^`]*`|^(pip|git) .*|^--find-links |\bvlmsearch [a-z].*
         (["--max-batch-size", "0"], "--max-batch-size is at least 1, not 0"),
         (["--preferred-batch-size", "65"], "--preferred-batch-size is from 1 to --max-batch-size (64)"),
         (["--queue-limit", "-1"], "--queue-limit is at least 0, not -1"),
-        (["--model-version", "0"], "--model-version is at least 1, not 0"),
-        (["--versions", "specific:2"], "--versions specific:2 serves nothing: it lacks --model-version 1"),
         (["--gpus", "1"], "--gpus needs --device gpu"),
         (
             ["--runtime", "tensorrt", "--platform", "onnxruntime"],

@@ -23,7 +23,7 @@ def test_pages_are_indexed_shown_explained_and_deleted(tmp_path: Path) -> None:
     assert line.split("\t")[1:] == [f"{path}#page=1", "a red dog"]
     [match] = json.loads(ok("search", "a red dog", "--min-score", "0.5", "--json", *store))["matches"]
     assert match["metadata"] == {"page": 1}
-    assert match["parts"][0]["id"] == f"{path}#page=3"
+    assert next(iter(match["parts"])) == f"{path}#page=3"
     sheet = tmp_path / "sheet.html"
     ok("search", "a red dog", "--html", sheet, *store, cwd=tmp_path)
     assert "a.pdf, page 1 and" in sheet.read_text()

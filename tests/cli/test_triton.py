@@ -8,7 +8,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.support.cli import assert_one_line, ok, run
-from tests.support.terminal import on_a_terminal
 from tests.support.triton_server import CACHE, Running, free_ports, serving, stubs
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.pipeline import Pipeline
@@ -30,7 +29,7 @@ def test_the_same_ids_as_in_process(binary: Binary, tmp_path: Path) -> None:
         for name, encoder in (("local", "onnx:demo"), ("remote", f"triton:{location}")):
             done = run("index", "photos", "--encoder", encoder, "--store", f"sqlite:{name}", "--json", cwd=tmp_path)
             report = json.loads(done.stdout)
-            assert (report["added"], report["rejected"]) == (60, 1), done.stderr
+            assert (report["added"], len(report["rejects"])) == (60, 1), done.stderr
             assert report["rejects"][0]["code"] == "truncated"
         printed = [
             ok("search", make_scene(SEED).caption(), "--encoder", encoder, "--store", store, cwd=tmp_path)
@@ -159,11 +158,11 @@ def test_the_command_for_docker_is_exact(repository: Path) -> None:
     flags = ["--docker", "--triton", "26.07", "--gpu", "--dry-run", "--grpc-port", "9001", "--", "--log-verbose=1"]
     command = ok("triton", "serve", str(repository), *flags)
     for part in (
-        "docker run --rm --init --shm-size=1g",
+        "docker run --rm --init --shm-size=2g",
         "--gpus all",
         "-p 127.0.0.1:9001:8001",
-        f"-v {repository}:/models:ro nvcr.io/nvidia/tritonserver:26.07-py3",
-        "pip install --quiet -r /models/requirements.txt && exec tritonserver --model-repository=/models",
+        f"-v {repository}:{repository}:ro nvcr.io/nvidia/tritonserver:26.07-py3",
+        f"pip install --quiet -r {repository}/requirements.txt && exec tritonserver --model-repository={repository}",
         "--log-verbose=1",
     ):
         assert part in command
@@ -184,13 +183,6 @@ def test_status_shows_models_and_counts(triton: Running) -> None:
     done = run("triton", "status", "127.0.0.1:1")
     assert done.returncode == 1
     assert "Triton at 127.0.0.1:1" in done.stderr
-
-
-def test_status_is_watched_live(triton: Running) -> None:
-    parts = (b"the last 2 s", b"items/s")
-    address = f"127.0.0.1:{triton.ends.grpc}"
-    seen = on_a_terminal("triton", "status", address, "--watch", until=parts, environment={"COLUMNS": "160"})
-    assert all(part in seen for part in parts)
 
 
 def test_the_load_generator_reports_and_draws(triton: Running, tmp_path: Path) -> None:

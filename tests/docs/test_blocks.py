@@ -51,7 +51,7 @@ SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""
 FOREIGN = {"--evaluate", "--only"}
 """Options in the text that are not those of ``vlmsearch``."""
-HEAVY = {"tensorrt", "tensorrt_llm", "torch", "transformers"}
+HEAVY = {"tensorrt", "torch", "transformers"}
 """Back ends whose packages take seconds to import, or are not here."""
 TOLERANCE = 0.02
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>.+) -->\n+)?^```(?P<info>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE)

@@ -304,11 +304,8 @@ def test_closing_lets_requests_under_way_end_and_begins_no_other(place: Place) -
     assert len(place.scripted.requests) == 1
 
 
-@pytest.mark.parametrize("shared_memory", [False, True])
-def test_a_request_that_could_not_be_sent_holds_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch, *, shared_memory: bool
-) -> None:
-    encoder = TritonEncoder(place.location, concurrency=1, deadline=1, shared_memory=shared_memory)
+def test_a_request_that_could_not_be_sent_holds_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = TritonEncoder(place.location, concurrency=1, deadline=1)
 
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("Cannot invoke RPC")
@@ -337,7 +334,6 @@ def test_a_request_that_could_not_be_sent_holds_nothing(
         ("triton://h:1/vlm?timeout=nan", "timeout is above 0"),
         ("triton://h:1/vlm?deadline=nan", "deadline is above 0"),
         ("triton://h:1/vlm?timeout=inf&deadline=inf", "timeout is above 0 and at most"),
-        ("triton://h:1/vlm?shared_memory=true", "another"),
         ("triton://h:1/vlm?port=8", "has no option 'port'"),
     ],
 )

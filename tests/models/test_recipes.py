@@ -132,7 +132,6 @@ def test_a_recipe_of_ones_own_is_read_from_a_file_or_a_folder(tmp_path: Path) ->
         (MINE + "parameters = -1\n", "parameters and dim are counts, not -1"),
         (MINE + '[[quality]]\nbenchmark = "b"\nscore = 101\nsource = "s"\n', "b needs a score from 0 to 100"),
         (MINE + '[[quality]]\nbenchmark = "b"\nscore = 5\n', "quality: source must be given"),
-        (MINE + 'export = "mine"\n', "export is one of own, theirs"),
         (MINE + "[calibration]\nsmoothing = 2\n", "smoothing is from 0 to 1, not 2"),
         (MINE.replace("mine", "a/b", 1), "name cannot be 'a/b'"),
         (MINE.replace("mine", "demo", 1), "name cannot be 'demo'"),

@@ -85,7 +85,7 @@ def test_what_is_below_the_threshold_is_not_shown(pipeline: Pipeline) -> None:
     strict = pipeline.search("red star", min_score=0.999)
     assert texts(strict) == {"red star"}
     assert (len(strict), strict.threshold, strict.cursor) == (2, 0.999, None)
-    assert pipeline.search("elephants") == []
+    assert list(pipeline.search("elephants")) == []
     assert len(pipeline.search("elephants", limit=40, min_score=0)) == 40
 
 
@@ -183,7 +183,7 @@ def test_a_page_is_full_however_many_of_the_best_are_left_out(tmp_path: Path) ->
         found = pipeline.search("star", without="red", limit=20)
         assert {id[:4] for id in ids(found)} == {"good"}
         assert len(found) == 20
-        assert pipeline.search("star", without="star over water") == []
+        assert list(pipeline.search("star", without="star over water")) == []
 
 
 # ---- pages
@@ -199,15 +199,15 @@ def test_pages_are_the_parts_of_one_long_one(pipeline: Pipeline, options: dict[s
     pages = [pipeline.search("red star", limit=7, **options)]
     while pages[-1].cursor:
         pages.append(pipeline.search("red star", limit=7, cursor=pages[-1].cursor, **options))
-    assert [match for page in pages for match in page] == whole
+    assert [match for page in pages for match in page] == list(whole)
     assert [len(page) for page in pages[:-1]] == [7] * (len(pages) - 1)
     assert pages[-1]
     passed = pipeline.search("red star", limit=3, offset=5, **options)
-    assert passed == whole[5:8]
+    assert passed.matches == whole[5:8]
     assert passed.cursor is not None
     rest = pipeline.search("red star", limit=40, cursor=passed.cursor, **options)
-    assert rest == whole[8:]
-    assert pipeline.search("red star", offset=100, **options) == []
+    assert rest.matches == whole[8:]
+    assert list(pipeline.search("red star", offset=100, **options)) == []
 
 
 def mixed(count: int) -> Iterator[Document]:
@@ -480,8 +480,8 @@ def test_a_bad_query_of_a_batch_is_refused(pipeline: Pipeline) -> None:
 
 def test_an_index_that_is_not_there_has_no_matches(tmp_path: Path) -> None:
     with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'none'}") as pipeline:
-        assert pipeline.search_many(["a", "b"]) == [[], []]
-        assert pipeline.search(like=["a"], facets=["year"]) == []
+        assert list(map(len, pipeline.search_many(["a", "b"]))) == [0, 0]
+        assert list(pipeline.search(like=["a"], facets=["year"])) == []
 
 
 # ---- re-ranked
@@ -530,7 +530,7 @@ def test_a_reranker_judges_the_first_matches(pipeline: Pipeline) -> None:
     pages = [pipeline.search("red star", **options)]
     while pages[-1].cursor:
         pages.append(pipeline.search("red star", cursor=pages[-1].cursor, **options))
-    assert [match for page in pages for match in page] == found
+    assert [match for page in pages for match in page] == list(found)
     with pytest.raises(ConfigError, match="another query"):
         pipeline.search("red star", cursor=pages[0].cursor)
 

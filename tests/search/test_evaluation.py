@@ -57,7 +57,7 @@ class Planted:
                 field: FieldScore(1, fields[field][id]) for field in fields if shares[field] and id in fields[field]
             }
             matches.append(Match(Document(id), score, found))
-        return Matches(sorted(matches, key=lambda match: (-match.score, match.document.id))[:limit])
+        return Matches(tuple(sorted(matches, key=lambda match: (-match.score, match.document.id))[:limit]))
 
 
 def test_measures_of_a_ranking_are_those_computed_by_hand() -> None:

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from tests.support.service import RunningService
+from vlmsearch.search.explanation import Explanation
 from vlmsearch.search.query import make_query
-from vlmsearch.wire import Origin, answer_from, answer_json, explanation_from, explanation_json, matches_json
+from vlmsearch.types import Answer
+from vlmsearch.wire import Origin, from_json, to_json
 
 NOTES = "/api/v1/indexes/notes"
 ORIGIN = Origin("http://127.0.0.1:1", "notes")
@@ -23,9 +25,9 @@ def events(text: str) -> list[tuple[str, dict[str, object]]]:
 def test_a_question_is_answered_with_citations(running_service: RunningService) -> None:
     pipeline = running_service.service.indexes["notes"].pipeline
     found = running_service.http.post(f"{NOTES}/ask", json={"question": "Where is the dog?", "limit": 2})
-    assert found.json() == answer_json(pipeline.ask("Where is the dog?", limit=2))
+    assert found.json() == to_json(pipeline.ask("Where is the dog?", limit=2))
     assert found.json()["citations"]
-    assert answer_json(answer_from(found.json(), ORIGIN)) == found.json()
+    assert to_json(from_json(Answer, found.json(), ORIGIN)) == found.json()
 
 
 def test_a_streamed_answer_is_the_same_piece_by_piece(running_service: RunningService) -> None:
@@ -84,8 +86,8 @@ def test_an_explanation_is_the_pipelines(running_service: RunningService, id: st
     request = {"text": "a dog -car", "id": id, "where": {"n": {"$lt": 1}}, "parts": True}
     found = running_service.http.post(f"{NOTES}/explain", json=request)
     explained = pipeline.explain("a dog -car", id, where={"n": {"$lt": 1}}, parts=True)
-    assert found.json() == json.loads(json.dumps(explanation_json(explained)))
-    assert explanation_from(found.json(), ORIGIN) == explained
+    assert found.json() == json.loads(json.dumps(to_json(explained)))
+    assert from_json(Explanation, found.json(), ORIGIN) == explained
 
 
 def test_several_queries_have_one_answer(running_service: RunningService) -> None:
@@ -93,6 +95,6 @@ def test_several_queries_have_one_answer(running_service: RunningService) -> Non
     queries = [{"text": "dog -snow"}, {"like": ["a"], "without": ["b"]}, {"text": "x", "without": {"image": "%%"}}]
     found = running_service.http.post(f"{NOTES}/search_many", json={"queries": queries[:2], "limit": 1})
     several = [make_query("dog -snow"), make_query(None, like="a", without=["b"])]
-    assert found.json()["results"] == [matches_json(each) for each in pipeline.search_many(several, limit=1)]
+    assert found.json()["results"] == [to_json(each) for each in pipeline.search_many(several, limit=1)]
     assert found.json()["results"][0]["matches"][0]["id"] == "c"
     assert running_service.http.post(f"{NOTES}/search_many", json={"queries": queries}).status_code == 400

@@ -46,7 +46,7 @@ def test_documents_are_added_found_read_and_deleted(service: RunningService) -> 
     report = add(service, {"id": "a", "text": "a dog", "metadata": {"n": 1}}, {"id": "b/../b", "text": "a car"})
     assert report.json() | {"seconds": 0} == {
         "added": 2, "updated": 0, "unchanged": 0, "pruned": 0,
-        "rejected": 0, "unlabelled": 0, "rejects": [], "seconds": 0,
+        "unlabelled": 0, "rejects": [], "seconds": 0,
     }  # fmt: skip
     assert add(service, {"id": "a", "text": "a dog", "metadata": {"n": 1}}).json()["unchanged"] == 1
     found = service.http.get(DOCUMENTS, params={"id": ["b/../b", "nowhere", "a"]}).json()
@@ -143,7 +143,7 @@ def test_what_cannot_be_used_is_listed_without_paths_of_the_server(service: Runn
     report = add(
         service, {"id": "bad.png", "image": damaged}, {"id": "good", "text": "a dog"}, {"id": "no\x00id", "text": "a"}
     )
-    assert (report.json()["added"], report.json()["rejected"]) == (1, 2)
+    assert (report.json()["added"], len(report.json()["rejects"])) == (1, 2)
     listed = service.http.get("/api/v1/indexes/default/rejects").json()["rejects"]
     assert [(each["id"], each["code"]) for each in listed] == [("bad.png", "truncated")]
     for each in (*listed, *report.json()["rejects"]):

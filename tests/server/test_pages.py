@@ -52,7 +52,7 @@ def test_pages_are_indexed_found_by_file_and_deleted_with_it(
     assert {f"{path}#page=1", f"{path}#page=3"} <= {match.document.id for match in every}
     assert [len(each) for each in remote.search_many(["a red dog"], min_score=0.5, group=False)] == [len(every)]
     form = service.http.post(f"{INDEX}/search", json={"text": "a red dog", "min_score": 0.5}).json()["matches"][0]
-    assert form["parts"][0] == {"id": f"{path}#page=3", "score": pytest.approx(found[0].parts[f"{path}#page=3"])}
+    assert form["parts"] == dict(found[0].parts)
     assert remote.delete(str(path)) == 4
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.support.service import RunningService
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.wire import matches_json
+from vlmsearch.wire import to_json
 
 SEARCH = "/api/v1/indexes/notes/search"
 
@@ -25,7 +25,7 @@ def test_a_search_gives_what_the_pipeline_gives(running_service: RunningService)
     request = {"text": "a dog -car", "where": {"n": {"$lt": 10}}, "limit": 2, "count": True, "facets": ["n"]}
     found = running_service.http.post(SEARCH, json=request)
     assert found.status_code == 200, found.text
-    assert found.json() == matches_json(
+    assert found.json() == to_json(
         pipeline.search("a dog -car", where={"n": {"$lt": 10}}, limit=2, count=True, facets=["n"])
     )
     assert {match["id"] for match in found.json()["matches"]} == {"a", "c"}

@@ -1,5 +1,6 @@
 """What writers do to each other: on machines with other clocks, taken for dead too early, killed, or late."""
 
+import copy
 import itertools
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from tests.support.worlds import KINDS, Kind, file_world, mock_world
 from vlmsearch import Document, Field, Pipeline, Record
 from vlmsearch.registry import open_store
 from vlmsearch.stores.chroma.collections import connect
-from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
+from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb import journal as mongo_journal
 from vlmsearch.stores.mongodb.store import MongoStore
@@ -47,21 +48,18 @@ def elsewhere(code: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-class Interrupted(Subindex):
+def interrupted_by(inner: ChromaConnection, collection: str, first: Callable[[], object]) -> ChromaConnection:
     """A connection that does something else before the first write to a collection."""
+    connection, waiting = copy.copy(inner), [first]
 
-    def __init__(self, inner: ChromaConnection, collection: str, first: Callable[[], object]) -> None:
-        super().__init__(inner, "")
-        self.is_shared, self.most_bytes = inner.is_shared, inner.most_bytes
-        self._collection = collection
-        self._first: Callable[[], object] | None = first
+    def attempt(operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+        if waiting and writes and collection.endswith(interrupted):
+            waiting.pop()()
+        return inner.attempt(operation, call, writes=writes, collection=collection)
 
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        first = self._first
-        if first is not None and writes and collection.endswith(self._collection):
-            self._first = None
-            first()
-        return super().run(operation, call, writes=writes, collection=collection)
+    interrupted = collection
+    connection.attempt = attempt  # type: ignore[method-assign]
+    return connection
 
 
 @pytest.fixture
@@ -89,7 +87,7 @@ def test_what_was_added_is_found_whatever_another_machine_does_meanwhile(
     with ChromaStore(address) as store:
         pipeline = Pipeline(MockEncoder(), store)
         assert pipeline.add([Document("y", text="a yellow ring")]).added == 1
-        interrupted = ChromaStore.on(Interrupted(connect(address), collection, meanwhile))
+        interrupted = ChromaStore(interrupted_by(connect(address), collection, meanwhile))
         with interrupted, monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: real() - 660)
             assert Pipeline(MockEncoder(), interrupted).add([Document("x", text="a red star")]).added == 1
@@ -105,10 +103,10 @@ def test_a_repair_does_not_overwrite_what_is_written_meanwhile(address: str) -> 
     with ChromaStore(address) as store:
         store.bind("e", SPACES)
         store.upsert(old)
-        store._vectors.remove_from(TEXT, [("id-1", store._states(["id-1"])["id-1"].version)])
+        store._vectors.remove_from(TEXT, [("id-1", store.read_states(["id-1"])["id-1"].version)])
         written: list[None] = []
-        interrupted = Interrupted(connect(address), ".documents", lambda: written.append(store.upsert(new)))  # type: ignore[func-returns-value]
-        with ChromaStore.on(interrupted) as repairing:
+        interrupted = interrupted_by(connect(address), ".documents", lambda: written.append(store.upsert(new)))  # type: ignore[func-returns-value]
+        with ChromaStore(interrupted) as repairing:
             assert repairing.check(repair=True).missing
         if not written:
             store.upsert(new)
@@ -122,7 +120,7 @@ def test_a_document_that_lacks_a_vector_is_indexed_again(address: str) -> None:
         pipeline = Pipeline(MockEncoder(), store)
         document = Document("x", text="a red star")
         pipeline.add([document, Document("y", text="a yellow ring")])
-        store._vectors.remove_from(TEXT, [("x", store._states(["x"])["x"].version)])
+        store._vectors.remove_from(TEXT, [("x", store.read_states(["x"])["x"].version)])
         report = pipeline.add([document, Document("y", text="a yellow ring")])
         assert (report.updated, report.unchanged) == (1, 1)
         assert pipeline.check().clean
@@ -252,7 +250,7 @@ def test_a_page_is_filled_from_further_down_where_documents_are_deleted_or_fall_
 
 def test_ids_lists_every_document_that_nobody_touches_while_others_are_deleted() -> None:
     server = Deleting()
-    store = ChromaStore.on(MockChromaConnection(server))
+    store = ChromaStore(MockChromaConnection(server))
     store.bind("e", SPACES)
     records = [Record(Document(f"id-{i:06}"), {}) for i in range(20_500)]
     store.upsert(records)

@@ -225,8 +225,8 @@ def test_scores_are_bm25_and_the_order_is_theirs(
     for query in (["w40"], ["w3", "w45"], ["w1", "w20", "w49"], ["w0", "w1"], ["w2", "w5", "w30", "w31"], repeated):
         exact, _ = bm25(texts, query)
         assert dict(made.search(database, " ".join(query))) == pytest.approx(exact)
-        assert len(list(made.search(database, " ".join(query), least=300))) >= min(300, len(exact))
-        hits = list(made.search(database, " ".join(query), least=1))
+        assert len(list(made.search(database, " ".join(query), wanted=300))) >= min(300, len(exact))
+        hits = list(made.search(database, " ".join(query), wanted=1))
         assert dict(hits) == pytest.approx({row: exact[row] for row, _ in hits})
         assert hits == sorted(hits, key=lambda hit: (-hit[1], hit[0]))
         counts = {word: sum(word in text.split() for text in texts) for word in query}
@@ -284,9 +284,9 @@ def test_several_tables_share_a_database_and_a_rollback_undoes_words(database: s
 def test_threads_share_a_stemmer() -> None:
     texts = [f"{word}{ending}" for word in ("haus", "lauf", "spiel", "garten") for ending in ("e", "en", "ern", "es")]
     wrong: list[object] = []
-    words._stemmer.cache_clear()
+    words._stem.cache_clear()
     expected = FullText("words", "de")._encode(" ".join(texts))
-    words._stemmer.cache_clear()
+    words._stem.cache_clear()
 
     def encode() -> None:
         for _ in range(50):

@@ -71,13 +71,13 @@ def metrics(running: Running, name: str) -> dict[str, float]:
 
 
 def write_llm_repository(folder: Path) -> Path:
-    """The decoupled ensemble."""
+    """The decoupled model."""
     return write_repository(MODEL, folder / "repository").folder
 
 
 def write_unary_repository(folder: Path) -> Path:
-    """The same without streaming, with the names before TensorRT-LLM 1.0, and a model with llmapi's tensors."""
-    options = LlmOptions(decoupled=False, legacy_names=True, exclude_input=False)
+    """The same without streaming, and a model with llmapi's tensors."""
+    options = LlmOptions(decoupled=False)
     made = write_repository(MODEL, folder / "repository", options).folder
     (made / "llmapi" / "1").mkdir(parents=True)
     here = Path(__file__).parent

@@ -104,7 +104,7 @@ class MixedClient:
     def _add_image(self) -> None:
         id, data = self._picture_id()
         document = {"id": id, "image": base64.b64encode(data).decode(), "text": self._text()}
-        assert self._send(f"{PLACE}/documents", {"documents": [document]}).json()["rejected"] == 0
+        assert self._send(f"{PLACE}/documents", {"documents": [document]}).json()["rejects"] == []
 
     def _change(self) -> None:
         self._send(f"{PLACE}/documents/metadata", {"ids": [self._id()], "set": {"seen": True}})

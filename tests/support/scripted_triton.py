@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -39,9 +38,6 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
     cancelled: int = 0
     slow: threading.Event | None = None
     """Until it is set, a configuration is not told."""
-    busy: threading.Event | None = None
-    """Until it is set, no memory is registered."""
-    regions: dict[str, str] = field(default_factory=dict)
     version: str = "2.51.0"
 
     def ServerMetadata(  # noqa: N802
@@ -57,9 +53,6 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
         return messages.ModelConfigResponse(config=CONFIGS[request.name])
 
     def ModelInfer(self, request: messages.ModelInferRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
-        for tensor in request.inputs:
-            if "shared_memory_region" in tensor.parameters:
-                request.raw_input_contents.append(self.shared(tensor))
         with self.lock:
             self.requests.append(request)
             self.headers.append(dict(context.invocation_metadata()))
@@ -75,34 +68,6 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
         if isinstance(failure, tuple):
             context.abort(*failure)
         return _answer(request)
-
-    def SystemSharedMemoryRegister(  # noqa: N802
-        self, request: messages.SystemSharedMemoryRegisterRequest, context: grpc.ServicerContext
-    ) -> object:
-        if self.busy:
-            self.busy.wait(30)
-        if request.name in self.regions:
-            context.abort(grpc.StatusCode.ALREADY_EXISTS, f"shared memory region '{request.name}' already in manager")
-        if request.key in self.regions.values():
-            context.abort(grpc.StatusCode.INTERNAL, f"Invalid shared memory region: '{request.key}'")
-        self.regions[request.name] = request.key
-        return messages.SystemSharedMemoryRegisterResponse()
-
-    def SystemSharedMemoryUnregister(  # noqa: N802
-        self, request: messages.SystemSharedMemoryUnregisterRequest, _context: grpc.ServicerContext
-    ) -> object:
-        del self.regions[request.name]
-        return messages.SystemSharedMemoryUnregisterResponse()
-
-    def shared(self, tensor: messages.ModelInferRequest.InferInputTensor) -> bytes:
-        size, start = (
-            tensor.parameters[f"shared_memory_{name}"].int64_param
-            if f"shared_memory_{name}" in tensor.parameters
-            else 0
-            for name in ("byte_size", "offset")
-        )
-        region = self.regions[tensor.parameters["shared_memory_region"].string_param]
-        return Path(f"/dev/shm{region}").read_bytes()[start : start + size]
 
 
 def _answer(request: messages.ModelInferRequest) -> messages.ModelInferResponse:

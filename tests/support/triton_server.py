@@ -39,7 +39,7 @@ class Running:
     def __init__(self, binary: Binary, folder: Path, extra: Sequence[str] = (), ends: Endpoints | None = None) -> None:
         self.ends = ends or free_ports()
         flags = ["--log-info=false", *extra]
-        self.command = server_command(binary, folder, self.ends, client_shm=True, extra=flags)
+        self.command = server_command(binary, folder, self.ends, extra=flags)
         self.environment = binary.environment
         self.lines: list[str] = []
         self.server = self._new()

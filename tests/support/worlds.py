@@ -5,6 +5,7 @@ The servers outlive the processes, as servers do; every store that `World.open` 
 
 from __future__ import annotations
 
+import copy
 import re
 import shutil
 import sqlite3
@@ -23,7 +24,7 @@ from vlmsearch_mocks.pair import mock_connection
 
 from vlmsearch.stores import writers
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
-from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
+from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb.connection import MongoAddress, MongoConnection, MongoOptions, Rows
 from vlmsearch.stores.mongodb.connection import connect as connect_mongo
@@ -129,19 +130,18 @@ def _halve(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> tu
     return None
 
 
-class CountedChroma(Subindex):
+def counted_chroma(inner: ChromaConnection, process: Process) -> ChromaConnection:
     """A connection whose calls to the server are those of one process."""
+    connection = copy.copy(inner)
 
-    def __init__(self, inner: ChromaConnection, process: Process) -> None:
-        super().__init__(inner, "")
-        self.is_shared, self.most_bytes = inner.is_shared, inner.most_bytes
-        self._process = process
-
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
+    def attempt(operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
         def counted(server: ServerAPI) -> T:
-            return call(self._process.of(server))
+            return call(process.of(server))
 
-        return self._inner.run(operation, counted, writes=writes, collection=collection)
+        return inner.attempt(operation, counted, writes=writes, collection=collection)
+
+    connection.attempt, connection.retries = attempt, 0  # type: ignore[method-assign]
+    return connection
 
 
 class CountedMongo(MongoConnection):
@@ -185,14 +185,14 @@ class World:
             database.process = process
             store._database = database
             return store
-        chroma = CountedChroma(self.chroma(), process) if self.chroma else None
+        chroma = counted_chroma(self.chroma(), process) if self.chroma else None
         if self.mongo is None:
             assert chroma is not None
-            return ChromaStore.on(chroma)
+            return ChromaStore(chroma)
         plain = self.mongo()
         mongo = CountedMongo(plain.name, plain.database, plain.make_client, 0)
         mongo.process = process
-        return MongoStore.on(mongo) if chroma is None else MongoChromaStore.on(mongo, chroma)
+        return MongoStore(mongo) if chroma is None else MongoChromaStore(mongo, chroma=chroma)
 
     def collections(self) -> set[str]:
         """What there is of the index on the servers, by the ends of the names, such as ``1.documents``."""

@@ -17,17 +17,11 @@ from vlmsearch.models.recipe import find_recipe
 from vlmsearch.tensorrt_llm.plan import PROMPT, LlmPlan, plan_text
 from vlmsearch.tensorrt_llm.recipe import Quantisation, find_llm_recipe, read_llm_recipe
 from vlmsearch.tensorrt_llm.rules import make_plan
-from vlmsearch.tensorrt_llm.versions import find_gpu, find_target, matrix, targets
+from vlmsearch.tensorrt_llm.versions import find_target, matrix, targets
 
 PLANS = GOLDEN / "llm"
 RECIPES = ("gpt2-medium", "llama-2-7b-chat", "llama-3.1-8b-instruct-awq", "phi-3-mini-128k")
 RELEASES = {"24.06": "0.10.0", "24.09": "0.13.0", "25.06": "0.20.0", "26.03": "1.2.0"}
-EXACT = {  # weights as published with the checkpoints
-    "gpt2-medium": 354_823_168,
-    "llama-2-7b-chat": 6_738_415_616,
-    "llama-3.1-8b-instruct-awq": 8_030_261_248,
-    "phi-3-mini-128k": 3_821_079_552,
-}
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -128,9 +122,6 @@ def test_the_type_is_an_option(tmp_path: Path) -> None:
     assert commands["checkpoint"][commands["checkpoint"].index("--dtype") + 1] == "bfloat16"
     for plugin in ("--gpt_attention_plugin", "--gemm_plugin"):
         assert commands["engine"][commands["engine"].index(plugin) + 1] == "bfloat16"
-    refused = run("llm", "plan", *flags, "--gpu", "t4", "--tp", "2", cwd=tmp_path)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "t4 (compute capability 7.5) has no bfloat16: use float16" in refused.stderr
     assert run("llm", "plan", *flags[:2], "float8", cwd=tmp_path).returncode == 2
 
 
@@ -194,12 +185,9 @@ def test_shipped_recipes_are_complete(name: str) -> None:
     recipe = find_llm_recipe(name)
     assert recipe.name == name
     assert recipe.licence
-    assert recipe.chat.stop
     if recipe.source:
         assert re.fullmatch(r"[0-9a-f]{40}", recipe.revision), "a branch may move: pin a commit"
     make_plan(name)  # for its own release
-    if name in EXACT:
-        assert recipe.architecture.parameters == EXACT[name]
 
 
 def test_the_four_recipes_are_there_and_kinds_do_not_mix(tmp_path: Path) -> None:
@@ -228,7 +216,6 @@ MINE = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
         ('licence = "MIT"', 'licens = "MIT"', "unknown key 'licens'; did you mean 'licence'?"),
         ("kv_heads = 16", "kv_head = 16", "architecture: unknown key 'kv_head'; did you mean 'kv_heads'?"),
         ('dtype = "float16"', 'dtype = "float32"', "dtype is one of float16, bfloat16, not 'float32'"),
-        ("tied = true", "tied = 1", "architecture: tied is true or false, not 1"),
         ("heads = 16", "heads = 15", "hidden 1024 is not a multiple of heads 15"),
         ("sequence = 1024", "sequence = 2048", "sequence 2048 is longer than the model's context of 1024"),
         ("input = 768", "input = 1024", "input 1024 leaves no room in sequence 1024"),
@@ -238,7 +225,6 @@ MINE = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
         ("layers = 24\n", "", "architecture: layers must be given"),
         ('revision = "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"\n', "", "revision must be given"),
         ("[limits]", '[quantisation]\nmethod = "int3"\n[limits]', "method is one of none, int8_wo"),
-        ("[chat]", "[limits.x]\n[chat]", "limits: unknown key 'x'"),
         ('kind = "llm"', 'kind = "llms"', "is not a recipe of a language model"),
     ],
 )
@@ -253,7 +239,7 @@ def test_a_mistake_in_a_recipe_is_one_clear_line(tmp_path: Path, old: str, new: 
 
 
 def test_a_recipe_of_ones_own_is_planned(tmp_path: Path) -> None:
-    text = MINE.replace('name = "gpt2-medium"', 'name = "mine"').replace("tied = true", "tied = true", 1)
+    text = MINE.replace('name = "gpt2-medium"', 'name = "mine"')
     (tmp_path / "mine.toml").write_text(text + '\n[quantisation]\nmethod = "int8_wo"\n')
     made = make_plan(str(tmp_path / "mine.toml"), release="25.06", tp=2, pp=2)
     assert made.ranks == 4
@@ -292,14 +278,13 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
         ("gpt2-medium", {}, {"release": "23.10"}, "has TensorRT-LLM 0.5.0.*the nearest that can is 24.06"),
         ("gpt2-medium", {}, {"release": "23.02"}, "there is no Triton 23.02 with TensorRT-LLM: the nearest is 24.06"),
         ("gpt2-medium", {}, {"release": "latest"}, "a Triton release is written YY.MM, not 'latest'"),
-        ("gpt2-medium", {}, {"tp": 3}, "16 heads and 16 key heads cannot be split in 3: the nearest tp is 2"),
-        ("gpt2-medium", {}, {"tp": 13}, "cannot be split in 13: the nearest tp is 16"),
-        ("gpt2-medium", {}, {"tp": 10**12}, "the nearest tp is 16"),
+        ("gpt2-medium", {}, {"tp": 3}, "16 heads and 16 key heads cannot be split in 3$"),
+        ("gpt2-medium", {}, {"tp": 13}, "cannot be split in 13$"),
         ("gpt2-medium", {}, {"tp": 0}, "are at least 1, not 0 and 1"),
-        ("gpt2-medium", {}, {"pp": 5, "release": "24.06"}, r"the nearest pp is 4, or 24.07 \(TensorRT-LLM 0.11.0\)"),
-        ("gpt2-medium", {}, {"pp": 25}, "24 layers cannot be split in 25: the nearest pp is 24$"),
-        ("phi-3-mini-128k", {}, {"tp": 2}, "the nearest that can is tp 1, not 2"),
-        ("phi-3-mini-128k", {}, {"pp": 2}, "no pipeline parallelism: the nearest that can is pp 1, not 2"),
+        ("gpt2-medium", {}, {"pp": 5, "release": "24.06"}, r"split in 5 before 24.07 \(TensorRT-LLM 0.11.0\)"),
+        ("gpt2-medium", {}, {"pp": 25}, "24 layers cannot be split in 25$"),
+        ("phi-3-mini-128k", {}, {"tp": 2}, "does not support tensor parallelism for it: tp is 1, not 2"),
+        ("phi-3-mini-128k", {}, {"pp": 2}, "no pipeline parallelism: pp is 1, not 2"),
         ("phi-3-mini-128k", {"method": '"int4_awq"'}, {}, "not supported for phi: the nearest that can are int4_wo"),
         ("phi-3-mini-128k", {"method": '"none"', "kv_cache": '"int8"'}, {}, "the nearest that can is method int8_sq"),
         (
@@ -308,7 +293,7 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
             {},
             "nearest that can are method fp8 and int4_awq",
         ),
-        ("llama-3.1-8b-instruct-awq", {"block_size": "96"}, {}, "not a multiple of block_size 96: the nearest is 64"),
+        ("llama-3.1-8b-instruct-awq", {"block_size": "96"}, {}, "not a multiple of block_size 96"),
         ("llama-3.1-8b-instruct-awq", {}, {"release": "24.07"}, "cannot convert llama3 position scaling.*24.10"),
         (
             "llama-3.1-8b-instruct-awq",
@@ -319,22 +304,6 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
         ("phi-3-mini-128k", {"method": '"int8_wo"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
         ("phi-3-mini-128k", {"method": '"int8_sq"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
         ("phi-3-mini-128k", {"method": '"fp8"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
-        (
-            "llama-2-7b-chat",
-            {"method": '"fp8"'},
-            {"gpu": "a100"},
-            r"a100 \(compute capability 8.0\) has no FP8.*int8_sq.*l4",
-        ),
-        ("llama-2-7b-chat", {"dtype": '"bfloat16"'}, {"gpu": "t4", "tp": 2}, "has no bfloat16: use float16"),
-        ("llama-2-7b-chat", {}, {"gpu": "b200"}, "0.13.0 does not run on b200.*the nearest that does is 25.01"),
-        ("llama-2-7b-chat", {}, {"gpu": "V100", "release": "25.06"}, "does not run on v100.*that does is 24.10"),
-        (
-            "llama-2-7b-chat",
-            {},
-            {"gpu": "t4"},
-            "needs about 16.1 GiB, and t4 has 16 GiB: the nearest that fits is tp 2",
-        ),
-        ("gpt2-medium", {}, {"gpu": "h1000"}, "no GPU 'h1000' is known here; did you mean 'h100'?"),
         ("gpt2-medium", {"method": '"int4_awq"'}, {}, "int4_awq is not supported for gpt"),
         ("gpt2-medium", {}, {"calibration": True}, "without calibration: leave your own calibration texts out"),
         (
@@ -361,12 +330,6 @@ def test_as_many_parts_as_the_heads_allow_are_planned() -> None:
     assert made.engine_command(made.places)[-2:] == ["--workers", "16"]
 
 
-def test_a_gpu_that_fits_is_taken() -> None:
-    assert make_plan("llama-2-7b-chat", gpu="H100").gpu == "h100"
-    assert make_plan("llama-2-7b-chat", release="25.06", gpu="b200", tp=4).ranks == 4
-    assert find_gpu("L4").sm == 89
-
-
 def test_the_matrix_is_whole() -> None:
     releases = matrix().releases
     assert min(releases) == "23.10"
@@ -382,22 +345,6 @@ def test_the_matrix_is_whole() -> None:
         assert target.toolchain.llmapi == (target.release >= "25.05")
     for release, version in RELEASES.items():
         assert find_target(release).versions.tensorrt_llm == version
-
-
-def test_memory_follows_from_the_shape() -> None:
-    made = make_plan("llama-2-7b-chat")
-    assert made.memory.weights == pytest.approx(2 * EXACT["llama-2-7b-chat"], rel=1e-4)
-    assert (
-        made.memory.kv_one == 2 * 32 * 32 * 128 * 2 * 4096
-    )  # keys and values, layers, heads, head size, bytes, tokens
-    assert made.memory.kv_full == 32 * made.memory.kv_one
-    halves = make_plan("llama-2-7b-chat", tp=2).memory
-    assert halves.kv_one * 2 == made.memory.kv_one
-    assert 0.5 < halves.weights / made.memory.weights < 0.53
-    assert make_plan("llama-2-7b-chat", pp=2).memory.weights < 0.52 * made.memory.weights
-    awq = make_plan("llama-3.1-8b-instruct-awq").memory
-    assert awq.weights < 0.4 * 2 * EXACT["llama-3.1-8b-instruct-awq"]
-    assert awq.least == awq.weights + awq.activations + awq.kv_one + 2**30
 
 
 def test_the_command_prints_a_plan_as_text_and_json(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import yaml
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.support.cli import ok, run
 from tests.support.llm_templates import RELEASES, built, options, templates, write_llmapi, write_templates
+from tests.support.triton_check import faults
 from vlmsearch.errors import ConfigError
 from vlmsearch.tensorrt_llm.llmapi import model_yaml, write_llmapi_repository
 from vlmsearch.tensorrt_llm.repository import read_repository, write_llm_repository
@@ -45,6 +47,7 @@ def test_a_repository_of_each_version(tmp_path: Path, kind: str) -> None:
     assert tokenizer == str(tmp_path / "built" / "tokenizer")
     for model in models:
         assert (out / model / "1" / "model.py").read_text().startswith(f'"""Stands for {model}."""\n')
+    assert not faults([config_of(out, model) for model in models])
     kinds = {tensor.name: tensor.data_type for tensor in [*core.input, *core.output]}
     assert kinds["context_logits"] == pb.TYPE_FP32
     assert kinds.get("encoder_input_features") == (pb.TYPE_BF16 if kind in ("0.19", "1.0", "1.x") else None)
@@ -82,14 +85,7 @@ def test_values_with_commas_colons_and_quotes_are_put_in_as_they_are(tmp_path: P
         ({"triton_max_batch_size": "17"}, "triton_max_batch_size is 17, and the engine takes 16"),
         ({"max_beam_width": "4"}, "max_beam_width is 4, and the engine takes 1"),
         ({"max_beam_width": "²"}, "max_beam_width is ², and the engine takes 1"),
-        (
-            {"batching_strategy": "inflight"},
-            "batching_strategy is one of inflight_fused_batching, inflight_batching, V1",
-        ),
         ({"enable_kv_cache_reuse": "true"}, "needs an engine that was built with use_paged_context_fmha"),
-        ({"gpu_device_ids": "0,x"}, "gpu_device_ids is groups of numbers like 0,1;2,3, not '0,x'"),
-        ({"gpu_device_ids": "0,1"}, "must be 1 group(s) of 1"),
-        ({"tensorrt_llm.triton_max_batch_size": "8"}, "it takes batches of 16, and its step tensorrt_llm only 8"),
         ({"enable_trt_overlap": "true"}, "no template asks for 'enable_trt_overlap'"),
     ],
 )
@@ -149,7 +145,6 @@ def test_a_container_without_templates_asks_for_a_checkout(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("models", "written"),
     [
-        ("engine", ["tensorrt_llm"]),
         ("ensemble", ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble"]),
         ("bls", ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls"]),
     ],
@@ -157,12 +152,10 @@ def test_a_container_without_templates_asks_for_a_checkout(tmp_path: Path) -> No
 def test_the_models_of_a_repository_are_chosen(tmp_path: Path, models: str, written: list[str]) -> None:
     built(tmp_path / "B", "0.13.0")
     write_templates(tmp_path / "T", "0.13")
-    if models == "engine":  # which needs none
-        shutil.rmtree(tmp_path / "B" / "tokenizer")
     flags = ["--templates", "T", "--out", "R", "--models", models, "--json"]
     assert json.loads(ok("llm", "repo", "B", *flags, cwd=tmp_path))["models"] == written
     assert {path.name for path in (tmp_path / "R").iterdir()} == set(written)
-    assert (read_repository(tmp_path / "R").ranks, read_repository(tmp_path / "R").instances) == (1, 1)
+    assert read_repository(tmp_path / "R").ranks == 1
 
 
 def test_engines_of_another_version_or_with_ranks_missing_are_refused(tmp_path: Path) -> None:
@@ -177,32 +170,6 @@ def test_engines_of_another_version_or_with_ranks_missing_are_refused(tmp_path: 
     (tmp_path / "built" / "engine" / "config.json").write_text("{}")
     with refused("is not an engine's configuration"):
         write_llm_repository(tmp_path / "R", options(tmp_path))
-
-
-def test_a_template_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
-    chosen = options(tmp_path)
-    path = tmp_path / "templates" / "postprocessing" / "config.pbtxt"
-    path.write_text(
-        path.read_text().replace('"TOKENS_BATCH" data_type: TYPE_INT32', '"TOKENS_BATCH" data_type: TYPE_INT64')
-    )
-    with refused("tensorrt_llm gives INT32 [-1, -1], and postprocessing's input TOKENS_BATCH is INT64 [-1, -1]"):
-        write_llm_repository(tmp_path / "R", chosen)
-
-
-def test_instances_and_their_gpus(tmp_path: Path) -> None:
-    built(tmp_path / "built", "0.13.0", tp=2)
-    out = tmp_path / "R"
-    write_llm_repository(out, options(tmp_path, instances=2, gpu_groups="0,1;2,3"))
-    core = config_of(out, "tensorrt_llm")
-    assert core.instance_group[0].count == 2
-    assert core.parameters["gpu_device_ids"].string_value == "0,1;2,3"
-    assert (read_repository(out).ranks, read_repository(out).instances) == (2, 2)
-    with refused("must be 2 group(s) of 2"):
-        write_llm_repository(out, options(tmp_path, instances=2, gpu_groups="0;1"))
-    with refused("gpu_device_ids is groups of numbers like 0,1;2,3, not '0,²'"):
-        write_llm_repository(out, options(tmp_path, gpu_groups="0,²"))
-    with refused("`instances` is at most 2147483647"):
-        write_llm_repository(out, options(tmp_path, instances=2**31))
 
 
 def test_a_repository_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
@@ -249,14 +216,18 @@ def test_the_llm_api_gets_a_checked_model_yaml(tmp_path: Path) -> None:
     out = tmp_path / "R"
     target = find_target("26.03")
     assert write_llmapi_repository(out, target, "a: 'b' # c", templates=folder, values=values) == ["tensorrt_llm"]
-    assert (out / "tensorrt_llm" / "1" / "model.yaml").read_text() == (
-        'model: "a: \'b\' # c"\nbackend: "pytorch"\ntensor_parallel_size: 2\ntrust_remote_code: false\n'
-        "kv_cache_config:\n  free_gpu_memory_fraction: 0.8\ntriton_config:\n  max_batch_size: 0\n  decoupled: true\n"
-    )
+    assert yaml.safe_load((out / "tensorrt_llm" / "1" / "model.yaml").read_text()) == {
+        "model": "a: 'b' # c",
+        "backend": "pytorch",
+        "tensor_parallel_size": 2,
+        "trust_remote_code": False,
+        "kv_cache_config": {"free_gpu_memory_fraction": 0.8},
+        "triton_config": {"max_batch_size": 0, "decoupled": True},
+    }
     assert (out / "tensorrt_llm" / "1" / "helpers.py").is_file()
     assert read_repository(out).ranks == 1
-    with refused("no argument 'tensor_parallel' of LLM can be set; did you mean"):
-        model_yaml("m", decoupled=True, values={"tensor_parallel": "2"})
+    with refused("model.x: model is no table of arguments"):
+        model_yaml("m", decoupled=True, values={"model.x": "2"})
     with refused("Triton 24.09 has no llmapi model on PyTorch: the nearest is 25.05"):
         write_llmapi_repository(out, find_target("24.09"), "m", templates=folder)
     with refused("give `templates`, a checkout of"):
@@ -303,9 +274,9 @@ def checkpoint(tmp_path: Path) -> None:
 def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> None:
     flags = ["--platform", "python", "--out", "P"]
     done = json.loads(ok("llm", "repo", "./model", *flags, "--set", "max_batch=4", "--unary", "--json", cwd=tmp_path))
-    assert {"preprocessing", "tensorrt_llm", "postprocessing", "ensemble"} <= set(done["models"])
+    assert done["models"] == ["ensemble"]
     assert config_of(tmp_path / "P", "ensemble").max_batch_size == 4
-    assert not config_of(tmp_path / "P", "tensorrt_llm").model_transaction_policy.decoupled
+    assert not config_of(tmp_path / "P", "ensemble").model_transaction_policy.decoupled
     wrong = run("llm", "repo", "./model", *flags, "--set", "max_batches=4", cwd=tmp_path)
     assert "--set: unknown key 'max_batches'; did you mean 'max_batch'?" in wrong.stderr
     assert read_repository(tmp_path / "P").ranks == 1
@@ -315,16 +286,12 @@ def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("platform", "flags", "message"),
     [
-        ("python", ["--instances", "4"], "--instances is for --platform tensorrtllm, not python"),
-        ("python", ["--models", "engine"], "--models is for --platform tensorrtllm, not python"),
-        ("python", ["--gpu-groups", "0,1"], "--gpu-groups is for"),
+        ("python", ["--models", "ensemble"], "--models is for --platform tensorrtllm, not python"),
         ("python", ["--engine-dir", "/x"], "--engine-dir is for"),
         ("python", ["--tokenizer-dir", "/x"], "--tokenizer-dir is for"),
         ("python", ["--templates", "/x"], "--templates is for --platform tensorrtllm and llmapi, not python"),
-        ("python", ["--set", "decoupled=false"], "--set decoupled is an option of its own: --decoupled or --unary"),
-        ("python", ["--set", "release=24.10"], "--set release is an option of its own: --release"),
+        ("python", ["--release", "24.10"], "--release is for --platform tensorrtllm and llmapi, not python"),
         ("llmapi", ["--engine-dir", "/x"], "--engine-dir is for --platform tensorrtllm, not llmapi"),
-        ("llmapi", ["--instances", "1"], "--instances is for"),
     ],
 )
 def test_options_that_a_platform_does_not_use_are_wrong_usage(
@@ -339,7 +306,7 @@ def test_options_that_a_platform_does_not_use_are_wrong_usage(
 @pytest.mark.usefixtures("checkpoint")
 def test_the_environment_may_have_options_of_another_platform(tmp_path: Path) -> None:
     flags = ["--platform", "python", "--out", "P"]
-    ok("llm", "repo", "./model", *flags, cwd=tmp_path, VLMSEARCH_INSTANCES="4", VLMSEARCH_TEMPLATES="/nowhere")
+    ok("llm", "repo", "./model", *flags, cwd=tmp_path, VLMSEARCH_MODELS="bls", VLMSEARCH_TEMPLATES="/nowhere")
 
 
 @pytest.mark.usefixtures("checkpoint")
@@ -349,7 +316,6 @@ def test_the_environment_may_have_options_of_another_platform(tmp_path: Path) ->
         ("max_batch=99999999999", "`max_batch` is at most 2147483647, not 99999999999"),
         ("max_batch=²", "--set: max_batch is a whole number, not '²'"),
         ("max_sequences=0", "`max_sequences` is at least 1, not 0"),
-        ("tokenizer_instances=2147483648", "`tokenizer_instances` is at most"),
         ("gpu=2147483648", "`gpu` is at most"),
     ],
 )

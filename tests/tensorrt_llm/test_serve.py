@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -215,22 +214,6 @@ def test_a_model_that_fails_and_a_rank_that_dies_are_named(tmp_path: Path, machi
     assert not any(alive(int(str(started["pid"]))) for started in told(tmp_path, 2).values())
 
 
-def test_an_orchestrator_starts_the_ranks_itself(tmp_path: Path, machine: dict[str, str]) -> None:
-    repository(tmp_path, tp=2)
-    with serving(tmp_path, ["--orchestrator", "--gpus", "2,3"], **machine) as process:
-        ranks = told(tmp_path, 1)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-    assert list(ranks) == [0]
-    assert ranks[0]["environment"] == {
-        "CUDA_VISIBLE_DEVICES": "2,3", "TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": "1",
-    }  # fmt: skip
-    flags = ranks[0]["flags"]
-    assert isinstance(flags, dict)
-    assert flags["cuda-memory-pool-byte-size"] == ["0:0", "1:0"]
-    assert (flags["pinned-memory-pool-byte-size"], flags["enable-peer-access"]) == (["0"], ["false"])
-
-
 def test_the_commands_are_those_of_nvidias_launcher(tmp_path: Path) -> None:
     ends, one = Endpoints(), Binary("tritonserver")
     alone = ranks_command(one, tmp_path, ends, Ranks())
@@ -246,13 +229,8 @@ def test_the_commands_are_those_of_nvidias_launcher(tmp_path: Path) -> None:
         assert flag in second
     assert "--load-model" not in first
     assert "--model-control-mode=explicit --load-model=tensorrt_llm" in second
-    waiting = Ranks(2, orchestrator=True, spawn=False)
-    assert ranks_command(one, tmp_path, ends, waiting).count("tritonserver") == 3
-    assert waiting.environment["TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES"] == "0"
     with pytest.raises(ConfigError, match="2 ranks need 2 GPUs, and `gpus` names 1"):
         ranks_command(one, tmp_path, ends, Ranks(2, gpus=(0,)))
-    with pytest.raises(ConfigError, match="name the GPUs with `gpus`"):
-        ranks_command(one, tmp_path, ends, Ranks(2, orchestrator=True))
 
 
 def test_a_dry_run_prints_the_command(tmp_path: Path, machine: dict[str, str]) -> None:
@@ -293,36 +271,6 @@ def test_the_real_triton_loads_a_filled_repository(binary: Binary, tmp_path: Pat
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert not list(Path("/dev/shm").glob(f"*vlmsearch_*_{process.pid}_*"))
-
-
-def test_the_real_triton_loads_only_what_it_is_told_to(binary: Binary, tmp_path: Path) -> None:
-    """An ensemble brings the models of its steps with it."""
-    write_llm_repository(tmp_path / "R", options(tmp_path, values={"triton_backend": "python"}))
-    with serving(tmp_path, ["--load-model", "ensemble"], VLMSEARCH_CACHE=str(CACHE)) as process:
-        assert isinstance(process.args, list)
-        port = next(part for part in map(str, process.args) if part.startswith("--http-port=")).partition("=")[2]
-        url = f"http://127.0.0.1:{port}/v2/repository/index"
-        with urllib.request.urlopen(url, data=b"{}", timeout=10) as answer:
-            states = {model["name"]: model.get("state") for model in json.load(answer)}
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    loaded = dict.fromkeys(("preprocessing", "tensorrt_llm", "postprocessing", "ensemble"), "READY")
-    assert states == loaded | {"tensorrt_llm_bls": None}
-
-
-def test_the_models_that_are_loaded_are_chosen(tmp_path: Path, machine: dict[str, str]) -> None:
-    repository(tmp_path, tp=2)
-    flags = ["--load-model", "preprocessing", "--load-model", "tensorrt_llm", "--dry-run"]
-    first, second = ok("llm", "serve", "R", *flags, cwd=tmp_path, **machine).split(" : ")
-    loads = "--model-control-mode=explicit --load-model=preprocessing --load-model=tensorrt_llm"
-    assert loads in first
-    assert "--model-control-mode=explicit --load-model=tensorrt_llm --backend" in second
-    done = run("llm", "serve", "R", "--load-model", "bls", cwd=tmp_path, **machine)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "Error: R has no model 'bls': there are ensemble, postprocessing, preprocessing, tensorrt_llm, "
-        "tensorrt_llm_bls\n"
-    )
 
 
 def test_the_real_triton_says_which_model_failed(binary: Binary, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ _MOST_PORT = 65535
 
 def parse_address(text: str) -> tuple[str, int | None] | None:
     """Host and port of ``host:8000``, ``[::1]:8000`` or ``host``; None where ``text`` is not an address."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None:
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
         return None
-    name, inside, digits = found.groups()
+    name, inside, digits = match.groups()
     port = None if digits is None else int(digits)
     if port is not None and not 1 <= port <= _MOST_PORT:
         return None
@@ -29,8 +29,8 @@ def parse_address(text: str) -> tuple[str, int | None] | None:
 
 def has_port(text: str) -> bool:
     """Return whether ``text`` is an address with a port."""
-    found = parse_address(text)
-    return found is not None and found[1] is not None
+    address = parse_address(text)
+    return address is not None and address[1] is not None
 
 
 def is_loopback(host: str) -> bool:

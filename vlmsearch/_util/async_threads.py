@@ -94,8 +94,8 @@ class AsyncThreads:
 class ThreadReading(Generic[T]):
     """An iterator that is read in threads, so many items at a time, in one context throughout."""
 
-    def __init__(self, threads: AsyncThreads, begin: Callable[[], Iterator[T]], most: int) -> None:
-        self._threads, self._begin, self._most = threads, begin, most
+    def __init__(self, threads: AsyncThreads, begin: Callable[[], Iterator[T]], max_items: int) -> None:
+        self._threads, self._begin, self._most = threads, begin, max_items
         self._token, self._context = CancelToken(), copy_context()
         self._items: Iterator[T] | None = None
         self._turn = threading.Lock()

@@ -7,15 +7,17 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 PAGE = 1000
-"""How many rows a store is asked for at once."""
+"""Rows that a store is asked for at once."""
 
 
-def groups(items: Iterable[Item], sizes: Iterable[int], *, total: int, most: int | None = None) -> Iterator[list[Item]]:
-    """``items`` in order, up to ``most`` at a time and ``total`` of their sizes; one that is larger goes alone."""
+def groups(
+    items: Iterable[Item], sizes: Iterable[int], *, total: int, max_items: int | None = None
+) -> Iterator[list[Item]]:
+    """``items`` in order, up to ``max_items`` at a time and ``total`` of their sizes; one that is larger goes alone."""
     group: list[Item] = []
     filled = 0
     for item, size in zip(items, sizes):
-        if group and (len(group) == most or filled + size > total):
+        if group and (len(group) == max_items or filled + size > total):
             yield group
             group, filled = [], 0
         group.append(item)
@@ -25,6 +27,6 @@ def groups(items: Iterable[Item], sizes: Iterable[int], *, total: int, most: int
 
 
 def pages(ids: Collection[str]) -> Iterator[list[str]]:
-    """Return the distinct ones among ``ids``, `PAGE` at a time."""
+    """Return the distinct ids, `PAGE` at a time."""
     distinct = list(dict.fromkeys(ids))
     return (distinct[start : start + PAGE] for start in range(0, len(distinct), PAGE))

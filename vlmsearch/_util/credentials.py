@@ -25,10 +25,10 @@ _HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 def child_environment() -> dict[str, str]:
     """Return this process's environment without its secrets, for a program that has no use for them.
 
-    Left out is each variable whose name says that it holds a secret (``OPENAI_API_KEY``, ``VLMSEARCH_CHROMA_TOKEN``,
-    ``AWS_SECRET_ACCESS_KEY``, ``OTEL_EXPORTER_OTLP_HEADERS``), and each whose value is a URL with a password, but for
-    those of proxies. All others stay: MPI, CUDA, NCCL and the loader are set up by more variables than a list of
-    what is allowed could know. ``ORT_DISABLE_TELEMETRY`` is added: Triton may load ONNX Runtime itself.
+    Variables are left out whose names say that they hold a secret, such as ``OPENAI_API_KEY`` and
+    ``OTEL_EXPORTER_OTLP_HEADERS``. So are those whose values are URLs with a password, except those of proxies. All
+    others stay: MPI, CUDA, NCCL and the loader are set up by more variables than a list of what is allowed could know.
+    ``ORT_DISABLE_TELEMETRY`` is added: Triton may load ONNX Runtime itself.
     """
     kept = {name: value for name, value in os.environ.items() if not _is_secret(name, value)}
     return {"ORT_DISABLE_TELEMETRY": "1", **kept}
@@ -56,18 +56,18 @@ def check_unencrypted(variable: str, host: str, advice: str) -> None:
         raise ConfigError(f"{variable} would cross the network to {host} unencrypted: {advice}")
 
 
-def redact(said: str, secrets: Iterable[str], *, most: int | None = None) -> str:
+def redact(said: str, secrets: Iterable[str], *, max_chars: int | None = None) -> str:
     """Return what a server said on one line, with stars for each secret: some servers repeat what they are sent.
 
     Args:
         said: The server's words.
         secrets: What it was sent; percent-encoded it is found too.
-        most: How many characters of the line are kept. What is cut was redacted before, so no part of a secret stays.
+        max_chars: Characters of the line that are kept. It is redacted before it is cut, so no part of a secret stays.
     """
     for secret in filter(None, secrets):
         for form in (secret, quote(secret, safe="")):
             said = said.replace(form, "***")
-    return " ".join(said.split())[:most]
+    return " ".join(said.split())[:max_chars]
 
 
 def _is_secret(name: str, value: str) -> bool:

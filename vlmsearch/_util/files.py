@@ -56,10 +56,10 @@ def check_private(*paths: Path) -> None:
         return
     for path in paths:
         with suppress(FileNotFoundError):
-            found = path.stat()
-            if found.st_uid not in (0, os.geteuid()):
-                why, cure = f"belongs to another user ({found.st_uid})", "name another cache in $VLMSEARCH_CACHE"
-            elif found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)):
+            status = path.stat()
+            if status.st_uid not in (0, os.geteuid()):
+                why, cure = f"belongs to another user ({status.st_uid})", "name another cache in $VLMSEARCH_CACHE"
+            elif status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)):
                 why, cure = "can be written to by other users", f"empty it, then chmod go-w {shlex.quote(str(path))}"
             else:
                 continue

@@ -115,13 +115,13 @@ def onnx_wheels() -> Wheels:
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:
     """Return the distributions that are installed, with their versions."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
@@ -155,8 +155,8 @@ def missing_library() -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS)  # noqa: S603
     except subprocess.TimeoutExpired:
         return ""
-    found = re.search(r"OSError: (\S+): cannot open shared object file", done.stderr)
-    return found[1] if found else ""
+    match = re.search(r"OSError: (\S+): cannot open shared object file", done.stderr)
+    return match[1] if match else ""
 
 
 def gpu_fault(index: int, said: str = "") -> tuple[str, str]:

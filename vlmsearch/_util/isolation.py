@@ -276,8 +276,8 @@ class _Pool:
             dead = [child for child in self._idle if not child.is_running]
             self._idle = [child for child in self._idle if child not in dead]
             child = self._idle.pop() if self._idle else None
-        for each in dead:
-            each.close()
+        for ended in dead:
+            ended.close()
         child = child or _Child()
         with self._changed:
             self._working.add(child)
@@ -294,8 +294,8 @@ class _Pool:
             self._idle.append(child)
             extra = self._idle[:-_MAX_IDLE]
             del self._idle[:-_MAX_IDLE]
-        for each in extra:
-            each.close()
+        for surplus in extra:
+            surplus.close()
 
     def drop(self, child: _Child) -> None:
         """End a child."""

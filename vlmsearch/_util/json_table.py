@@ -60,21 +60,21 @@ class JsonTable:
             raise self._wrong(key, f"has the form {form.pattern}" if form else "is a printable string", value)
         return value
 
-    def whole(self, key: str, least: int, most: int) -> int:
-        """Return a whole number from ``least`` to ``most``."""
-        return self._whole(key, self.value(key), least, most)
+    def whole(self, key: str, minimum: int, maximum: int) -> int:
+        """Return a whole number from ``minimum`` to ``maximum``."""
+        return self._whole(key, self.value(key), minimum, maximum)
 
-    def wholes(self, key: str, least: int, most: int) -> tuple[int, ...]:
+    def wholes(self, key: str, minimum: int, maximum: int) -> tuple[int, ...]:
         """Return a list of such numbers."""
-        return tuple(self._whole(key, value, least, most) for value in self._list(key))
+        return tuple(self._whole(key, value, minimum, maximum) for value in self._list(key))
 
-    def number(self, key: str, least: float, most: float) -> float:
-        """Return a number from ``least`` to ``most``."""
+    def number(self, key: str, minimum: float, maximum: float) -> float:
+        """Return a number from ``minimum`` to ``maximum``."""
         value = self.value(key)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise self._wrong(key, "is a number", value)
-        if not least <= value <= most:
-            raise self._wrong(key, f"is from {least:g} to {most:g}", value)
+        if not minimum <= value <= maximum:
+            raise self._wrong(key, f"is from {minimum:g} to {maximum:g}", value)
         return float(value)
 
     def flag(self, key: str) -> bool:
@@ -93,11 +93,11 @@ class JsonTable:
 
     def table(self, key: str, names: re.Pattern[str] | None = None) -> JsonTable:
         """Return a table, whose keys all have the form ``names``."""
-        found = JsonTable(self.value(key), self._path, f"{self._place}{key}: ")
-        for name in found if names else ():
+        table = JsonTable(self.value(key), self._path, f"{self._place}{key}: ")
+        for name in table if names else ():
             if names and not names.fullmatch(name):
                 raise self._wrong(key, f"has names of the form {names.pattern}", name)
-        return found
+        return table
 
     def plain(self) -> dict[str, object]:
         """Return all of it as it is."""
@@ -120,9 +120,9 @@ class JsonTable:
             raise self._wrong(key, "is a list", value)
         return value
 
-    def _whole(self, key: str, value: object, least: int, most: int) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise self._wrong(key, f"is a whole number from {least:,} to {most:,}", value)
+    def _whole(self, key: str, value: object, minimum: int, maximum: int) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            raise self._wrong(key, f"is a whole number from {minimum:,} to {maximum:,}", value)
         return value
 
     def _wrong(self, key: str, expected: str, value: object) -> ConfigError:

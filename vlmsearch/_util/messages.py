@@ -23,13 +23,13 @@ def write_message(file: IO[bytes], value: object, data: Sequence[Bytes] = ()) ->
         InvalidInputError: ``too_large``: more than 64 MiB of JSON, or 1 GiB of bytes.
         OSError: The other end is gone.
     """
-    sizes = [len(each) for each in data]
+    sizes = [len(part) for part in data]
     head = json.dumps([value, sizes]).encode()
     if len(head) > _MAX_JSON or sum(sizes) > _MAX_DATA:
         raise InvalidInputError("too_large", f"it gives {len(head) + sum(sizes):,} bytes at once")
     file.write(_HEAD.pack(len(head)) + head)
-    for each in data:
-        file.write(each)
+    for part in data:
+        file.write(part)
     file.flush()
 
 
@@ -45,7 +45,7 @@ def read_message(file: IO[bytes]) -> tuple[Any, list[bytes]] | None:
     if sum(sizes) > _MAX_DATA or min(sizes, default=0) < 0:
         raise ValueError(f"a message with {sum(sizes):,} bytes")
     data = [file.read(size) for size in sizes]
-    return None if [len(each) for each in data] != sizes else (value, data)
+    return None if [len(part) for part in data] != sizes else (value, data)
 
 
 def data_bytes(pid: int) -> int:

@@ -6,7 +6,7 @@ import json
 from typing import Any, NoReturn
 
 MAX_DEPTH = 64
-"""How many lists and objects may be within each other."""
+"""Lists and objects that may be within each other."""
 
 
 def parse_json(text: str) -> Any:
@@ -31,10 +31,12 @@ def parse_json(text: str) -> Any:
         raise _too_deep() from None
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        inner = [each for each in level if isinstance(each, (dict, list))]
+        inner = [container for container in level if isinstance(container, (dict, list))]
         if not inner:
             return value
-        level = [child for each in inner for child in (each.values() if isinstance(each, dict) else each)]
+        level = [
+            child for container in inner for child in (container.values() if isinstance(container, dict) else container)
+        ]
     raise _too_deep()
 
 

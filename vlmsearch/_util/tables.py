@@ -123,7 +123,7 @@ def check(value: object, kind: object, where: str) -> object:
 def _without_none(kind: object) -> object:
     """Return the type of ``X | None``: None is for what is not given."""
     if typing.get_origin(kind) in (Union, types.UnionType):
-        return next(each for each in typing.get_args(kind) if each is not type(None))
+        return next(argument for argument in typing.get_args(kind) if argument is not type(None))
     return kind
 
 

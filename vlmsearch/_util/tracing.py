@@ -86,7 +86,7 @@ def listen(listener: Listener) -> Callable[[], None]:
     def stop() -> None:
         global _listeners  # noqa: PLW0603
         with _listening:
-            _listeners = tuple(each for each in _listeners if each is not listener)
+            _listeners = tuple(known for known in _listeners if known is not listener)
 
     return stop
 

@@ -35,7 +35,6 @@ from vlmsearch.build.quantize import (
     quantise,
     silent,
 )
-from vlmsearch.build.theirs import wrap_export
 from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError, TextTruncatedWarning
 from vlmsearch.models.bundle import FORMAT, Bundle, Precision, Tower, cache_folder, model_file, open_bundle
 from vlmsearch.models.inputs import open_tokenizer
@@ -100,9 +99,8 @@ def build_bundle(
     with folder_in_the_making(target) as folder:
         work = _start(recipe, loaded, folder, calibrate, report)
         _prove_all(work)
-        add = _add_precisions if recipe.export == "own" else _add_theirs
         for tower in loaded.towers:
-            add(work, tower, [precision for precision in chosen if precision != "fp32"])
+            _add_precisions(work, tower, [precision for precision in chosen if precision != "fp32"])
         failed = _missed(work.checks)
         if failed and not force:
             missed = "; ".join(failed)
@@ -170,7 +168,7 @@ def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
     gates, form = work.recipe.gates, work.described.text
     work.feeds[tower] = tower_feeds(work.checkpoint, tower, work.held_out, form, work.tokenizer, work.report)
     work.report(f"{tower}: exporting", 0, 1)
-    model = _float32(work, tower)
+    model = export(work.checkpoint, tower)
     work.write(model_file(tower, "fp32"), model)
     work.vectors[tower], work.speed[f"{tower}.fp32"] = run(model, work.feeds[tower])
     if not np.isfinite(work.vectors[tower]).all():
@@ -184,39 +182,6 @@ def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
         pictures = work.held_out.pictures if "image" in work.held_out.own else ()
         folder, preprocess = work.checkpoint.folder, work.checkpoint.preprocess
         work.checks += verify_images(model, folder, preprocess, pictures, reference, gates)
-
-
-def _float32(work: _Work, tower: Tower) -> bytes:
-    """Return the graph of one tower in float32, our own or the repository's."""
-    if work.recipe.export == "own":
-        return export(work.checkpoint, tower)
-    found = wrap_export(work.checkpoint, tower, "fp32")
-    if found is None:
-        raise ConfigError(f"{work.recipe.source or work.checkpoint.folder} has no ONNX export of its {tower} tower")
-    return found
-
-
-def _add_theirs(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> None:
-    """Write the quantised file that the repository has of one tower, where it is near enough to float32."""
-    from vlmsearch.build.verify import drift_checks
-
-    gates = work.recipe.gates
-    for precision in precisions:
-        model = wrap_export(work.checkpoint, tower, precision)
-        if model is None:
-            continue
-        work.report(f"{tower}: measuring their {precision}", 0, 1)
-        found = drift(work.vectors[tower], *run(model, work.feeds[tower]))
-        checks = drift_checks(tower, precision, found, gates)
-        file = model_file(tower, precision)
-        missed = _missed(checks)
-        if missed:
-            work.quantisation[file] = {"method": "theirs", "left_out": "; ".join(missed)}
-            continue
-        work.write(file, model)
-        work.checks += checks
-        work.speed[f"{tower}.{precision}"] = found.rate
-        work.quantisation[file] = {"method": "theirs"}
 
 
 def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from vlmsearch._util.files import folder_in_the_making, publish
-from vlmsearch.build.theirs import FOLDER
 from vlmsearch.build.weights import read_json, unpickled
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
 from vlmsearch.models.bundle import cache_folder
@@ -29,15 +28,9 @@ _LEAST_SHARE = 0.9
 """Of the tokens that a model knows, how many its vocabulary must have: models are padded to round numbers."""
 
 
-def completed(folder: Path, recipe: Recipe | RerankerRecipe, exports: Path | None = None) -> Path:
-    """Return the checkpoint in ``folder``, or one in the cache that has what it lacks and links to the rest.
-
-    ``exports`` is the folder of another repository, whose ONNX files the checkpoint gets.
-    """
+def completed(folder: Path, recipe: Recipe | RerankerRecipe) -> Path:
+    """Return the checkpoint in ``folder``, or one in the cache that has what it lacks and links to the rest."""
     made: dict[str, Callable[[Path], object]] = {}
-    if exports is not None and exports != folder:
-        for path in (exports / FOLDER).iterdir():
-            made[f"{FOLDER}/{path.name}"] = partial(_link, path.resolve())
     if not (folder / "tokenizer.json").is_file():
         made["tokenizer.json"] = lambda path: path.write_text(_converted(folder), encoding="utf-8")
     digest = hashlib.sha256(recipe.revision.encode())

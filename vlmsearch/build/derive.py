@@ -13,8 +13,8 @@ from vlmsearch.build.hub import SETTINGS, fetch, look_up, model_card
 from vlmsearch.build.load import check_family, is_cross_encoder, load_checkpoint, load_cross_encoder
 from vlmsearch.build.weights import is_checkpoint
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import BundleKind, Export, bundle_name
-from vlmsearch.models.locations import THEIRS, is_hub_name
+from vlmsearch.models.bundle import BundleKind, bundle_name
+from vlmsearch.models.locations import is_hub_name
 from vlmsearch.models.recipe import RECIPE, PoolingName, Recipe, RerankerRecipe, Shapes, find_any_recipe
 
 _LICENCES = {"apache-2.0": "Apache-2.0", "mit": "MIT", "bsd-3-clause": "BSD-3-Clause", "bsd-2-clause": "BSD-2-Clause"}
@@ -30,7 +30,6 @@ def find_or_derive(
     revision: str = "",
     pooling: PoolingName = "",
     checkpoint: Path | None = None,
-    export: Export = "own",
     kind: BundleKind | None = None,
 ) -> Recipe | RerankerRecipe:
     """Return the recipe of a name or file, or that of a model of the hub, derived where it has none.
@@ -43,11 +42,11 @@ def find_or_derive(
         raise ConfigError(f"{recipe} has a recipe, which says its revision and pooling: leave them out")
     folder = expand_home(recipe)
     if is_path(recipe) and is_checkpoint(folder) and not (folder / RECIPE).is_file():
-        return derive_recipe("", pooling=pooling, checkpoint=folder, export=export, kind=kind)
-    found = None if chosen else find_any_recipe(recipe, export=export)
+        return derive_recipe("", pooling=pooling, checkpoint=folder, kind=kind)
+    found = None if chosen else find_any_recipe(recipe)
     if found is not None:
         return found
-    return derive_recipe(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, export=export, kind=kind)
+    return derive_recipe(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, kind=kind)
 
 
 def derive_recipe(
@@ -56,7 +55,6 @@ def derive_recipe(
     revision: str = "",
     pooling: PoolingName = "",
     checkpoint: Path | None = None,
-    export: Export = "own",
     kind: BundleKind | None = None,
 ) -> Recipe | RerankerRecipe:
     """Derive the recipe of a model of the hub, or of a folder with a checkpoint; it is downloaded for that.
@@ -68,7 +66,6 @@ def derive_recipe(
         revision: A branch, tag or commit; by default the main branch. The recipe has the commit.
         pooling: How tokens are pooled, where the repository does not say.
         checkpoint: A copy of the model to read instead of the hub's.
-        export: Whose ONNX graphs the recipe is to take.
         kind: What is wanted, an encoder or a re-ranker; by default what the model is.
 
     Returns:
@@ -78,7 +75,7 @@ def derive_recipe(
         ConfigError: The model is of a family that is not known, lacks safetensors, or does not say its pooling.
         ModelUnavailableError: The hub cannot be reached or has no such model.
     """
-    folder, recipe = _begin(source, revision, checkpoint, export)
+    folder, recipe = _begin(source, revision, checkpoint)
     named = source or str(folder)
     family, config = check_family(folder, named)
     is_judge = is_cross_encoder(config)
@@ -102,26 +99,15 @@ def derive_recipe(
     return _measured(recipe, load_checkpoint(checkpoint_folder(recipe)), card)
 
 
-def _begin(source: str, revision: str, checkpoint: Path | None, export: Export) -> tuple[Path, Recipe]:
+def _begin(source: str, revision: str, checkpoint: Path | None) -> tuple[Path, Recipe]:
     """Return the folder with the small files, and a recipe that says where the model is from."""
-    suffix = THEIRS if export == "theirs" else ""
     if checkpoint is not None:
-        name = (bundle_name(source) if source else _NOT_PLAIN.sub("-", checkpoint.resolve().name)) + suffix
-        return checkpoint, Recipe(name, "", "", checkpoint=str(checkpoint.resolve()), export=export)
+        name = bundle_name(source) if source else _NOT_PLAIN.sub("-", checkpoint.resolve().name)
+        return checkpoint, Recipe(name, "", "", checkpoint=str(checkpoint.resolve()))
     model = look_up(source, revision or "main", advice(source))
-    recipe = Recipe(bundle_name(source) + suffix, "", "", source=source, revision=model.revision, export=export)
-    if export == "own" or model.weights:
-        model.check_weights()
-        return fetch(model, SETTINGS, advice(source)), recipe
-    original = model_card(fetch(model, SETTINGS, advice(source))).get("base_model")
-    named = original[0] if isinstance(original, list) and len(original) == 1 else original
-    if not isinstance(named, str) or not is_hub_name(named):
-        raise ConfigError(
-            f"{source} has no weights that its export could be proven against, and its README names no one base_model"
-        )
-    base = look_up(named, "main", advice(source))
-    base.check_weights()
-    return fetch(base, SETTINGS, advice(source)), dataclasses.replace(recipe, weights_from=f"{named}@{base.revision}")
+    model.check_weights()
+    recipe = Recipe(bundle_name(source), "", "", source=source, revision=model.revision)
+    return fetch(model, SETTINGS, advice(source)), recipe
 
 
 def _measured(recipe: Recipe, loaded: Checkpoint, card: dict[str, object]) -> Recipe:

@@ -13,7 +13,6 @@ from vlmsearch.build.checkpoint import Checkpoint
 from vlmsearch.build.complete import completed
 from vlmsearch.build.hub import SETTINGS, fetch, kept_folder, look_up
 from vlmsearch.build.load import check_family, load_checkpoint
-from vlmsearch.build.theirs import FOLDER, THEIR_FILES
 from vlmsearch.build.weights import weight_files
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.models.bundle import Bundle, BundleFile, TextInput, TextPrompt
@@ -34,31 +33,19 @@ def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
     """
     if recipe.checkpoint:
         return completed(recipe.folder / recipe.checkpoint, recipe)
-    if not isinstance(recipe, Recipe) or recipe.export == "own":
-        return completed(_weights(recipe, recipe.source, recipe.revision), recipe)
-    source, _, revision = (recipe.weights_from or f"{recipe.source}@{recipe.revision}").partition("@")
-    return completed(_weights(recipe, source, revision), recipe, _exports(recipe))
+    return completed(_downloaded(recipe), recipe)
 
 
-def _weights(recipe: Recipe | RerankerRecipe, source: str, revision: str) -> Path:
+def _downloaded(recipe: Recipe | RerankerRecipe) -> Path:
     """Return the folder with a model's settings and weights."""
-    kept = kept_folder(source, revision)
+    kept = kept_folder(recipe.source, recipe.revision)
     if kept and _is_whole(kept):
         return kept
-    model = look_up(source, revision, advice(recipe.name))
+    model = look_up(recipe.source, recipe.revision, advice(recipe.name))
     model.check_weights(pickled=isinstance(recipe, Recipe) and recipe.pickled)
     settings = fetch(model, SETTINGS, advice(recipe.name))
-    check_family(settings, source)  # before its weights are downloaded
+    check_family(settings, recipe.source)  # before its weights are downloaded
     return fetch(model, model.weights, advice(recipe.name))
-
-
-def _exports(recipe: Recipe) -> Path:
-    """Return the folder with a repository's own ONNX files."""
-    kept = kept_folder(recipe.source, recipe.revision)
-    if kept and any((kept / FOLDER).glob("*.onnx")):
-        return kept
-    model = look_up(recipe.source, recipe.revision, advice(recipe.name))
-    return fetch(model, ("config.json", *THEIR_FILES), advice(recipe.name))
 
 
 def advice(name: str) -> str:

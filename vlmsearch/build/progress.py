@@ -15,7 +15,7 @@ from vlmsearch.build.fetch import checkpoint_folder
 from vlmsearch.build.quantize import Report
 from vlmsearch.build.reranker import build_reranker
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import Bundle, BundleKind, Export, Precision
+from vlmsearch.models.bundle import Bundle, BundleKind, Precision
 from vlmsearch.models.recipe import PoolingName, RerankerRecipe
 from vlmsearch.models.reranker import PRECISIONS, RerankerBundle, RerankerPrecision
 
@@ -30,7 +30,6 @@ def build_with_progress(
     force: bool = False,
     revision: str = "",
     pooling: PoolingName = "",
-    export: Export = "own",
     kind: BundleKind | None = None,
 ) -> Bundle | RerankerBundle:
     """Return what `build_bundle` or `build_reranker` makes of a recipe or a model, each step on standard error.
@@ -38,7 +37,7 @@ def build_with_progress(
     The bundle's folder is put into ``parent``, by default the user's cache. The other arguments are those of
     `build_bundle` and `find_or_derive`.
     """
-    found = find_or_derive(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, export=export, kind=kind)
+    found = find_or_derive(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, kind=kind)
     checkpoint = checkpoint or checkpoint_folder(found)  # the hub's library draws its own bars
     out = parent / found.name if parent else None
     with steps(found.name) as report:

@@ -43,7 +43,7 @@ _COMMANDS = {
     "doctor": "Check this installation.",
     "build": "Build a model: export, quantise, verify.",
     "models": "List the models that are built.",
-    "triton": "Make, serve and watch Triton model repositories.",
+    "triton": "Make, serve and monitor Triton model repositories.",
     "llm": "Build, make and serve language models with TensorRT-LLM.",
     "token": "Make, list and remove the tokens of a server.",
     "bench": "Measure, on this machine.",

@@ -12,27 +12,18 @@ import click
 
 from vlmsearch.cli.common import (
     PlainText,
-    ServerIndex,
     command,
-    encoder_option,
-    generator_option,
-    image_option,
     is_terminal,
     json_option,
-    limits_option,
-    open_here_or_there,
     option,
     print_json,
-    search_flags,
-    search_keywords,
-    server_option,
     short_path,
-    store_option,
 )
+from vlmsearch.cli.opening import IndexChoice, index_options
+from vlmsearch.cli.search_options import image_option, search_flags
 from vlmsearch.index import SOURCES
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.options import RankingKeywords, search_options
-from vlmsearch.wire import answer_json
+from vlmsearch.wire import to_json
 
 if TYPE_CHECKING:
     from vlmsearch.generators.base import GenerationOptions, Generator
@@ -43,10 +34,7 @@ if TYPE_CHECKING:
 @click.argument("question")
 @image_option
 @search_flags(RankingKeywords, limit=SOURCES)
-@store_option
-@encoder_option
-@generator_option
-@server_option
+@index_options("encoder", "generator", "image_limits", "server")
 @option("--stream/--no-stream", "stream", default=None, help="Show the text as it is made.  [default: on a terminal]")
 @option("--max-tokens", type=int, metavar="N", help="The most tokens of the answer.  [default: 256]")
 @option("--temperature", type=float, metavar="T", help="0 for the likeliest text, more for more variety.  [default: 0]")
@@ -61,18 +49,13 @@ if TYPE_CHECKING:
     help="End the answer before this text; may be given several times.",
 )
 @option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
-@limits_option(DEFAULT_LIMITS)
 @json_option
 def ask(
     question: str,
     image: Path | None,
-    store: str,
-    encoder: str | None,
-    generator: str,
-    server: ServerIndex | None,
+    chosen: IndexChoice,
     stream: bool | None,
     template: Path | None,
-    image_limits: ImageLimits,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -82,10 +65,10 @@ def ask(
     if stream and as_json:
         raise click.UsageError("--json prints the whole answer: leave out --stream")
     text = _read(template) if template else None
-    with open_here_or_there(server, store, encoder, generator, image_limits=image_limits) as pipeline:
-        writer = getattr(pipeline, "generator", None)  # of a server, its own
-        chosen = search_keywords(server, {name: options.pop(name) for name in search_options(RankingKeywords)})
-        ask = partial(pipeline.ask, question, image=image, options=_options(writer, options), template=text, **chosen)
+    keywords = chosen.search_keywords({name: options.pop(name) for name in search_options(RankingKeywords)})
+    with chosen.open() as index:
+        writer = getattr(index, "generator", None)  # a server's is not known here
+        ask = partial(index.ask, question, image=image, options=_options(writer, options), template=text, **keywords)
         if is_terminal() and not as_json if stream is None else stream:
             with cast("AnswerParts", ask(stream=True)) as parts:
                 _show(parts)
@@ -93,7 +76,7 @@ def ask(
         else:
             answer = ask()
             if as_json:
-                print_json(answer_json(answer))
+                print_json(to_json(answer))
             else:
                 print_answer(answer)
         _note(answer, writer)

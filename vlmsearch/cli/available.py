@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import is_terminal, print_json
+from vlmsearch.cli.common import is_terminal, print_json, print_table
 
 if TYPE_CHECKING:
     from vlmsearch.models.bundle import Bundle
@@ -17,7 +17,19 @@ Row = dict[str, object]
 WIDE = 107
 """From how many columns of a terminal on the whole table is shown."""
 _FLOAT_BYTES = 4
-_LEFT = ("model", "licence", "lang.")
+_NOTES = """
+params: millions of parameters. ImageNet: zero-shot top-1 in per cent. Each figure has its source in --json.
+Per second: on the machine that built it. `vlmsearch build MODEL` builds one; any other model of the hub:
+`vlmsearch build ORG/NAME`, with --show to see what would be built."""
+
+
+def is_wide() -> bool:
+    """Check whether whole tables are shown: on a wide terminal and in a pipe."""
+    if not is_terminal():
+        return True
+    from vlmsearch._util.console import make_console
+
+    return make_console().width >= WIDE
 
 
 def show_available(*, as_json: bool) -> None:
@@ -25,11 +37,15 @@ def show_available(*, as_json: bool) -> None:
     rows = available_models()
     if as_json:
         print_json({"available": rows})
-    elif is_terminal():
-        _print_tables(rows)
-    else:
-        for row in rows:
-            click.echo("\t".join(_cells(row, wide=True)))
+        return
+    names = ["model", "lang.", "params", "published", "texts/s"]
+    if is_wide():
+        names[3:4] = ["MB", "dim", "licence", "published", "images/s"]
+    for title, modalities in (("images and texts", ["image", "text"]), ("texts", ["text"])):
+        lines = [_cells(row) for row in rows if row["modalities"] == modalities]
+        print_table(names, lines, left=("model", "licence", "lang.", "published"), title=title, header=False)
+    if is_terminal():
+        click.echo(_NOTES)
 
 
 def available_models() -> list[Row]:
@@ -84,66 +100,31 @@ def _measured(bundle: Bundle) -> Row:
     }
 
 
-def _print_tables(rows: list[Row]) -> None:
-    from vlmsearch._util.console import make_console, make_table
-
-    console = make_console()
-    wide = console.width >= WIDE
-    names = ["model", "lang.", "params", *(("MB", "dim", "licence") if wide else ())]
-    for title, is_of_images in (("images and texts", True), ("texts", False)):
-        chosen = [row for row in rows if (row["modalities"] == ["image", "text"]) == is_of_images]
-        titles = [*names, *(("ImageNet", "images/s", "texts/s") if is_of_images else ("published", "texts/s"))]
-        cells = [_cells(row, wide=wide) for row in chosen]
-        if is_of_images:
-            for line in cells:
-                score, _, benchmark = line[len(names)].partition(" ")
-                line[len(names)] = score if benchmark == "ImageNet" else ""
-        else:
-            cells = [line[:-2] + line[-1:] for line in cells]
-        console.print(make_table(titles, cells, left=_LEFT, title=title))
-        console.print()
-    for text in (
-        "params: millions of parameters. ImageNet: zero-shot top-1 in per cent. Each figure has its source in --json.",
-        "Per second: on the machine that built it. `vlmsearch build MODEL` builds one; any other model of the hub:",
-        "`vlmsearch build ORG/NAME`, with --show to see what would be built.",
-    ):
-        console.print(text, style="dim")
+def _cells(row: Row) -> list[str]:
+    quality, parameters, size = row["quality"], row["parameters"], row["megabytes"]
+    best = quality[0] if isinstance(quality, list) and quality else None
+    cells = [str(row["name"]), _spoken(row["languages"])]
+    cells.append(f"{parameters / 1e6:.{1 if parameters < 1e7 else 0}f} M" if isinstance(parameters, int) else "")
+    if is_wide():
+        cells += [f"{size:,.0f}" if isinstance(size, float) else "", str(row["dim"] or ""), str(row["licence"])]
+    cells.append(f"{best['score']:.1f} {_short_name(best['benchmark'])}" if best else "")
+    measured = row["measured"]
+    rates = measured if isinstance(measured, dict) else {}
+    for name in (*(["images_per_second"] if is_wide() else []), "texts_per_second"):
+        rate = rates.get(name)
+        cells.append("" if rate is None else f"{rate:,.0f}")
+    return cells
 
 
-def _cells(row: Row, *, wide: bool) -> list[str]:
-    languages, quality = row["languages"], row["quality"]
-    listed = [str(code) for code in languages] if isinstance(languages, list) else []
-    first = quality[0] if isinstance(quality, list) and quality else None
-    cells = [str(row["name"]), _spoken(listed), _counted(row["parameters"])]
-    if wide:
-        size, dim = row["megabytes"], row["dim"]
-        cells += [f"{size:,.0f}" if size else "", str(dim or ""), str(row["licence"])]
-    cells.append(f"{first['score']:.1f} {_called(first['benchmark'])}" if first else "")
-    return cells + _rates(row)
-
-
-def _spoken(languages: list[str]) -> str:
-    """Few languages by their codes, many by their number."""
-    if languages == ["multilingual"]:
+def _spoken(languages: object) -> str:
+    """Return few languages as their codes, and many as their number."""
+    codes = languages if isinstance(languages, list) else []
+    if codes == ["multilingual"]:
         return "many"
-    return " ".join(languages) if len(languages) <= 3 else str(len(languages))
+    return " ".join(codes) if len(codes) <= 3 else str(len(codes))
 
 
-def _called(benchmark: str) -> str:
-    """Return a benchmark in a word or two: what stands before brackets, or the first word."""
+def _short_name(benchmark: str) -> str:
+    """Return the name of a benchmark in a word or two: the part before brackets, or the first word."""
     name, bracket, _ = benchmark.partition(" (")
     return name if bracket else name.partition(" ")[0]
-
-
-def _counted(parameters: object) -> str:
-    count = parameters if isinstance(parameters, int) else 0
-    if not count:
-        return ""
-    return f"{count / 1e6:.{1 if count < 1e7 else 0}f} M"
-
-
-def _rates(row: Row) -> list[str]:
-    measured = row["measured"]
-    given = measured if isinstance(measured, dict) else {}
-    rates = (given.get("images_per_second"), given.get("texts_per_second"))
-    return ["" if rate is None else f"{rate:,.0f}" for rate in rates]

@@ -3,120 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from vlmsearch.cli.common import command, json_option, option, print_json, print_table
+from vlmsearch.cli.common import command, json_option, names_of, option, print_json, print_table
+from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.models.bundle import Precision
+from vlmsearch.models.recipe import Range, read_batches
 
 if TYPE_CHECKING:
-    from vlmsearch.models.bundle import Bundle, Export, Precision
-    from vlmsearch.models.recipe import PoolingName, Range, Recipe, RerankerRecipe
+    from vlmsearch.models.bundle import Bundle
+    from vlmsearch.models.recipe import PoolingName
     from vlmsearch.models.reranker import RerankerBundle
     from vlmsearch.tensorrt.engine.plans import EnginePrecision
 
-
-_PRECISIONS = ("int8", "fp16", "fp32", "auto")
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """How engines are to be built, as the command line has it."""
-
-    precision: str | None
-    profile: str | None
-    level: int | None
-    timing_cache: Path | None
-    report: Path | None
+_PRECISIONS = get_args(Precision)
+_ENGINE_PRECISIONS = ("int8", "fp16", "fp32", "auto")
 
 
-def build_engines(names: Sequence[str], parent: Path | None, options: EngineOptions, *, as_json: bool) -> None:
-    """Build the engines of bundles that are there, and write and print what they were measured at."""
-    from vlmsearch.errors import MissingDependencyError
-
-    precision, profile = _precision(options.precision), _profile(options.profile)
+def _batches(text: str) -> Range:
     try:
-        from vlmsearch.tensorrt.builder import engines as tensorrt
-    except ImportError as exc:
-        raise MissingDependencyError(
-            f"building engines needs {exc.name}, which is not installed: pip install 'vlmsearch[tensorrt]'"
-        ) from exc
-    from vlmsearch.build.progress import steps
-    from vlmsearch.models.bundle import find_bundles, open_bundle, recipe_names
-    from vlmsearch.models.recipe import find_recipe
-    from vlmsearch.tensorrt.builder.report import report_folder, write_report
-
-    for name in names:
-        given = find_recipe(name) if name in recipe_names() or name.endswith(".toml") else None
-        bundle = (
-            open_bundle(parent / given.name) if parent and given else find_bundles(given.name if given else name)[0]
-        )
-        recipe = given or tensorrt.recipe_of(bundle)
-        rows: list[dict[str, object]] = []
-        with steps(bundle.name) as progress:
-            for tower in bundle.towers:
-                plan = tensorrt.ensure_engine(
-                    bundle, tower, precision=precision, profile=profile, level=options.level,
-                    timing_cache=options.timing_cache, recipe=recipe, progress=progress,
-                )  # fmt: skip
-                tried = plan.attempts or (plan.report,)
-                rows.extend({**report, "published": report == plan.report} for report in tried)
-        machine = cast("dict[str, object]", plan.report["machine"])
-        folder = report_folder(recipe, options.report) if recipe.folder.parts or options.report else None
-        path = write_report(folder, bundle.name, machine, rows) if folder else None
-        if as_json:
-            print_json({"name": bundle.name, "engines": rows, "report": str(path) if path else None})
-            continue
-        _print_engines(bundle.name, rows)
-        if path:
-            click.echo(f"the report is in {path}")
-
-
-def _precision(text: str | None) -> EnginePrecision:
-    if text not in (None, *_PRECISIONS):
-        raise click.BadParameter(
-            f"an engine has one of {', '.join(_PRECISIONS)}, not {text!r}", param_hint="--precision"
-        )
-    return cast("EnginePrecision", text or "int8")
-
-
-def _profile(text: str | None) -> Range | None:
-    from vlmsearch.errors import ConfigError
-    from vlmsearch.models.recipe import read_batches
-
-    try:
-        return None if text is None else read_batches(text)
+        return read_batches(text)
     except ConfigError as exc:
-        raise click.BadParameter(str(exc), param_hint="--profile") from exc
-
-
-def _print_engines(name: str, rows: list[dict[str, object]]) -> None:
-    from vlmsearch.tensorrt.builder.report import table
-
-    names, *lines = ((name, *line) for line in table(rows))
-    print_table(("model", *names[1:]), lines, left=("model", "tower", "precision", "result"))
+        raise click.BadParameter(str(exc)) from exc
 
 
 @command()
 @click.argument("recipes", nargs=-1, required=True, metavar="RECIPE...")
 @option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="Build from this checkpoint.")
-@option("--precision", metavar="LIST", help="Of fp32, fp16, int8, qdq; with commas.  [default: the recipe's]")
+@option(
+    "--precision",
+    type=names_of((*_PRECISIONS, "auto")),
+    metavar="LIST",
+    help="Of fp32, fp16, int8, qdq; with commas.  [default: the recipe's]",
+)
 @option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Put bundles here.  [default: the cache]")
 @option(
     "--calibrate", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Images and texts like those that will be indexed; may be given several times.",
 )  # fmt: skip
 @option("--engine", type=click.Choice(["tensorrt"]), help="Build engines for this machine's GPU from the bundles.")
-@option("--profile", metavar="MIN,OPT,MAX", help="Batches of an engine.  [default: the recipe's, and several profiles]")
-@option("--level", type=click.IntRange(0, 5), help="TensorRT's optimization level.  [default: TensorRT's own]")
 @option(
-    "--timing-cache",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Kernel timings to use.  [default: the cache]",
+    "--profile",
+    type=_batches,
+    metavar="MIN,OPT,MAX",
+    help="Batches of an engine.  [default: the recipe's, and several profiles]",
 )
+@option("--level", type=click.IntRange(0, 5), help="TensorRT's optimization level.  [default: TensorRT's own]")
 @option(
     "--report",
     type=click.Path(path_type=Path),
@@ -128,24 +63,21 @@ def _print_engines(name: str, rows: list[dict[str, object]]) -> None:
     "--pooling", type=click.Choice(["mean", "cls", "max", "last"]),
     help="How tokens are pooled, where a repository does not say.",
 )  # fmt: skip
-@option("--export", type=click.Choice(["own", "theirs"]), default="own", help="Whose ONNX graphs.  [default: our own]")
 @option("--show", is_flag=True, help="Print the recipe and build nothing.")
 @option("--force", is_flag=True, help="Write a bundle that misses its gates, too; the bundle says so.")
 @json_option
 def build(
     recipes: tuple[str, ...],
     checkpoint: Path | None,
-    precision: str | None,
+    precision: list[str] | None,
     out: Path | None,
     calibrate: tuple[Path, ...],
     engine: str | None,
-    profile: str | None,
+    profile: Range | None,
     level: int | None,
-    timing_cache: Path | None,
     report: Path | None,
     revision: str,
     pooling: str | None,
-    export: str,
     show: bool,
     force: bool,
     as_json: bool,
@@ -163,84 +95,105 @@ def build(
     from vlmsearch.models.bundle import bundle_names
 
     names = [name for recipe in recipes for name in bundle_names(recipe)]
-    _check(engine, bool(checkpoint or calibrate or force), (profile, level, timing_cache, report))
     if engine:
-        options = EngineOptions(precision, profile, level, timing_cache, report)
-        build_engines(names, out, options, as_json=as_json)
+        if checkpoint or calibrate or force:
+            raise click.UsageError(
+                "--from, --calibrate and --force are for bundles: build those first, without --engine"
+            )
+        if len(chosen := precision or ["int8"]) > 1 or chosen[0] not in _ENGINE_PRECISIONS:
+            raise click.UsageError(f"an engine has one --precision: {', '.join(_ENGINE_PRECISIONS)}")
+        _build_engines(names, out, cast("EnginePrecision", chosen[0]), profile, level, report, as_json)
         return
+    if any(given is not None for given in (profile, level, report)):
+        raise click.UsageError("--profile, --level and --report are for --engine")
     if checkpoint and len(names) > 1:
         raise click.UsageError("--from is one checkpoint: give one recipe with it")
-    chosen = _precisions(precision)
-    how, whose = cast("PoolingName", pooling or ""), cast("Export", export)
-
+    if "auto" in (precision or ()):
+        raise click.UsageError("--precision auto is for --engine")
+    precisions = cast("list[Precision]", [name for name in _PRECISIONS if name in precision]) if precision else None
+    how = cast("PoolingName", pooling or "")
     try:
         from vlmsearch.build.derive import find_or_derive
         from vlmsearch.build.progress import build_with_progress
     except ImportError as exc:
-        from vlmsearch.errors import MissingDependencyError
-
         message = f"building needs {exc.name}, which is not installed: pip install 'vlmsearch[build]'"
         raise MissingDependencyError(message) from exc
+    from vlmsearch.models.recipe import to_toml
+
     for name in names:
         if show:
-            _show(find_or_derive(name, revision=revision, pooling=how, checkpoint=checkpoint, export=whose), as_json)
+            recipe = find_or_derive(name, revision=revision, pooling=how, checkpoint=checkpoint)
+            text = to_toml(recipe)
+            print_json({"name": recipe.name, "recipe": text}) if as_json else click.echo(text, nl=False)
             continue
         bundle = build_with_progress(
-            name, checkpoint=checkpoint, parent=out, precisions=chosen, calibrate=calibrate, force=force,
-            revision=revision, pooling=how, export=whose,
+            name, checkpoint=checkpoint, parent=out, precisions=precisions, calibrate=calibrate, force=force,
+            revision=revision, pooling=how,
         )  # fmt: skip
         if as_json:
-            print_json({"name": bundle.name, "folder": str(bundle.folder), **_figures(bundle)})
+            figures = {name: getattr(bundle, name) for name in ("fingerprint", "quantisation", "forced", "measured")}
+            files = {name: file.size for name, file in bundle.files.items()}
+            print_json({"name": bundle.name, "folder": str(bundle.folder), "files": files, **figures})
         else:
             _print(bundle)
 
 
-def _check(engine: str | None, for_bundles: bool, for_engines: tuple[object, ...]) -> None:
-    if engine and for_bundles:
-        raise click.UsageError("--from, --calibrate and --force are for bundles: build those first, without --engine")
-    if not engine and any(value is not None for value in for_engines):
-        raise click.UsageError("--profile, --level, --timing-cache and --report are for --engine")
+def _build_engines(
+    names: Sequence[str],
+    parent: Path | None,
+    precision: EnginePrecision,
+    profile: Range | None,
+    level: int | None,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Build the engines of bundles, and write and print their measurements."""
+    try:
+        from vlmsearch.tensorrt.builder import engines as tensorrt
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"building engines needs {exc.name}, which is not installed: pip install 'vlmsearch[tensorrt]'"
+        ) from exc
+    from vlmsearch.build.progress import steps
+    from vlmsearch.models.bundle import find_bundles, open_bundle, recipe_names
+    from vlmsearch.models.recipe import find_recipe
+    from vlmsearch.tensorrt.builder.report import report_folder, table, write_report
 
-
-def _show(recipe: Recipe | RerankerRecipe, as_json: bool) -> None:
-    from vlmsearch.models.recipe import to_toml
-
-    if as_json:
-        print_json({"name": recipe.name, "recipe": to_toml(recipe)})
-    else:
-        click.echo(to_toml(recipe), nl=False)
-
-
-def _precisions(text: str | None) -> list[Precision] | None:
-    known: tuple[Precision, ...] = ("fp32", "fp16", "int8", "qdq")
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in known:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="--precision")
-    return [precision for precision in known if precision in names]
-
-
-def _figures(bundle: Bundle | RerankerBundle) -> dict[str, object]:
-    return {
-        "fingerprint": bundle.fingerprint,
-        "files": {name: file.size for name, file in bundle.files.items()},
-        "quantisation": dict(bundle.quantisation),
-        "forced": list(bundle.forced),
-        "measured": dict(bundle.measured),
-    }
+        given = find_recipe(name) if name in recipe_names() or name.endswith(".toml") else None
+        bundle = (
+            open_bundle(parent / given.name) if parent and given else find_bundles(given.name if given else name)[0]
+        )
+        recipe = given or tensorrt.recipe_of(bundle)
+        rows: list[dict[str, object]] = []
+        with steps(bundle.name) as progress:
+            for tower in bundle.towers:
+                plan = tensorrt.ensure_engine(
+                    bundle, tower, precision=precision, profile=profile, level=level, recipe=recipe, progress=progress
+                )
+                rows.extend({**row, "published": row == plan.report} for row in plan.attempts or (plan.report,))
+        machine = cast("dict[str, object]", plan.report["machine"])
+        folder = report_folder(recipe, report) if recipe.folder.parts or report else None
+        path = write_report(folder, bundle.name, machine, rows) if folder else None
+        if as_json:
+            print_json({"name": bundle.name, "engines": rows, "report": str(path) if path else None})
+            continue
+        titles, *lines = ((bundle.name, *line) for line in table(rows))
+        print_table(("model", *titles[1:]), lines, left=("model", "tower", "precision", "result"))
+        if path:
+            click.echo(f"the report is in {path}")
 
 
 def _print(bundle: Bundle | RerankerBundle) -> None:
     """Print the proof, as a table for a person and as lines for a pipe."""
     checks = bundle.measured["checks"]
-    rows = [
-        (name, f"{check['value']:.7g}", "" if check["gate"] is None else f"{check['gate']:g}", _verdict(check))
-        for name, check in (checks.items() if isinstance(checks, dict) else ())
-    ]
+    rows = []
+    for name, check in checks.items() if isinstance(checks, dict) else ():
+        gate, verdict = check["gate"], "passed" if check["passed"] else "MISSED"
+        gated = ("", "") if gate is None else (f"{gate:g}", verdict)
+        rows.append((bundle.name, name, f"{check['value']:.7g}", *gated))
     titles = ("model", "check", "value", "gate", "")
-    print_table(titles, [(bundle.name, *row) for row in rows], left=(*titles[:2], ""), header=False)
+    print_table(titles, rows, left=(*titles[:2], ""), header=False)
     for name, story in bundle.quantisation.items():
         excluded = story.get("excluded")
         names = ", ".join(map(str, excluded)) if isinstance(excluded, (list, tuple)) else ""
@@ -251,9 +204,3 @@ def _print(bundle: Bundle | RerankerBundle) -> None:
     for failed in bundle.forced:
         click.echo(f"forced in spite of: {failed}")
     click.echo(f"{bundle.name} is in {bundle.folder}")
-
-
-def _verdict(check: dict[str, object]) -> str:
-    if check["gate"] is None:
-        return ""
-    return "passed" if check["passed"] else "MISSED"

@@ -7,48 +7,40 @@ from collections.abc import Sequence
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json, store_option
-from vlmsearch.registry import open_store
+from vlmsearch.cli.common import (
+    command,
+    json_option,
+    option,
+    print_first,
+    print_json,
+)
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.stores.base import CheckReport, check_store
-from vlmsearch.wire import check_json
-
-_SHOWN = 10
+from vlmsearch.wire import to_json
 
 
 @command()
-@store_option
+@index_options()
 @option(
     "--repair",
     is_flag=True,
     help="Finish or roll back what was cut off, remove what belongs to nothing, and make again what can be.",
 )
 @json_option
-def check(store: str, repair: bool, as_json: bool) -> None:
+def check(chosen: IndexChoice, repair: bool, as_json: bool) -> None:
     """Check that documents, vectors and journal of an index agree.
 
     Exits 0 where they do or were repaired, 1 where they do not. It can run while others read and write, unless the
     index is in a folder.
     """
-    with open_store(store) as opened:
-        need_manifest(opened)
-        report = check_store(opened, repair=repair)
+    with chosen.open_store() as store:
+        report = check_store(store, repair=repair)
     if as_json:
-        print_json(check_json(report))
+        print_json({**to_json(report), "clean": report.clean})
     else:
         _print(report)
     if not report.clean and not report.repaired:
         sys.exit(1)
-
-
-def _kinds(report: CheckReport) -> dict[str, Sequence[str]]:
-    return {
-        "orphans": report.orphans,
-        "stale": report.stale,
-        "missing": report.missing,
-        "unindexed": report.unindexed,
-        "unfinished": report.unfinished,
-        "damaged": report.damaged,
-    }
 
 
 def _print(report: CheckReport) -> None:
@@ -56,12 +48,10 @@ def _print(report: CheckReport) -> None:
     click.echo(f"documents   {report.documents}")
     for field, count in report.vectors.items():
         click.echo(f"vectors     {count} {field}")
-    for kind, found in _kinds(report).items():
-        click.echo(f"{kind:<11} {len(found) or 'none'}")
-        for line in found[:_SHOWN]:
-            click.echo(f"  {line}")
-        if len(found) > _SHOWN:
-            click.echo(f"  and {len(found) - _SHOWN} more: see --json")
+    for kind in ("orphans", "stale", "missing", "unindexed", "unfinished", "damaged"):
+        lines: Sequence[str] = getattr(report, kind)
+        click.echo(f"{kind:<11} {len(lines) or 'none'}")
+        print_first(lines, limit=10, err=False)
     if report.in_progress:
         click.echo(f"in progress {report.in_progress}")
     if report.missing and report.repaired:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
 import click
 
 from vlmsearch.cli.common import option
 
 
-class _Engine(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
-    """Where to run: ``ray``, or ``ray:ADDRESS``; gives the address."""
-
-    name = "engine"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        scheme, _, address = str(value).partition(":")
-        if scheme != "ray":
-            self.fail(f"{value!r} is neither ray nor ray:ADDRESS", param, ctx)
-        return address
+def _address(text: str) -> str:
+    scheme, _, address = text.partition(":")
+    if scheme != "ray":
+        raise click.BadParameter(f"{text!r} is neither ray nor ray:ADDRESS")
+    return address
 
 
 def cluster_options(function: Callable[..., object]) -> Callable[..., object]:
     """Return where and on how much of a cluster to run: the function gets RayOptions or None as ``cluster``."""
 
-    @option("--on", type=_Engine(), metavar="ray[:ADDRESS]", help="Run on a Ray cluster: that at ADDRESS, or one here.")
+    @option("--on", type=_address, metavar="ray[:ADDRESS]", help="Run on a Ray cluster: that at ADDRESS, or one here.")
     @option("--workers", type=click.IntRange(1), help="How many encoders, with --on.  [default: one a GPU or machine]")
     @option("--worker-cpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray's CPUs for each.")
     @option("--worker-gpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray's GPUs for each.")

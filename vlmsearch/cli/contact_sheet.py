@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from vlmsearch.cli.common import found_by, shown_name
-from vlmsearch.cli.page import picture, write_page
-from vlmsearch.types import ImageSource, Match
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.media.images import thumbnail
+from vlmsearch.types import ImageSource, Match, RemoteImage, local_image
 
 _STYLE = """
+:root { --page: #f6f5f2; --card: #fff; --ink: #1d1c1a; --soft: #6d6a64; --line: #e4e1da; --mark: #b4481e; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #161513; --card: #211f1c; --ink: #efece6; --soft: #a39e94; --line: #35322d; --mark: #f0956a; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; padding: 2.5rem clamp(1rem, 4vw, 4rem) 4rem; background: var(--page); color: var(--ink);
+  font: 15px/1.45 system-ui, sans-serif; }
 section + section { margin-top: 3.5rem; }
 header { display: flex; align-items: center; gap: 1rem; margin-bottom: 1.25rem; }
 header img { width: 72px; height: 72px; object-fit: cover; border-radius: 8px; }
@@ -33,6 +43,26 @@ li > img { width: 100%; aspect-ratio: 1; object-fit: cover; display: block; back
 .none { color: var(--soft); }
 """
 
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+_POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+"""Nothing but the page's own style and the pictures in it."""
+_EDGE = 360
+"""The longer side of a thumbnail in pixels. It is shown at half of that or less, sharp on dense screens too."""
+
 
 @dataclass(frozen=True)
 class Section:
@@ -46,11 +76,21 @@ class Section:
 def write_sheet(path: Path, sections: Sequence[Section]) -> None:
     """Write the page; ConfigError where it cannot be written."""
     title = " · ".join(section.title for section in sections[:3]) or "vlmsearch"
-    write_page(path, "\n".join(map(_section, sections)), title=title, style=_STYLE)
+    digest = base64.b64encode(sha256(_STYLE.encode()).digest()).decode()
+    page = _PAGE.format(
+        policy=_POLICY.format(digest=digest),
+        style=_STYLE,
+        title=html.escape(title),
+        body="\n".join(map(_section, sections)),
+    )
+    try:
+        path.write_text(page, encoding="utf-8", errors="replace")
+    except OSError as exc:
+        raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
 
 
 def _section(section: Section) -> str:
-    shown = picture(section.image, "the query") if section.image is not None else ""
+    shown = _picture(section.image, "the query") if section.image is not None else ""
     count = len(section.matches)
     found = f"{count} match{'' if count == 1 else 'es'}, best first" if count else "nothing found"
     cards = "\n".join(_card(match) for match in section.matches)
@@ -64,7 +104,7 @@ def _section(section: Section) -> str:
 def _card(match: Match) -> str:
     document = match.document
     text = " ".join((document.text or "").split())
-    shown = picture(document.image, text or document.id) if document.image is not None else ""
+    shown = _picture(document.image, text or document.id) if document.image is not None else ""
     fields = " · ".join(f"{html.escape(name)} #{field.rank} ({field.score:.2f})" for name, field in found_by(match))
     caption = f'<p class="text">{html.escape(text[:600])}</p>' if text else ""
     return (
@@ -74,3 +114,12 @@ def _card(match: Match) -> str:
         f'<rect width="{match.score * 100:.0f}" height="4"/></svg></span>'
         f'<span class="fields">{fields}</span></div></li>'
     )
+
+
+def _picture(source: ImageSource | RemoteImage, alt: str) -> str:
+    """Return a thumbnail in the page itself; nothing where the file is gone or damaged."""
+    try:
+        data = base64.b64encode(thumbnail(local_image(source), edge=_EDGE)).decode()
+    except InvalidInputError:
+        return ""
+    return f'<img src="data:image/jpeg;base64,{data}" alt="{html.escape(alt[:200], quote=True)}" loading="lazy">'

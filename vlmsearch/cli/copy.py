@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json
+from vlmsearch.cli.common import command, json_option, need_manifest, option, print_first, print_json
 from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from vlmsearch.indexing.copy import CopyReport
     from vlmsearch.indexing.parquet import ParquetIndex
     from vlmsearch.stores.base import Store
-
-_SHOWN = 20
 
 
 @command()
@@ -41,27 +40,15 @@ def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
 def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *, prune: bool, as_json: bool) -> None:
     """Print what a copy did, and exit 1 where documents were refused."""
     if as_json:
-        print_json(
-            {
-                "documents": done.documents,
-                "copied": done.copied,
-                "unchanged": done.unchanged,
-                "pruned": done.pruned,
-                "rejected": done.rejects,
-                "refused": [{"id": r.id, "message": r.message} for r in done.refused],
-                "seconds": round(done.seconds, 3),
-            }
-        )
+        form = asdict(done)
+        print_json({**form, "rejected": form.pop("rejects"), "seconds": round(done.seconds, 3)})
     else:
         parts = [f"{done.copied} copied", f"{done.unchanged} unchanged"]
         parts += [f"{done.pruned} pruned"] if prune else []
         click.echo(f"{', '.join(parts)} in {done.seconds:.1f} s; {written.name} has {done.documents} documents")
         if done.rejects is None:
             click.echo("The reject list is not copied: one of the two stores keeps none.", err=True)
-        for reject in done.refused[:_SHOWN]:
-            click.echo(f"  {reject.code:<12} {reject.message}", err=True)
-        if len(done.refused) > _SHOWN:
-            click.echo(f"  and {len(done.refused) - _SHOWN} more: see --json", err=True)
+        print_first([f"{reject.code:<12} {reject.message}" for reject in done.refused])
     there, now = read.manifest(), need_manifest(written).language
     language = there.language if there else ""
     if language != now and language and now:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,8 +20,7 @@ from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.images import open_image
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.types import Match
-from vlmsearch.wire import answer_json, match_json
+from vlmsearch.wire import to_json
 
 GALLERY_SEED = 20_000_000
 """Scenes from here on were neither trained on nor evaluated with."""
@@ -52,9 +52,9 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
     page = out / "results.html"
     write_sheet(page, sections)
     if as_json:
-        found = [{"query": s.title, "matches": [match_json(match) for match in s.matches]} for s in sections]
+        found = [{"query": s.title, "matches": [to_json(match) for match in s.matches]} for s in sections]
         print_json({"added": report.added, "unchanged": report.unchanged, "queries": found, "page": str(page.resolve()),
-                    "answer": answer_json(answer)})  # fmt: skip
+                    "answer": to_json(answer)})  # fmt: skip
         return
     console = make_console()
     for section in sections:
@@ -112,18 +112,15 @@ def _row(scene: Scene, number: int, path: Path) -> dict[str, object]:
 
 
 def run_queries(pipeline: Pipeline, out: Path) -> list[Section]:
-    """Return a few queries of each kind."""
-    sections = [_section(pipeline, text) for text in ("a red star", "two green circles", "a heart on the beach")]
-    where = {"background": "night sky"}
-    sections.append(Section("something yellow, where the background is a night sky",
-                            pipeline.search("something yellow", limit=_LIMIT, where=where)))  # fmt: skip
+    """Search with a few queries of each kind."""
     picture = out / "gallery" / "scene-0003.png"
-    sections.append(Section(f"like {picture.name}", pipeline.search(image=picture, limit=_LIMIT), picture))
-    sections.append(Section(f"like {picture.name}, but blue", pipeline.search("blue", image=picture, limit=_LIMIT),
-                            picture))  # fmt: skip
-    return sections
-
-
-def _section(pipeline: Pipeline, text: str) -> Section:
-    matches: list[Match] = pipeline.search(text, limit=_LIMIT)
-    return Section(text, matches)
+    queries: list[tuple[str, dict[str, Any]]] = [
+        *((text, {"text": text}) for text in ("a red star", "two green circles", "a heart on the beach")),
+        (
+            "something yellow, where the background is a night sky",
+            {"text": "something yellow", "where": {"background": "night sky"}},
+        ),
+        (f"like {picture.name}", {"image": picture}),
+        (f"like {picture.name}, but blue", {"text": "blue", "image": picture}),
+    ]
+    return [Section(title, pipeline.search(**query, limit=_LIMIT), query.get("image")) for title, query in queries]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json
+from vlmsearch.cli.common import command, json_option, need_manifest, option, print_first, print_json
 from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from vlmsearch.indexing.diff import DiffReport
     from vlmsearch.indexing.parquet import ParquetIndex
     from vlmsearch.stores.base import Store
-
-_SHOWN = 20
 
 
 @command()
@@ -46,15 +45,7 @@ def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -
     ):
         found = comparing.diff(one, other, tolerance=tolerance, limit=limit, on_progress=advance)
     if as_json:
-        print_json(
-            {
-                "same": found.same,
-                "documents": found.documents,
-                "index": list(found.index),
-                "counts": dict(found.counts),
-                "differences": [{"id": each.id, "what": list(each.what)} for each in found.differences],
-            }
-        )
+        print_json({"same": found.same, **asdict(found)})
     else:
         _print(found)
     if not found.same:
@@ -80,9 +71,6 @@ def _print(found: DiffReport) -> None:
         click.echo(f"{name:<12} of the index differs")
     for name, count in found.counts.items():
         click.echo(f"{name:<12} {count}")
-    for each in found.differences[:_SHOWN]:
-        click.echo(f"  {each.id}: {', '.join(each.what)}")
-    if len(found.differences) > _SHOWN:
-        click.echo("  and more: see --json")
+    print_first([f"{difference.id}: {', '.join(difference.what)}" for difference in found.differences], err=False)
     if found.same:
         click.echo(f"{found.documents} documents are the same")

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 
-from vlmsearch.cli.common import (
-    SECONDS,
-    ServerIndex,
-    command,
-    encoder_option,
-    image_option,
-    json_option,
-    limits_option,
-    one_of,
-    open_here_or_there,
-    option,
-    print_json,
-    print_table,
-    query_options,
-    search_flags,
-    search_keywords,
-    server_option,
-    short_path,
-    store_option,
-    with_picture,
-)
-from vlmsearch.cli.explained import best_region, lacking, many, unfitted, usual
+from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table, short_path
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, FieldEvidence
+from vlmsearch.cli.search_options import query_options, search_flags
+from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, FieldEvidence, Regions
 from vlmsearch.search.options import RankingKeywords
 from vlmsearch.types import WORDS
-from vlmsearch.wire import explanation_json
+from vlmsearch.wire import to_json
 
 _MOST_PASSAGES = 5
 
@@ -45,79 +21,39 @@ _MOST_PASSAGES = 5
 @command()
 @click.argument("text", metavar="QUERY")
 @click.argument("id")
-@image_option
 @query_options
 @search_flags(RankingKeywords)
-@store_option
-@encoder_option
-@limits_option(DEFAULT_LIMITS)
-@server_option
-@option("--parts", is_flag=True, help="Find the sentences and the regions of the image that mattered; --html does.")
-@option("--seconds", default=10.0, show_default=True, type=SECONDS, help="How long to look for regions.")
+@index_options("encoder", "image_limits", "server")
+@option("--parts", is_flag=True, help="Find the sentences and the regions of the image that mattered.")
+@option("--seconds", default=10.0, show_default=True, type=SECONDS, help="Seconds to look for regions at most.")
 @json_option
-@option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page that shows it.")
 def explain(
-    text: str,
+    query: dict[str, Any],
     id: str,
-    image: Path | None,
-    like: tuple[str, ...],
-    without: str | None,
-    without_image: Path | None,
-    without_like: tuple[str, ...],
-    store: str,
-    encoder: str | None,
-    image_limits: ImageLimits,
-    server: ServerIndex | None,
+    chosen: IndexChoice,
     parts: bool,
     seconds: float,
     as_json: bool,
-    html: Path | None,
     **options: Any,
 ) -> None:
     """Explain why a search for QUERY shows the document ID, or does not.
 
-    ID is that of a document, or the path of a file. QUERY may be "" beside --image or --like. The other options are
-    those of the search.
+    ID is that of a document, or the path of a file. QUERY may be "" beside --image or --like. Give the other options
+    that you search with.
     """
-    if not text.strip() and image is None and not like:
-        raise click.UsageError("give a QUERY, an --image, --like or several of them")
-    left_out = one_of(without, without_image, without_like)
-    has_parts = parts or html is not None
-    with open_here_or_there(server, store, encoder, image_limits=image_limits) as pipeline:
-        is_quiet = as_json or not has_parts or server is not None
-        with progress(WINDOWS, quiet=is_quiet, what="covering") as advance:
-            explain: Callable[[str], Explanation] = partial(
-                pipeline.explain,
-                text if text.strip() else None,
-                image=image,
-                like=like,
-                without=left_out,
-                parts=has_parts,
-                seconds=seconds,
-                on_progress=advance,
-                **search_keywords(server, options),
-            )
-            found = explain(id)
-            if found.outcome == "absent" and (of_file := explain(_file_id(id))).outcome != "absent":
-                found = of_file
-        if html is not None and found.document is not None:
-            found = replace(found, document=with_picture(pipeline, found.document))
-    if html is not None:
-        from vlmsearch.cli.explain_page import write_explanation
-
-        given = [text.strip(), image.name if image else "", *map(short_path, like)]
-        write_explanation(html, found, " + ".join(part for part in given if part))
-        click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
-    if as_json:
-        print_json(explanation_json(found))
-    else:
-        _print(found)
-
-
-def _file_id(path: str) -> str:
     from vlmsearch.indexing.sources import file_id
 
-    return file_id(path)
+    keywords = {**query, **chosen.search_keywords(options)}
+    is_quiet = as_json or not parts or bool(chosen.server)
+    with chosen.open() as index, progress(WINDOWS, quiet=is_quiet, what="covering") as advance:
+        for name in (id, file_id(id)):
+            found = index.explain(**keywords, id=name, parts=parts, seconds=seconds, on_progress=advance)
+            if found.outcome != "absent":
+                break
+    if as_json:
+        print_json(to_json(found))
+    else:
+        _print(found)
 
 
 def _print(found: Explanation) -> None:
@@ -137,11 +73,15 @@ def _print(found: Explanation) -> None:
         ],
         left=("field",),
     )
-    for line in (lacking(found), unfitted(found)):
-        if line:
-            click.echo(line)
+    if found.lacking:
+        click.echo(f"It has nothing for {', '.join(found.lacking)}, which counts neither for nor against it.")
+    unfitted = [name for name, field in found.fields.items() if field.basis is not None and not field.basis.fitted]
+    if unfitted:
+        click.echo(
+            f"For {', '.join(unfitted)} nothing is fitted to this query: the cosine is judged by how far it stands out."
+        )
     if found.words_alone:
-        click.echo("The words are met so well that they decide alone, whatever the other fields say.")
+        click.echo("The words match so well that they decide alone, whatever the other fields say.")
     for what, score in found.without:
         click.echo(f"Left out: {what} (relevance {score:.3f}).")
     if found.judged is not None:
@@ -151,7 +91,13 @@ def _print(found: Explanation) -> None:
         print_table(
             ("word", "compared as", "documents", "adds to BM25", "at most"),
             [
-                (word.word, word.stem, many(word.documents), f"{word.score:.2f}", f"{word.max_score:.2f}")
+                (
+                    word.word,
+                    word.stem,
+                    str(word.documents or "half or more"),
+                    f"{word.score:.2f}",
+                    f"{word.max_score:.2f}",
+                )
                 for word in found.words
             ],
             left=("word", "compared as"),
@@ -166,12 +112,27 @@ def _print(found: Explanation) -> None:
             [(f"{part.evidence:+.2f}", " ".join(text[part.start : part.end].split())) for part in ordered],
             left=("part of its text",),
         )
-    for line in (best_region(found), *found.notes):
-        if line:
-            click.echo(line)
+    for line in ([_best_region(found.regions)] if found.regions else []) + list(found.notes):
+        click.echo(line)
 
 
 def _row(name: str, field: FieldEvidence, found: Explanation) -> tuple[str, ...]:
     value = f"{field.value:.2f} of {found.most_words:.2f}" if name == WORDS else f"{field.value:.3f}"
     adds = f"{field.weight * field.evidence:+.2f}" if field.counts else ""
-    return name, str(field.rank or "-"), value, usual(field), f"{field.evidence:+.2f}", f"{field.weight:g}", adds
+    basis = field.basis
+    usual = ""
+    if basis is not None and basis.median is not None and basis.deviation is not None:
+        usual = f"{basis.median:.2f} ± {basis.deviation:.2f}"
+    return name, str(field.rank or "-"), value, usual, f"{field.evidence:+.2f}", f"{field.weight:g}", adds
+
+
+def _best_region(regions: Regions) -> str:
+    """Return which part of the image mattered most, in a sentence."""
+    if regions.best is None:
+        return "No part of its image mattered by itself."
+    left, top, right, bottom = (round(100 * share) for share in regions.best)
+    evidence = max(value for row in regions.evidence for value in row if value is not None)
+    return (
+        f"The part of its image that mattered most is {left} to {right} % from the left and {top} to {bottom} % from "
+        f"the top: it adds {evidence:.2f} to the evidence."
+    )

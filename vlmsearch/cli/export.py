@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, print_json, store_option
+from vlmsearch.cli.common import (
+    command,
+    json_option,
+    print_json,
+)
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
-from vlmsearch.registry import open_store
 
 
 @command()
 @click.argument("file", type=click.Path(path_type=Path))
-@store_option
+@index_options()
 @json_option
-def export(file: Path, store: str, as_json: bool) -> None:
+def export(file: Path, chosen: IndexChoice, as_json: bool) -> None:
     """Write an index into a Parquet file, vectors included, for pandas, DuckDB and Daft and for `vlmsearch import`.
 
     The file appears when it is complete. Others may search and write meanwhile.
     """
     from vlmsearch.indexing.parquet import export_index
 
-    with open_store(store) as opened:
-        need_manifest(opened)
-        with progress(len(opened), quiet=as_json, what="exporting") as advance:
-            done = export_index(opened, file, on_progress=advance)
-        name = opened.name
+    with chosen.open_store() as store, progress(len(store), quiet=as_json, what="exporting") as advance:
+        done = export_index(store, file, on_progress=advance)
     if as_json:
-        print_json(
-            {
-                "documents": done.documents,
-                "rejected": done.rejects,
-                "bytes": done.bytes,
-                "seconds": round(done.seconds, 3),
-            }
-        )
+        form = asdict(done)
+        print_json({**form, "rejected": form.pop("rejects"), "seconds": round(done.seconds, 3)})
         return
     click.echo(f"{done.documents} documents in {done.seconds:.1f} s; {file} has {done.bytes / 1e6:.1f} MB")
     if done.rejects is None:
-        click.echo(f"There is no reject list in it: {name} keeps none.", err=True)
+        click.echo(f"There is no reject list in it: {store.name} keeps none.", err=True)

@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from vlmsearch.cli.cluster import cluster_options
 from vlmsearch.cli.common import (
-    ServerIndex,
     command,
-    encoder_option,
     json_option,
-    limits_option,
-    open_index,
     option,
     print_json,
-    server_option,
-    store_option,
-    usual_encoder,
 )
+from vlmsearch.cli.opening import IndexChoice, index_options, usual_encoder
 from vlmsearch.cli.progress import print_report, progress
 from vlmsearch.cli.upload import upload_files
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
-from vlmsearch.wire import report_json
+from vlmsearch.types import IndexReport
+from vlmsearch.wire import to_json
 
 if TYPE_CHECKING:
+    from vlmsearch.indexing.sources import Paths
     from vlmsearch.integrations.ray import RayOptions
 
 
-class _Place(click.Path):
-    """A path of this machine, or a URL of object storage, which stays a string."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return str(value) if remote_url(value) else super().convert(value, param, ctx)
+def _place(text: str) -> str | Path:
+    return text if remote_url(text) else Path(text)
 
 
 @command()
-@click.argument("paths", nargs=-1, required=True, type=_Place(readable=False, path_type=Path))
-@store_option
-@encoder_option
-@server_option
+@click.argument("paths", nargs=-1, required=True, type=_place, metavar="PATHS...")
+@index_options("encoder", "image_limits", "server")
 @option("--upload", is_flag=True, help="Send files that are here to --server, which reads its own otherwise.")
 @option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
 @option("--prune-empty", is_flag=True, help="With --prune: also where a folder is empty, as one that is not mounted.")
@@ -55,14 +46,11 @@ class _Place(click.Path):
 @option("--video", is_flag=True, help="Take a frame of each scene of films, too, with its subtitles.")
 @option("--office", is_flag=True, help="Take the text of office documents, e-books and web pages, too.")
 @option("--ocr", is_flag=True, help="Read the text in images, pages and frames that have none beside them.")
-@limits_option(DEFAULT_LIMITS)
 @cluster_options
 @json_option
 def index(
     paths: tuple[str | Path, ...],
-    store: str,
-    encoder: str | None,
-    server: ServerIndex | None,
+    chosen: IndexChoice,
     upload: bool,
     prune: bool,
     prune_empty: bool,
@@ -73,7 +61,6 @@ def index(
     video: bool,
     office: bool,
     ocr: bool,
-    image_limits: ImageLimits,
     cluster: RayOptions | None,
     as_json: bool,
 ) -> None:
@@ -92,55 +79,59 @@ def index(
     from vlmsearch.indexing.sources import Paths
 
     options = SourceOptions(pdf=pdf, video=video, office=office, ocr=ocr, follow_links=not no_follow)
-    if cluster is not None and (server is not None or strict):
+    is_there = bool(chosen.server)
+    if cluster is not None and (is_there or strict):
         raise click.UsageError("--on runs here and stops at no file: leave out --server and --strict")
-    if server is None and upload:
+    if upload and not is_there:
         raise click.UsageError("--upload sends files to a --server")
-    if server is not None and not upload:
-        if strict or no_follow:
-            raise click.UsageError("--server follows no links and stops at no file: leave out --strict and --no-follow")
-        with server.connect() as remote, progress(None, quiet=as_json) as advance:
+    if upload and (prune or prune_empty):
+        raise click.UsageError("--prune looks for the files of the server: leave out --upload")
+    if is_there and not upload and (strict or no_follow):
+        raise click.UsageError("--server follows no links and stops at no file: leave out --strict and --no-follow")
+    with ExitStack() as stack:
+        if is_there and not upload:
+            remote, advance = stack.enter_context(chosen.connect()), stack.enter_context(progress(None, quiet=as_json))
             report = remote.index(paths, prune=prune, retry_rejects=retry_rejects, options=options, on_progress=advance)
-    elif server is not None:
-        if prune or prune_empty:
-            raise click.UsageError("--prune looks for the files of the server: leave out --upload")
-        source = Paths(paths, options=options, limits=image_limits, prune_empty=prune_empty)
-        with server.connect() as remote, progress(source, quiet=as_json) as advance:
-            report = upload_files(remote, source, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
-    elif cluster is not None:
-        from vlmsearch.integrations.ray import index as index_on_ray
-
-        source = Paths(paths, options=options, limits=image_limits, prune_empty=prune_empty)
-        url = encoder or _usual_encoder_of(store)
-        with progress(None, quiet=as_json) as advance, redirect_stdout(sys.stderr):  # Ray writes there
-            report = index_on_ray(
-                source,
-                encoder=url,
-                store=store,
-                prune=prune,
-                retry_rejects=retry_rejects,
-                on_progress=advance,
-                image_limits=image_limits,
-                options=cluster,
-            )
-    else:
-        source = Paths(paths, options=options, limits=image_limits, prune_empty=prune_empty)
-        with (
-            open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
-            progress(source, quiet=as_json) as advance,
-        ):
-            report = pipeline.index(
-                source, prune=prune, retry_rejects=retry_rejects, strict=strict, on_progress=advance
-            )
+        else:
+            source = Paths(paths, options=options, limits=chosen.image_limits, prune_empty=prune_empty)
+            advance = stack.enter_context(progress(source if cluster is None else None, quiet=as_json))
+            if upload:
+                remote = stack.enter_context(chosen.connect())
+                report = upload_files(remote, source, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
+            elif cluster is not None:
+                stack.enter_context(redirect_stdout(sys.stderr))  # Ray writes there
+                report = _index_on_ray(source, chosen, cluster, prune, retry_rejects, advance)
+            else:
+                pipeline = stack.enter_context(chosen.open_here(create=True))
+                report = pipeline.index(
+                    source, prune=prune, retry_rejects=retry_rejects, strict=strict, on_progress=advance
+                )
     if as_json:
-        print_json(report_json(report))
+        print_json(to_json(report))
     else:
         print_report(report)
 
 
-def _usual_encoder_of(store: str) -> str:
-    """Return the URL of what built an index, or of the default for a new one."""
+def _index_on_ray(
+    source: Paths,
+    chosen: IndexChoice,
+    cluster: RayOptions,
+    prune: bool,
+    retry_rejects: bool,
+    on_progress: Callable[[int], None] | None,
+) -> IndexReport:
+    from vlmsearch.integrations.ray import index as index_on_ray
     from vlmsearch.registry import open_store
 
-    with open_store(store) as opened:
-        return usual_encoder(opened.name, opened.manifest())
+    with open_store(chosen.store) as store:
+        encoder = chosen.encoder or usual_encoder(store.name, store.manifest())
+    return index_on_ray(
+        source,
+        encoder=encoder,
+        store=chosen.store,
+        prune=prune,
+        retry_rejects=retry_rejects,
+        on_progress=on_progress,
+        image_limits=chosen.image_limits,
+        options=cluster,
+    )

@@ -3,55 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
 from vlmsearch.cli.common import (
-    ServerIndex,
     command,
     json_option,
     need_manifest,
     option,
     print_json,
-    server_option,
-    store_option,
 )
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.types import Reject
-from vlmsearch.wire import reject_json
-
-_Found: TypeAlias = tuple[Mapping[str, Any], Sequence[Reject], str]
-"""What `index_info` says, the reject list, and whether it is up to the index or the store to rank words."""
+from vlmsearch.wire import to_json
 
 
 @command()
-@store_option
-@server_option
+@index_options("server")
 @option("--rejects", is_flag=True, help="List the rejected files.")
 @json_option
-def info(store: str, server: ServerIndex | None, rejects: bool, as_json: bool) -> None:
+def info(chosen: IndexChoice, rejects: bool, as_json: bool) -> None:
     """Show what is in an index and what built it."""
-    found, listed, ranker = _of_server(server, rejects) if server else _of_store(store, rejects)
+    if chosen.server:
+        with chosen.connect() as remote:
+            found, listed, ranker = remote.info(), remote.rejects() if rejects else [], "index"
+    else:
+        from vlmsearch.search.info import index_info
+        from vlmsearch.stores.base import RejectList, WordSearch
+
+        with chosen.open_store() as store:
+            found = index_info(store, need_manifest(store))
+            listed = store.rejects() if rejects and isinstance(store, RejectList) else []
+            ranker = "index" if isinstance(store, WordSearch) else "store"
     if as_json:
-        print_json({**found, **({"rejects": [reject_json(each) for each in listed]} if rejects else {})})
+        print_json({**found, **({"rejects": [to_json(each) for each in listed]} if rejects else {})})
     else:
         _print(found, listed, ranker)
-
-
-def _of_store(store: str, rejects: bool) -> _Found:
-    from vlmsearch.registry import open_store
-    from vlmsearch.search.info import index_info
-    from vlmsearch.stores.base import RejectList, WordSearch
-
-    with open_store(store) as opened:
-        found = index_info(opened, need_manifest(opened))
-        listed = opened.rejects() if rejects and isinstance(opened, RejectList) else []
-        return found, listed, "index" if isinstance(opened, WordSearch) else "store"
-
-
-def _of_server(server: ServerIndex, rejects: bool) -> _Found:
-    with server.connect() as remote:
-        return remote.info(), remote.rejects() if rejects else [], "index"
 
 
 def _print(found: Mapping[str, Any], listed: Sequence[Reject], ranker: str) -> None:

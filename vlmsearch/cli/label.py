@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-import heapq
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import click
 
 from vlmsearch.cli.common import (
     SHARE,
     PlainText,
-    ServerIndex,
     command,
-    encoder_option,
     json_option,
-    open_here_or_there,
     option,
     print_json,
     print_table,
-    server_option,
     short_path,
-    store_option,
     where_option,
 )
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
-from vlmsearch.types import Labelled
-from vlmsearch.wire import labelled_json
+from vlmsearch.wire import LabelledId, LabelReport, to_json
 
 _EXAMPLES = 3
-
-
-@dataclass
-class _Tally:
-    """How many documents got a label, and the best of them."""
-
-    documents: int = 0
-    best: list[tuple[float, str]] = field(default_factory=list)
-
-    def add(self, id: str, relevance: float) -> None:
-        self.documents += 1
-        (heapq.heappush if len(self.best) < _EXAMPLES else heapq.heappushpop)(self.best, (relevance, id))
 
 
 @command()
@@ -75,9 +57,7 @@ class _Tally:
     help="Only the first N documents, to try labels out. No environment variable sets it.",
 )
 @where_option
-@store_option
-@encoder_option
-@server_option
+@index_options("encoder", "server")
 @json_option
 def label(
     labels: tuple[str, ...],
@@ -90,9 +70,7 @@ def label(
     key: str,
     limit: int | None,
     where: Mapping[str, object] | None,
-    store: str,
-    encoder: str | None,
-    server: ServerIndex | None,
+    chosen: IndexChoice,
     as_json: bool,
 ) -> None:
     """Say which of some labels fit each document, without training: by text against images and texts.
@@ -109,14 +87,15 @@ def label(
     if photos and templates:
         raise click.UsageError("give --photos or --template")
     begun = time.monotonic()
-    tallies = {name: _Tally() for name in names}
-    listed: list[Labelled] = []
+    counts: Counter[str] = Counter()
+    best: dict[str, list[tuple[float, str]]] = {name: [] for name in names}
+    listed: list[LabelledId] = []
     seen = unlabelled = written = 0
     with (
-        open_here_or_there(server, store, encoder) as pipeline,
-        progress(pipeline.count(), quiet=as_json, what="labelling") as advance,
+        chosen.open() as index,
+        progress(index.count(), quiet=as_json, what="labelling") as advance,
     ):
-        for each in pipeline.label(
+        for labelled in index.label(
             names,
             templates=PHOTO_TEMPLATES if photos else templates or ("{}",),
             where=where,
@@ -127,28 +106,23 @@ def label(
             limit=limit,
             on_progress=advance,
         ):
-            seen, written, unlabelled = seen + 1, written + each.written, unlabelled + (not each.labels)
-            for name, relevance in each.labels.items():
-                tallies[name].add(each.document.id, relevance)
+            seen, written, unlabelled = seen + 1, written + labelled.written, unlabelled + (not labelled.labels)
+            for name, relevance in labelled.labels.items():
+                counts[name] += 1
+                best[name] = sorted([*best[name], (relevance, labelled.document.id)], reverse=True)[:_EXAMPLES]
             if as_json:
-                listed.append(each)
+                listed.append(LabelledId(labelled.document.id, labelled.labels, labelled.written))
     if as_json:
-        print_json(
-            {
-                "labels": {name: tally.documents for name, tally in tallies.items()},
-                "documents": [labelled_json(each) for each in listed],
-                "written": written,
-                "seconds": round(time.monotonic() - begun, 3),
-            }
-        )
+        found = {name: counts[name] for name in names}
+        print_json(to_json(LabelReport(found, tuple(listed), written, time.monotonic() - begun)))
         return
     if names:
-        rows = [(name, str(tally.documents), _examples(tally)) for name, tally in tallies.items()]
+        rows = [(name, str(counts[name]), _examples(best[name])) for name in names]
         rows.append(("(none)", str(unlabelled), ""))
         print_table(("label", "documents", "the most relevant"), rows, left=("label", "the most relevant"))
     done = f"{seen} documents in {time.monotonic() - begun:.1f} s"
     click.echo(f"{done}, {written} changed" if write or remove else f"{done}; --write keeps the labels", err=True)
 
 
-def _examples(tally: _Tally) -> str:
-    return "  ".join(f"{short_path(id)} ({relevance:.2f})" for relevance, id in sorted(tally.best, reverse=True))
+def _examples(best: list[tuple[float, str]]) -> str:
+    return "  ".join(f"{short_path(id)} ({relevance:.2f})" for relevance, id in best)

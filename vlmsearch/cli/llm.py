@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from vlmsearch.cli.common import Group, json_option, option, print_json, release_option, server_options, with_flags
+from vlmsearch.cli.common import Group, json_option, option, print_json, release_option, with_flags
+from vlmsearch.cli.triton_server import ServerChoice, gpu_numbers, note, server_options
 
 if TYPE_CHECKING:
-    from vlmsearch.tensorrt_llm.serve import Ranks
     from vlmsearch.tensorrt_llm.versions import Target
-    from vlmsearch.triton.server.commands import Endpoints
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PLATFORMS = {
-    "templates": ("tensorrtllm", "llmapi"),
-    **dict.fromkeys(("models", "instances", "gpu_groups", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
+    **dict.fromkeys(("release", "templates"), ("tensorrtllm", "llmapi")),
+    **dict.fromkeys(("models", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
 }
 """The options of ``llm repo`` that only some platforms use."""
 _OF_THE_RECIPE = "The Triton release.  [default: the recipe's]"
@@ -34,7 +32,6 @@ def llm() -> None:
 tp_option = option("--tp", type=int, help="Tensor parallelism.  [default: the recipe's]")
 pp_option = option("--pp", type=int, help="Pipeline parallelism.  [default: the recipe's]")
 dtype_option = option("--dtype", type=click.Choice(["float16", "bfloat16"]), help="[default: the recipe's]")
-gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GPU: h100, a100, l4, ...")
 
 
 @llm.command()
@@ -43,7 +40,6 @@ gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GP
 @tp_option
 @pp_option
 @dtype_option
-@gpu_option
 @option("--own-calibration", "calibration", is_flag=True, help="Calibrate with texts of your own.")
 @json_option
 def plan(recipe: str, as_json: bool, **choices: Any) -> None:
@@ -73,7 +69,6 @@ def plan(recipe: str, as_json: bool, **choices: Any) -> None:
 @tp_option
 @pp_option
 @dtype_option
-@gpu_option
 @option("--verbose", is_flag=True, help="Show what the steps print.")
 def build(
     recipe: str,
@@ -92,7 +87,6 @@ def build(
     """
     import shutil
 
-    from vlmsearch.cli.step_lines import StepLines
     from vlmsearch.tensorrt_llm.build import BuildJob, build_engine
     from vlmsearch.tensorrt_llm.checkpoint import model_folder
     from vlmsearch.tensorrt_llm.rules import make_plan
@@ -100,8 +94,7 @@ def build(
     made = make_plan(recipe, calibration=calibration is not None, **choices)
     outside = docker if docker is not None else shutil.which("trtllm-build") is None and bool(shutil.which("docker"))
     job = BuildJob(made, model or model_folder(made.recipe), out, scripts, calibration, outside, gpus)
-    with StepLines(verbose=verbose) as lines:
-        folder = build_engine(job, say=lines.say, show=lines.show)
+    folder = build_engine(job, say=note, show=note if verbose else lambda _line: None)
     click.echo(f"{made.ranks} engine(s) in {folder}")
     click.echo(f"serve it: vlmsearch llm repo {out} --release {made.target.release} --out REPOSITORY")
 
@@ -122,13 +115,11 @@ def build(
 @option("--decoupled/--unary", default=True, show_default=True, help="Whether answers can be streamed.")
 @option(
     "--models",
-    type=click.Choice(["bls", "ensemble", "engine"]),
+    type=click.Choice(["bls", "ensemble"]),
     default="bls",
     show_default=True,
-    help="The ensemble with tensorrt_llm_bls, without it, or tensorrt_llm alone, for clients that send tokens.",
+    help="The ensemble with tensorrt_llm_bls, or without it.",
 )
-@option("--instances", default=1, show_default=True, type=click.IntRange(1), help="Of the engine.")
-@option("--gpu-groups", default="", metavar="0,1;2,3", help="The GPUs of each instance.")
 @option("--engine-dir", default="", metavar="PATH", help="Where the server finds the engines.  [default: as here]")
 @option("--tokenizer-dir", default="", metavar="PATH", help="Where it finds the tokenizer.  [default: as here]")
 @json_option
@@ -143,17 +134,16 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
         from vlmsearch._util.tables import as_dataclass, convert
         from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
 
-        _refuse_keys(given)
-        options = replace(as_dataclass(LlmOptions, given, "--set", convert), decoupled=choices["decoupled"])
-        if release:
-            options = replace(options, release=release)
+        settings = {"decoupled": str(choices["decoupled"]).lower(), **given}
+        options = as_dataclass(LlmOptions, settings, "--set", convert)
         models = list(write_repository(source, out, options).models)
     elif platform == "llmapi":
         from vlmsearch.tensorrt_llm.llmapi import write_llmapi_repository
+        from vlmsearch.tensorrt_llm.versions import targets
 
         models = write_llmapi_repository(
             out,
-            _target(release or _newest()),
+            _target(release or targets()[-1].release),
             source,
             templates=choices["templates"],
             decoupled=choices["decoupled"],
@@ -182,13 +172,6 @@ def _refuse_unused(platform: str) -> None:
             raise click.UsageError(f"{names} is for --platform {' and '.join(platforms)}, not {platform}")
 
 
-def _refuse_keys(given: Mapping[str, str]) -> None:
-    """Refuse settings of the Python platform that are options."""
-    for key, name in (("decoupled", "--decoupled or --unary"), ("release", "--release")):
-        if key in given:
-            raise click.UsageError(f"--set {key} is an option of its own: {name}")
-
-
 def _settings(given: Sequence[str]) -> dict[str, str]:
     found = {}
     for one in given:
@@ -205,12 +188,6 @@ def _target(release: str) -> Target:
     return find_target(release)
 
 
-def _newest() -> str:
-    from vlmsearch.tensorrt_llm.versions import targets
-
-    return targets()[-1].release
-
-
 def _built_for(folder: str) -> str:
     from vlmsearch.errors import ConfigError
     from vlmsearch.tensorrt_llm.build import read_state
@@ -225,68 +202,34 @@ def _built_for(folder: str) -> str:
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--world-size", type=click.IntRange(1), help="Ranks of the engine.  [default: as it was built]")
-@option("--orchestrator", is_flag=True, help="One process that runs several instances or models.")
-@option("--no-spawn", is_flag=True, help="The orchestrator does not start the ranks: mpirun does.")
 @option("--gpus", default="", metavar="N,M", help="Which GPUs.  [default: all]")
-@option("--load-model", "load", multiple=True, metavar="NAME", help="Load only this; several times.  [default: all]")
-@server_options(seconds=1800.0)
-@option("--docker", is_flag=True, help="Run the release's container.")
-@release_option("The container's release.")
+@server_options(seconds=1800.0, flag="--release", release="The container's release.")
 def serve(
     folder: Path,
     extra: tuple[str, ...],
     world_size: int | None,
-    orchestrator: bool,
-    no_spawn: bool,
     gpus: str,
-    load: tuple[str, ...],
-    host: str,
-    http_port: int,
-    grpc_port: int,
-    metrics_port: int,
-    install: bool,
-    docker: bool,
-    release: str | None,
-    **how: Any,
+    server: ServerChoice,
 ) -> None:
-    """Serve a repository until Ctrl-C, with a process for each rank of its engine; ready when it says so.
-
-    With --load-model Triton is under explicit model control: every client that reaches it may load and unload models.
-    """
-    from vlmsearch.cli.triton import check_docker, gpu_numbers, run_server
-    from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
-    from vlmsearch.tensorrt_llm.serve import Ranks, ranks_docker_command
-    from vlmsearch.triton.server.commands import Endpoints
-
-    served = ServedEngine(world_size, 1, ()) if world_size and not docker else read_repository(folder)
-    ends = Endpoints(host, http_port, grpc_port, metrics_port)
-    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus), load)
-    if docker:
-        check_docker(install=install)
-        image = _target(_given(release)).image
-        command = ranks_docker_command(image, folder, ends, ranks, folders=served.folders, extra=extra)
-        run_server(command, ends, {}, **how)
-        return
-    command, environment = _here(folder, ends, ranks, extra, install=install, dry_run=how["dry_run"])
-    run_server(command, ends, environment, **how)
-
-
-def _given(release: str | None) -> str:
-    from vlmsearch.errors import ConfigError
-
-    if release is None:
-        raise ConfigError("--docker needs --release, the one that the engine was built for")
-    return release
-
-
-def _here(
-    folder: Path, ends: Endpoints, ranks: Ranks, extra: Sequence[str], *, install: bool, dry_run: bool
-) -> tuple[list[str], dict[str, str]]:
+    """Serve a repository until Ctrl-C, with a process for each rank of its engine. A line says when it is ready."""
     from vlmsearch._util.credentials import hub_tokens
-    from vlmsearch.cli.triton import find_server
-    from vlmsearch.tensorrt_llm.serve import find_mpirun, ranks_command
+    from vlmsearch.errors import ConfigError
+    from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
+    from vlmsearch.tensorrt_llm.serve import Ranks, find_mpirun, ranks_command
+    from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command
 
-    binary = find_server(ends, install=install, dry_run=dry_run)
-    mpirun = find_mpirun() if ranks.processes > 1 and not dry_run else "mpirun"
-    command = ranks_command(binary, folder, ends, ranks, mpirun=mpirun, extra=extra)
-    return command, {**hub_tokens(), **binary.environment, **ranks.environment}  # for models that are a hub id
+    served = ServedEngine(world_size, ()) if world_size and not server.docker else read_repository(folder)
+    ranks = Ranks(world_size or served.ranks, gpu_numbers(gpus))
+    if server.docker:
+        if server.release is None:
+            raise ConfigError("--docker needs --release, the one that the engine was built for")
+        image = _target(server.release).image
+        command = ranks_command(Binary("tritonserver"), folder, INSIDE, ranks, extra=extra)
+        places = [folder, *served.folders]
+        server.run(docker_command(image, server.ends, command, places, gpu=True, environment=ranks.environment))
+        return
+    binary = server.find()
+    mpirun = find_mpirun() if ranks.count > 1 and not server.dry_run else "mpirun"
+    command = ranks_command(binary, folder, server.ends, ranks, mpirun=mpirun, extra=extra)
+    environment = {**hub_tokens(), **binary.environment, **ranks.environment}  # tokens for a model named by a hub id
+    server.run(command, environment)

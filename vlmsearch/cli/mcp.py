@@ -10,41 +10,20 @@ from vlmsearch._util.address import is_loopback
 from vlmsearch._util.text import unfiltered
 from vlmsearch.cli.common import (
     PORT,
-    ServerIndex,
     command,
-    encoder_option,
-    generator_option,
-    limits_option,
-    open_here_or_there,
     option,
-    server_option,
-    store_option,
 )
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.errors import MissingDependencyError
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 
 
 @command()
-@store_option
-@encoder_option
-@generator_option
-@limits_option(DEFAULT_LIMITS)
-@server_option
+@index_options("encoder", "generator", "image_limits", "server")
 @option("--allow-write", is_flag=True, help="Let assistants put labels into the index.")
 @option("--http", is_flag=True, help="Serve many clients over HTTP, at /mcp, instead of one by standard input.")
 @option("--host", default="127.0.0.1", show_default=True, help="The address of --http, on this machine.")
 @option("--port", default=8090, show_default=True, type=PORT, help="The port of --http.")
-def mcp(
-    store: str,
-    encoder: str | None,
-    generator: str,
-    image_limits: ImageLimits,
-    server: ServerIndex | None,
-    allow_write: bool,
-    http: bool,
-    host: str,
-    port: int,
-) -> None:
+def mcp(chosen: IndexChoice, allow_write: bool, http: bool, host: str, port: int) -> None:
     """Let assistants search an index: a server of the Model Context Protocol.
 
     Without --http an assistant starts it and talks to it by standard input and output; nothing else is printed there.
@@ -60,8 +39,8 @@ def mcp(
         raise MissingDependencyError(
             f"`vlmsearch mcp` needs {package}, which is not installed: pip install 'vlmsearch[mcp]'"
         ) from exc
-    with open_here_or_there(server, store, encoder, generator, image_limits=image_limits) as pipeline:
-        protocol = create_mcp_server(pipeline, allow_write=allow_write)
+    with chosen.open() as index:
+        protocol = create_mcp_server(index, allow_write=allow_write)
         if http:
             click.echo(f"Serving at http://{host}:{port}/mcp", err=True)
             protocol.run("streamable-http", host=host, port=port)

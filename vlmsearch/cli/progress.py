@@ -8,10 +8,8 @@ from contextlib import contextmanager
 
 import click
 
-from vlmsearch.cli.common import with_flags
+from vlmsearch.cli.common import print_first, with_flags
 from vlmsearch.types import IndexReport
-
-_SHOWN = 20
 
 
 @contextmanager
@@ -50,7 +48,5 @@ def print_report(report: IndexReport) -> None:
     click.echo(f"{', '.join(parts)} in {report.seconds:.1f} s ({rate:.0f}/s)")
     if report.unlabelled:
         click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)
-    for reject in report.rejects[:_SHOWN]:
-        click.echo(f"  {reject.code:<12} {with_flags(reject.message)}", err=True)
-    if len(report.rejects) > _SHOWN:
-        click.echo(f"  and {len(report.rejects) - _SHOWN} more: see `vlmsearch info --rejects`", err=True)
+    lines = [f"{reject.code:<12} {with_flags(reject.message)}" for reject in report.rejects]
+    print_first(lines, "see `vlmsearch info --rejects`")

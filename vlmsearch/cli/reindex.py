@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import command, json_option, limits_option, need_manifest, option, print_json, store_option
+from vlmsearch.cli.common import (
+    command,
+    json_option,
+    need_manifest,
+    option,
+    print_first,
+    print_json,
+)
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.registry import open_encoder
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -19,26 +27,22 @@ if TYPE_CHECKING:
     from vlmsearch.indexing.reindex import ReindexReport
     from vlmsearch.stores.base import Store
 
-_SHOWN = 20
-
 
 @command()
-@store_option
+@index_options("image_limits")
 @click.option("--encoder", metavar="URL", help="What makes the new vectors. No environment variable sets it.")
 @option("--dry-run", is_flag=True, help="Say how long it would take and how large the index would get, and stop.")
 @option("--ignore-space", is_flag=True, help="Begin even where the disk seems too small.")
 @option("--drop-old", is_flag=True, help="Remove the index that was replaced.")
 @option("--allow-missing", is_flag=True, help="Switch even where documents cannot be encoded again.")
-@limits_option(DEFAULT_LIMITS)
 @json_option
 def reindex(
-    store: str,
+    chosen: IndexChoice,
     encoder: str | None,
     dry_run: bool,
     ignore_space: bool,
     drop_old: bool,
     allow_missing: bool,
-    image_limits: ImageLimits,
     as_json: bool,
 ) -> None:
     """Build an index anew with another model, from the texts and image files of its documents.
@@ -55,14 +59,14 @@ def reindex(
             "or remove a replaced index with --drop-old"
         )
     result: dict[str, object] = {}
-    with open_store(store) as opened:
-        need_manifest(opened)
+    limits = chosen.image_limits
+    with chosen.open_store() as opened:
         if encoder:
             with open_encoder(encoder) as model:
-                result = _forecast(opened, model, image_limits, must_fit=not ignore_space, only=dry_run, quiet=as_json)
+                result = _forecast(opened, model, limits, must_fit=not ignore_space, only=dry_run, quiet=as_json)
                 if dry_run:
                     return
-                result |= _reindex(opened, model, image_limits, allow_missing=allow_missing, quiet=as_json)
+                result |= _reindex(opened, model, limits, allow_missing=allow_missing, quiet=as_json)
             if result["switched"] and not drop_old and not as_json:
                 click.echo("the new index is in use from now on; the one before it stays until --drop-old")
         if drop_old and result.get("switched", True):
@@ -90,7 +94,10 @@ def _forecast(
     elif only:
         print_json(result)
     if must_fit and not expected.fits:
-        raise click.ClickException(_why_not(store.name, expected))
+        raise click.ClickException(
+            f"the new index would take about {_size(expected.bytes_added)} beside the old one, and {store.name} has "
+            f"{_size(expected.bytes_free or 0)} left: make room, or begin all the same with --ignore-space"
+        )
     return result
 
 
@@ -121,14 +128,6 @@ def _described(expected: Forecast) -> str:
     return "; ".join(parts)
 
 
-def _why_not(name: str, expected: Forecast) -> str:
-    free = _size(expected.bytes_free or 0)
-    return (
-        f"the new index would take about {_size(expected.bytes_added)} beside the old one, and {name} has {free} left: "
-        "make room, or begin all the same with --ignore-space"
-    )
-
-
 def _duration(seconds: float) -> str:
     """Seconds up to two minutes, minutes up to two hours, and then hours."""
     if seconds < 120:
@@ -144,8 +143,7 @@ def _size(count: int) -> str:
 def _print(done: ReindexReport) -> None:
     added = "" if done.bytes_added is None else f" and {_size(done.bytes_added)}"
     click.echo(f"{done.documents} documents, {done.encoded} encoded: it took {_duration(done.seconds)}{added}")
-    for id in done.lost[:_SHOWN]:
-        click.echo(f"  not encoded  {id}", err=True)
+    print_first([f"not encoded  {id}" for id in done.lost])
     if not done.switched:
         click.echo(
             f"{len(done.lost)} documents cannot be encoded again, so the old index stays in use: "

@@ -9,36 +9,24 @@ from typing import Any
 import click
 
 from vlmsearch.cli.common import (
-    ServerIndex,
     command,
-    encoder_option,
-    image_option,
     is_terminal,
     json_option,
-    limits_option,
-    one_of,
-    open_here_or_there,
     option,
     print_json,
     print_matches,
     print_table,
-    query_options,
-    search_flags,
-    search_keywords,
-    server_option,
     short_path,
-    store_option,
-    with_picture,
 )
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.cli.opening import IndexChoice, index_options, with_picture
+from vlmsearch.cli.search_options import query_options, search_flags
 from vlmsearch.search.options import LONGEST_PAGE, SearchKeywords
 from vlmsearch.types import Matches
-from vlmsearch.wire import matches_json
+from vlmsearch.wire import to_json
 
 
 @command()
 @click.argument("text", required=False)
-@image_option
 @query_options
 @search_flags(SearchKeywords, leave_out=["offset"])
 @option(
@@ -50,33 +38,19 @@ from vlmsearch.wire import matches_json
     help="Number of the page, each as long as --limit.",
 )
 @option("--all", "show_all", is_flag=True, help="Show what comes closest, however little it matches.")
-@store_option
-@encoder_option
-@limits_option(DEFAULT_LIMITS)
-@server_option
+@index_options("encoder", "image_limits", "server")
 @json_option
 @option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a contact sheet.")
 def search(
-    text: str | None,
-    image: Path | None,
-    like: tuple[str, ...],
-    without: str | None,
-    without_image: Path | None,
-    without_like: tuple[str, ...],
+    query: dict[str, Any],
     page: int,
     show_all: bool,
-    store: str,
-    encoder: str | None,
-    image_limits: ImageLimits,
-    server: ServerIndex | None,
+    chosen: IndexChoice,
     as_json: bool,
     html: Path | None,
     **options: Any,
 ) -> None:
     """Find documents by a text, an image, or documents that are like them."""
-    if not (text and text.strip()) and image is None and not like:
-        raise click.UsageError("give a TEXT, an --image, --like or several of them")
-    left_out = one_of(without, without_image, without_like)
     limit = options["limit"]
     if page * limit > LONGEST_PAGE:
         last = LONGEST_PAGE // limit
@@ -87,18 +61,19 @@ def search(
         raise click.UsageError("give --all or --min-score")
     if show_all:
         options["min_score"] = 0.0
-    chosen = search_keywords(server, {**options, "offset": (page - 1) * limit})
-    with open_here_or_there(server, store, encoder, image_limits=image_limits) as pipeline:
-        matches = pipeline.search(text, image=image, like=like, without=left_out, **chosen)
-        shown = [replace(match, document=with_picture(pipeline, match.document)) for match in (matches if html else ())]
+    keywords = chosen.search_keywords({**options, "offset": (page - 1) * limit})
+    with chosen.open() as index:
+        matches = index.search(**query, **keywords)
+        shown = [replace(match, document=with_picture(index, match.document)) for match in (matches if html else ())]
     if html is not None:
         from vlmsearch.cli.contact_sheet import Section, write_sheet
 
-        given = [text, image.name if image else None, *map(short_path, like)]
-        write_sheet(html, [Section(" + ".join(part for part in given if part), shown, image)])
+        image = query["image"]
+        parts = [query["text"], image and image.name, *map(short_path, query["like"])]
+        write_sheet(html, [Section(" + ".join(filter(None, parts)), shown, image)])
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
-        print_json(matches_json(matches))
+        print_json(to_json(matches))
     else:
         _print(matches, page)
 

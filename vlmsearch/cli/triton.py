@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +16,17 @@ from vlmsearch.cli.common import (
     option,
     print_json,
     release_option,
-    server_options,
 )
+from vlmsearch.cli.triton_server import ServerChoice, gpu_numbers, note, server_options
 from vlmsearch.media.limits import SERVER_LIMITS
 
 if TYPE_CHECKING:
     from vlmsearch.triton.client.status import Status
-    from vlmsearch.triton.server.commands import Binary, Endpoints
 
 
-@click.group(cls=Group, short_help="Make, serve and watch Triton model repositories.")
+@click.group(cls=Group, short_help="Make, serve and monitor Triton model repositories.")
 def triton() -> None:
-    """Make model repositories for NVIDIA Triton, serve them, and watch a server."""
+    """Make model repositories for NVIDIA Triton, serve them, and monitor a server."""
 
 
 @triton.command()
@@ -53,33 +51,21 @@ def triton() -> None:
     "The release it is for.  [default: for python the one that `triton install` brings, else the newest]", "--triton"
 )
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
-@option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt and --accelerate gpu]")
+@option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt gpu]")
 @option(
     "--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where JPEGs are decoded."
 )
 @option("--gpus", metavar="N,M", default="", help="Which GPUs.  [default: all]")
 @option("--plans", type=click.Path(path_type=Path, exists=True), metavar="DIR", help="TensorRT plans: MODEL.plan.")
-@option("--accelerate", type=click.Choice(["FP32", "FP16", "BF16", "INT8"]), help="TensorRT inside ONNX Runtime.")
 @option("--max-batch-size", default=64, show_default=True, help="Items in a request or a batch.")
 @option("--preferred-batch-size", "preferred", multiple=True, type=int, help="May be given several times.")
 @option("--queue-delay-us", "delay_us", default=0, show_default=True, help="How long a batch may wait for more.")
 @option("--queue-limit", "limit", default=1024, show_default=True, help="Requests that may wait; 0: any number.")
 @option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="How long one may wait; 0: for ever.")
-@option("--priorities", default=0, show_default=True, help="Levels of priority; 0: none.")
 @option("--instances", type=int, help="Of each tower, on each device.  [default: 1; of one that decodes on a GPU 3]")
 @option("--threads", default=0, show_default=True, help="Of a tower on the CPU; 0: all cores.")
 @option("--warmup/--no-warmup", default=True, show_default=True, help="Run each model before it is ready.")
 @option("--response-cache", is_flag=True, help="Keep answers; serve with --cache-mib.")
-@option(
-    "--versions",
-    default="latest:1",
-    show_default=True,
-    metavar="POLICY",
-    help="latest:N, all or specific:N,M: what is served.",
-)
-@option("--model-version", "version", default=1, show_default=True, help="The only one that is written.")
-@option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="For TensorRT plans.")
-@option("--max-inflight", default=0, show_default=True, help="Of the ensemble; 0: no limit. From 25.11 on.")
 @limits_option(SERVER_LIMITS)
 @option("--max-text-kib", "max_text_bytes", default=256, show_default=True, help="The most of all texts of a request.")
 @json_option
@@ -88,9 +74,7 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     from vlmsearch.triton.repository.options import Queue, RepoOptions
     from vlmsearch.triton.repository.writer import write_repository
 
-    queue = Queue(
-        **{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms", "priorities")}
-    )
+    queue = Queue(**{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms")})
     gpus = gpu_numbers(choices.pop("gpus"))
     longest = choices.pop("max_text_bytes") * 2**10
     options = RepoOptions(queue=queue, gpus=gpus, max_text_bytes=longest, **choices)
@@ -106,16 +90,6 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     click.echo(f"serve it: vlmsearch triton serve {made.folder}")
 
 
-def gpu_numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers in the text of --gpus; ConfigError if there is anything else."""
-    from vlmsearch.errors import ConfigError
-
-    parts = text.split(",") if text else []
-    if not all(part.strip().isdecimal() for part in parts):
-        raise ConfigError(f"--gpus is numbers with a comma between them, not {text!r}")
-    return tuple(map(int, parts))
-
-
 @triton.command()
 @option("--python", metavar="PATH", help="The Python for Python models: 3.10 to 3.12.  [default: this one, or on PATH]")
 def install(python: str | None) -> None:
@@ -126,8 +100,8 @@ def install(python: str | None) -> None:
     from vlmsearch.triton.server.install import ADVICE
     from vlmsearch.triton.server.install import install as install_server
 
-    click.echo(install_server(python=python, report=_note).program)
-    _note(ADVICE)
+    click.echo(install_server(python=python, report=note).program)
+    note(ADVICE)
 
 
 @triton.command(context_settings={"ignore_unknown_options": True})
@@ -135,149 +109,52 @@ def install(python: str | None) -> None:
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
 @option("--cache-mib", default=0, show_default=True, type=click.IntRange(0), help="Memory for the response cache.")
-@option("--client-shm", is_flag=True, help="Let clients of this machine hand over shared memory; trust them all.")
-@server_options(seconds=600.0)
-@option("--docker", is_flag=True, help="Run NVIDIA's container.")
-@release_option("The container's release.  [default: the newest]", "--triton")
+@server_options(seconds=600.0, flag="--triton", release="The container's release.  [default: the newest]")
 @option("--gpu/--no-gpu", default=False, help="Give the container the GPUs.")
 def serve(
     folder: Path,
     extra: tuple[str, ...],
-    host: str,
-    http_port: int,
-    grpc_port: int,
-    metrics_port: int,
     control: str,
     cache_mib: int,
-    client_shm: bool,
-    install: bool,
-    docker: bool,
-    release: str | None,
+    server: ServerChoice,
     gpu: bool,
-    **how: Any,
 ) -> None:
-    """Serve a repository until Ctrl-C; ready when it says so.
+    """Serve a repository until Ctrl-C. A line says when it is ready.
 
     The server is the tritonserver on PATH, whose Python needs what the repository's requirements.txt names, or else
     the one that --install or `vlmsearch triton install` has installed.
     """
-    from vlmsearch.triton.server.commands import Endpoints, docker_command, server_command
+    from vlmsearch.triton.repository.releases import NEWEST_RELEASE, find_release
+    from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command, server_command
 
-    ends = Endpoints(host, http_port, grpc_port, metrics_port)
     flags = [*([] if control == "none" else [f"--model-control-mode={control}"]), *extra]
     if control == "explicit":
         flags.append("--load-model=*")
-    if docker:
-        check_docker(install=install)
-        if client_shm:
-            raise click.UsageError("--client-shm is for a server without --docker: a container has memory of its own")
-        command = docker_command(folder, ends, _release_image(release), gpu=gpu, cache_mib=cache_mib, extra=flags)
-        click.echo(shlex.join(command), err=True)
-        run_server(command, ends, {}, **how)
+    if server.docker:
+        image = find_release(server.release or NEWEST_RELEASE).image
+        inside = server_command(Binary("tritonserver"), folder, INSIDE, cache_mib=cache_mib, extra=flags)
+        command = docker_command(image, server.ends, inside, [folder], gpu=gpu)
+        note(shlex.join(command))
+        server.run(command)
         return
-    binary = find_server(ends, install=install, dry_run=how["dry_run"])
-    command = server_command(binary, folder, ends, cache_mib=cache_mib, client_shm=client_shm, extra=flags)
-    run_server(command, ends, dict(binary.environment), **how)
-
-
-def _release_image(release: str | None) -> str:
-    from vlmsearch.triton.repository.releases import NEWEST_RELEASE, find_release
-
-    return find_release(release or NEWEST_RELEASE).image
-
-
-def check_docker(*, install: bool) -> None:
-    """Raise UsageError where --docker is to install a server."""
-    if install:
-        raise click.UsageError("--install is for a server without --docker: a container brings its own")
-
-
-def find_server(ends: Endpoints, *, install: bool, dry_run: bool) -> Binary:
-    """Return the tritonserver on PATH, or else the one in the user's cache, which serves this machine alone.
-
-    Args:
-        ends: Where it is to listen.
-        install: Install one where there is none.
-        dry_run: Install nothing, and name the program where there is none.
-
-    Raises:
-        ModelUnavailableError: There is none, and none is to be installed or none can be.
-        ConfigError: The one in the cache is to listen on another address than this machine's own.
-    """
-    from vlmsearch.errors import ConfigError, ModelUnavailableError
-    from vlmsearch.triton.server.commands import Binary, on_path
-
-    binary = on_path()
-    if binary:
-        return binary
-    from vlmsearch.triton.server.install import ADVICE, SERVER, ensure_installed, find_installed, installed
-
-    binary = installed() if dry_run else find_installed(report=_note)
-    if binary is None and not install:
-        if dry_run:
-            return Binary("tritonserver")
-        raise ModelUnavailableError(
-            "there is no tritonserver on PATH, and none installed that has the packages of this environment: run "
-            "NVIDIA's container with --docker, or, for trying out, let --install install "
-            f"Triton {SERVER}, which is unpatched"
-        )
-    if not ends.is_local:
-        raise ConfigError(
-            f"--host {ends.host} lets other machines in, and Triton {SERVER} from the wheel is unpatched: it listens "
-            "on 127.0.0.1 alone; use --docker, or put a newer tritonserver on PATH"
-        )
-    _note(ADVICE)
-    if dry_run:
-        return binary or Binary("tritonserver")
-    return binary or ensure_installed(report=_note)
-
-
-def run_server(
-    command: Sequence[str],
-    ends: Endpoints,
-    environment: dict[str, str],
-    *,
-    seconds: float,
-    restart: bool,
-    verbose: bool,
-    dry_run: bool,
-) -> None:
-    """Run a server's command in the foreground, or print it."""
-    from vlmsearch.triton.server.supervise import SupervisedCommand, supervise
-
-    if not ends.is_local:
-        _note(
-            f"Warning: {ends.host} lets other machines in, and Triton asks for no password: whoever reaches the ports "
-            "can use the models and change what is loaded. Keep them behind a firewall, or a proxy that does ask"
-        )
-    if dry_run:
-        told = [f"{name}={value}" for name, value in environment.items() if name.startswith(("CUDA_", "TRTLLM_"))]
-        click.echo(shlex.join([*told, *command]))
-        return
-    show = (lambda line: click.echo(line, err=True)) if verbose else None
-    supervise(SupervisedCommand(command, environment, ends, seconds), restart=restart, show=show, say=click.echo)
-
-
-def _note(step: str) -> None:
-    click.echo(step, err=True)
+    binary = server.find()
+    command = server_command(binary, folder, server.ends, cache_mib=cache_mib, extra=flags)
+    server.run(command, binary.environment)
 
 
 @triton.command()
 @click.argument("url", default="127.0.0.1:8001", metavar="[URL]")
 @option("--tls", is_flag=True, help="Encrypt; certificates come from VLMSEARCH_TRITON_CA and so on.")
-@option("--watch", is_flag=True, help="A live table, every two seconds.")
 @json_option
-def status(url: str, tls: bool, watch: bool, as_json: bool) -> None:
+def status(url: str, tls: bool, as_json: bool) -> None:
     """Show a server's models, versions, queues and batches; URL is HOST:PORT of its gRPC endpoint."""
-    from vlmsearch.triton.client.status import ServerStatus, watch_server
+    from vlmsearch.triton.client.status import read_status
 
-    with ServerStatus(url, tls=tls) as server:
-        if watch:
-            watch_server(server)
-        elif as_json:
-            print_json(server.read().to_json())
-        else:
-            _show(server.read())
+    found = read_status(url, tls=tls)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _show(found)
 
 
 def _show(found: Status) -> None:

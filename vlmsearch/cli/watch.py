@@ -8,28 +8,28 @@ from pathlib import Path
 import click
 
 from vlmsearch._util.text import visible
-from vlmsearch.cli.common import command, encoder_option, json_option, limits_option, open_index, option, store_option
+from vlmsearch.cli.common import (
+    command,
+    json_option,
+    option,
+)
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import print_report, progress
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import IndexReport
-from vlmsearch.wire import report_json
+from vlmsearch.wire import to_json
 
 
 @command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
-@store_option
-@encoder_option
+@index_options("encoder", "image_limits")
 @option("--retry-rejects", is_flag=True, help="Try rejected files again when it starts.")
 @option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
-@limits_option(DEFAULT_LIMITS)
 @json_option
 def watch(
     folders: tuple[Path, ...],
-    store: str,
-    encoder: str | None,
+    chosen: IndexChoice,
     retry_rejects: bool,
     no_follow: bool,
-    image_limits: ImageLimits,
     as_json: bool,
 ) -> None:
     """Index folders, and then what changes in them, until Ctrl-C.
@@ -40,8 +40,8 @@ def watch(
     from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
 
-    source = Paths(folders, options=SourceOptions(follow_links=not no_follow), limits=image_limits)
-    with open_index(store, encoder, create=True, image_limits=image_limits) as pipeline:
+    source = Paths(folders, options=SourceOptions(follow_links=not no_follow), limits=chosen.image_limits)
+    with chosen.open_here(create=True) as pipeline:
         with progress(source, quiet=as_json) as advance:
             reports = pipeline.watch(source, retry_rejects=retry_rejects, on_progress=advance)
             first = next(reports)
@@ -54,6 +54,6 @@ def watch(
 
 def _print(report: IndexReport, as_json: bool) -> None:
     if as_json:
-        click.echo(visible(json.dumps(report_json(report))))
+        click.echo(visible(json.dumps(to_json(report))))
     else:
         print_report(report)

@@ -13,7 +13,6 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import (
     UNPADDED,
     Bundle,
-    Export,
     Precision,
     Tower,
     find_bundles,
@@ -40,7 +39,6 @@ class OnnxEncoder(BundleEncoder):
     """Bundles on ONNX Runtime: ``onnx:demo``, ``onnx:NAME``, ``onnx:ORG/NAME`` of the hub or ``onnx:/folder``.
 
     A ``+`` joins models: one of images and one of texts, as ``onnx:google/siglip2-base-patch16-224+all-minilm-l6-v2``.
-    ``export`` says whose ONNX files are taken: ``own`` are written here, the others are in the model's repository.
 
     ``device`` is ``cpu``, ``cuda`` or ``cuda:N``; ModelUnavailableError says why a GPU cannot be used, and what mends
     it. ``precision`` is that of the models: where the bundles have it, INT8 on
@@ -58,11 +56,10 @@ class OnnxEncoder(BundleEncoder):
         batch_size: int | None = None,
         device: str = "cpu",
         dim: int | None = None,
-        export: Export = "own",
     ) -> None:
         check_threads(threads)
         cores, gpu = threads or available_cores(), gpu_index(device)
-        bundles = find_bundles(location, export=export)
+        bundles = find_bundles(location)
         size = batch_size if batch_size is not None else _BATCH if gpu is None else _GPU_BATCH
         super().__init__(bundles, batch_size=size, workers=cores, dim=dim)
         self.device = device

@@ -50,8 +50,8 @@ class TensorRTEncoder(BundleEncoder):
     fastest that is accurate enough. ``profile`` is the smallest, usual and largest batch of a smaller engine, as
     ``1,8,32``, which needs less memory than that of the recipe. ``level`` is TensorRT's optimization level, 0 to 5.
     ``batch_size`` is the maximum number of items that are computed at once, ``contexts`` the number of batches.
-    ``decode`` says where JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there). ``dim`` is
-    how many numbers of each vector are kept, for models that were trained to be cut (Matryoshka).
+    ``decode`` says where JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there). ``dim``
+    is how many numbers of each vector are kept, for models that were trained to be cut (Matryoshka).
 
     ModelUnavailableError where there is no GPU or no driver, QualityError where no engine is accurate enough.
     """

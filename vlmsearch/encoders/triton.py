@@ -31,7 +31,6 @@ from vlmsearch.triton.client import protocol
 from vlmsearch.triton.client.batches import batches, size_of, split_location
 from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
-from vlmsearch.triton.client.shared_memory import SharedSlots
 from vlmsearch.types import ImageSource, Role, Space, Vectors
 
 T = TypeVar("T")
@@ -41,8 +40,6 @@ Outcome: TypeAlias = Union[Row, InvalidInputError]
 _Chunk: TypeAlias = tuple[int, int, Row]
 """The number of a text, how many tokens of it the chunk has, and its vector."""
 
-_LOCAL = ("127.0.0.1", "localhost", "[::1]")
-
 
 class TritonEncoder(Encoder):
     """The models that a Triton server has under a name: ``triton://host:8001/vlm``.
@@ -50,9 +47,7 @@ class TritonEncoder(Encoder):
     ``preprocess`` says where images are decoded and resized: on the ``server``, which is sent files as they are, or
     here, in the ``client``. ``batch_size`` is the most items of a request (the server's limit if that is less),
     ``concurrency`` how many requests are under way at a time. An attempt may take ``timeout`` seconds, a request with
-    all its attempts ``deadline``: so long a restart of the server is waited for. ``tls`` encrypts;
-    ``shared_memory`` hands inputs over without copying them into messages. It needs a server on this host that allows
-    it: ``vlmsearch triton serve --client-shm``, from 26.05 on with ``-- --allow-client-shm=true`` too. The
+    all its attempts ``deadline``: so long a restart of the server is waited for. ``tls`` encrypts. The
     environment has certificates, token and headers: see `vlmsearch.triton.client.security.Security`. ``dim`` is how
     many numbers of each vector are kept, for models that were trained to be cut (Matryoshka).
     """
@@ -67,7 +62,6 @@ class TritonEncoder(Encoder):
         timeout: float = 60.0,
         deadline: float = 120.0,
         tls: bool = False,
-        shared_memory: bool = False,
         dim: int | None = None,
     ) -> None:
         address, self._model = split_location(location)
@@ -75,14 +69,11 @@ class TritonEncoder(Encoder):
         if min(batch_size, concurrency) < 1:
             raise ConfigError("batch_size and concurrency are at least 1")
         check_seconds(timeout=timeout, deadline=deadline)
-        if shared_memory and host not in _LOCAL:
-            raise ConfigError(f"shared_memory is for a server on this host, and {host} is another")
         self._connection = Connection(
             address,
             security=Security.from_environment(tls=tls, host=host),
             timeout=timeout,
             deadline=deadline,
-            slots=SharedSlots(concurrency) if shared_memory else None,
         )
         self._pool = Workers(concurrency, name="vlmsearch-triton", owner="the encoder")
         try:

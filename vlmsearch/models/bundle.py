@@ -21,12 +21,11 @@ from vlmsearch._util.files import expand_home, is_path
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
-from vlmsearch.models.locations import ELSEWHERE, THEIRS, check_location, hub_bundle_name, is_hub_name, split_location
+from vlmsearch.models.locations import ELSEWHERE, check_location, hub_bundle_name, is_hub_name, split_location
 from vlmsearch.types import Manifest, Modality, RelevanceFit, Role, Space
 
 Tower = Modality
 Precision = Literal["fp32", "fp16", "int8", "qdq"]
-Export = Literal["own", "theirs"]
 """Whose ONNX graphs a bundle holds: those written here from the weights, or those that the repository has."""
 
 FORMAT = 3
@@ -298,24 +297,23 @@ def bundle_names(location: str) -> tuple[str, ...]:
     return tuple(name for part in split_location(location) for name in PROFILES.get(part, (part,)))
 
 
-def bundle_name(location: str, export: Export = "own", kind: BundleKind = "encoder") -> str:
+def bundle_name(location: str, kind: BundleKind = "encoder") -> str:
     """Return the name of a model's bundle, by its name or that of the hub, unless a recipe has another one."""
-    name = location
     if is_hub_name(location):
-        name = recipe_of_source(location, kind) or hub_bundle_name(location)
-    return name + THEIRS if export == "theirs" else name
+        return recipe_of_source(location, kind) or hub_bundle_name(location)
+    return location
 
 
-def find_bundles(location: str, *, export: Export = "own") -> list[Bundle]:
+def find_bundles(location: str) -> list[Bundle]:
     """Return the bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
 
     A model with a recipe or of the hub that is not here yet is built once, into the user's cache. Progress is on
-    standard error. ``export`` asks for a bundle of the repository's own ONNX files. ModelUnavailableError
-    says what to run if that cannot be done, MissingDependencyError which extra building needs.
+    standard error. ModelUnavailableError says what to run if that cannot be done, MissingDependencyError which extra
+    building needs.
     """
     if not location:
         raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle, one of the hub (ORG/NAME) or a folder")
-    return [find_model(name, "encoder", open_bundle, export) for name in bundle_names(location)]
+    return [find_model(name, "encoder", open_bundle) for name in bundle_names(location)]
 
 
 def is_known(name: str) -> bool:
@@ -382,11 +380,11 @@ def _bundle_kind(folder: Path) -> str:
     return str(data.get("kind", "encoder")) if isinstance(data, dict) else "encoder"
 
 
-def find_model(location: str, kind: BundleKind, open: Callable[[Path], B], export: Export = "own") -> B:
+def find_model(location: str, kind: BundleKind, open: Callable[[Path], B]) -> B:
     """Return the bundle of a folder, or of a name; a recipe or a model of the hub is built if it is not here yet."""
     if is_path(location):
         return open(expand_home(location))
-    name = bundle_name(location, export, kind)
+    name = bundle_name(location, kind)
     folder = built_folder(name) if PLAIN_NAME.fullmatch(name) else None
     if folder is not None:
         return _open_named(open, folder, name)
@@ -395,7 +393,7 @@ def find_model(location: str, kind: BundleKind, open: Callable[[Path], B], expor
     if not is_hub_name(location) and location not in known:
         what, names = ("re-ranker", known) if kind == RERANKER else ("model", [*PROFILES, *known])
         raise ConfigError(f"no {what} {location!r}; there are {', '.join(names)}, {ELSEWHERE}")
-    return cast("B", build_named(location, kind, export))
+    return cast("B", build_named(location, kind))
 
 
 def built_folder(name: str) -> Path | None:
@@ -412,7 +410,7 @@ def _open_named(open: Callable[[Path], B], folder: Path, name: str) -> B:
     return bundle
 
 
-def build_named(name: str, kind: BundleKind, export: Export = "own") -> object:
+def build_named(name: str, kind: BundleKind) -> object:
     """Return the bundle of a recipe or of a model of the hub, built now."""
     try:
         build = find_builder("bundle")
@@ -421,7 +419,7 @@ def build_named(name: str, kind: BundleKind, export: Export = "own") -> object:
             f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[build]'; "
             "after that it runs without. onnx:demo works offline, with nothing to install"
         ) from exc
-    return build(name, export=export, kind=kind)
+    return build(name, kind=kind)
 
 
 def open_bundle(folder: Path) -> Bundle:

@@ -11,8 +11,6 @@ from vlmsearch.errors import ConfigError
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}/[A-Za-z0-9][A-Za-z0-9._-]{0,56}")
 ELSEWHERE = "models of the hub (ORG/NAME) and folders (./NAME)"
 """Models beside those that a message lists."""
-THEIRS = "--theirs"
-"""End of the name of a bundle with a repository's own ONNX export."""
 
 
 def is_hub_name(location: str) -> bool:

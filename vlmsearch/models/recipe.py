@@ -17,7 +17,6 @@ from vlmsearch.models.bundle import (
     PROFILES,
     RERANKER,
     Bundle,
-    Export,
     Precision,
     TextInput,
     Tower,
@@ -27,7 +26,7 @@ from vlmsearch.models.bundle import (
     padded_length,
     recipe_names,
 )
-from vlmsearch.models.locations import THEIRS, check_location, is_hub_name
+from vlmsearch.models.locations import check_location, is_hub_name
 
 Range = tuple[int, int, int]
 """Least, usual and greatest."""
@@ -157,9 +156,8 @@ class Recipe:
     """One model: ``source`` and ``revision`` on the hub, or ``checkpoint``, a folder beside the recipe.
 
     ``space`` names the embedding space. ``precisions`` is what a bundle holds by default. ``scenes`` is the number of
-    drawn scenes that retrieval is measured on, 0 for none. ``export`` says whose ONNX graphs are taken. If their
-    repository has no weights, ``weights_from`` names one (``ORG/NAME@COMMIT``) that they are proven against. If these
-    are in PyTorch's own format alone, ``pickled`` allows that.
+    drawn scenes that retrieval is measured on, 0 for none. ``pickled`` says that weights may be read from PyTorch's
+    own format if there is no other.
 
     ``pooling`` is for a repository that does not say it itself. ``prompts`` replaces those in the checkpoint's own
     files. ``max_tokens`` is the number of tokens of a text that are read at once, 0 for all that the model can. Longer
@@ -182,8 +180,6 @@ class Recipe:
     languages: tuple[str, ...] = ()
     parameters: int = 0
     dim: int = 0
-    export: Export = "own"
-    weights_from: str = ""
     pickled: bool = False
     pooling: PoolingName = ""
     precisions: tuple[Precision, ...] = ("fp32", "int8")
@@ -250,7 +246,7 @@ class RerankerRecipe:
     folder: Path = field(default=Path(), metadata={"given": False})
 
 
-def find_any_recipe(location: str, *, export: Export = "own") -> Recipe | RerankerRecipe | None:
+def find_any_recipe(location: str) -> Recipe | RerankerRecipe | None:
     """Return the recipe of an encoder or a re-ranker, by its name, file or folder.
 
     ConfigError as `find_recipe` raises it.
@@ -264,21 +260,20 @@ def find_any_recipe(location: str, *, export: Export = "own") -> Recipe | Rerank
         if read_table(path).get("kind") == RERANKER:
             return _read_reranker(path)
     if is_hub_name(location):
-        return _of_hub(location, export)
-    recipe = find_recipe(location)
-    return dataclasses.replace(recipe, name=recipe.name + THEIRS, export=export) if export == "theirs" else recipe
+        return _of_hub(location)
+    return find_recipe(location)
 
 
-def _of_hub(location: str, export: Export) -> Recipe | RerankerRecipe | None:
+def _of_hub(location: str) -> Recipe | RerankerRecipe | None:
     """Return the recipe that ships for a model of the hub, or that was written when it was built."""
     check_location(location)
     known = bundle_name(location)
     if known in recipe_names():
-        return find_any_recipe(known, export=export)
+        return find_any_recipe(known)
     judge = bundle_name(location, kind=RERANKER)
     if judge in recipe_names(RERANKER):
         return find_any_recipe(judge)
-    written = cache_folder() / "bundles" / bundle_name(location, export) / RECIPE
+    written = cache_folder() / "bundles" / bundle_name(location) / RECIPE
     if not written.is_file():
         return None
     if read_table(written).get("kind") == RERANKER:
@@ -291,9 +286,8 @@ def built_by(bundle: Bundle) -> Recipe | None:
 
     None without either.
     """
-    name = bundle.name.removesuffix(THEIRS)
-    if name in recipe_names():
-        return dataclasses.replace(find_recipe(name), name=bundle.name)
+    if bundle.name in recipe_names():
+        return find_recipe(bundle.name)
     written = bundle.folder / RECIPE
     return dataclasses.replace(read_recipe(written), folder=Path()) if written.is_file() else None
 

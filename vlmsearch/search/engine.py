@@ -581,7 +581,7 @@ class _Search:
             for match in left[: options.limit]
         ]
         return Matches(
-            page,
+            tuple(page),
             cursor=self.cursor.after([*matches[: options.offset], *page]) if len(left) > len(page) else None,
             total=len(matches) if options.takes_all else None,
             facets=facets,

@@ -223,6 +223,7 @@ def evaluate(
     *,
     limit: int,
     threshold: float,
+    weights: Mapping[str, float] | None = None,
     rerank: Reranker | str | bool = False,
     on_search: Progress = lambda: None,
 ) -> dict[str, Measured]:
@@ -234,6 +235,7 @@ def evaluate(
         fields: What `asked_fields` gives.
         limit: How many matches of each query count.
         threshold: The score that a match needs to be shown.
+        weights: Weights of the fields where all are fused; by default those of the index.
         rerank: What judges the first matches of all fields anew.
         on_search: Called after each search.
 
@@ -247,7 +249,7 @@ def evaluate(
         alone = {field: float(field == name) for field in fields}
         results = search_all(pipeline, own, limit=limit, weights=alone, only=name, on_search=on_search)
         measured[name] = measure(results, own, limit=limit, threshold=threshold)
-    results = search_all(pipeline, queries, limit=limit, rerank=rerank, on_search=on_search)
+    results = search_all(pipeline, queries, limit=limit, weights=weights, rerank=rerank, on_search=on_search)
     measured[FUSED] = measure(results, queries, limit=limit, threshold=threshold)
     return measured
 

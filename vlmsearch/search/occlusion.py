@@ -3,7 +3,7 @@
 For images this is the occlusion of Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", ECCV
 2014: windows in the image's mean colour, here 7 by 7 of them. Each is a quarter of the width and of the height, and
 half of it overlaps the next. Where an image shows a thing twice, covering one changes little. So each window is shown
-alone as well. It adds the mean of the fall without it and the rise with nothing else: the two ends of its Shapley value.
+alone as well. It adds the mean of the fall without it and the rise with nothing else, the ends of its Shapley value.
 
 For texts the parts are sentences, or the words of a text that is one short sentence.
 """

@@ -58,9 +58,9 @@ class Query:
 def make_query(
     text: str | None,
     *,
-    image: ImageSource | None = None,
+    image: ImageSource | RemoteImage | None = None,
     like: str | Iterable[str] = (),
-    without: str | ImageSource | Sequence[str] | None = None,
+    without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
 ) -> Query:
     """Return the query that a user gave: with ``-word`` and ``-"some words"`` of the text left out of the matches.
 

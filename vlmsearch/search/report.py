@@ -45,6 +45,8 @@ def evaluate(
     queries: Sequence[JudgedQuery],
     *,
     limit: int,
+    weights: Mapping[str, float] | None = None,
+    min_score: float | None = None,
     rerank: Reranker | str | bool = False,
     on_search: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, object], dict[str, Measured]]:
@@ -54,6 +56,8 @@ def evaluate(
         pipeline: The pipeline.
         queries: The queries, with the ids that the index has.
         limit: How many matches of each query count.
+        weights: Weights of the fields; by default those of the index.
+        min_score: Score from which a match is shown; by default that of the index.
         rerank: What judges the first matches anew.
         on_search: Called after each search.
 
@@ -65,13 +69,14 @@ def evaluate(
         BackendError: A back end failed.
     """
     evaluation.load_measures()
-    threshold = tuning_of(pipeline).get(MIN_SCORE, THRESHOLD)
+    threshold = tuning_of(pipeline).get(MIN_SCORE, THRESHOLD) if min_score is None else min_score
     measured = evaluation.evaluate(
         pipeline,
         queries,
         fields_of(pipeline, queries),
         limit=limit,
         threshold=threshold,
+        weights=weights,
         rerank=rerank,
         on_search=on_search,
     )

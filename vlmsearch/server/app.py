@@ -11,16 +11,17 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from vlmsearch import __version__
+from vlmsearch.schema import model_of
 from vlmsearch.server import forms
 from vlmsearch.server.access import add_access
 from vlmsearch.server.endings import Endings
 from vlmsearch.server.errors import Json, add_handlers
-from vlmsearch.server.forms import ErrorAnswer
 from vlmsearch.server.metrics import Metrics
+from vlmsearch.server.monitoring import Monitoring
 from vlmsearch.server.routes import answers, documents, health, jobs, metrics, openai, rerank, search, session
 from vlmsearch.server.routes.page import add_page
 from vlmsearch.server.service import Service
-from vlmsearch.server.watching import Watching
+from vlmsearch.wire import ErrorAnswer
 
 BODIES: tuple[type[BaseModel], ...] = (
     forms.SearchForm,
@@ -42,8 +43,11 @@ BODIES: tuple[type[BaseModel], ...] = (
 """The forms of bodies, which `vlmsearch.server.bodies` reads in place of FastAPI."""
 _REF = "#/components/schemas/{model}"
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorAnswer, "description": "The request cannot be answered; the message says what to do."},
-    "5XX": {"model": ErrorAnswer, "description": "A back end failed, or something is not available."},
+    "4XX": {
+        "model": model_of(ErrorAnswer),
+        "description": "The request cannot be answered; the message says what to do.",
+    },
+    "5XX": {"model": model_of(ErrorAnswer), "description": "A back end failed, or something is not available."},
 }
 
 
@@ -65,7 +69,7 @@ def create_app(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # `Watching` has the spans, without queries
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # `Monitoring` has the spans, without queries
     )
     app.state.service = service
     app.state.metrics = Metrics(service)
@@ -90,7 +94,7 @@ def add_middleware(app: FastAPI, service: Service) -> None:
     """Put what every request passes around the routes: what is added last is outermost."""
     app.add_middleware(Endings)
     add_access(app, service.settings)
-    app.add_middleware(Watching, metrics=app.state.metrics)
+    app.add_middleware(Monitoring, metrics=app.state.metrics)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from vlmsearch.errors import (
     VlmsearchError,
     one_line,
 )
-from vlmsearch.wire import ERROR_TYPES
+from vlmsearch.wire import ERROR_TYPES, ErrorAnswer, ErrorDetail, to_json
 
 _log = logging.getLogger(__name__)
 _PLACE_CHARS, _MESSAGE_CHARS = 100, 500
@@ -121,23 +121,21 @@ def _of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
 
 
 class Json(JSONResponse):
-    """An answer in JSON; what is not ASCII is escaped, so that halves of surrogate pairs can be sent, too."""
+    """An answer in JSON, in which dataclasses can be."""
 
     def render(self, content: object) -> bytes:
         """Return the bytes."""
-        return json.dumps(content, separators=(",", ":")).encode()
+        return json_line(content).encode()
 
 
-def error_json(error: ApiError, request_id: str | None) -> dict[str, object]:
-    """Return the form of an error."""
-    said: dict[str, object] = {
-        "type": error.type,
-        "message": error.message,
-        "code": error.code,
-        "param": error.param,
-        "request_id": request_id,
-    }
-    return {"error": said}
+def json_line(content: object) -> str:
+    """Return JSON on one line; what is not ASCII is escaped, so that halves of surrogate pairs can be sent, too."""
+    return json.dumps(content, separators=(",", ":"), default=to_json)
+
+
+def error_of(error: ApiError, request_id: str | None = None) -> ErrorAnswer:
+    """Return an error as it is answered."""
+    return ErrorAnswer(ErrorDetail(error.type, error.message, error.code, error.param, request_id))
 
 
 def error_answer(exc: BaseException, request_id: str | None = None) -> Json:
@@ -145,7 +143,7 @@ def error_answer(exc: BaseException, request_id: str | None = None) -> Json:
     error = api_error(exc)
     if error.status == 500:
         _log.error("request %s failed", request_id, exc_info=exc)
-    answer = Json(error_json(error, request_id), error.status)
+    answer = Json(error_of(error, request_id), error.status)
     if error.retry_after is not None:
         answer.headers["Retry-After"] = str(math.ceil(error.retry_after))
     if error.status == 401:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 
 from starlette.responses import StreamingResponse
+
+from vlmsearch.server.errors import json_line
 
 KEEP_ALIVE = b": still here\n\n"
 """A comment, which keeps proxies from closing a connection on which nothing happens."""
@@ -14,7 +15,7 @@ KEEP_ALIVE_SECONDS = 15.0
 
 def event(name: str, data: object) -> bytes:
     """Return one event; its data are JSON on one line."""
-    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+    return f"event: {name}\ndata: {json_line(data)}\n\n".encode()
 
 
 class EventStream(StreamingResponse):

@@ -1,4 +1,4 @@
-"""Requests and answers as JSON has them. What is answered is made by `vlmsearch.wire`; the forms here document it."""
+"""The JSON of requests, which pydantic checks. `vlmsearch.wire` has the values that are answered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from vlmsearch.answers.prompts import QUESTION_CHARS, TEMPLATE_CHARS
 from vlmsearch.errors import InvalidInputError
@@ -94,7 +94,7 @@ class GenerationForm(StrictForm):
 
     max_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0)
-    top_k: int | None = Field(None, ge=0)
+    top_k: int | None = Field(None, ge=1)
     top_p: float | None = Field(None, gt=0, le=1)
     repetition_penalty: float | None = Field(None, gt=0)
     stop: Stops | None = None
@@ -230,154 +230,8 @@ class JobForm(RootModel[Union[IndexJob, LabelJob, DuplicatesJob, EvalJob, CheckJ
     root: Annotated[Union[IndexJob, LabelJob, DuplicatesJob, EvalJob, CheckJob], Field(discriminator="kind")]
 
 
-class FieldAnswer(BaseModel):
-    """What one field says of a match."""
-
-    rank: int | None
-    score: float
-    evidence: float
-
-
-class DocumentAnswer(BaseModel):
-    """A document; `image` is where the server has its file."""
-
-    id: str
-    text: str | None
-    image: str | None
-    metadata: Scalars
-
-
-class PartAnswer(BaseModel):
-    """Another part of the file that a match is the best part of, such as a page; or the file itself."""
-
-    id: str
-    score: float
-
-
-class MatchAnswer(DocumentAnswer):
-    """A document that was found, and why."""
-
-    score: float
-    fields: dict[str, FieldAnswer]
-    parts: list[PartAnswer]
-
-
-class CountAnswer(BaseModel):
-    """How many of the relevant documents have a value."""
-
-    value: Scalar
-    count: int
-
-
-class MatchesAnswer(BaseModel):
-    """The matches of a search, best first."""
-
-    matches: list[MatchAnswer]
-    cursor: str | None
-    threshold: float
-    total: int | None = None
-    facets: dict[str, list[CountAnswer]] | None = None
-
-
-class ManyAnswer(BaseModel):
-    """The matches of each query, in the order of the queries."""
-
-    results: list[MatchesAnswer]
-
-
-class ExplanationAnswer(BaseModel):
-    """Why a search shows a document, or does not: the fields of `vlmsearch.Explanation`."""
-
-    model_config = ConfigDict(extra="allow")
-    id: str
-    outcome: str
-    reason: str
-    relevance: float | None
-
-
-class CitationAnswer(BaseModel):
-    """A source that an answer refers to as `[number]`."""
-
-    number: int
-    id: str
-
-
-class AnswerAnswer(BaseModel):
-    """An answer with its sources."""
-
-    text: str
-    citations: list[CitationAnswer]
-    removed: list[int]
-    matches: list[MatchAnswer]
-    dropped: list[MatchAnswer]
-
-
-class DocumentsAnswer(BaseModel):
-    """Documents by their ids, and those that are not there; or a page of all, and the id to go on `after`."""
-
-    documents: list[DocumentAnswer]
-    missing: list[str] | None = None
-    after: str | None = None
-
-
-class RejectAnswer(BaseModel):
-    """An input that could not be used, and why."""
-
-    id: str
-    code: str
-    message: str
-
-
-class RejectsAnswer(BaseModel):
-    """The reject list of an index."""
-
-    rejects: list[RejectAnswer]
-
-
-class ReportAnswer(BaseModel):
-    """What an indexing run did, in documents."""
-
-    added: int
-    updated: int
-    unchanged: int
-    pruned: int
-    rejected: int
-    unlabelled: int
-    seconds: float
-    rejects: list[RejectAnswer]
-
-
-class DeletedAnswer(BaseModel):
-    """How many documents were there and are deleted."""
-
-    deleted: int
-
-
-class ChangedAnswer(BaseModel):
-    """How many documents have other metadata now."""
-
-    changed: int
-
-
-class LabelledAnswer(BaseModel):
-    """A document's labels, with the relevance of each."""
-
-    id: str
-    labels: dict[str, float]
-    written: bool = Field(description="Whether this run put other labels into the index than were there.")
-
-
-class LabelAnswer(BaseModel):
-    """Which labels fit which documents."""
-
-    labels: dict[str, int] = Field(description="How many documents have each label.")
-    documents: list[LabelledAnswer]
-    written: int
-    seconds: float
-
-
 class EvalAnswer(BaseModel):
-    """What was measured, as `vlmsearch eval --json` prints it."""
+    """Measures of an index, as `vlmsearch eval --json` prints them."""
 
     model_config = ConfigDict(extra="allow")
     queries: int
@@ -385,92 +239,12 @@ class EvalAnswer(BaseModel):
     limit: int
 
 
-class ErrorDetail(BaseModel):
-    """What went wrong."""
-
-    type: str
-    message: str
-    code: str | None
-    param: str | None
-    request_id: str | None
-
-
-class JobAnswer(BaseModel):
-    """A job; `result` is there once it is done and `error` where it failed."""
-
-    id: str
-    kind: str
-    index: str
-    state: Literal["queued", "running", "done", "failed", "cancelled"]
-    done: int
-    total: int | None
-    created: str
-    ended: str | None
-    paths: list[str] | None = None
-    result: dict[str, JsonValue] | None = None
-    error: ErrorDetail | None = None
-
-
-class JobsAnswer(BaseModel):
-    """The jobs that the caller may see, the newest first."""
-
-    jobs: list[JobAnswer]
-
-
-class SpaceAnswer(BaseModel):
-    """An embedding space."""
-
-    name: str
-    dim: int
-    modalities: list[str]
-
-
-class RightsAnswer(BaseModel):
-    """What the caller can do with an index."""
-
-    write: bool
-    admin: bool
-    ask: bool
-    rerank: bool
-    images: bool = Field(description="Whether it can be searched by an image.")
-    words: bool = Field(description="Whether it ranks documents by words, too.")
-
-
-class IndexAnswer(BaseModel):
-    """An index of the service."""
-
-    name: str
-    documents: int
-    spaces: list[SpaceAnswer]
-    can: RightsAnswer
-
-
 class InfoAnswer(BaseModel):
-    """What is in an index and what built it, as `vlmsearch info --json` prints it."""
+    """The contents of an index and what built it, as `vlmsearch info --json` prints them."""
 
     model_config = ConfigDict(extra="allow")
     documents: int
     fingerprint: str
-    spaces: list[SpaceAnswer]
-    can: RightsAnswer
-
-
-class IndexesAnswer(BaseModel):
-    """The indexes that the caller may see."""
-
-    indexes: list[IndexAnswer]
-
-
-class StatusAnswer(BaseModel):
-    """How the service is."""
-
-    status: str
-
-
-class ErrorAnswer(BaseModel):
-    """The form of every error."""
-
-    error: ErrorDetail
 
 
 def image_bytes(encoded: str) -> bytes:

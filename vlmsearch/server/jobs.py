@@ -6,22 +6,21 @@ import logging
 import threading
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch._util.closable import Closable
 from vlmsearch.errors import OperationCancelledError
 from vlmsearch.server.caller import Right
-from vlmsearch.server.errors import ApiError, api_error, error_json
-from vlmsearch.wire import Json
+from vlmsearch.server.errors import ApiError, api_error, error_of
+from vlmsearch.wire import JobAnswer, JobState
 
-State = Literal["queued", "running", "done", "failed", "cancelled"]
-Work: TypeAlias = "Callable[[Job], Json]"
+Work: TypeAlias = "Callable[[Job], object]"
 """Does a job and returns its result; it calls `Job.advance` on the way."""
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 2
@@ -43,7 +42,7 @@ class Job:
         index: The name of the index.
         owner: The name of the token that started it; "" where there are none.
         right: What a caller needs to cancel it.
-        details: What else is shown of it.
+        paths: What it indexes; None for another kind of job.
         state: How it is.
         done: How far it is.
         total: How far it has to go; None where that is not known.
@@ -60,11 +59,11 @@ class Job:
     index: str
     owner: str
     right: Right
-    details: Mapping[str, object]
-    state: State = "queued"
+    paths: tuple[str, ...] | None
+    state: JobState = "queued"
     done: int = 0
     total: int | None = None
-    result: Json | None = None
+    result: object = None
     error: ApiError | None = None
     created: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
     ended: datetime | None = None
@@ -88,24 +87,21 @@ class Job:
         for listener in tuple(self.listeners):
             listener()
 
-    def json(self) -> Json:
-        """Return its form."""
-        form: Json = {
-            "id": self.id,
-            "kind": self.kind,
-            "index": self.index,
-            "state": self.state,
-            "done": self.done,
-            "total": self.total,
-            "created": self.created.isoformat(timespec="seconds"),
-            "ended": self.ended and self.ended.isoformat(timespec="seconds"),
-            **self.details,
-        }
-        if self.result is not None:
-            form["result"] = self.result
-        if self.error is not None:
-            form |= error_json(self.error, None)
-        return form
+    def answer(self, *, has_result: bool = True) -> JobAnswer:
+        """Return the job as it is answered."""
+        return JobAnswer(
+            self.id,
+            self.kind,
+            self.index,
+            self.state,
+            self.done,
+            self.total,
+            created=self.created.isoformat(timespec="seconds"),
+            ended=self.ended.isoformat(timespec="seconds") if self.ended else None,
+            paths=self.paths,
+            result=self.result if has_result else None,
+            error=error_of(self.error).error if self.error else None,
+        )
 
 
 class Jobs(Closable):
@@ -121,7 +117,7 @@ class Jobs(Closable):
         self._threads = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="vlmsearch-job")
         self._is_closed = False
 
-    def start(self, kind: str, index: str, owner: str, right: Right, work: Work, details: Mapping[str, object]) -> Job:
+    def start(self, kind: str, index: str, owner: str, right: Right, work: Work, paths: tuple[str, ...] | None) -> Job:
         """Accept a job.
 
         Args:
@@ -130,7 +126,7 @@ class Jobs(Closable):
             owner: The name of the token that starts it.
             right: What a caller needs to cancel it.
             work: Does it.
-            details: What else is shown of it.
+            paths: What it indexes; None for another kind of job.
 
         Returns:
             The job, which waits for its turn.
@@ -148,7 +144,7 @@ class Jobs(Closable):
                 raise ApiError(429, "overloaded", message, retry_after=30)
             for each in over[: max(0, len(over) - _KEPT)]:
                 del self._jobs[each.id]
-            job = Job(uuid.uuid4().hex, kind, index, owner, right, details)
+            job = Job(uuid.uuid4().hex, kind, index, owner, right, paths)
             self._jobs[job.id] = job
             self._waiting.setdefault(index, deque()).append((job, work))
             self._threads.submit(self._run_next)
@@ -208,7 +204,7 @@ class Jobs(Closable):
             self._running[index] -= 1
 
     def _run(self, job: Job, work: Work) -> None:
-        state: State = "done"
+        state: JobState = "done"
         try:
             job.token.check()
             job.state = "running"

@@ -11,6 +11,7 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -53,54 +54,26 @@ class Metrics:
         registry = self._registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
         Info("vlmsearch_build", "The version that runs.", registry=registry).info({"version": __version__})
-        self._requests = Counter(
-            "vlmsearch_http_requests", "Requests that were answered.", ("method", "route", "status"), registry=registry
+        self._requests = counter(
+            "vlmsearch_http_requests", "Requests that were answered.", ("method", "route", "status")
         )
-        self._request_seconds = Histogram(
-            "vlmsearch_http_request_duration_seconds",
-            "From the first byte of a request to the last of its answer.",
-            ("method", "route"),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.in_progress = Gauge(
-            "vlmsearch_http_requests_in_progress", "Requests that are being answered.", registry=registry
-        )
-        self._stage_seconds = Histogram(
-            "vlmsearch_stage_duration_seconds",
-            "One stage of the work: decode, encode, store, fuse, rerank or generate.",
-            ("operation", "stage"),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._stage_failures = Counter(
-            "vlmsearch_stage_failures",
-            "Stages that an error ended.",
-            ("operation", "stage", "error"),
-            registry=registry,
-        )
-        self._batch_items = Histogram(
-            "vlmsearch_batch_items",
-            "Texts or images that were encoded together.",
-            ("kind",),
-            buckets=_ITEMS,
-            registry=registry,
-        )
-        self._batch_requests = Histogram(
-            "vlmsearch_batch_requests",
-            "Requests whose items were encoded together.",
-            ("kind",),
-            buckets=_ITEMS,
-            registry=registry,
-        )
-        self._batch_seconds = Histogram(
-            "vlmsearch_batch_duration_seconds",
-            "How long the encoder took for a batch.",
-            ("kind",),
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        seconds = "vlmsearch_http_request_duration_seconds"
+        help = "Time from the first byte of a request to the last of its answer."
+        self._request_seconds = histogram(seconds, help, ("method", "route"), buckets=_SECONDS)
+        in_progress = "vlmsearch_http_requests_in_progress"
+        self.in_progress = Gauge(in_progress, "Requests that are being answered.", registry=registry)
+        help = "Time of a stage of the work: decode, encode, store, fuse, rerank or generate."
+        stage = ("operation", "stage")
+        self._stage_seconds = histogram("vlmsearch_stage_duration_seconds", help, stage, buckets=_SECONDS)
+        self._stage_failures = counter("vlmsearch_stage_failures", "Stages that failed.", (*stage, "error"))
+        help = "Texts or images that were encoded together."
+        self._batch_items = histogram("vlmsearch_batch_items", help, ("kind",), buckets=_ITEMS)
+        help = "Requests whose items were encoded together."
+        self._batch_requests = histogram("vlmsearch_batch_requests", help, ("kind",), buckets=_ITEMS)
+        help = "Time that the encoder took for a batch."
+        self._batch_seconds = histogram("vlmsearch_batch_duration_seconds", help, ("kind",), buckets=_SECONDS)
         self._service = service
         self._indexes = _Indexes(service)
         registry.register(self._indexes)
@@ -165,11 +138,8 @@ class _Waiting(Collector):
         busy, waiting = self._service.threads_in_use()
         yield GaugeMetricFamily("vlmsearch_threads_busy", "Threads that work for a request.", busy)
         yield GaugeMetricFamily("vlmsearch_threads_waiting", "Requests that wait for a thread.", waiting)
-        jobs = GaugeMetricFamily(
-            "vlmsearch_jobs",
-            "Jobs that are not over, and the last that are.",
-            labels=("kind", "state"),
-        )
+        help = "Jobs that are not over, and the last that are."
+        jobs = GaugeMetricFamily("vlmsearch_jobs", help, labels=("kind", "state"))
         for labels, count in Counts((job.kind, job.state) for job in self._service.jobs.all()).items():
             jobs.add_metric(labels, count)
         yield jobs

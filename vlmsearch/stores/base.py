@@ -40,9 +40,9 @@ _MAX_DIM = 2**20
 
 
 class Store(Closable, ABC):
-    """Keep documents with their vectors, and find the nearest ones.
+    """A place that keeps documents with their vectors and finds the nearest ones.
 
-    Constructing a store creates nothing: the first `bind` does. Every method takes and gives whole batches; ids that a
+    Constructing a store creates nothing: the first `bind` does. Every method takes and gives whole batches. Ids that a
     store does not have are left out of answers, never an error. A store may be used from several threads. Any method
     raises BackendError where the store's database fails.
 
@@ -58,7 +58,7 @@ class Store(Closable, ABC):
     """
 
     name: str
-    """What the store is and where, for messages; never holds a secret."""
+    """Kind and place of the store, for messages; never holds a secret."""
     is_served: bool = False
     """Whether servers keep it, so that processes of several machines can open and write it by the same URL."""
 
@@ -67,8 +67,8 @@ class Store(Closable, ABC):
         """Make the store ready for the vectors of one encoder; create it the first time.
 
         Args:
-            fingerprint: The encoder's.
-            spaces: The encoder's.
+            fingerprint: Fingerprint of the encoder.
+            spaces: Spaces of the encoder.
 
         Raises:
             IndexMismatchError: Another encoder filled the store; nothing was written.
@@ -101,7 +101,7 @@ class Store(Closable, ABC):
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of documents that are still as they were read; all else of them stays.
 
-        A document whose stamp or metadata are others by now, or that is gone, is left as it is: what others write
+        A document that is gone, or whose stamp or metadata were changed since, is left as it is: what others write
         meanwhile is never undone. The comparison and the write are one step. Readers see a document either as it was
         or as it will be.
 
@@ -123,8 +123,8 @@ class Store(Closable, ABC):
         Args:
             field: Which vectors of the documents to compare with.
             vectors: The queries: float32 of shape (n, dim), each row of length one.
-            limit: The most documents for each.
-            where: What their metadata have to pass.
+            limit: Documents for each query at most.
+            where: Filter on the metadata.
 
         Returns:
             For each query its hits, best first; equal cosines are in the order of the ids.
@@ -139,12 +139,12 @@ class Store(Closable, ABC):
         Args:
             field: Which vectors of the documents to compare with.
             vectors: The query: float32 of shape (1, dim), of length one.
-            ids: Those of the documents.
-            where: What their metadata have to pass.
+            ids: Ids of the documents.
+            where: Filter on the metadata.
 
         Returns:
-            Those that are there, pass and have a vector of the field, each with its exact cosine, best first; equal
-            cosines are in the order of the ids.
+            The documents that are there, pass and have a vector of the field, each with its exact cosine, best first.
+            Equal cosines are in the order of the ids.
 
         Raises:
             ConfigError: The index has no such field.
@@ -166,16 +166,16 @@ class Store(Closable, ABC):
     def sample(self, field: Field, count: int) -> Vectors:
         """Return vectors of documents that are chosen at random.
 
-        They are the same ones while the index does not change. A store may return some of an older state of documents
-        that were replaced since, where looking for changes would take long.
+        They are the same ones while the index does not change. Where looking for changes would take long, a store may
+        return older vectors of documents that were replaced since.
 
         Args:
             field: Which vectors of the documents.
-            count: The most vectors.
+            count: Vectors at most.
 
         Returns:
-            Vectors of shape (n, dim), which the caller does not write to: ``count`` of them, or as many as there are;
-            of shape (0, 0) where there is no index yet.
+            Vectors of shape (n, dim), which the caller does not write to: ``count`` of them, or as many as there are.
+            The shape is (0, 0) where there is no index yet.
 
         Raises:
             ConfigError: The index has no such field.
@@ -192,25 +192,25 @@ class Store(Closable, ABC):
         """Return documents.
 
         Args:
-            ids: Theirs.
+            ids: Ids of the documents.
 
         Returns:
-            Those that are there, in the order of ``ids``.
+            The documents that are there, in the order of ``ids``.
         """
 
     @abstractmethod
     def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return what `upsert` took: documents with their vectors, stamps and the fingerprint of the index.
+        """Return documents with their vectors, stamps and the fingerprint of the index, as `upsert` took them.
 
-        Each record is of one version of its document, even while others write. Where a vector of a document is
-        missing, as after the crash of a server, its record comes without it and its stamp has no digest.
+        Each record is of one version of its document, even while others write. A vector may be missing, as after the
+        crash of a server: then the record comes without it and its stamp has no digest.
 
         Args:
-            ids: Those of the documents.
+            ids: Ids of the documents.
 
         Returns:
-            The records of those that are there, in the order of ``ids``: images only as paths, vectors as float32 of
-            shape (dim,), equal to those that were written within 1e-6.
+            The records of the documents that are there, in the order of ``ids``. Images are paths. Vectors are float32
+            of shape (dim,), within 1e-6 of what was written.
 
         Raises:
             IndexMismatchError: The index was built anew since it was opened, and what it had is gone.
@@ -221,10 +221,10 @@ class Store(Closable, ABC):
         """Return the stamps of documents.
 
         Args:
-            ids: Theirs.
+            ids: Ids of the documents.
 
         Returns:
-            The stamps, by id, of those that are in the store whole.
+            The stamps, by id, of the documents that are in the store whole.
         """
 
     @abstractmethod
@@ -232,10 +232,10 @@ class Store(Closable, ABC):
         """Return the fields that documents have a vector in.
 
         Args:
-            ids: Theirs.
+            ids: Ids of the documents.
 
         Returns:
-            The fields, by id, of those that are in the store.
+            The fields, by id, of the documents that are in the store.
         """
 
     @abstractmethod
@@ -246,10 +246,10 @@ class Store(Closable, ABC):
         go at once: a call that fails or is killed half-way has removed some, and calling again removes the others.
 
         Args:
-            ids: Theirs; unknown ones are ignored.
+            ids: Ids of the documents; unknown ids are ignored.
 
         Returns:
-            How many were there.
+            The number of documents that were there.
         """
 
     @abstractmethod
@@ -262,7 +262,7 @@ class Store(Closable, ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return how many documents there are."""
+        """Count the documents."""
 
     def places(self) -> tuple[Path, ...]:
         """Return the files and folders of this machine that hold the index; empty where a server has it.
@@ -284,9 +284,9 @@ def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequ
 
 
 def space_of(name: object, dim: object, modalities: object) -> Space:
-    """Return the space that a manifest describes; ValueError where that is none."""
+    """Return the space that a manifest describes; ValueError for a wrong description."""
     every: tuple[Modality, ...] = ("image", "text")
-    known = [each for each in every if isinstance(modalities, list) and each in modalities]
+    known = [modality for modality in every if isinstance(modalities, list) and modality in modalities]
     if not isinstance(name, str) or not name or not isinstance(dim, int) or not 0 < dim <= _MAX_DIM or not known:
         raise ValueError(f"no space of vectors: {[name, dim, modalities]!r:.200}")
     return Space(name, dim, frozenset(known))
@@ -296,12 +296,12 @@ def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
     """Return the ids of documents that have a vector of a field, chosen at random.
 
     Args:
-        store: Where they are; all its ids are read.
+        store: The store; all its ids are read.
         field: The field.
-        count: The most ids.
+        count: Ids at most.
 
     Returns:
-        Those with the smallest numbers, in the order of these.
+        The ids with the smallest sampling keys, in the order of these.
     """
     chosen: list[str] = []
     for some in pages(sorted(store.ids(), key=lambda id: (sampling_key(id), id))):
@@ -314,7 +314,7 @@ def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
 
 def dim_of(name: str, spaces: Sequence[Space], field: Field) -> int:
     """Return the length of the vectors of a field; ConfigError where the index ``name`` has no such field."""
-    dims = {each: space.dim for space in spaces for each in space.fields}
+    dims = {known: space.dim for space in spaces for known in space.fields}
     if field not in dims:
         raise ConfigError(f"{name} has no field {field}; it has {', '.join(map(str, dims))}")
     return dims[field]
@@ -365,25 +365,25 @@ def changed_records(records: Iterable[Record], changes: Sequence[MetadataChange]
     """Return records as changes make them.
 
     Args:
-        records: What a store has now, with or without vectors.
+        records: The records that a store has now, with or without vectors.
         changes: The changes.
 
     Returns:
-        Those whose documents are still as they were read for a change, with other metadata and digests.
+        The records whose documents are still as they were read for a change, with other metadata and digests.
     """
     wanted = {change.document.id: change for change in changes}
-    found: list[Record] = []
+    changed: list[Record] = []
     for record in records:
         change = wanted[record.document.id]
         if record.stamp == change.stamp and record.document.metadata == change.document.metadata:
             document = replace(record.document, metadata=dict(change.metadata))
-            found.append(replace(record, document=document, stamp=replace(record.stamp, digest=change.digest)))
-    return found
+            changed.append(replace(record, document=document, stamp=replace(record.stamp, digest=change.digest)))
+    return changed
 
 
 @runtime_checkable
 class WordSearch(Protocol):
-    """Rank documents by the words that they share with a query: what some stores can do.
+    """A store that ranks documents by the words that they share with a query.
 
     The manifest's ``language`` says how words are compared: by their stems in that language, as they are (``none``), or
     by parts of words (``parts``). An index whose ``language`` is "" ranks none.
@@ -403,12 +403,12 @@ class WordSearch(Protocol):
 
         Args:
             query: Any string; quotes and operators in it mean nothing.
-            limit: The most documents.
-            where: What their metadata have to pass.
+            limit: Documents at most.
+            where: Filter on the metadata.
 
         Returns:
-            The documents that share at least one word with the query, best first, and the score that none can exceed;
-            equal scores are in the order of the ids.
+            The documents that share at least one word with the query, best first, and the score that none can exceed.
+            Equal scores are in the order of the ids.
         """
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
@@ -416,17 +416,18 @@ class WordSearch(Protocol):
 
         Args:
             query: Any string.
-            ids: Those of the documents.
-            where: What their metadata have to pass.
+            ids: Ids of the documents.
+            where: Filter on the metadata.
 
         Returns:
-            Those that share at least one word with the query, best first; equal scores are in the order of the ids.
+            The documents that share at least one word with the query, best first. Equal scores are in the order of the
+            ids.
         """
 
 
 @runtime_checkable
 class Tunable(Protocol):
-    """Keep with an index how it is searched best: what some stores can do.
+    """A store that keeps with an index how it is searched best.
 
     Example:
         >>> from vlmsearch.registry import open_store
@@ -457,13 +458,13 @@ def check_tuning(name: str, values: Mapping[str, float], spaces: Sequence[Space]
         if key not in (*names, MIN_SCORE):
             raise ConfigError(f"{name} has no {key!r} to tune; there are {', '.join(names)} and {MIN_SCORE}")
         if not 0 <= value <= (1 if key == MIN_SCORE else sys.float_info.max):
-            most = "from 0 to 1" if key == MIN_SCORE else "a number of at least 0"
-            raise ConfigError(f"{key} is {most}, not {value}")
+            limit = "from 0 to 1" if key == MIN_SCORE else "a number of at least 0"
+            raise ConfigError(f"{key} is {limit}, not {value}")
 
 
 @runtime_checkable
 class RejectList(Protocol):
-    """Keep a list of the inputs that could not be used: what some stores can do.
+    """A store that keeps a list of the inputs that could not be used.
 
     Indexing skips what is on the list until its content changes. With any other store it tries such inputs again in
     each run, and reports them each time.
@@ -496,7 +497,7 @@ class RejectList(Protocol):
         """Take inputs off the list.
 
         Args:
-            ids: Theirs; unknown ones are ignored.
+            ids: Ids of the inputs; unknown ids are ignored.
         """
 
 
@@ -520,18 +521,18 @@ def reject_list_of(store: Store) -> RejectList:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Tell what a check of a store found; the tuples name what is not in order.
+    """The result of a check of a store; the tuples name what is not in order.
 
     Attributes:
         store: The store's name.
-        documents: How many there are.
-        vectors: How many there are, by field.
+        documents: Number of documents.
+        vectors: Number of vectors, by field.
         orphans: Vectors of no document.
         stale: Vectors of versions that were replaced or deleted.
-        missing: Vectors that a document should have. They cannot be made up, so those documents count as changed, and
+        missing: Vectors that a document should have. They cannot be made up, so these documents count as changed:
             indexing their sources again completes them. On a Chroma server they are listed until then.
         unfinished: Writes and deletes that were cut off.
-        in_progress: How many writes are under way.
+        in_progress: Number of writes under way.
         repaired: Whether all that is listed has been put in order.
         unindexed: Vectors that searching does not find, and what else follows from documents and does not agree.
         damaged: Documents, and inputs on the reject list, that are not what was written. What can be read of such a
@@ -563,7 +564,7 @@ class CheckReport:
 
 @runtime_checkable
 class Checkable(Protocol):
-    """Say whether all parts of a store agree.
+    """A store that checks whether all its parts agree.
 
     Example:
         >>> from vlmsearch.registry import open_store
@@ -572,18 +573,18 @@ class Checkable(Protocol):
     """
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Return what is in the store and what is not in order.
+        """Check the store.
 
         Args:
-            repair: Finish or roll back what is not.
+            repair: Whether to finish or roll back what is not in order.
 
         Returns:
-            What was found.
+            What is in the store and what is not in order.
         """
 
 
 def check_store(store: Store, *, repair: bool = False) -> CheckReport:
-    """Return what the store's own `check` gives; ConfigError for a store that has none."""
+    """Check a store; ConfigError for one that cannot be checked."""
     if not isinstance(store, Checkable):
         raise ConfigError(f"{store.name} cannot be checked; sqlite:, chroma:, mongodb: and mongodb+chroma: can")
     return store.check(repair=repair)
@@ -591,7 +592,7 @@ def check_store(store: Store, *, repair: bool = False) -> CheckReport:
 
 @runtime_checkable
 class Replaceable(Protocol):
-    """Have another index built beside a store's own, and switch to it in one step.
+    """A store that has another index built beside its own, and switches to it in one step.
 
     Example:
         >>> from vlmsearch.registry import open_store
@@ -605,8 +606,8 @@ class Replaceable(Protocol):
         Whoever else was building it cannot write to it any more, and a `freeze` that they left ends.
 
         Args:
-            fingerprint: The other encoder's.
-            spaces: The other encoder's.
+            fingerprint: Fingerprint of the other encoder.
+            spaces: Spaces of the other encoder.
 
         Returns:
             The index, as a store.
@@ -616,8 +617,8 @@ class Replaceable(Protocol):
         """Return the index for another encoder that is being built beside this one, to look at how far it has come.
 
         Args:
-            fingerprint: The other encoder's.
-            spaces: The other encoder's.
+            fingerprint: Fingerprint of the other encoder.
+            spaces: Spaces of the other encoder.
 
         Returns:
             The index, as a store; None where there is none for this encoder.
@@ -627,8 +628,8 @@ class Replaceable(Protocol):
         """Return an empty index beside this one to measure with: it is removed at the end of the block.
 
         Args:
-            fingerprint: The other encoder's.
-            spaces: The other encoder's.
+            fingerprint: Fingerprint of the other encoder.
+            spaces: Spaces of the other encoder.
 
         Returns:
             The index, as a store. There may be several at a time, each of its own run.
@@ -677,12 +678,12 @@ class Replaceable(Protocol):
 
 @dataclass(frozen=True)
 class DiskUse:
-    """Say what an index takes of a disk.
+    """The room that an index takes on a disk.
 
     Attributes:
-        bytes: What it takes with everything that stands beside it: an index that was replaced, and one that is built.
-        documents: How many documents all of these have together.
-        free: How many bytes are left for it; None where the server does not say.
+        bytes: Bytes of the index, of the index that it replaced and of the index that is being built beside it.
+        documents: Documents of all of these together.
+        free: Bytes that are left on the disk; None where the server does not say.
 
     Example:
         >>> DiskUse(bytes=3_000_000, documents=1000, free=None).bytes // 1000
@@ -696,7 +697,7 @@ class DiskUse:
 
 @runtime_checkable
 class OnDisk(Protocol):
-    """Tell what an index takes of a disk, for the forecast of `vlmsearch reindex`.
+    """A store that measures its room on the disk, for the forecast of `vlmsearch reindex`.
 
     Example:
         >>> from vlmsearch.registry import open_store
@@ -712,7 +713,7 @@ class OnDisk(Protocol):
         """
 
     def vector_bytes(self, dim: int) -> int:
-        """Return about how many bytes a vector takes.
+        """Estimate how many bytes a vector takes.
 
         Args:
             dim: Its length, in numbers.
@@ -724,7 +725,7 @@ class OnDisk(Protocol):
 
 @runtime_checkable
 class Described(Protocol):
-    """Tell how a store works, for `vlmsearch info`.
+    """A store that describes how it works, for `vlmsearch info`.
 
     Example:
         >>> from vlmsearch.registry import open_store

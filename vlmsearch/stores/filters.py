@@ -21,7 +21,7 @@ from vlmsearch.types import Scalar
 _DEEPEST = 200
 TOO_DEEP = f"a filter nests objects and lists at most {_DEEPEST} deep"
 Operator = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin"]
-"""How a `Comparison` compares."""
+"""An operator of a `Comparison`."""
 _OPERATORS: tuple[str, ...] = get_args(Operator)
 _ORDER: dict[str, Callable[[float, float], bool]] = {
     "$gt": lambda a, b: a > b,
@@ -33,11 +33,11 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Compare one key of the metadata.
+    """A comparison of one key of the metadata.
 
     Attributes:
         key: The key.
-        operator: How to compare.
+        operator: The operator.
         value: A tuple for ``$in`` and ``$nin``, else one scalar; numbers are floats.
 
     Example:
@@ -64,13 +64,13 @@ class Comparison:
         if self.operator in _ORDER:
             return type(have) is float and type(self.value) is float and _ORDER[self.operator](have, self.value)
         wanted = self.value if isinstance(self.value, tuple) else (self.value,)
-        found = any(type(have) is type(value) and have == value for value in wanted)
-        return found == (self.operator in ("$eq", "$in"))
+        is_among = any(type(have) is type(value) and have == value for value in wanted)
+        return is_among == (self.operator in ("$eq", "$in"))
 
 
 @dataclass(frozen=True)
 class FilterGroup:
-    """Combine conditions.
+    """A group of conditions.
 
     Attributes:
         operator: Whether all of them must hold, or at least one.
@@ -128,10 +128,10 @@ def parse_filter(where: Mapping[str, object]) -> Filter:
 
 
 def _check_depth(where: object) -> None:
-    """ConfigError where objects and lists nest too deep to be taken apart, or for ever."""
+    """Raise ConfigError where objects and lists nest too deep to be taken apart, or without end."""
     level = [where]
     for _ in range(_DEEPEST + 1):
-        inner = [part for each in level for part in _parts(each)]
+        inner = [part for container in level for part in _parts(container)]
         level = list({id(part): part for part in inner}.values())
         if not level:
             return

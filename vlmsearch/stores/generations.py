@@ -1,24 +1,25 @@
-"""Indexes of which another one can be built beside, with another model, to take its place in one step.
+"""Indexes beside which another one can be built, with another model, to take its place in one step.
 
-What built an index and which generation of it is in use stands in one row, ``index``; the one that is built beside it
-has the row ``next``. Each generation has documents and vectors of its own, and replacing the row ``index`` is the
-instant at which readers that open the index find the new ones.
+One row, ``index``, says what built an index and which generation of it is in use. The index that is built beside it has
+the row ``next``. Each generation has documents and vectors of its own. Replacing the row ``index`` is the instant at
+which readers that open the index find the new generation.
 
 Nothing is copied after that instant. `freeze` puts ``change`` into the row ``index``, and every write looks at this row
-before it begins and before it returns. So whatever returned is in the old generation by then, nothing that follows
-returns, and the new generation can be made equal to the old one while nobody changes either. A process that is killed
+before it begins and before it returns. So whatever returned is in the old generation by then, and nothing that follows
+returns. The new generation can be made equal to the old one while nobody changes either. A process that is killed
 meanwhile leaves the old generation in use, complete and frozen, until the next one takes its work over.
 
 ``tuning`` in the row ``index`` goes when another generation takes the place of this one: it belongs to the model.
 
 The row ``next`` names the run that builds it. Whoever takes it over puts the name of its own run there, and the writes
-of the run before fail. ``garbage`` in a row lists generations that are still to be removed, ``revision`` differs after
-every change of a row, and ``old`` is the generation that the last `switch` replaced. The row ``trial`` is that of a
-generation to measure with, whose number is drawn, so that it is never that of another.
+of the run before fail. ``garbage`` in a row lists generations that are still to be removed. ``revision`` differs after
+every change of a row. ``old`` is the generation that the last `switch` replaced. The row ``trial`` is that of a
+generation to measure with. Its number is drawn, so that no other has it.
 """
 
 from __future__ import annotations
 
+import copy
 import secrets
 import threading
 from abc import abstractmethod
@@ -39,7 +40,7 @@ from vlmsearch.types import Manifest, Record, Space
 Slot = str
 """``index``, ``next`` or the name of a trial."""
 TRIAL = "trial"
-"""What the slots of trials begin with."""
+"""The beginning of the names of slots of trials."""
 _LONGEST_TRIAL = timedelta(days=1)
 """A trial that is older belongs to nobody: a process of another machine, or one whose number was given again."""
 _FORMAT = 1
@@ -54,18 +55,22 @@ class GenerationalStore(Store):
     kind: str
     """The scheme; an index is opened with the one that made it."""
     default_language = ""
-    """How words are compared in a new index for which nothing is said; "" for a store that ranks no words."""
+    """The language of a new index by default; "" for a store that ranks no words."""
 
-    def __init__(self, name: str, slot: Slot, *, language: str | None = None) -> None:
+    def __init__(self, name: str, *, language: str | None = None) -> None:
         self.name = name
         self._language = language
+        self.start_at("index")
+
+    def start_at(self, slot: Slot) -> None:
+        """Begin without an open index."""
         self._slot: Slot = slot
         self._row: Mapping[str, Any] | None = None
         self._opened: Manifest | None = None
         self._opening = threading.RLock()
         self._writers = 0
         self.writes_here = 0
-        """How often this object has written."""
+        """Number of writes of this object."""
         self._written = threading.Condition()
         self._needs_bind = False
 
@@ -73,7 +78,7 @@ class GenerationalStore(Store):
 
     @abstractmethod
     def read_slot(self, slot: Slot) -> dict[str, Any] | None:
-        """The row of a slot, or None. Creates nothing."""
+        """Read the row of a slot; None where it has none. Nothing is created."""
 
     @abstractmethod
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
@@ -89,7 +94,7 @@ class GenerationalStore(Store):
 
     @abstractmethod
     def slots(self) -> list[Slot]:
-        """All slots that have a row."""
+        """List the slots that have a row."""
 
     @abstractmethod
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
@@ -97,15 +102,17 @@ class GenerationalStore(Store):
 
     @abstractmethod
     def opened(self, manifest: Manifest, generation: str) -> None:
-        """The index is there: get what searching and writing need."""
+        """Get what searching and writing need, now that the index is there."""
 
     @abstractmethod
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
 
-    @abstractmethod
     def over(self, slot: Slot) -> Self:
-        """Another store over the same connections."""
+        """Return another store over the same connections."""
+        store = copy.copy(self)
+        store.start_at(slot)
+        return store
 
     def wait_until_ready(self) -> None:
         """Return when what was written can be found."""
@@ -130,7 +137,7 @@ class GenerationalStore(Store):
                 self._needs_bind = False
 
     def _begin(self, fingerprint: str, spaces: Sequence[Space]) -> dict[str, Any]:
-        """The row of a new generation."""
+        """Return the row of a new generation."""
         now = datetime.now(timezone.utc).isoformat()
         described = [[space.name, space.dim, sorted(space.modalities)] for space in spaces]
         row = {"format": _FORMAT, "kind": self.kind, "generation": self._next_generation(), "created": now}
@@ -138,7 +145,7 @@ class GenerationalStore(Store):
         return {**row, "fingerprint": fingerprint, "spaces": described, "language": language}
 
     def manifest(self) -> Manifest | None:
-        """What built this index, with the tuning that it has now, or None where there is none."""
+        """Return what built this index, with the tuning that it has now; None where there is no index yet."""
         manifest = self.as_opened()
         if manifest is None:
             return None
@@ -146,7 +153,7 @@ class GenerationalStore(Store):
         return replace(manifest, tuning=_tuning(row)) if _identity(row) == _identity(self._row or {}) else manifest
 
     def as_opened(self) -> Manifest | None:
-        """What built this index, with the tuning that it had when it was opened, or None where there is none."""
+        """Open the index, and return what built it, with its tuning at that time; None where there is no index yet."""
         with self._opening:
             if self._opened is None:
                 row = self.read_slot(self._slot)
@@ -188,14 +195,14 @@ class GenerationalStore(Store):
         return manifest
 
     def needed(self) -> Manifest:
-        """What built the index; ConfigError where there is none."""
+        """Return what built the index; ConfigError where there is no index yet."""
         manifest = self.as_opened()
         if manifest is None:
             raise ConfigError(f"{self.name} is not an index yet: bind it to an encoder before writing")
         return manifest
 
     def describe(self) -> dict[str, str]:
-        """Names and values, for people."""
+        """Describe the store to people, by names and values."""
         row = self.read_slot(self._slot) or {}
         return {"frozen": self._why_frozen(row)} if "change" in row else {}
 
@@ -210,19 +217,19 @@ class GenerationalStore(Store):
     # ---- generations
 
     def beside(self, fingerprint: str, spaces: Sequence[Space]) -> Self:
-        """The index for another encoder that is built beside this one; the same again until `switch`.
+        """Return the index for another encoder that is built beside this one; the same again until `switch`.
 
         Whoever else was building it cannot write to it any more, and a `freeze` that they left ends.
         """
-        now, found, run = self._still_open(), self.read_slot("next"), secrets.token_hex(8)
-        if found is None:
+        now, row, run = self._still_open(), self.read_slot("next"), secrets.token_hex(8)
+        if row is None:
             self.fill_slot("next", {**self._begin(fingerprint, spaces), "run": run})
-        elif found["generation"] != now["generation"] and self._is_of(found, fingerprint, spaces):
-            self._change("next", found, {**found, "run": run})
+        elif row["generation"] != now["generation"] and self._is_of(row, fingerprint, spaces):
+            self._change("next", row, {**row, "run": run})
         else:
-            replaced = [_generation_of(found)] if found["generation"] != now["generation"] else []
-            garbage = [*found.get("garbage", ()), *replaced]
-            self._change("next", found, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
+            replaced = [_generation_of(row)] if row["generation"] != now["generation"] else []
+            garbage = [*row.get("garbage", ()), *replaced]
+            self._change("next", row, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
         self.thaw()
         self._still_open()  # from here on, only this run can switch, so what it has replaced may go
         self.prepare(spaces, (self.read_slot("next") or now)["generation"])
@@ -235,9 +242,9 @@ class GenerationalStore(Store):
         return other
 
     def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
-        """The index for another encoder that is being built beside this one, to look at; None where there is none."""
-        now, found = self._still_open(), self.read_slot("next")
-        if found is None or found["generation"] == now["generation"] or not self._is_of(found, fingerprint, spaces):
+        """Return the index for another encoder that is being built beside this one; None where there is none."""
+        now, row = self._still_open(), self.read_slot("next")
+        if row is None or row["generation"] == now["generation"] or not self._is_of(row, fingerprint, spaces):
             return None
         other = self.over("next")
         with suppress(ConfigError):  # it has a row, and its parts are not made yet
@@ -247,7 +254,7 @@ class GenerationalStore(Store):
 
     @contextmanager
     def trial(self, fingerprint: str, spaces: Sequence[Space]) -> Iterator[Store]:
-        """An empty index beside this one, to measure with, that is removed at the end.
+        """Give an empty index beside this one to measure with, which is removed at the end.
 
         What killed processes left of others is removed first.
         """
@@ -266,12 +273,12 @@ class GenerationalStore(Store):
                 self._remove_trial(slot)
 
     def left_trials(self) -> list[Slot]:
-        """The slots of trials that no process is at any more."""
+        """List the slots of trials that belong to no process any more."""
         rows = {slot: self.read_slot(slot) for slot in self.slots() if slot.partition("-")[0] == TRIAL}
         return [slot for slot, row in rows.items() if row is not None and _is_left(row)]
 
     def remove_trials(self) -> None:
-        """Remove the trials that no process is at any more."""
+        """Remove the trials that belong to no process any more."""
         for slot in self.left_trials():
             self._remove_trial(slot)
 
@@ -282,14 +289,14 @@ class GenerationalStore(Store):
             self.clear_slot(slot, row.get("revision"))
 
     def successor(self) -> Self | None:
-        """The index that took the place of this one since it was opened, as a store; None where none did."""
+        """Return the index that took the place of this one since it was opened; None where none did."""
         row = self.read_slot(self._slot)
         if self.as_opened() is None or row is None or _identity(row) == _identity(self._row or {}):
             return None
         return self.over(self._slot)
 
     def kept_generations(self) -> list[str]:
-        """The generations that take room: that in use, the one that it replaced and the one that is being built."""
+        """List the generations that take room: in use, replaced by it, and being built."""
         now, building = self.read_slot("index") or {}, self.read_slot("next") or {}
         return sorted({row["generation"] for row in (now, now.get("old"), building) if row})
 
@@ -340,7 +347,7 @@ class GenerationalStore(Store):
     def sweep(self) -> bool:
         """Remove the generations that nobody may use any more; False where there are none."""
         row, now = self.read_slot(self._slot) or {}, self.read_slot("index") or {}
-        used = {each["generation"] for each in (now, now.get("old")) if each}
+        used = {named["generation"] for named in (now, now.get("old")) if named}
         for old in row.get("garbage", ()):
             if old["generation"] not in used:
                 self.drop(old["generation"], self._read(old).spaces)
@@ -368,13 +375,13 @@ class GenerationalStore(Store):
 
     @property
     def generation(self) -> str:
-        """The generation in use."""
+        """Return the generation in use."""
         self.needed()
         return str((self._row or {})["generation"])
 
     @contextmanager
     def in_use(self, records: Sequence[Record] = ()) -> Iterator[None]:
-        """What is written meanwhile gets into the index that is open here, and all of it into the same one.
+        """Write within this block into the index that is open here, and into no other.
 
         IndexMismatchError if another one took its place, or if another encoder made the vectors of ``records``;
         BackendUnavailableError if it takes no writes now.
@@ -420,11 +427,14 @@ class GenerationalStore(Store):
             raise BackendUnavailableError(self._why_frozen(row))
 
     def _still_open(self, *, or_old: bool = False) -> dict[str, Any]:
-        """The row of the slot; IndexMismatchError if it is of another index, ``or_old``: and so is the one before."""
+        """Return the row of the slot; IndexMismatchError where it is of another index.
+
+        With ``or_old``, the index before it will do.
+        """
         row = self.read_slot(self._slot) or {}
         self.needed()
         usable = (row, row.get("old") or {}) if or_old else (row,)
-        if all(_identity(each) != _identity(self._row or {}) for each in usable):
+        if all(_identity(candidate) != _identity(self._row or {}) for candidate in usable):
             raise IndexMismatchError(
                 f"the index {self.name} has been built anew with {row.get('fingerprint', 'another model')} since it "
                 "was opened: open it again with that encoder"
@@ -438,8 +448,8 @@ class GenerationalStore(Store):
         )
 
     def _next_generation(self) -> str:
-        found = [row for row in (self.read_slot("index"), self.read_slot("next")) if row]
-        rows = [each for row in found for each in (row, *row.get("garbage", ()), row.get("old") or row)]
+        slots = [row for row in (self.read_slot("index"), self.read_slot("next")) if row]
+        rows = [named for row in slots for named in (row, *row.get("garbage", ()), row.get("old") or row)]
         return str(max((int(row["generation"]) for row in rows), default=0) + 1)
 
     def _is_of(self, row: Mapping[str, Any], fingerprint: str, spaces: Sequence[Space]) -> bool:
@@ -448,20 +458,20 @@ class GenerationalStore(Store):
 
 
 def _next_row(built: Store) -> Mapping[str, Any]:
-    """The row of an index that is built beside another one; IndexMismatchError if another run builds it by now."""
+    """Return the row of an index that is built beside another; IndexMismatchError if another run builds it by now."""
     if not isinstance(built, GenerationalStore):
         raise ConfigError(f"{built.name} was not built beside another index")
     return built._still_open()  # noqa: SLF001 - of the same class
 
 
 def _is_left(row: Mapping[str, Any]) -> bool:
-    """Whether a trial has nobody: those of earlier versions name no owner, and were made one at a time."""
+    """Return whether a trial belongs to nobody; trials of earlier versions name no owner."""
     age = datetime.now(timezone.utc) - datetime.fromisoformat(row["created"])
     return "owner" not in row or life_of(row["owner"], row["run"]) == "gone" or age > _LONGEST_TRIAL
 
 
 def _generation_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says of its generation alone."""
+    """Return the part of a row that describes its generation alone."""
     return {name: row[name] for name in _OF_A_GENERATION if name in row}
 
 
@@ -470,5 +480,5 @@ def _tuning(row: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What no other index has, nor another run that builds one."""
+    """Return values that no other index has, nor another run that builds one."""
     return tuple(row.get(name) for name in ("generation", "fingerprint", "created", "run"))

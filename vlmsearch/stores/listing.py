@@ -21,29 +21,29 @@ class Listed(Protocol):
     """A store that finds a page of its documents without reading the ids of all."""
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next so many documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, in the order of their ids."""
 
 
 def documents_after(store: Store, id: str, count: int, where: Filter | None = None) -> list[Document]:
     """Return a page of all documents, in the order of their ids.
 
     Args:
-        store: Where they are; where it is not `Listed`, all its ids are read.
+        store: The store; all its ids are read unless it is `Listed`.
         id: The id at the end of the page before; "" for the first page.
-        count: The most documents.
-        where: What their metadata have to pass.
+        count: Documents at most.
+        where: Filter on the metadata.
 
     Returns:
         The next documents; fewer than ``count`` where there are no more.
     """
     if isinstance(store, Listed):
         return store.documents_after(id, count, where)
-    remaining = (each for each in store.ids() if each > id)
+    remaining = (other for other in store.ids() if other > id)
     if where is None:
         return _in_order(store, heapq.nsmallest(count, remaining))
     ids = sorted(remaining)
     some = (_in_order(store, ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE))
-    return list(islice((one for page in some for one in page if where.matches(one.metadata)), count))
+    return list(islice((document for page in some for document in page if where.matches(document.metadata)), count))
 
 
 def _in_order(store: Store, ids: list[str]) -> list[Document]:

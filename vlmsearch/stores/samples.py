@@ -1,7 +1,7 @@
 """Documents of an index that are drawn at random, and always the same ones.
 
-Each id has a number that is as good as random and never changes, and a sample holds the documents with the smallest
-numbers (a bottom-k sample with permanent random numbers: Ohlsson, "Coordination of samples using permanent random
+Each id has a number that is as good as random and never changes. A sample holds the documents with the smallest
+numbers: a bottom-k sample with permanent random numbers (Ohlsson, "Coordination of samples using permanent random
 numbers", in Business Survey Methods, 1995). So a document that is added or removed replaces at most one other.
 """
 
@@ -32,7 +32,7 @@ def sampling_key(id: str) -> int:
 
 
 class VectorSamples:
-    """Keep the vectors of samples as long as an index is in the same state. May be used from several threads."""
+    """The vectors of samples, kept as long as an index is in the same state. May be used from several threads."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[Field, int], tuple[Hashable, Vectors]] = {}
@@ -42,8 +42,8 @@ class VectorSamples:
 
         Args:
             field: The field of the sample.
-            count: How many vectors were asked for.
-            state: What differs when the index has changed.
+            count: Number of vectors.
+            state: A value that differs when the index has changed.
             draw: Draws the sample.
 
         Returns:

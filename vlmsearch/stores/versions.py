@@ -25,13 +25,13 @@ class Versioned(Protocol):
     """A store whose hits have a ``version``, and that can read documents by it."""
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
-        """Return those documents that are still of the version that is given for their id."""
+        """Return the documents that are still of the version given for their ids."""
 
 
 def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> dict[str, Document]:
-    """Return the documents with these ids that were not replaced or deleted since they were found.
+    """Return the documents with these ids that were not replaced or deleted since they were hits.
 
-    A store that is not `Versioned` is asked for what it has now.
+    A store that is not `Versioned` gives the documents that it has now.
     """
     if not isinstance(store, Versioned):
         return {document.id: document for document in store.get(list(ids))}
@@ -47,11 +47,11 @@ def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> d
 def compare_again(
     hits: Sequence[Hit], changed: Collection[str], compare: Callable[[Collection[str]], list[Hit]], *, is_full: bool
 ) -> list[Hit]:
-    """``hits`` with those of the documents that have ``changed`` as ``compare`` finds them now.
+    """Replace the hits of documents that have changed by what ``compare`` finds now.
 
-    ``is_full``: there may be more documents than hits, so that nobody knows the rank of one that comes after the last.
+    Where the ranking ``is_full``, there may be more documents than hits: one behind the last hit has no known rank.
     """
-    least = hits[-1].score if is_full else -math.inf
+    min_score = hits[-1].score if is_full else -math.inf
     kept = [hit for hit in hits if hit.id not in changed]
-    kept += [hit for hit in compare(changed) if hit.score >= least]
+    kept += [hit for hit in compare(changed) if hit.score >= min_score]
     return sorted(kept, key=lambda hit: (-hit.score, hit.id))

@@ -1,4 +1,4 @@
-"""What the words of documents are, and how SQLite's FTS5 ranks documents by them.
+"""The words of documents, and ranking by them with SQLite's FTS5.
 
 The ``language`` of an index says how words are compared:
 
@@ -75,22 +75,22 @@ LANGUAGES = MappingProxyType(
 )
 """The languages whose words are stemmed: two-letter codes, and Snowball's names."""
 MAX_QUERY_WORDS = 64
-"""How many distinct words of a query count: the first ones."""
+"""Distinct words of a query that count: the first ones."""
 MAX_REPEATS = 5
-"""How often a word of a query counts that it says more often."""
+"""Times that a word of a query counts at most."""
 MAX_QUERY_PARTS = 32
-"""How many count where parts of words are compared: words, and pairs of characters in scripts without spaces."""
+"""Words, or pairs of characters in scripts without spaces, that count where parts of words are compared."""
 MAX_WORD_CHARS = 64
-"""How much of one word of a query counts where parts of words are compared."""
+"""Characters of one word of a query that count where parts of words are compared."""
 MAX_SCORED = 20_000
-"""How many documents the words of a query may have together before the most frequent of them only add to scores."""
+"""Documents that the words of a query hold together before the most frequent words only add to scores."""
 
 K1 = 1.2
-"""How soon more of the same word in a document adds less to its score: k1 of BM25."""
+"""The parameter k1 of BM25: how soon more of the same word in a document adds less to its score."""
 B = 0.75
-"""How much the length of a document counts: b of BM25."""
+"""The parameter b of BM25: how much the length of a document counts."""
 LEAST_IDF = 1e-6
-"""What a word counts that is in half of all documents or more."""
+"""The idf of a word that is in half of all documents or more."""
 
 _MARKS = (  # signs that belong to the letter before them, and that \w leaves out
     "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
@@ -105,7 +105,7 @@ _UNSPACED = (  # Thai, Lao, Myanmar, Khmer, kana and Han
 )
 _RUN = re.compile(f"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
 _GRAM = 3
-"""How long the parts are that are indexed of words; shorter ones are found as their beginnings."""
+"""Characters of the parts of words that are indexed; shorter parts are found as their beginnings."""
 _UNICODE = "unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _STOP_WORDS = """
 a about above after again against all am an and any are as at be because been before being below between both but by
@@ -122,9 +122,9 @@ class Term(NamedTuple):
     """One of the terms of a query that documents are ranked by.
 
     Attributes:
-        text: What is compared: a stem, or what FTS5 is asked for.
-        times: How often it counts: as often as the query says it.
-        holding: How many documents hold it; an estimate where a store does not count them.
+        text: The stem that is compared, or the query for FTS5.
+        times: Times that it counts: as often as the query says it.
+        holding: Number of documents that hold it; an estimate where a store does not count them.
 
     Example:
         >>> Term("dog", times=2, holding=17)
@@ -143,8 +143,7 @@ def words_of(document: Document) -> str:
         document: The document.
 
     Returns:
-        Its text; where it has none, the words of the name of its image file, without the extension; "" where it has
-        neither.
+        The text. Without a text, the words of the name of its image file, without the extension; "" with neither.
 
     Example:
         >>> words_of(Document("1", image=Path("photos/IMG_0042-GoldenRetriever.jpg")))
@@ -158,14 +157,14 @@ def words_of(document: Document) -> str:
 
 
 def _with_parts(piece: str) -> list[str]:
-    """A word, and the words in it where it is written in camel case."""
+    """Return a word, and the words in it where it is written in camel case."""
     starts = [0, *(i for i in range(1, len(piece)) if _starts_word(piece, i)), len(piece)]
     parts = [piece[start:end] for start, end in pairwise(starts)]
     return [piece, *parts] if len(parts) > 1 else [piece]
 
 
 def _starts_word(piece: str, i: int) -> bool:
-    """Whether a word begins at ``i``, as in goldenRetriever and in USFlag."""
+    """Return whether a word begins at ``i``, as in goldenRetriever and in USFlag."""
     return piece[i].isupper() and (not piece[i - 1].isupper() or piece[i + 1 : i + 2].islower())
 
 
@@ -197,11 +196,11 @@ def idf(holding: float, documents: float) -> float:
     """Return the inverse document frequency of a word: log-odds, in nats, that a document does not hold it.
 
     Args:
-        holding: How many documents hold the word.
-        documents: How many there are.
+        holding: Number of documents that hold the word.
+        documents: Number of all documents.
 
     Returns:
-        It, or `LEAST_IDF` where it is lower.
+        The frequency, at least `LEAST_IDF`.
 
     Example:
         >>> round(idf(1, 1000), 2), idf(900, 1000)
@@ -214,8 +213,8 @@ def most_score(terms: Iterable[Term], documents: float) -> float:
     """Return the score by BM25 that no document can exceed: that of one that holds all words infinitely often.
 
     Args:
-        terms: Those of a query, also those that no document holds.
-        documents: How many documents there are.
+        terms: The terms of a query, also those that no document holds.
+        documents: Number of all documents.
 
     Returns:
         The score; 0 for a query without words.
@@ -253,36 +252,36 @@ def query_words(query: str, language: str) -> dict[str, list[str]]:
         language: Of `LANGUAGES`, or ``none``.
 
     Returns:
-        Those of the first `MAX_QUERY_WORDS` distinct words, each of these as often as the query says it, but at most
-        `MAX_REPEATS` times; for ``en`` without words such as "the", unless the query holds nothing else.
+        The stems of the first `MAX_QUERY_WORDS` distinct words. A word is there as often as the query says it, but at
+        most `MAX_REPEATS` times. For ``en``, words such as "the" are left out, unless the query holds nothing else.
 
     Example:
         >>> query_words("the dog and dogs", "en")
         {'dog': ['dog', 'dogs']}
     """
-    found: dict[str, list[str]] = {}
+    stems: dict[str, list[str]] = {}
     for word, times in _counted(plain_words(query), language).items():
         if stem := plain_stem(word, language):
-            found.setdefault(stem, []).extend([word] * times)
-    return found
+            stems.setdefault(stem, []).extend([word] * times)
+    return stems
 
 
 def _counted(words: Sequence[str], language: str) -> dict[str, int]:
-    """The words of a query that count, each with how often it does."""
+    """Return the words of a query that count, each with how often it does."""
     if language == "en":
         words = [word for word in words if word not in _ENGLISH_STOP_WORDS] or words
     return {word: min(times, MAX_REPEATS) for word, times in islice(Counter(words).items(), MAX_QUERY_WORDS)}
 
 
 def query_terms(query: str, language: str) -> dict[str, str]:
-    """Return the words of a query that are ranked by, each with what it is compared by: for explanations.
+    """Return the words of a query that rank documents, each with the stem that is compared: for explanations.
 
     Args:
         query: The query.
         language: Of `LANGUAGES`, ``none`` or ``parts``.
 
     Returns:
-        The first `MAX_QUERY_WORDS`; with ``parts`` what stands between spaces, of which each part is compared.
+        The first `MAX_QUERY_WORDS`; with ``parts``, what stands between spaces.
 
     Example:
         >>> query_terms("the dogs of AB-4711", "en")
@@ -299,8 +298,8 @@ def spans_of(text: str, terms: Mapping[str, str], language: str) -> list[tuple[i
 
     Args:
         text: The text.
-        terms: What `query_terms` gave.
-        language: The same.
+        terms: The terms, from `query_terms`.
+        language: Language of the terms.
 
     Returns:
         Where each such word begins and ends, in characters, in their order.
@@ -311,24 +310,24 @@ def spans_of(text: str, terms: Mapping[str, str], language: str) -> list[tuple[i
     """
     if language == "parts":
         words = "|".join(sorted((re.escape(word) for term in terms for word in _WORD.findall(term)), key=len)[::-1])
-        return [found.span() for found in re.finditer(words, text, re.IGNORECASE)] if words else []
+        return [match.span() for match in re.finditer(words, text, re.IGNORECASE)] if words else []
     stems = set(terms.values())
     return [
-        found.span()
-        for found in _WORD.finditer(text)
-        if any(plain_stem(word, language) in stems for word in plain_words(found[0]))
+        match.span()
+        for match in _WORD.finditer(text)
+        if any(plain_stem(word, language) in stems for word in plain_words(match[0]))
     ]
 
 
 class FullText:
-    """Rank the rows of a database by their words: an FTS5 table without the texts themselves.
+    """A ranking of the rows of a database by their words: an FTS5 table without the texts themselves.
 
     Every method takes a connection to the database and leaves transactions to the caller. An object may be used from
     several threads.
 
     Args:
-        table: What the table is called.
-        language: How words are compared.
+        table: Name of the table.
+        language: A code of `LANGUAGES`, ``none`` or ``parts``.
 
     Raises:
         ConfigError: There is no such language.
@@ -351,7 +350,7 @@ class FullText:
 
     @property
     def stemmer(self) -> str:
-        """Return which release of a stemmer makes the words: another one makes others, which do not fit those.
+        """Return which release of a stemmer makes the words: other releases make other words.
 
         Returns:
             Its name and release; "" where SQLite alone makes them.
@@ -400,18 +399,18 @@ class FullText:
         command = f"""INSERT INTO "{self.table}" ("{self.table}", rowid, body) VALUES ('delete', ?, ?)"""  # noqa: S608
         db.executemany(command, encoded)
 
-    def search(self, db: sqlite3.Connection, query: str, *, least: int | None = None) -> Iterator[tuple[int, float]]:
-        """Find the rows that share words with a query: what `ranked` gives for its `terms`.
+    def search(self, db: sqlite3.Connection, query: str, *, wanted: int | None = None) -> Iterator[tuple[int, float]]:
+        """Find the rows that share words with a query, as `ranked` does for its `terms`.
 
         Args:
             db: The database.
             query: Any string; quotes and operators in it mean nothing.
-            least: How many rows are wanted; None for all that share a word.
+            wanted: Rows that are wanted; None for all that share a word.
 
         Returns:
             The rows with their scores, best first.
         """
-        return self.ranked(db, self.terms(db, query), least=least)
+        return self.ranked(db, self.terms(db, query), wanted=wanted)
 
     def terms(self, db: sqlite3.Connection, query: str) -> list[Term]:
         """Return the terms of a query as FTS5 is asked for them, each with the number of rows that hold it.
@@ -429,7 +428,7 @@ class FullText:
         return [Term(text, times, self._count(db, text)) for text, times in self._asked(query).items()]
 
     def scores(self, db: sqlite3.Connection, query: str, rows: Collection[int]) -> Iterator[tuple[int, float]]:
-        """Return the scores of given rows.
+        """Score given rows.
 
         Args:
             db: The database.
@@ -437,7 +436,7 @@ class FullText:
             rows: The rows.
 
         Returns:
-            Those that share words with the query, with the scores that `search` gives them.
+            The rows that share words with the query, with the scores that `search` gives them.
         """
         asked = self._asked(query) if rows else {}
         if asked:
@@ -446,18 +445,17 @@ class FullText:
             yield from self._ranked(db, _any_of(asked.items()), within, json.dumps(list(rows)))
 
     def ranked(
-        self, db: sqlite3.Connection, terms: Iterable[Term], *, least: int | None = None
+        self, db: sqlite3.Connection, terms: Iterable[Term], *, wanted: int | None = None
     ) -> Iterator[tuple[int, float]]:
         """Find the rows that hold terms of a query.
 
-        Where the terms are in more than `MAX_SCORED` rows together, the most frequent ones only add to the scores of
-        rows that hold a rarer one, if ``least`` rows do: rows that hold none would mostly come behind those, and
-        scoring them is what takes time.
+        The terms may be in more than `MAX_SCORED` rows together. Then the most frequent ones only add to the scores of
+        rows that hold a rarer one, if ``wanted`` rows do: other rows would mostly come behind, and scoring takes time.
 
         Args:
             db: The database.
-            terms: What `terms` gave.
-            least: How many rows are wanted; None for all that hold a term.
+            terms: The terms, from `terms`.
+            wanted: Rows that are wanted; None for all that hold a term.
 
         Returns:
             The rows with their scores, which are above 0: best first, and equal scores in the order of the rows.
@@ -465,7 +463,7 @@ class FullText:
         held = sorted((term for term in terms if term.holding), key=lambda term: term.holding)
         if not held:
             return
-        rare = len(held) if least is None else self._rare(db, held, least)
+        rare = len(held) if wanted is None else self._rare(db, held, wanted)
         base = _any_of((term.text, term.times) for term in held[:rare])
         if rare == len(held):
             yield from self._ranked(db, base, "ORDER BY rank, rowid")
@@ -476,14 +474,14 @@ class FullText:
             for row, score in self._ranked(db, f"({base}) AND {term.text}"):
                 if row in alone:  # another connection may have committed since
                     scores[row] += term.times * (score - alone[row])
-        yield from sorted(scores.items(), key=lambda found: (-found[1], found[0]))
+        yield from sorted(scores.items(), key=lambda scored: (-scored[1], scored[0]))
 
-    def _rare(self, db: sqlite3.Connection, terms: list[Term], least: int) -> int:
-        """How many of the terms, the rarest first, bring rows of their own."""
+    def _rare(self, db: sqlite3.Connection, terms: list[Term], wanted: int) -> int:
+        """Return how many of the terms, the rarest first, bring rows of their own."""
         rare, scored = 1, terms[0].holding
         while rare < len(terms) and (
             scored + terms[rare].holding <= MAX_SCORED
-            or self._count(db, _any_of((term.text, 1) for term in terms[:rare])) < least
+            or self._count(db, _any_of((term.text, 1) for term in terms[:rare])) < wanted
         ):
             scored += terms[rare].holding
             rare += 1
@@ -498,23 +496,22 @@ class FullText:
         yield from db.execute(sql, (match, *values))
 
     def _asked(self, query: str) -> dict[str, int]:
-        """What FTS5 is asked for to find a query, each with how often it counts."""
+        """Return the FTS5 queries for the terms of a query, each with how often it counts."""
         query = well_formed(query)
         if self.language == "parts":
             parts = (part for code in _CODE.findall(_folded(query)) for part in _part_terms(code))
-            return dict.fromkeys(_distinct(parts, most=MAX_QUERY_PARTS), 1)
+            return dict.fromkeys(islice(dict.fromkeys(parts), MAX_QUERY_PARTS), 1)
         stemmed = self.language not in ("en", "none")  # FTS5 stems English itself
-        stem = _stemmer(self.language) if stemmed else str
         asked = Counter[str]()
         for word, times in _counted(
             plain_words(query) if stemmed else _WORD.findall(query.lower()), self.language
         ).items():
-            asked[f'"{stem(word)}"'] += times
+            asked[f'"{_stem(word, self.language) if stemmed else word}"'] += times
         return asked
 
     def _stems(self, words: str) -> str:
-        """A text's words as their stems."""
-        return " ".join(map(_stemmer(self.language), plain_words(words)))
+        """Return a text's words as their stems."""
+        return " ".join(_stem(word, self.language) for word in plain_words(words))
 
     def check(self, db: sqlite3.Connection) -> None:
         """Check that the index is whole.
@@ -535,7 +532,7 @@ class FullText:
             rows: The number of each row, and its words.
 
         Returns:
-            Whether it does; False also where it is damaged.
+            False also where it is damaged.
         """
         with closing(sqlite3.connect("")) as other:  # in a temporary file
             made = FullText(self.table, self.language)
@@ -553,7 +550,7 @@ class FullText:
                 return False
 
     def _contents(self) -> Sequence[str]:
-        """Queries for all that FTS5 has but the places of terms: how long rows are, and which terms there are."""
+        """Return queries for all that FTS5 keeps but the places of terms: lengths of rows, and the terms."""
         return (
             f'SELECT id, sz FROM "{self.table}_docsize" ORDER BY id',  # noqa: S608 - our names
             f'SELECT nullif(block, zeroblob(length(block))) FROM "{self.table}_data" WHERE id = 1',  # noqa: S608
@@ -562,7 +559,7 @@ class FullText:
 
     @contextmanager
     def _vocabulary(self, db: sqlite3.Connection) -> Iterator[Callable[[str], object]]:
-        """Views of the terms, and a function that returns a sum over the places of one term, found by the term."""
+        """Give a function that returns a sum over the places of a term, which it looks up by the term."""
         places = f"{_VOCABULARY}_places"
         for name, kind in ((_VOCABULARY, "row"), (places, "instance")):
             db.execute(f"DROP TABLE IF EXISTS {name}")
@@ -576,23 +573,13 @@ class FullText:
 _VOCABULARY = "temp.vocabulary"
 
 
-def _have_equal(one: sqlite3.Connection, other: sqlite3.Connection, query: str) -> bool:
-    return all(row == same for row, same in zip_longest(one.execute(query), other.execute(query)))
+def _have_equal(first: sqlite3.Connection, second: sqlite3.Connection, query: str) -> bool:
+    return all(row == same for row, same in zip_longest(first.execute(query), second.execute(query)))
 
 
 def _any_of(terms: Iterable[tuple[str, int]]) -> str:
-    """What FTS5 is asked for to find rows that hold any of the terms: it counts one as often as it stands there."""
+    """Return the FTS5 query for rows that hold any of the terms; a term counts as often as it stands there."""
     return " OR ".join(text for text, times in terms for _ in range(times))
-
-
-def _distinct(terms: Iterable[str], *, most: int) -> list[str]:
-    """The first of them, each once."""
-    found: dict[str, None] = {}
-    for term in terms:
-        found[term] = None
-        if len(found) == most:
-            break
-    return list(found)
 
 
 @cache
@@ -600,33 +587,21 @@ def _stemmer_release() -> str:
     return f"snowballstemmer {version('snowballstemmer')}"
 
 
-class _Stemmer:
-    """A Snowball stemmer that remembers stems, for any number of threads."""
+@cache
+def _stemmer(language: str) -> tuple[Callable[[str], str], threading.Lock]:
+    import snowballstemmer
 
-    _MOST = 200_000
-
-    def __init__(self, language: str) -> None:
-        import snowballstemmer
-
-        self._stem: Callable[[str], str] = snowballstemmer.stemmer(LANGUAGES[language]).stemWord
-        self._stems: dict[str, str] = {}
-        self._lock = threading.Lock()  # a stemmer keeps the word that it works on
-
-    def __call__(self, word: str) -> str:
-        stem = self._stems.get(word)
-        if stem is None:
-            with self._lock:
-                stem = self._stem(word)
-                if len(self._stems) >= self._MOST:
-                    self._stems.clear()
-                self._stems[word] = stem
-        return stem
+    return snowballstemmer.stemmer(LANGUAGES[language]).stemWord, threading.Lock()
 
 
-_stemmer = lru_cache(maxsize=None)(_Stemmer)
+@lru_cache(maxsize=200_000)
+def _stem(word: str, language: str) -> str:
+    stem, lock = _stemmer(language)
+    with lock:  # a stemmer keeps the word that it works on
+        return stem(word)
 
 
-@lru_cache(maxsize=_Stemmer._MOST)  # noqa: SLF001 - of this module
+@lru_cache(maxsize=200_000)
 def plain_stem(word: str, language: str) -> str:
     """Return the stem of one of the `plain_words`, without diacritics.
 
@@ -642,7 +617,7 @@ def plain_stem(word: str, language: str) -> str:
         >>> plain_stem("dogs", "en")
         'dog'
     """
-    stem = word if language == "none" else _stemmer(language)(word)
+    stem = word if language == "none" else _stem(word, language)
     if stem.isascii():
         return stem
     return "".join(char for char in unicodedata.normalize("NFD", stem) if not unicodedata.combining(char))
@@ -657,7 +632,7 @@ def _folded(text: str) -> str:
 
 
 def _parts(words: str) -> str:
-    """The parts of a text's words: "abcd" becomes "abc bcd cd d", so that a part begins at each character."""
+    """Return the parts of a text's words: "abcd" becomes "abc bcd cd d", a part from each character on."""
     return " ".join(part for word in _WORD.findall(_folded(well_formed(words))) for part in _grams(word))
 
 
@@ -666,7 +641,7 @@ def _grams(word: str) -> list[str]:
 
 
 def _part_terms(code: str) -> Iterator[str]:
-    """What FTS5 is asked for to find a code such as AB-4711: all of it, and each of its words.
+    """Yield the FTS5 queries for a code such as AB-4711: for all of it, and for each of its words.
 
     A word in a script without spaces may be a sentence: each pair of its characters is looked for.
     """
@@ -679,7 +654,7 @@ def _part_terms(code: str) -> Iterator[str]:
 
 
 def _part_term(words: list[str]) -> str:
-    """What FTS5 is asked for to find words in a row, of which the first may begin and the last end within a word."""
+    """Return the FTS5 query for words in a row; the first may begin within a word, and the last end within one."""
     *before, last = words
     grams = [gram for word in before for gram in _grams(word)]
     grams += _grams(last)[: max(len(last) - _GRAM + 1, 1)]

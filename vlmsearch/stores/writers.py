@@ -1,7 +1,7 @@
-"""Which writes this process is at, and whether the process that another write names is still there.
+"""The writes of this process, and whether the process that another write names is still there.
 
-What is known here without a clock: a process knows its own writes, and whether another one of its machine is running.
-Of other machines nothing is known.
+No clock is asked. A process knows its own writes, and whether another process of its machine is running. Of other
+machines nothing is known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def at_work(version: str) -> Iterator[None]:
 
 
 def is_under_way(version: str) -> bool:
-    """Return whether this process is at the write of ``version``."""
+    """Return whether the write of ``version`` is under way in this process."""
     with _changing:
         return version in _under_way
 

@@ -11,29 +11,11 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch._util.files import folder_in_the_making, publish
-from vlmsearch._util.tables import suggest
 from vlmsearch.errors import ConfigError
 from vlmsearch.tensorrt_llm.templates import CONFIG
 from vlmsearch.tensorrt_llm.versions import Target, targets
 
 _MODEL = "tensorrt_llm"
-_KEYS = (
-    "dtype",
-    "enable_chunked_prefill",
-    "kv_cache_config.dtype",
-    "kv_cache_config.enable_block_reuse",
-    "kv_cache_config.free_gpu_memory_fraction",
-    "kv_cache_config.max_tokens",
-    "max_batch_size",
-    "max_beam_width",
-    "max_num_tokens",
-    "max_seq_len",
-    "pipeline_parallel_size",
-    "tensor_parallel_size",
-    "tokenizer",
-    "trust_remote_code",
-)
-"""Arguments of the ``LLM`` class that can be set."""
 
 
 def write_llmapi_repository(
@@ -50,7 +32,7 @@ def write_llmapi_repository(
     ``values`` are arguments of TensorRT-LLM's ``LLM``. ConfigError where the release has no such model.
     """
     if not target.toolchain.llmapi:
-        first = next(one for one in targets() if one.toolchain.llmapi)
+        first = next(release for release in targets() if release.toolchain.llmapi)
         raise ConfigError(f"Triton {target.release} has no llmapi model on PyTorch: the nearest is {first.release}")
     source = _find(templates, target)
     config = text_format.Parse((source / CONFIG).read_text(encoding="utf-8"), pb.ModelConfig())
@@ -70,29 +52,27 @@ def write_llmapi_repository(
 
 
 def model_yaml(model: str, *, decoupled: bool, values: Mapping[str, str]) -> str:
-    """Return the ``model.yaml``: strings are written as JSON does, which YAML reads alike."""
-    tables: dict[str, dict[str, str]] = {"": {"model": json.dumps(model), "backend": '"pytorch"'}}
-    for key, value in values.items():
-        if key not in _KEYS:
-            raise ConfigError(
-                f"no argument {key!r} of LLM can be set; {suggest(key, _KEYS)}there are {', '.join(_KEYS)}"
-            )
-        table, _, name = key.rpartition(".")
-        tables.setdefault(table, {})[name] = _scalar(value)
-    lines = [f"{name}: {value}" for name, value in tables.pop("").items()]
+    """Return the ``model.yaml``, written as JSON, which is YAML too."""
     # the model takes no batches of requests itself: the LLM API batches in flight
-    tables["triton_config"] = {"max_batch_size": "0", "decoupled": str(decoupled).lower()}
-    for table, entries in tables.items():
-        lines += [f"{table}:", *(f"  {name}: {value}" for name, value in entries.items())]
-    return "".join(f"{line}\n" for line in lines)
+    data: dict[str, object] = {
+        "model": model,
+        "backend": "pytorch",
+        "triton_config": {"max_batch_size": 0, "decoupled": decoupled},
+    }
+    for key, value in values.items():
+        table, _, name = key.rpartition(".")
+        entries = data.setdefault(table, {}) if table else data
+        if not isinstance(entries, dict):
+            raise ConfigError(f"{key}: {table} is no table of arguments")
+        entries[name] = _scalar(value)
+    return json.dumps(data, indent=2) + "\n"
 
 
-def _scalar(value: str) -> str:
+def _scalar(value: str) -> object:
     try:
-        parsed = json.loads(value.lower())
+        return json.loads(value.lower())
     except ValueError:
-        return json.dumps(value)
-    return json.dumps(parsed) if isinstance(parsed, (bool, int, float)) else json.dumps(value)
+        return value
 
 
 def _find(templates: Path | None, target: Target) -> Path:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
-from vlmsearch.tensorrt_llm.memory import FORMULA, Memory, estimate, gib
 from vlmsearch.tensorrt_llm.recipe import LlmRecipe
 from vlmsearch.tensorrt_llm.versions import SOURCE, Target
 
@@ -56,7 +54,6 @@ class LlmPlan:
     target: Target
     tp: int
     pp: int
-    gpu: str = ""
     calibration: bool = False
 
     @property
@@ -113,11 +110,6 @@ class LlmPlan:
         """Return its ``kv_cache_quant_algo``."""
         kind = self.recipe.quantisation.kv_cache
         return "" if kind == "same" else kind.upper()
-
-    @cached_property
-    def memory(self) -> Memory:
-        """Return what the largest rank needs."""
-        return estimate(self.recipe, self.tp, self.pp)
 
     @property
     def folder(self) -> str:
@@ -224,7 +216,6 @@ class LlmPlan:
             "calibration_set": self.calibration_set,
             "tp": self.tp,
             "pp": self.pp,
-            "gpu": self.gpu,
             "scripts": self.clone or places.scripts,
             "commands": {
                 "checkpoint": self.checkpoint_command(places),
@@ -232,7 +223,6 @@ class LlmPlan:
                 "check": self.check_command(places),
             },
             "products": self.products,
-            "memory": self.memory.to_json(),
             "unverified": self.unverified,
         }
 
@@ -246,7 +236,7 @@ class LlmPlan:
 
 def plan_text(plan: LlmPlan) -> str:
     """Return everything a plan will do, as one string with commands that can be copied."""
-    lines = [*_what(plan), *_steps(plan), *_memory(plan)]
+    lines = [*_what(plan), *_steps(plan)]
     lines += [f"unverified     {note}" for note in plan.unverified]
     return "".join(f"{line}\n" for line in lines)
 
@@ -279,16 +269,6 @@ def _steps(plan: LlmPlan) -> Iterator[str]:
     yield f"  {_folded(plan.check_command(plan.places))}"
     for name, files in plan.products.items():
         yield f"afterwards     {name}/: {', '.join(files)}"
-
-
-def _memory(plan: LlmPlan) -> Iterator[str]:
-    memory, limits = plan.memory, plan.recipe.limits
-    most = f"{limits.batch} requests of {limits.sequence} tokens"
-    yield f"GPU memory     about {gib(memory.least)} to start, {gib(memory.full)} for {most}, on each GPU"
-    parts = f"weights {gib(memory.weights)}, activations {gib(memory.activations)}"
-    yield f"  {parts}, KV cache {gib(memory.kv_one)} a request, other {gib(memory.overhead)}"
-    for part in FORMULA.split("; "):
-        yield f"  {part}"
 
 
 def _folded(command: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ class Architecture:
     """A decoder's shape.
 
     ``family`` is the folder of TensorRT-LLM's conversion script. ``hidden`` and ``ffn`` are widths, ``context`` the
-    positions it was trained for. ``tied`` decoders share the embedding with the output layer.
+    positions it was trained for.
     """
 
     family: Family
@@ -39,31 +39,6 @@ class Architecture:
     vocab: int
     context: int
     rope: Rope = "default"
-    tied: bool = False
-
-    @property
-    def head_size(self) -> int:
-        """Numbers in a key or a value of one head."""
-        return self.hidden // self.heads
-
-    @property
-    def linear(self) -> int:
-        """Weights of one layer's matrices, those that quantisation touches."""
-        attention = self.hidden * self.head_size * 2 * (self.heads + self.kv_heads)
-        return attention + self.hidden * self.ffn * (2 if self.family == "gpt" else 3)
-
-    @property
-    def small(self) -> int:
-        """Biases and norms of one layer."""
-        return 9 * self.hidden + self.ffn if self.family == "gpt" else 2 * self.hidden
-
-    @property
-    def parameters(self) -> int:
-        """Return all weights of the checkpoint."""
-        positions = self.context * self.hidden if self.rope == "none" else 0
-        last = 2 * self.hidden if self.family == "gpt" else self.hidden
-        embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
-        return embeddings + positions + last + self.layers * (self.linear + self.small)
 
 
 @dataclass(frozen=True)
@@ -94,14 +69,6 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Chat:
-    """How the model is talked to: with the tokenizer's chat template or plainly, and what ends an answer."""
-
-    template: Literal["tokenizer", "none"] = "none"
-    stop: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class LlmRecipe:
     """One language model: ``source`` and ``revision`` on the hub, or ``checkpoint``, a folder beside the recipe.
 
@@ -125,7 +92,6 @@ class LlmRecipe:
     pp: int = 1
     splits: bool = True
     quantisation: Quantisation = Quantisation()
-    chat: Chat = Chat()
     folder: Path = field(default=Path(), metadata={"given": False})
 
 

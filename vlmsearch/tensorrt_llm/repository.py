@@ -25,13 +25,9 @@ from vlmsearch.tensorrt_llm.templates import (
     read_templates,
 )
 from vlmsearch.tensorrt_llm.versions import Target, same_version
-from vlmsearch.triton.repository.check import check_repository
-from vlmsearch.triton.repository.options import INT32, check_numbers
-from vlmsearch.triton.repository.releases import Release
 
-Models = Literal["bls", "ensemble", "engine"]
-_MODELS: Mapping[Models, tuple[str, ...]] = {"bls": MODELS, "ensemble": MODELS[:-1], "engine": ("tensorrt_llm",)}
-_STRATEGIES = ("inflight_fused_batching", "inflight_batching", "V1")
+Models = Literal["bls", "ensemble"]
+_MODELS: Mapping[Models, tuple[str, ...]] = {"bls": MODELS, "ensemble": MODELS[:-1]}
 _YES = ("true", "True")
 _ONLY = {"engine_dir": ("tensorrt_llm",), "tokenizer_dir": ("preprocessing", "postprocessing")}
 """Placeholders that other models have too, for uses that nobody asked for: several modalities, guided decoding."""
@@ -42,9 +38,8 @@ class LlmRepoOptions:
     """How the repository of a built engine is made.
 
     ``engine`` is a folder that ``llm build`` made, or one with engines; ``engine_dir`` and ``tokenizer_dir`` are
-    where the server will find them, if not here. ``models`` are the ensemble's, those with ``tensorrt_llm_bls``, or the
-    engine's alone, for clients that send tokens. ``values`` fill placeholders, ``key`` or ``model.key``. Each of
-    ``instances`` runs on the GPUs of one group of ``gpu_groups`` ("0,1;2,3").
+    where the server will find them, if not here. ``models`` are the ensemble's, or those with ``tensorrt_llm_bls``.
+    ``values`` fill placeholders, ``key`` or ``model.key``.
     """
 
     target: Target
@@ -54,8 +49,6 @@ class LlmRepoOptions:
     tokenizer_dir: str = ""
     decoupled: bool = True
     models: Models = "bls"
-    instances: int = 1
-    gpu_groups: str = ""
     values: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -64,7 +57,6 @@ def write_llm_repository(out: Path, options: LlmRepoOptions) -> list[str]:
 
     ConfigError for a value that is missing, unknown or wrong, and for an engine that this release cannot run.
     """
-    check_numbers((("instances", options.instances, 1, INT32),))
     source = find_templates(options.templates, options.target)
     configs = make_llm_configs(source, options)
     _check_target(out)
@@ -95,42 +87,34 @@ def make_llm_configs(source: Path, options: LlmRepoOptions) -> dict[str, pb.Mode
             raise ConfigError(f"{model}: {', '.join(missing)} must be given in `values`, as {model}.{missing[0]}=VALUE")
         configs[model] = parse(fill(text, values, model), model)
     core = configs["tensorrt_llm"]
-    core.instance_group[0].count = options.instances
-    faults = [*_faults(core, engine, options)]
+    faults = [*_faults(core, engine)]
     if faults:
         raise ConfigError(f"this engine and these values do not fit: {'; '.join(faults)}")
-    check_repository(list(configs.values()), release=Release(options.target.release, ""))
     return configs
 
 
 @dataclass(frozen=True)
 class ServedEngine:
-    """What a repository on disk serves: its engine's ranks, its instances, and the folders that it reads."""
+    """A repository on disk: the ranks of its engine and the folders that it reads."""
 
     ranks: int
-    instances: int
     folders: tuple[Path, ...]
 
 
 def read_repository(folder: Path) -> ServedEngine:
-    """Return a repository as it was written; ConfigError if it has no engine that can be read from here."""
-    path = folder / "tensorrt_llm" / CONFIG
-    try:
-        core = parse(path.read_text(encoding="utf-8"), "tensorrt_llm")
-    except OSError as exc:
-        raise ConfigError(f"{folder} serves no language model: {path}: {exc.strerror}; `vlmsearch llm repo`") from exc
-    configs = [core]
-    other = folder / "preprocessing" / CONFIG
-    if other.is_file():
-        configs.append(parse(other.read_text(encoding="utf-8"), "preprocessing"))
-    given = [value.string_value for config in configs for value in config.parameters.values()]
+    """Return a repository as it was written; ConfigError if it has no language model that can be read from here."""
+    found = {name: folder / name / CONFIG for name in ("tensorrt_llm", "preprocessing", "ensemble")}
+    configs = {name: parse(path.read_text(encoding="utf-8"), name) for name, path in found.items() if path.is_file()}
+    if not configs.keys() & {"tensorrt_llm", "ensemble"}:
+        raise ConfigError(f"{folder} serves no language model: it has no {found['tensorrt_llm']}; `vlmsearch llm repo`")
+    given = [value.string_value for config in configs.values() for value in config.parameters.values()]
     folders = tuple(dict.fromkeys(Path(text) for text in given if text.startswith("/") and Path(text).is_dir()))
-    place = core.parameters["gpt_model_path"].string_value if "gpt_model_path" in core.parameters else ""
+    engine = configs["tensorrt_llm"].parameters if "tensorrt_llm" in configs else {}
+    place = engine["gpt_model_path"].string_value if "gpt_model_path" in engine else ""
     if not place:
-        return ServedEngine(1, 1, folders)
+        return ServedEngine(1, folders)
     mapping = read_engine(Path(place))["pretrained_config"]["mapping"]
-    ranks = mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1
-    return ServedEngine(ranks, core.instance_group[0].count, folders)
+    return ServedEngine(mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1, folders)
 
 
 def engine_folder(folder: Path) -> Path:
@@ -177,7 +161,7 @@ def _defaults(options: LlmRepoOptions, engine: Mapping[str, Mapping[str, object]
         "triton_max_batch_size": str(build["max_batch_size"]),
         "decoupled_mode": str(options.decoupled).lower(),
         "engine_dir": options.engine_dir or str(folder),
-        "batching_strategy": _STRATEGIES[0],
+        "batching_strategy": "inflight_fused_batching",
         "batch_scheduler_policy": "guaranteed_no_evict",
         "max_queue_delay_microseconds": "0",
         "max_queue_size": "0",
@@ -193,12 +177,10 @@ def _defaults(options: LlmRepoOptions, engine: Mapping[str, Mapping[str, object]
     tokenizer = folder.parent / "tokenizer"
     if options.tokenizer_dir or tokenizer.is_dir():
         values["tokenizer_dir"] = options.tokenizer_dir or str(tokenizer)
-    if options.gpu_groups:
-        values["gpu_device_ids"] = options.gpu_groups
     return values
 
 
-def _faults(core: pb.ModelConfig, engine: Mapping[str, Mapping[str, object]], options: LlmRepoOptions) -> Iterator[str]:
+def _faults(core: pb.ModelConfig, engine: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
     """Yield what the server would only find out when it loads the engine, or a request comes."""
     build = engine["build_config"]
     given = {key: value.string_value for key, value in core.parameters.items() if "${" not in value.string_value}
@@ -208,30 +190,11 @@ def _faults(core: pb.ModelConfig, engine: Mapping[str, Mapping[str, object]], op
     beams = given.get("max_beam_width", "1")
     if not beams.isdecimal() or int(beams) > int(str(build["max_beam_width"])):
         yield f"max_beam_width is {beams}, and the engine takes {build['max_beam_width']}"
-    strategy = given.get("gpt_model_type", _STRATEGIES[0])
-    known = [name for name in _STRATEGIES if name != "V1" or not options.target.since("0.20.0")]
-    if strategy not in known:
-        yield f"batching_strategy is one of {', '.join(known)}, not {strategy!r}"
     plugins = build.get("plugin_config")
     paged = isinstance(plugins, dict) and plugins.get("use_paged_context_fmha") is True
     for name in ("enable_kv_cache_reuse", "enable_chunked_context"):
         if given.get(name) in _YES and not paged:
             yield f"{name} needs an engine that was built with use_paged_context_fmha"
-    yield from _gpu_faults(given.get("gpu_device_ids", ""), engine, options)
-
-
-def _gpu_faults(groups: str, engine: Mapping[str, Mapping[str, object]], options: LlmRepoOptions) -> Iterator[str]:
-    if options.instances > 1 and not options.target.since("0.12.0"):
-        yield f"several instances need TensorRT-LLM 0.12 (24.08), not {options.target.versions.tensorrt_llm}"
-    mapping = engine["pretrained_config"]["mapping"]
-    ranks = mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1
-    if not groups:
-        return
-    parts = [group.split(",") for group in groups.split(";")]
-    if not all(number.strip().isdecimal() for part in parts for number in part):
-        yield f"gpu_device_ids is groups of numbers like 0,1;2,3, not {groups!r}"
-    elif len(parts) != options.instances or any(len(part) != ranks for part in parts):
-        yield f"gpu_device_ids {groups!r} must be {options.instances} group(s) of {ranks}: one instance, one rank each"
 
 
 def _check_target(out: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmsearch._util.tables import as_dataclass, read_table, suggest
+from vlmsearch._util.tables import as_dataclass, read_table
 from vlmsearch.errors import ConfigError
 
 SOURCE = "https://github.com/NVIDIA/TensorRT-LLM"
@@ -50,20 +50,10 @@ class Toolchain:
     calibration: bool
     uneven: bool
     llmapi: bool
-    least_sm: int
-    most_sm: int
     mandatory: Mapping[str, tuple[str, ...]]
     single: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class GpuModel:
-    """Compute capability (90 is 9.0) and memory."""
-
-    sm: int
-    gib: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,6 @@ class Matrix:
 
     releases: Mapping[str, Versions]
     toolchains: tuple[Toolchain, ...]
-    gpus: Mapping[str, GpuModel]
 
 
 @dataclass(frozen=True)
@@ -134,14 +123,6 @@ def find_target(release: str) -> Target:
         )
     near = min(known, key=lambda name: abs(_months(name) - _months(release)))
     raise ConfigError(f"there is no Triton {release} with TensorRT-LLM: the nearest is {near}")
-
-
-def find_gpu(name: str) -> GpuModel:
-    """Return a GPU by its name, in any case; ConfigError lists those that are known."""
-    gpus = matrix().gpus
-    if name.lower() not in gpus:
-        raise ConfigError(f"no GPU {name!r} is known here; {suggest(name.lower(), gpus)}there are {', '.join(gpus)}")
-    return gpus[name.lower()]
 
 
 def same_version(one: str, other: str) -> bool:

@@ -125,9 +125,9 @@ class DocumentsSuite(StoreSuite):
             "true as text": "true",
         }  # fmt: skip
         store.upsert([Record(Document("a", metadata=metadata), {})])
-        found = dict(store.get(["a"])[0].metadata)
-        assert found == metadata
-        assert {key: type(value) for key, value in found.items()} == {key: type(v) for key, v in metadata.items()}
+        kept = dict(store.get(["a"])[0].metadata)
+        assert kept == metadata
+        assert {key: type(value) for key, value in kept.items()} == {key: type(v) for key, v in metadata.items()}
 
     def test_any_valid_key_id_and_text_can_be_used(self, store: Store) -> None:
         ids = [
@@ -154,11 +154,11 @@ class DocumentsSuite(StoreSuite):
         ]
         store.upsert(records)
         assert sorted(store.ids()) == sorted(ids)
-        assert [one.id for one in documents_after(store, "", 1000)] == sorted(ids)
+        assert [document.id for document in documents_after(store, "", 1000)] == sorted(ids)
         assert store.get(ids) == [record.document for record in records]
         for i, key in enumerate(keys):
-            found = store.search(TEXT, unit_vectors(1, TEXT), limit=50, where=parse_filter({key: i}))[0]
-            assert [hit.id for hit in found] == [ids[i]]
+            hits = store.search(TEXT, unit_vectors(1, TEXT), limit=50, where=parse_filter({key: i}))[0]
+            assert [hit.id for hit in hits] == [ids[i]]
         assert store.delete(ids) == len(ids)
 
     def test_metadata_are_kept_up_to_their_limit(self, store: Store) -> None:
@@ -173,8 +173,8 @@ class DocumentsSuite(StoreSuite):
         )
         assert [document.metadata for document in store.get(["wide", "long"])] == [wide, long]
         for where, id in (({"k999": 999}, "wide"), (long, "long")):
-            found = store.search(TEXT, vectors[:1], limit=9, where=parse_filter(where))[0]
-            assert [hit.id for hit in found] == [id]
+            hits = store.search(TEXT, vectors[:1], limit=9, where=parse_filter(where))[0]
+            assert [hit.id for hit in hits] == [id]
 
     def test_long_texts_are_kept_whole(self, store: Store) -> None:
         texts = [f"{i} " + "wörd " * 20_000 for i in range(40)]
@@ -196,11 +196,11 @@ class DocumentsSuite(StoreSuite):
         store.upsert(written)
         ids = [record.document.id for record in written]
         wanted = ["never", *reversed(ids), ids[0]]
-        found = store.records(wanted)
-        assert [record.document.id for record in found] == [*reversed(ids), ids[0]]
+        records = store.records(wanted)
+        assert [record.document.id for record in records] == [*reversed(ids), ids[0]]
         before = {record.document.id: record for record in written}
-        assert [record.document for record in found[:-1]] == store.get(list(reversed(ids)))
-        for record in found:
+        assert [record.document for record in records[:-1]] == store.get(list(reversed(ids)))
+        for record in records:
             old = before[record.document.id]
             assert (record.stamp, record.fingerprint) == (old.stamp, "encoder 1")
             assert record.vectors.keys() == old.vectors.keys()
@@ -215,10 +215,10 @@ class DocumentsSuite(StoreSuite):
         store.upsert(first)
         store.upsert([Record(first[1].document, {TEXT: first[2].vectors[TEXT]}, Stamp("new"))])
         store.delete(["id-2"])
-        found = store.records(["id-2", "id-1"])
-        assert [(record.document, record.stamp) for record in found] == [(first[1].document, Stamp("new"))]
-        assert found[0].vectors.keys() == {TEXT}
-        assert np.allclose(found[0].vectors[TEXT], first[2].vectors[TEXT], atol=_ROUNDING)
+        records = store.records(["id-2", "id-1"])
+        assert [(record.document, record.stamp) for record in records] == [(first[1].document, Stamp("new"))]
+        assert records[0].vectors.keys() == {TEXT}
+        assert np.allclose(records[0].vectors[TEXT], first[2].vectors[TEXT], atol=_ROUNDING)
 
     def test_records_can_be_written_as_they_are_read(self, store: Store) -> None:
         store.upsert(make_records(5, (IMAGE, TEXT)))
@@ -246,10 +246,10 @@ class DocumentsSuite(StoreSuite):
             written = pool.submit(write)
             looks = 0
             while not written.done() or not looks:
-                found = store.records(ids)
+                records = store.records(ids)
                 looks += 1
-                assert [record.document.id for record in found] == ids
-                for record in found:
+                assert [record.document.id for record in records] == ids
+                for record in records:
                     number = int(record.document.text or "")
                     assert record.stamp == Stamp(f"{number}")
                     assert record.vectors.keys() == version(number)[0].vectors.keys()
@@ -275,7 +275,9 @@ class DocumentsSuite(StoreSuite):
         assert documents_after(store, passing[4].id, 5, where) == passing[5:]
         store.delete([passing[0].id, documents[-1].id])
         store.upsert([Record(Document(passing[1].id, text="changed", metadata={"number": 9}), records[0].vectors)])
-        assert [one.id for one in documents_after(store, "", 2, where)] == [one.id for one in passing[2:4]]
+        assert [document.id for document in documents_after(store, "", 2, where)] == [
+            document.id for document in passing[2:4]
+        ]
 
     def test_what_is_deleted_is_gone(self, store: Store) -> None:
         records = make_records(20, (IMAGE, TEXT))
@@ -308,8 +310,8 @@ class DocumentsSuite(StoreSuite):
         store.upsert([*first, Record(Document("bare"), {})])
         store.upsert([Record(first[1].document, {TEXT: first[1].vectors[TEXT]})])
         store.delete(["id-2"])
-        found = store.fields(["id-0", "id-1", "id-2", "bare", "never"])
-        assert found == {"id-0": {IMAGE, TEXT}, "id-1": {TEXT}, "bare": set()}
+        fields = store.fields(["id-0", "id-1", "id-2", "bare", "never"])
+        assert fields == {"id-0": {IMAGE, TEXT}, "id-1": {TEXT}, "bare": set()}
         assert store.fields([]) == {}
 
     # ---- stamps

@@ -54,12 +54,12 @@ class EncoderContract(ABC):
         """Return one encoder for all tests of the class."""
         return once_a_class(request, self.make_encoder)
 
-    def same(self, one: dict[str, Vectors], other: dict[str, Vectors]) -> None:
+    def same(self, expected: dict[str, Vectors], given: dict[str, Vectors]) -> None:
         """Check that two answers are equal, as far as ``parity`` asks."""
-        assert one.keys() == other.keys()
-        for name, rows in one.items():
-            assert rows.shape == other[name].shape
-            assert (np.sum(rows * other[name], axis=1) >= self.parity).all()
+        assert expected.keys() == given.keys()
+        for name, rows in expected.items():
+            assert rows.shape == given[name].shape
+            assert (np.sum(rows * given[name], axis=1) >= self.parity).all()
 
     def check(self, encoder: Encoder, answer: dict[str, Vectors], modality: str, count: int) -> None:
         """Check spaces, shapes, types and lengths of an answer."""

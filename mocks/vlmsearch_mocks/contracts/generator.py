@@ -49,10 +49,10 @@ class GeneratorContract(ABC):
         assert "".join(generator.stream(PROMPTS[0])) == generator.generate(PROMPTS[0])
 
     def test_there_are_no_more_tokens_than_asked_for(self, generator: Generator) -> None:
-        one = generator.generate(PROMPTS[0], GenerationOptions(max_tokens=1))
+        short = generator.generate(PROMPTS[0], GenerationOptions(max_tokens=1))
         whole = generator.generate(PROMPTS[0], LIKELIEST)
-        assert len(one) < len(whole)
-        assert whole.startswith(one.rstrip())
+        assert len(short) < len(whole)
+        assert whole.startswith(short.rstrip())
 
     def test_the_text_ends_before_the_first_stop(self, generator: Generator) -> None:
         whole = generator.generate(PROMPTS[0], LIKELIEST)

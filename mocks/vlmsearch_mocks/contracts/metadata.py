@@ -69,9 +69,13 @@ class MetadataSuite(StoreSuite):
         other = replace(changes[2], metadata={"number": 60}, digest=changes[2].stamp.digest)
         assert store.update_metadata([other]) == ["id-2"]
         assert store.update_metadata(changes) == ["id-3", "id-4"]
-        found = {record.document.id: record for record in store.records([f"id-{i}" for i in range(5)])}
-        assert [found[f"id-{i}"].document.metadata for i in range(3)] == [{"number": 50}, {"number": 1}, {"number": 60}]
-        assert (found["id-0"].document.text, found["id-1"].stamp.digest) == ("new", "another")
+        records = {record.document.id: record for record in store.records([f"id-{i}" for i in range(5)])}
+        assert [records[f"id-{i}"].document.metadata for i in range(3)] == [
+            {"number": 50},
+            {"number": 1},
+            {"number": 60},
+        ]
+        assert (records["id-0"].document.text, records["id-1"].stamp.digest) == ("new", "another")
         query = new[0].vectors[IMAGE][None]
         assert store.search(IMAGE, query, limit=1)[0][0].id == "id-0"
 
@@ -91,7 +95,7 @@ class MetadataSuite(StoreSuite):
         """All that do not fit are named."""
         store.upsert(make_records(3))
         first, second, third = _read(store, ["id-0", "id-1", "id-2"])
-        wrong = [replace(each, metadata={"$no": 1}) for each in (first, third)]
+        wrong = [replace(read, metadata={"$no": 1}) for read in (first, third)]
         with pytest.raises(InvalidBatchError) as caught:
             store.update_metadata([wrong[0], second, wrong[1]])
         assert sorted(caught.value.items) == [0, 2]
@@ -115,7 +119,7 @@ class MetadataSuite(StoreSuite):
         def change() -> None:
             try:
                 while not is_over.is_set():
-                    other.update_metadata([replace(each, metadata={"label": "x"}) for each in _read(other, ids)])
+                    other.update_metadata([replace(read, metadata={"label": "x"}) for read in _read(other, ids)])
             except BaseException as exc:  # noqa: BLE001 - told by the test
                 failures.append(exc)
 

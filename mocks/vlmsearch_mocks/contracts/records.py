@@ -66,8 +66,8 @@ def once_a_class(request: pytest.FixtureRequest, make: Callable[[], T]) -> T:
     if _MADE not in node.stash:
         made = node.stash[_MADE] = make()
         node.addfinalizer(made.close)
-    found: T = node.stash[_MADE]
-    return found
+    opened: T = node.stash[_MADE]
+    return opened
 
 
 class StoreSuite(ABC):

@@ -90,9 +90,9 @@ class SearchSuite(StoreSuite):
         changed = [Record(r.document, {f: v for f, v in r.vectors.items() if f != CAPTION}) for r in first[:3]]
         changed += [Record(r.document, {CAPTION: r.vectors[CAPTION]}) for r in first[3:5]]
         store.upsert(changed)
-        found = {f: {hit.id for hit in store.search(f, unit_vectors(1, f), limit=9)[0]} for f in (IMAGE, CAPTION, TEXT)}
-        assert found[CAPTION] == {"id-3", "id-4", "id-5"}
-        assert found[IMAGE] == found[TEXT] == {"id-0", "id-1", "id-2", "id-5"}
+        ids = {f: {hit.id for hit in store.search(f, unit_vectors(1, f), limit=9)[0]} for f in (IMAGE, CAPTION, TEXT)}
+        assert ids[CAPTION] == {"id-3", "id-4", "id-5"}
+        assert ids[IMAGE] == ids[TEXT] == {"id-0", "id-1", "id-2", "id-5"}
         store.upsert(first)
         assert all(len(store.search(f, unit_vectors(1, f), limit=9)[0]) == 6 for f in (IMAGE, CAPTION, TEXT))
 
@@ -144,9 +144,9 @@ class SearchSuite(StoreSuite):
         fields = ((IMAGE,), (CAPTION, TEXT), (IMAGE, CAPTION, TEXT))
         store.upsert([Record(r.document, {f: r.vectors[f] for f in fields[i % 3]}) for i, r in enumerate(records)])
         for field, count in ((IMAGE, 6), (CAPTION, 6), (TEXT, 6)):
-            found = {hit.id for hit in store.search(field, unit_vectors(1, field), limit=20)[0]}
-            assert found == {f"id-{i}" for i in range(9) if field in fields[i % 3]}
-            assert len(found) == count
+            ids = {hit.id for hit in store.search(field, unit_vectors(1, field), limit=20)[0]}
+            assert ids == {f"id-{i}" for i in range(9) if field in fields[i % 3]}
+            assert len(ids) == count
 
     def test_a_document_without_vectors_is_kept_and_never_found(self, store: Store) -> None:
         store.upsert([*make_records(2), Record(Document("bare", text="t"), {}, Stamp("d"))])
@@ -242,22 +242,22 @@ class SearchSuite(StoreSuite):
         documents = [Document(name, metadata={"x": value}) for name, value in values.items()]
         documents.append(Document("none", metadata={"y": 1}))
         store.upsert([Record(d, {IMAGE: v}) for d, v in zip(documents, unit_vectors(len(documents)))])
-        for where, found in FILTERS:
+        for where, expected in FILTERS:
             hits = store.search(IMAGE, unit_vectors(1, seed=2), limit=50, where=parse_filter(where))[0]
-            assert {hit.id for hit in hits} == set(found.split()), where
+            assert {hit.id for hit in hits} == set(expected.split()), where
 
     def test_texts_that_are_no_valid_unicode_equal_themselves_alone(self, store: Store) -> None:
         texts = ["\ud800", "\\ud800", "\ud83d\ude00", "\U0001f600", "\0escaped:\\ud800", "\0", "\\"]
         vectors = unit_vectors(len(texts))
         store.upsert([Record(Document(str(i), metadata={"x": t}), {IMAGE: vectors[i]}) for i, t in enumerate(texts)])
         for i, text in enumerate(texts):
-            for where, found in (
+            for where, expected in (
                 ({"x": text}, {str(i)}),
                 ({"x": {"$in": [text, "no"]}}, {str(i)}),
                 ({"x": {"$ne": text}}, {str(j) for j in range(len(texts)) if j != i}),
             ):
                 hits = store.search(IMAGE, vectors[:1], limit=50, where=parse_filter(where))[0]
-                assert {hit.id for hit in hits} == found, where
+                assert {hit.id for hit in hits} == expected, where
 
     def test_a_filter_leaves_the_nearest_of_those_that_pass(self, store: Store) -> None:
         records = make_records(2000, metadata=[{"rare": i % 400 == 7, "tenth": i % 10} for i in range(2000)])
@@ -268,9 +268,9 @@ class SearchSuite(StoreSuite):
             passing = [r for r in records if condition.matches(r.document.metadata)]
             for limit in (3, 300):
                 wanted = [hit.id for hit in exact(passing, IMAGE, query[0])[:limit]]
-                found = [hit.id for hit in store.search(IMAGE, query, limit=limit, where=condition)[0]]
-                assert len(found) == len(wanted)
-                assert len(set(found) & set(wanted)) >= self.recall * len(wanted)
+                ids = [hit.id for hit in store.search(IMAGE, query, limit=limit, where=condition)[0]]
+                assert len(ids) == len(wanted)
+                assert len(set(ids) & set(wanted)) >= self.recall * len(wanted)
 
     # ---- size
 

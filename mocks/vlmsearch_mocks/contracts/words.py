@@ -50,16 +50,16 @@ def bm25(texts: Sequence[str], query: Sequence[str]) -> tuple[dict[int, float], 
     rows = [Counter(text.split()) for text in texts]
     mean = sum(row.total() for row in rows) / len(rows)
     scores: dict[int, float] = {}
-    most = 0.0
+    max_score = 0.0
     for word, times in Counter(query).items():
         count = sum(word in row for row in rows)
         idf = min(times, 5) * max(math.log((len(rows) - count + 0.5) / (count + 0.5)), 1e-6)
-        most += 2.2 * idf
+        max_score += 2.2 * idf
         for i, row in enumerate(rows):
             if word in row:
                 rise = row[word] * 2.2 / (row[word] + 1.2 * (0.25 + 0.75 * row.total() / mean))
                 scores[i] = scores.get(i, 0.0) + idf * rise
-    return scores, most
+    return scores, max_score
 
 
 def words_of_store(store: Store) -> WordSearch:
@@ -135,15 +135,15 @@ class WordsContract(StoreSuite):
         words = words_of_store(store)
         repeated = ["w9", "w2", "w9", "w25", "w9", *["w12"] * 7, "zebra", "zebra"]
         for query in (["w30"], ["w0", "w1"], ["w2", "w9", "w25"], ["w39", "zebra", "lion"], repeated):
-            scores, most = bm25(texts, query)
-            found = words.search_words(" ".join(query), limit=90)
-            assert {hit.id: hit.score for hit in found.hits} == pytest.approx(
+            scores, max_score = bm25(texts, query)
+            hits = words.search_words(" ".join(query), limit=90)
+            assert {hit.id: hit.score for hit in hits.hits} == pytest.approx(
                 {f"id-{i:02}": score for i, score in scores.items()}, rel=1e-5
             )
-            assert found.most == pytest.approx(most, rel=1e-5)
+            assert hits.most == pytest.approx(max_score, rel=1e-5)
             compared = words.compare_words(" ".join(query), ["id-07", "none", *(f"id-{i:02}" for i in range(40))])
             assert {hit.id: hit.score for hit in compared} == pytest.approx(
-                {hit.id: hit.score for hit in found.hits if hit.id < "id-40"}
+                {hit.id: hit.score for hit in hits.hits if hit.id < "id-40"}
             )
             assert compared == sorted(compared, key=lambda hit: (-hit.score, hit.id))
         assert words.search_words("!?", limit=9).most == 0
@@ -156,16 +156,16 @@ class WordsContract(StoreSuite):
         words = words_of_store(store)
 
         def scores(query: str) -> list[float]:
-            found = words.search_words(query, limit=2)
-            ranked = {hit.id: hit.score for hit in found.hits}
+            hits = words.search_words(query, limit=2)
+            ranked = {hit.id: hit.score for hit in hits.hits}
             compared = words.compare_words(query, ["id-0", "id-1"])
             assert {hit.id: hit.score for hit in compared} == pytest.approx(ranked)
-            return [found.most, ranked["id-0"], ranked["id-1"]]
+            return [hits.most, ranked["id-0"], ranked["id-1"]]
 
-        most, dog, cat = scores("dog cat")
+        max_score, dog, cat = scores("dog cat")
         assert dog == pytest.approx(cat, rel=1e-5)
         for query, times in (("a dog and the dogs, cat", 2), ("Dog " * 3 + "cat", 3), ("cat " + "dog " * 5, 5)):
-            assert scores(query) == pytest.approx([most * (times + 1) / 2, dog * times, cat], rel=1e-5), query
+            assert scores(query) == pytest.approx([max_score * (times + 1) / 2, dog * times, cat], rel=1e-5), query
         assert scores("cat " + "dog " * 1000) == pytest.approx(scores("cat " + "dog " * 5), rel=1e-5)
         assert found(store, "cat cat dog") == ["id-1", "id-0"]
 

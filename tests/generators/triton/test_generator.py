@@ -4,59 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
-from numpy.typing import NDArray
-from tokenizers import Tokenizer, processors
 from tritonclient.grpc import model_config_pb2 as kinds
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
-from tests.support.llm_servers import BUNDLE
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import BackendUnavailableError, OperationCancelledError
-from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.generators.triton.generator import TritonGenerator
-
-TOKENS = (("input_ids", -1), ("input_lengths", 1), ("request_output_len", 1), ("bad_words_list", -1))
-
-
-class Scripted(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """A model of token ids that answers each request with ``beams``, the shorter ones filled up."""
-
-    def __init__(self) -> None:
-        self.beams: Sequence[Sequence[int]] = ()
-        self.requests: list[dict[str, NDArray[np.int32]]] = []
-
-    def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
-        model = kinds.ModelConfig(name=request.name)
-        for name, size in TOKENS:
-            model.input.add(name=name, data_type=kinds.TYPE_INT32, dims=[size])
-        model.input.add(name="beam_width", data_type=kinds.TYPE_INT32, dims=[1])
-        return messages.ModelConfigResponse(config=model)
-
-    def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
-        self.requests.append(
-            {
-                tensor.name: np.frombuffer(raw, np.int32)
-                for tensor, raw in zip(request.inputs, request.raw_input_contents)
-            }
-        )
-        longest = max(map(len, self.beams))
-        filled = [[*beam, *[5] * (longest - len(beam))] for beam in self.beams]
-        answers = {"output_ids": filled, "sequence_length": [len(beam) for beam in self.beams]}
-        answer = messages.ModelInferResponse()
-        for output in request.outputs:
-            array = np.array(answers[output.name], np.int32)
-            answer.outputs.add(name=output.name, datatype="INT32", shape=array.shape)
-            answer.raw_output_contents.append(array.tobytes())
-        return answer
 
 
 class Endless(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
@@ -86,13 +46,13 @@ class Endless(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
 
 
 @pytest.fixture
-def scripted(request: pytest.FixtureRequest) -> Scripted | Endless:
-    kind: type[Scripted | Endless] = getattr(request, "param", Scripted)
+def scripted(request: pytest.FixtureRequest) -> Endless:
+    kind: type[Endless] = request.param
     return kind()
 
 
 @pytest.fixture
-def address(scripted: Scripted | Endless) -> Iterator[str]:
+def address(scripted: Endless) -> Iterator[str]:
     with ThreadPoolExecutor(4) as threads:
         running = grpc.server(threads)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(scripted, running)
@@ -100,29 +60,6 @@ def address(scripted: Scripted | Endless) -> Iterator[str]:
         running.start()
         yield f"//127.0.0.1:{port}"
         running.stop(None).wait()
-
-
-def test_what_fills_up_the_best_beam_is_no_text(scripted: Scripted, address: str) -> None:
-    words: list[int] = Tokenizer.from_file(str(BUNDLE / "tokenizer.json")).encode(" a red star").ids
-    with TritonGenerator(f"{address}/tensorrt_llm", tokenizer=BUNDLE) as generator:
-        scripted.beams = [words, [*words, 7, 8, 9]]
-        assert generator.generate("?", GenerationOptions(beam_width=2)) == " a red star"
-
-
-def test_words_are_sent_without_the_token_that_begins_a_text(scripted: Scripted, address: str, tmp_path: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(BUNDLE / "tokenizer.json"))
-    word: list[int] = tokenizer.encode(" red").ids
-    end = tokenizer.token_to_id("<|endoftext|>")
-    tokenizer.post_processor = processors.TemplateProcessing(  # as Llama's tokenizer has it
-        single="<|endoftext|> $A", pair="<|endoftext|> $A $B", special_tokens=[("<|endoftext|>", end)]
-    )
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    scripted.beams = [word]
-    with TritonGenerator(f"{address}/tensorrt_llm", tokenizer=tmp_path) as generator:
-        generator.generate(" red", GenerationOptions(bad_words=(" red",)))
-    (sent,) = scripted.requests
-    assert sent["input_ids"].tolist() == [end, *word]
-    assert sent["bad_words_list"].reshape(2, -1)[0].tolist() == word
 
 
 @pytest.mark.parametrize("scripted", [Endless], indirect=True)

@@ -108,17 +108,13 @@ def test_no_view_of_the_page_runs_what_documents_say(watched: tuple[Page, list[s
     expect(page.locator("body")).to_contain_text("<script>ran()</script>")
 
 
-@pytest.mark.parametrize("command", ["search", "explain", "duplicates"])
-def test_no_page_that_a_command_writes_runs_what_documents_say(
-    watched: tuple[Page, list[str]], tmp_path: Path, command: str
-) -> None:
+def test_no_page_that_a_command_writes_runs_what_documents_say(watched: tuple[Page, list[str]], tmp_path: Path) -> None:
     page, _ = watched
     store = f"sqlite:{tmp_path / 'index'}"
     with Pipeline.open(encoder="onnx:demo", store=store) as pipeline:
         assert pipeline.add(documents(tmp_path)).added == 3
     written = tmp_path / "page.html"
-    given = {"search": [f"an evil dog {ALL}", "--all"], "explain": ["an evil dog", ALL], "duplicates": []}
-    done = cli.run(command, *given[command], "--store", store, "--html", str(written))
+    done = cli.run("search", f"an evil dog {ALL}", "--all", "--store", store, "--html", str(written))
     assert written.is_file(), done.stderr
     page.goto(written.as_uri())
     expect(page.locator("body")).to_contain_text("ran()")

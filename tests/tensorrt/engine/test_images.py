@@ -186,7 +186,7 @@ def test_many_threads_are_served_one_after_another(gpu: type[GpuImages], pool: T
 
 def test_the_stage_in_triton_is_that_of_the_cpu(gpu: type[GpuImages]) -> None:
     """Same pixels and same words for images that cannot be used, whose batch mates are not harmed."""
-    from vlmsearch.triton.backend.gpu_stage import GpuImageStage
+    from vlmsearch.triton.backend.gpu import GpuImageStage
 
     out = BytesIO()
     PIL.Image.new("RGB", (70, 50), "teal").save(out, "PNG")
@@ -207,11 +207,12 @@ def test_the_stage_in_triton_is_that_of_the_cpu(gpu: type[GpuImages]) -> None:
 def test_a_tower_in_triton_decodes_and_encodes(gpu: type[GpuImages], tmp_path: Path, monkeypatch: Any) -> None:
     """The vectors of one that gets the CPU's pixels, in the words of the CPU for images that cannot be used."""
     from vlmsearch.tensorrt.builder.engines import ensure_engine
-    from vlmsearch.triton.backend import encoded_tower, engine_tower
+    from vlmsearch.triton.backend import gpu as backend
+    from vlmsearch.triton.backend.engine import open_engine
 
     quicken()
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(encoded_tower, "_PIECE", 2)
+    monkeypatch.setattr(backend, "_PIECE", 2)
     bundle = find_bundles("demo-clip")[0]
     assert bundle.preprocess is not None
     plan = ensure_engine(bundle, "image", precision="fp32").path
@@ -222,8 +223,8 @@ def test_a_tower_in_triton_decodes_and_encodes(gpu: type[GpuImages], tmp_path: P
     limits = ImageLimits(encoded_bytes=len(large) - 1)
     on_cpu = ImageStage(bundle.preprocess, limits=limits, threads=2)
     with (
-        engine_tower.EngineTower(plan) as tower,
-        encoded_tower.EncodedTower(plan, bundle.preprocess, limits=limits, device=0, threads=2) as both,
+        open_engine(plan) as tower,
+        backend.EncodedTower(plan, bundle.preprocess, limits=limits, device=0, threads=2) as both,
     ):
         for batch in (given, [good], [b"x"], [large], given[::-1]):
             vectors, statuses = both.run(batch)

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 
-import numpy as np
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
@@ -26,15 +25,14 @@ from tests.support.llm_servers import (
     metrics,
     post,
     prompts,
-    stream_raw,
 )
+from tests.support.triton_check import faults
 from tests.support.triton_server import Running
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.generators.triton.generator import TritonGenerator
 from vlmsearch.registry import open_generator
-from vlmsearch.triton.client.words import from_word_list, to_word_list
-from vlmsearch.triton.repository.transformers import LlmOptions, make_configs, requirements, write_repository
+from vlmsearch.triton.repository.transformers import LlmOptions, make_config, requirements, write_repository
 
 if TYPE_CHECKING:
     from vlmsearch.generators.local.transformers import TransformersGenerator
@@ -67,29 +65,12 @@ def ensemble(llm: Running) -> Iterator[TritonGenerator]:
         yield generator
 
 
-@pytest.fixture(scope="module")
-def tokens(llm: Running) -> Iterator[TritonGenerator]:
-    with TritonGenerator(location(llm, "tensorrt_llm"), tokenizer=BUNDLE, context=1024) as generator:
-        yield generator
-
-
 class TestEnsemble(GeneratorContract):
     url = ""
 
     @pytest.fixture(autouse=True)
     def _serve(self, llm: Running) -> None:
         type(self).url = f"triton:{location(llm)}"
-
-    def make_generator(self) -> Generator:
-        return open_generator(self.url)
-
-
-class TestTokens(GeneratorContract):
-    url = ""
-
-    @pytest.fixture(autouse=True)
-    def _serve(self, llm: Running) -> None:
-        type(self).url = f"triton:{location(llm, '')}?model=tensorrt_llm&tokenizer={BUNDLE}&context=1024"
 
     def make_generator(self) -> Generator:
         return open_generator(self.url)
@@ -107,12 +88,11 @@ class TestUnary(GeneratorContract):
 
 
 def test_answers_are_those_of_transformers(
-    ensemble: TritonGenerator, tokens: TritonGenerator, unary: Running, local: TransformersGenerator
+    ensemble: TritonGenerator, unary: Running, local: TransformersGenerator
 ) -> None:
     asked = PROMPTS[:10]
     expected = [local.generate(prompt, LIKELIEST) for prompt in asked]
     assert ["".join(ensemble.stream(prompt, LIKELIEST)) for prompt in asked] == expected
-    assert [tokens.generate(prompt, LIKELIEST) for prompt in asked] == expected
     with TritonGenerator(location(unary)) as once:
         assert [once.generate(prompt, LIKELIEST) for prompt in asked] == expected
         assert len(list(once.stream(PROMPTS[0], LIKELIEST))) == 1
@@ -133,36 +113,26 @@ def test_texts_that_are_made_together_are_those_made_alone(
         GenerationOptions(max_tokens=40, temperature=3.0, seed=7),
         GenerationOptions(max_tokens=40, temperature=1.5, top_k=30, top_p=0.9, seed=8, repetition_penalty=1.2),
         GenerationOptions(max_tokens=40, repetition_penalty=1.4),
-        GenerationOptions(max_tokens=20, beam_width=3),
         GenerationOptions(max_tokens=40, bad_words=("source", "Source", "the")),
         GenerationOptions(max_tokens=40, stop=("]",)),
     ],
-    ids=["sampling", "everything", "repetition", "beams", "bad words", "stop"],
+    ids=["sampling", "everything", "repetition", "bad words", "stop"],
 )
 def test_options_mean_what_they_mean_in_process(
-    ensemble: TritonGenerator, tokens: TritonGenerator, local: TransformersGenerator, options: GenerationOptions
+    ensemble: TritonGenerator, local: TransformersGenerator, options: GenerationOptions
 ) -> None:
     for prompt in PROMPTS[:3]:
         expected = local.generate(prompt, options)
         assert ensemble.generate(prompt, options) == expected
-        assert tokens.generate(prompt, options) == expected
 
 
-def test_names_before_1_0_are_found(unary: Running, local: TransformersGenerator) -> None:
-    options = GenerationOptions(max_tokens=24, temperature=3.0, seed=7)
-    with TritonGenerator(location(unary)) as generator:
-        assert generator.generate(PROMPTS[0], options) == local.generate(PROMPTS[0], options)
-        assert generator.generate(PROMPTS[0], replace(options, seed=8)) != local.generate(PROMPTS[0], options)
-
-
-def test_the_prompt_comes_back_only_where_it_is_asked_for(llm: Running, unary: Running) -> None:
+def test_the_prompt_comes_back_only_where_it_is_asked_for(llm: Running) -> None:
     body = {"text_input": "a red star one two", "max_tokens": 4, "end_id": 5}
     without = json.loads(post(llm, "ensemble/generate", **body))["text_output"]
     assert without
     assert json.loads(post(llm, "ensemble/generate", **body, exclude_input_in_output=False))["text_output"] == (
         body["text_input"] + without
     )
-    assert json.loads(post(unary, "ensemble/generate", **body))["text_output"] == body["text_input"] + without
 
 
 def test_curl_generates(llm: Running, local: TransformersGenerator) -> None:
@@ -192,75 +162,6 @@ def test_curl_streams(llm: Running, local: TransformersGenerator) -> None:
     assert "".join(pieces) == local.generate(PROMPTS[0], LIKELIEST)
 
 
-def test_log_probs_are_those_of_the_tokens(llm: Running, local: TransformersGenerator) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    body = {
-        "text_input": PROMPTS[0],
-        "max_tokens": 48,
-        "return_log_probs": True,
-        "temperature": 2.0,
-        "top_p": 1.0,
-        "seed": 3,
-    }
-    answer = json.loads(post(llm, "ensemble/generate", **body))
-    model: Any = AutoModelForCausalLM.from_pretrained(BUNDLE, dtype=torch.float32)
-    prompt, made = local.encode(PROMPTS[0]), local.encode(answer["text_output"])
-    with torch.inference_mode():
-        logits = model(torch.tensor([prompt + made])).logits[0, len(prompt) - 1 : -1]
-    expected = logits.log_softmax(dim=-1)[range(len(made)), made].numpy()
-    assert len(made) > 4
-    assert np.allclose(np.atleast_1d(answer["output_log_probs"]), expected, atol=1e-3)
-    assert np.isclose(answer["cum_log_probs"], expected.sum(), atol=1e-2)
-
-
-def test_the_model_of_token_ids_takes_several_prompts_at_once(llm: Running, local: TransformersGenerator) -> None:
-    ids = [local.encode(prompt) for prompt in PROMPTS[:3]]
-    padded = np.zeros((3, max(map(len, ids))), np.int32)
-    for row, given in zip(padded, ids):
-        row[: len(given)] = given
-    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    responses = stream_raw(
-        llm,
-        "tensorrt_llm",
-        input_ids=padded,
-        input_lengths=np.array([[len(given)] for given in ids], np.int32),
-        request_output_len=np.full((3, 1), 40, np.int32),
-        end_id=np.zeros((3, 1), np.int32),
-        streaming=np.ones((3, 1), np.bool_),
-    )
-    for response in responses:
-        length = int(response["sequence_length"][0, 0])
-        found[int(response["batch_index"][0, 0])] += response["output_ids"][0, 0, :length].tolist()
-    assert [local.decode(found[row]) for row in range(3)] == [
-        local.generate(prompt, GenerationOptions(max_tokens=40)) for prompt in PROMPTS[:3]
-    ]
-
-
-@pytest.mark.parametrize("wrong", ["prompt", "end", "word"])
-def test_tokens_that_the_model_does_not_have_harm_no_other_text(
-    llm: Running, ensemble: TritonGenerator, wrong: str
-) -> None:
-    other = ensemble.stream(PROMPTS[0], ENDLESS)
-    assert next(other)
-    given = {"prompt": [[[5, 50256]], -1, 7], "end": [[[5, 6]], 50256, 7], "word": [[[5, 6]], -1, -7]}[wrong]
-    ids, end, word = (np.array(each, np.int32) for each in given)
-    with pytest.raises(AssertionError, match=r"the model has no token (50256|-7), only 0 to 1023"):
-        stream_raw(
-            llm,
-            "tensorrt_llm",
-            input_ids=ids,
-            input_lengths=np.array([[2]], np.int32),
-            request_output_len=np.array([[9]], np.int32),
-            min_tokens=np.array([[2]], np.int32),
-            end_id=end.reshape(1, 1),
-            bad_words_list=np.array([[[word], [1]]], np.int32),
-        )
-    assert len([piece for _, piece in zip(range(20), other)]) == 20
-    other.close()  # type: ignore[attr-defined]
-
-
 def test_32_streams_cancelled_half_way_leave_the_server_idle(
     llm: Running, ensemble: TritonGenerator, local: TransformersGenerator
 ) -> None:
@@ -283,16 +184,6 @@ def _active(running: Running) -> float:
     return sum(metrics(running, "nv_trt_llm_request_metrics").values()) + sum(waiting.values())
 
 
-def test_a_stream_of_token_ids_is_cancelled_too(llm: Running, tokens: TritonGenerator) -> None:
-    stream = tokens.stream(PROMPTS[0], ENDLESS)
-    next(stream)
-    stream.close()  # type: ignore[attr-defined]
-    end = time.monotonic() + 8
-    while _active(llm) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert _active(llm) == 0
-
-
 def test_what_is_wrong_with_a_request_is_said(llm: Running, ensemble: TritonGenerator) -> None:
     with pytest.raises(BackendError, match="the model reads 1024"):
         ensemble.generate("a star " * 900)
@@ -312,25 +203,20 @@ def test_a_piece_that_does_not_come_is_given_up(llm: Running) -> None:
         generator.generate(PROMPTS[0], ENDLESS)
 
 
-def test_other_models_and_missing_tokenizers_are_refused(llm: Running) -> None:
-    with pytest.raises(ConfigError, match="add tokenizer=FILE"):
-        TritonGenerator(location(llm, "tensorrt_llm"))
-    with pytest.raises(ConfigError, match="is not a language model: it has the inputs SEQUENCE_LENGTH, TOKENS_BATCH"):
-        TritonGenerator(location(llm, "postprocessing"))
+def test_other_models_are_refused(llm: Running) -> None:
     with pytest.raises(BackendUnavailableError, match="does not serve nothing"):
         TritonGenerator(location(llm, "nothing"))
     with pytest.raises(ConfigError, match="is triton://HOST:PORT/MODEL"):
         TritonGenerator("host/model")
-    with pytest.raises(ConfigError, match="the tokenizer has no token"):
-        TritonGenerator(location(llm, "tensorrt_llm"), tokenizer=BUNDLE, end="<nothing>")
 
 
 def test_only_a_generator_with_tokenizer_and_context_counts(
-    ensemble: TritonGenerator, tokens: TritonGenerator, local: TransformersGenerator
+    llm: Running, ensemble: TritonGenerator, local: TransformersGenerator
 ) -> None:
     assert not isinstance(ensemble, CountsTokens)
-    assert isinstance(tokens, CountsTokens)
-    assert tokens.count_tokens(PROMPTS[0]) == local.count_tokens(PROMPTS[0])
+    with TritonGenerator(location(llm), tokenizer=BUNDLE, context=1024) as counting:
+        assert isinstance(counting, CountsTokens)
+        assert counting.count_tokens(PROMPTS[0]) == local.count_tokens(PROMPTS[0])
 
 
 def test_the_chat_template_is_used_where_the_tokenizer_has_one(llm: Running, tmp_path: Path) -> None:
@@ -343,9 +229,8 @@ def test_the_chat_template_is_used_where_the_tokenizer_has_one(llm: Running, tmp
     with TransformersGenerator(str(tmp_path / "chat"), chat=False) as plain:
         expected = plain.generate("user: Which sources show a star?\nAnswer:", LIKELIEST)
         assert expected != plain.generate("Which sources show a star?", LIKELIEST)
-    for model in ("ensemble", "tensorrt_llm"):
-        with TritonGenerator(location(llm, model), tokenizer=tmp_path / "chat") as generator:
-            assert generator.generate("Which sources show a star?", LIKELIEST) == expected
+    with TritonGenerator(location(llm), tokenizer=tmp_path / "chat") as generator:
+        assert generator.generate("Which sources show a star?", LIKELIEST) == expected
     settings.write_text(json.dumps({"chat_template": "{{ raise_exception('no') }}"}))
     with (
         TritonGenerator(location(llm), tokenizer=tmp_path / "chat") as generator,
@@ -385,25 +270,18 @@ def test_a_server_killed_in_the_middle_is_unavailable_and_the_next_call_works(
         assert generator.generate(PROMPTS[0], LIKELIEST) == local.generate(PROMPTS[0], LIKELIEST)
 
 
-def test_the_configurations_have_the_tensors_of_tensorrt_llm(tmp_path: Path) -> None:
+def test_the_model_has_the_tensors_of_tensorrt_llms_ensemble(tmp_path: Path) -> None:
     made = write_repository(MODEL, tmp_path / "repository")
-    assert made.models == ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble")
-    configs = {}
-    for name in made.models:
-        file = made.folder / name / "config.pbtxt"
-        configs[name] = text_format.Parse(file.read_text(), pb.ModelConfig())
-    inputs = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in configs["ensemble"].input}
+    assert made.models == ("ensemble",)
+    config = text_format.Parse((made.folder / "ensemble" / "config.pbtxt").read_text(), pb.ModelConfig())
+    assert not faults([config])
+    inputs = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in config.input}
     assert inputs["text_input"] == (pb.TYPE_STRING, [1])
     assert inputs["seed"] == (pb.TYPE_UINT64, [1])
     assert inputs["stop_words"] == (pb.TYPE_STRING, [-1])
-    assert {"min_tokens", "beam_width", "stream", "top_k", "top_p", "length_penalty"} <= inputs.keys()
-    assert configs["tensorrt_llm"].model_transaction_policy.decoupled
-    assert {"input_ids", "input_lengths", "runtime_top_k", "streaming", "stop"} <= {
-        tensor.name for tensor in configs["tensorrt_llm"].input
-    }
-    legacy = make_configs("x", LlmOptions(legacy_names=True, device="gpu", gpu=1))
-    assert {"random_seed", "min_length"} <= {tensor.name for tensor in legacy["ensemble"].input}
-    assert legacy["tensorrt_llm"].instance_group[0].gpus == [1]
+    assert {"stream", "top_k", "top_p", "stop"} <= inputs.keys()
+    assert config.model_transaction_policy.decoupled
+    assert make_config("x", LlmOptions(device="gpu", gpu=1)).instance_group[0].gpus == [1]
     assert requirements()[0].startswith("numpy")
     assert any(line.startswith("torch") for line in requirements())
 
@@ -418,11 +296,3 @@ def test_a_repository_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         write_repository(MODEL, tmp_path / "other")
     with pytest.raises(ConfigError, match="at least 1"):
         write_repository(MODEL, tmp_path / "repository", LlmOptions(max_sequences=0))
-
-
-def test_word_lists_are_read_back() -> None:
-    words = [[[5, 6], [7]], [], [[8]]]
-    array = to_word_list(words)
-    assert array.shape == (3, 2, 3)
-    assert array[0].tolist() == [[5, 6, 7], [2, 3, -1]]
-    assert [from_word_list(row) for row in array] == words

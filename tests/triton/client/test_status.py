@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from typing import Any
 
 import grpc
-import pytest
 from rich.console import Console
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
-from vlmsearch.triton.client.status import ServerStatus, table
+from vlmsearch.triton.client.status import read_status, table
 
 
 class Scripted(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
@@ -38,30 +36,18 @@ class Scripted(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[m
         return answer
 
 
-@pytest.fixture
-def server() -> Iterator[tuple[Scripted, ServerStatus]]:
+def test_times_are_those_of_a_request() -> None:
     scripted = Scripted()
+    scripted.requests, scripted.nanoseconds = 10_000_000, 20_004_000_000_000
     with ThreadPoolExecutor(4) as threads:
         running = grpc.server(threads)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(scripted, running)
         port = running.add_insecure_port("127.0.0.1:0")
         running.start()
-        with ServerStatus(f"127.0.0.1:{port}") as status:
-            yield scripted, status
+        now = read_status(f"127.0.0.1:{port}")
         running.stop(None).wait()
-
-
-def test_times_of_the_last_seconds_are_exact_however_much_was_done_before(
-    server: tuple[Scripted, ServerStatus],
-) -> None:
-    scripted, status = server
-    scripted.requests, scripted.nanoseconds = 10_000_000, 20_004_000_000_000
-    before = status.read()
-    scripted.requests += 100
-    scripted.nanoseconds += 100 * 5_000_000
-    now = status.read()
     shown = StringIO()
-    Console(file=shown, width=200).print(table(now, before))
-    assert shown.getvalue().count("5.00") == 2
+    Console(file=shown, width=200).print(table(now))
+    assert shown.getvalue().count("2.00") == 2
     (model,) = now.models
     assert (model.to_json()["queue_ms"], model.to_json()["compute_ms"]) == (2.0, 2.0)

@@ -219,7 +219,7 @@ def test_a_plan_that_takes_no_single_item_is_refused(tmp_path: Path) -> None:
     clip = find_bundles("demo-clip")[0]
     build(clip, "image", batches=((8, 16, 32),))
     build(clip, "text")
-    with pytest.raises(ConfigError, match="clip_image: batches are of 1 to 32, and its plan takes 8 to 32"):
+    with pytest.raises(ConfigError, match="clip_image: Triton sends batches of 1 to 32, and the plan takes 8 to 32"):
         write_repository("demo-clip", tmp_path / "R", IN_TRITON)
 
 
@@ -291,17 +291,17 @@ def test_a_tower_runs_an_engine_as_the_onnx_model_does(tmp_path: Path) -> None:
         from vlmsearch.errors import ModelUnavailableError
         from vlmsearch.tensorrt.builder.engines import ensure_engine
         from vlmsearch.tensorrt.engine.runtime import this_machine
-        from vlmsearch.triton.backend.engine_tower import EngineTower
+        from vlmsearch.triton.backend.engine import open_engine
 
         quicken()
         plan = ensure_engine(clip, "image", precision="fp32")
         assert find_tower_plan(clip, "image", "clip_image", IN_PYTHON) is not None
         (tmp_path / "model.plan").write_bytes(plan.path.read_bytes())
         (tmp_path / "model.json").write_bytes(plan.path.with_suffix(".json").read_bytes())
-        tower = EngineTower(tmp_path / "model.plan")
+        tower = open_engine(tmp_path / "model.plan")
         np.testing.assert_allclose(tower.run({"pixels": pixels}), expected, atol=1e-5)
         tower.close()
         old = (tmp_path / "model.json").read_text()
         (tmp_path / "model.json").write_text(old.replace(this_machine().gpu, "NVIDIA T4"))
         with pytest.raises(ModelUnavailableError, match="NVIDIA T4"):
-            EngineTower(tmp_path / "model.plan")
+            open_engine(tmp_path / "model.plan")

@@ -104,11 +104,10 @@ def test_a_killed_server_costs_no_answer_unless_the_deadline_ends_the_wait(
     location, expected = private.url.removeprefix("triton:"), local.encode_images(pictures)["clip"]
     with (
         TritonEncoder(location) as encoder,
-        TritonEncoder(location, shared_memory=True) as sharing,
         TritonEncoder(location, deadline=2) as impatient,
     ):
         impatient.encode_images(pictures[:3])
-        loads = [Load(encoder, pictures, expected, 2), Load(sharing, pictures, expected, 2)]
+        loads = [Load(encoder, pictures, expected, 2)]
         for load in loads:
             load.settle()
         private.kill()
@@ -160,14 +159,14 @@ def test_models_that_do_not_belong_together_are_refused(private: Running) -> Non
         open_encoder(private.url)
 
 
-def test_priorities_cache_and_several_instances(
+def test_a_cache_and_several_instances(
     binary: Binary,
     tmp_path: Path,
     pictures: list[bytes],
     local: OnnxEncoder,
 ) -> None:
-    queue = Queue(preferred=(4, 8), delay_us=500, limit=64, timeout_ms=60_000, priorities=3)
-    options = RepoOptions(queue=queue, instances=2, threads=1, response_cache=True, versions="all", version=3)
+    queue = Queue(preferred=(4, 8), delay_us=500, limit=64, timeout_ms=60_000)
+    options = RepoOptions(queue=queue, instances=2, threads=1, response_cache=True)
     write_repository("demo", tmp_path / "R", options)
     running = Running(
         binary, tmp_path / "R", [f"--cache-config=local,size={2**24}", f"--cache-directory={binary.caches}"]

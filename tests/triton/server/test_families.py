@@ -78,7 +78,7 @@ def served(server: Running) -> Iterator[Encoder]:
 @pytest.mark.parametrize("count", [1, 20])
 def test_images_are_encoded_as_in_process(server: Running, local: OnnxEncoder, options: str, count: int) -> None:
     pictures = [picture(number, size) for number, size in zip(range(count), (96, 31, 200) * count)]
-    with open_encoder(server.url + options) as encoder:
+    with open_encoder(server.url) as encoder:
         assert (encoder.fingerprint, encoder.spaces) == (local.fingerprint, local.spaces)
         assert encoder.relevance == local.relevance
         found = encoder.encode_images(pictures)
@@ -102,11 +102,10 @@ def test_texts_of_every_length_are_encoded_as_in_process(served: Encoder, local:
     assert warned == sorted(re.sub("tiny-siglip|tiny", lambda name: names[name[0]], said) for said in expected_warnings)
 
 
-@pytest.mark.parametrize("options", ["", "?shared_memory=true"])
-def test_an_empty_text_alone_is_encoded_as_in_process(server: Running, local: OnnxEncoder, options: str) -> None:
+def test_an_empty_text_alone_is_encoded_as_in_process(server: Running, local: OnnxEncoder) -> None:
     expected, blank = local.encode_texts([""]), local.encode_texts([" "])
     assert (expected["siglip"] * blank["siglip"]).sum() < 0.999, "a space is a token of SigLIP 2"
-    with open_encoder(server.url + options) as encoder:
+    with open_encoder(server.url) as encoder:
         for space, vectors in encoder.encode_texts([""]).items():
             np.testing.assert_allclose(vectors, expected[space], atol=1e-5)
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -14,8 +13,6 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.cli import run
 from tests.support.triton_server import serving
-from vlmsearch.encoders.triton import TritonEncoder
-from vlmsearch.errors import BackendError
 from vlmsearch.triton.server.commands import Binary
 
 Served = tuple[str, "subprocess.Popen[str]"]
@@ -60,16 +57,6 @@ def test_http_lets_nobody_register_it_either(served: Served) -> None:
         urlopen(Request(address, data=body), timeout=30)
 
 
-def test_an_encoder_that_would_share_memory_is_told_at_once_what_to_do(served: Served) -> None:
-    started = time.monotonic()
-    with (
-        TritonEncoder(served[0], shared_memory=True, deadline=100) as encoder,
-        pytest.raises(BackendError, match=r"takes no shared memory from clients .*--client-shm"),
-    ):
-        encoder.encode_texts(["a star"])
-    assert time.monotonic() - started < 50, "it was tried again and again"
-
-
 @pytest.mark.parametrize("group", ["triton", "llm"])
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True), ("host", True)])
 def test_a_server_for_other_machines_comes_with_a_warning(tmp_path: Path, group: str, host: str, warned: bool) -> None:
@@ -80,8 +67,6 @@ def test_a_server_for_other_machines_comes_with_a_warning(tmp_path: Path, group:
     assert ("Triton asks for no password" in done.stderr) == warned
 
 
-def test_the_container_is_the_newest_and_has_shared_memory_of_its_own(tmp_path: Path) -> None:
+def test_the_container_is_the_newest(tmp_path: Path) -> None:
     done = run("triton", "serve", tmp_path, "--docker", "--dry-run")
     assert "nvcr.io/nvidia/tritonserver:26.08-py3" in done.stdout
-    done = run("triton", "serve", tmp_path, "--docker", "--client-shm", "--dry-run")
-    assert done.returncode == 2

@@ -69,7 +69,7 @@ def test_what_is_not_asked_for_is_not_computed(triton: Running, pictures: list[b
 
 
 @pytest.mark.parametrize("count", [1, 7, 300])
-@pytest.mark.parametrize("options", ["", "?preprocess=client", "?shared_memory=true&concurrency=2"])
+@pytest.mark.parametrize("options", ["", "?preprocess=client"])
 def test_the_encoder_gives_the_vectors_of_the_process(
     triton: Running,
     pictures: list[bytes],

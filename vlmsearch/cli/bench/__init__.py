@@ -128,26 +128,20 @@ def scenes(model: str, count: int, as_json: bool) -> None:
     from vlmsearch.rerankers.onnx import OnnxReranker
 
     figures: dict[str, dict[str, float]] = {}
-    if model in recipe_names(RERANKER):
-        for precision in PRECISIONS:
+    for precision in PRECISIONS:
+        if model in recipe_names(RERANKER):
             with OnnxReranker(model, precision=precision) as reranker:
                 figures[precision] = reranked_recall(reranker, count)
-        _print_scenes(model, count, figures, as_json=as_json)
-        return
-    with OnnxEncoder(model, precision="fp32") as encoder:
-        figures["fp32"] = scene_recall(encoder, count)
-    with OnnxEncoder(model, precision="int8") as encoder:
-        figures["int8"] = scene_recall(encoder, count)
-    _print_scenes(model, count, figures, as_json=as_json)
-
-
-def _print_scenes(model: str, count: int, figures: dict[str, dict[str, float]], *, as_json: bool) -> None:
+        else:
+            with OnnxEncoder(model, precision=precision) as encoder:
+                figures[precision] = scene_recall(encoder, count)
     if as_json:
         print_json({"model": model, "scenes": count, **figures})
         return
-    for precision, shares in figures.items():
-        for name, share in shares.items():
-            click.echo(f"{precision}\t{name}\t{share:.3f}")
+    rows = [
+        (precision, name, f"{share:.3f}") for precision, shares in figures.items() for name, share in shares.items()
+    ]
+    print_table(("precision", "figure", "share"), rows, left=("precision", "figure"), header=False)
 
 
 @bench.command("index")

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from vlmsearch.bench.llm import Level
+    from vlmsearch.bench.triton import TritonLevel
 
 
 def read_texts(path: Path | None, count: int) -> list[str]:
@@ -57,30 +63,16 @@ def _sound(path: Path) -> bytes:
     return read_image(path)
 
 
-class Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
-    """Numbers with commas between them."""
-
-    name = "numbers"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """Return the numbers of a string such as ``1,4,16``."""
-        parts = str(value).split(",")
-        if not all(part.isdecimal() and int(part) for part in parts):
-            self.fail(f"numbers with a comma between them, such as 1,4,16, not {value}", param, ctx)
-        return [int(part) for part in parts]
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a string such as ``1,4,16``, for the type of an option."""
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise click.BadParameter(f"numbers with a comma between them, such as 1,4,16, not {text}")
+    return [int(part) for part in parts]
 
 
-class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
-    """Some of a few names, with commas between them."""
-
-    name = "names"
-
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self._known = known
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """Return the names of a string such as ``fp16,int8``."""
-        names = [part.strip() for part in str(value).split(",")]
-        if unknown := [name for name in names if name not in self._known]:
-            self.fail(f"some of {', '.join(self._known)}, not {', '.join(unknown) or 'none'}", param, ctx)
-        return names
+def print_errors(levels: Sequence[Level | TritonLevel], prefix: str = "") -> None:
+    """Print the errors of each level, with how often each came."""
+    for level in levels:
+        for message, times in level.errors:
+            click.echo(f"{prefix}{times} times at {level.concurrency}: {message}", err=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.data import Levels, Names, read_images, read_texts
-from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
+from vlmsearch.cli.bench.data import numbers, read_images, read_texts
+from vlmsearch.cli.common import SECONDS, command, json_option, names_of, option, print_json, print_table
 
 if TYPE_CHECKING:
     from vlmsearch.bench.gpu import GpuTiming, LeftOut
@@ -19,11 +19,11 @@ _RUNTIMES = ("tensorrt", "onnx", "torch")
 
 @command("gpu")
 @click.argument("model")
-@option("--precision", type=Names(_PRECISIONS), default="fp16,int8", show_default=True, metavar="LIST",
+@option("--precision", type=names_of(_PRECISIONS), default="fp16,int8", show_default=True, metavar="LIST",
         help="Of the engines: some of int8, fp16, fp32, auto.")  # fmt: skip
-@option("--runtimes", type=Names(_RUNTIMES), default=",".join(_RUNTIMES), show_default=True, metavar="LIST",
+@option("--runtimes", type=names_of(_RUNTIMES), default=",".join(_RUNTIMES), show_default=True, metavar="LIST",
         help="What is measured.")  # fmt: skip
-@option("--batches", type=Levels(), default="1,32,256", show_default=True, help="Items to a batch.")
+@option("--batches", type=numbers, metavar="N,M", default="1,32,256", show_default=True, help="Items to a batch.")
 @option("--device", default=0, show_default=True, type=click.IntRange(0), help="The number of the GPU.")
 @option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEGs.  [default: drawn scenes]")
 @option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")

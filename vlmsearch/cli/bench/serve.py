@@ -10,7 +10,7 @@ from typing import Literal
 
 import click
 
-from vlmsearch.cli.bench.data import Levels, read_texts
+from vlmsearch.cli.bench.data import numbers, read_texts
 from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 _TEXTS = 512
@@ -22,7 +22,7 @@ _TEXTS = 512
 @option("--verb", type=click.Choice(("search", "embed")), default="search", show_default=True, help="What is asked.")
 @option("--encoder", default="onnx:demo", show_default=True, metavar="URL", help="What makes the vectors.")
 @option("--store", metavar="URL", help="A store with an index of it.  [default: one of the texts, for the time being]")
-@option("--clients", type=Levels(), default="1,16,64", show_default=True, help="How many ask at once.")
+@option("--clients", type=numbers, metavar="N,M", default="1,16,64", show_default=True, help="How many ask at once.")
 @option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
 @option("--seconds", default=2.0, show_default=True, type=SECONDS, help="How long each figure is measured in a round.")
 @option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often everyone has a turn.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.data import Levels
+from vlmsearch.cli.bench.data import numbers, print_errors
 from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @option("--texts", "as_texts", is_flag=True, help="Send texts in place of images.")
 @option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many different items.")
 @option("--items", default=1, show_default=True, type=click.IntRange(1), help="Items to a request.")
-@option("--concurrency", type=Levels(), default="1,2,4,8,16", show_default=True, help="Requests at a time.")
+@option("--concurrency", type=numbers, metavar="N,M", default="1,2,4,8,16", show_default=True, help="Requests at once.")
 @option("--seconds", default=5.0, show_default=True, type=SECONDS, help="How long each level runs in a round.")
 @option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="How often all is measured, in turns.")
 @option("--compare", metavar="URL", help="An encoder in this process, in the same rounds, such as onnx:default.")
@@ -41,6 +41,7 @@ def bench_triton(
     as_json: bool,
 ) -> None:
     """Put load on the ensemble at URL: throughput and latencies for each number of concurrent requests."""
+    from vlmsearch._util.machine import machine_name
     from vlmsearch.bench.triton import TritonLoad
     from vlmsearch.cli.bench.data import read_images, read_texts
 
@@ -48,19 +49,7 @@ def bench_triton(
     data = [text.encode() for text in read_texts(None, count)] if as_texts else read_images(images, count)
     with TritonLoad(url.removeprefix("triton:"), kind, data, items=items) as load:
         levels, alone = _measure(load, kind, data, concurrency, seconds=seconds, rounds=rounds, compare=compare)
-    result = _result(url, kind, items, levels) | ({"in_process": _beside(compare, alone, levels)} if alone else {})
-    if as_json:
-        print_json(result)
-    else:
-        _print(levels, result)
-    if figure:
-        _draw(figure, levels, f"{kind}, {items} to a request, {result['machine']}")
-
-
-def _result(url: str, kind: Workload, items: int, levels: list[TritonLevel]) -> dict[str, object]:
-    from vlmsearch._util.machine import machine_name
-
-    return {
+    result: dict[str, object] = {
         "url": url,
         "machine": machine_name(),
         "kind": kind,
@@ -68,12 +57,16 @@ def _result(url: str, kind: Workload, items: int, levels: list[TritonLevel]) -> 
         "levels": [level.to_json() for level in levels],
         "last_to_first": round(levels[-1].items_per_second / max(levels[0].items_per_second, 1e-9), 3),
     }
-
-
-def _beside(encoder: str | None, alone: float, levels: list[TritonLevel]) -> dict[str, object]:
-    """Return what the encoder in this process reached, and how much of that the server's best level is."""
-    best = max(level.items_per_second for level in levels)
-    return {"encoder": encoder, "items_per_second": round(alone, 2), "served_share": round(best / alone, 3)}
+    if alone:
+        share = max(level.items_per_second for level in levels) / alone
+        figures = {"items_per_second": round(alone, 2), "served_share": round(share, 3)}
+        result["in_process"] = {"encoder": compare, **figures}
+    if as_json:
+        print_json(result)
+    else:
+        _print(levels, result)
+    if figure:
+        _draw(figure, levels, f"{kind}, {items} to a request, {result['machine']}")
 
 
 def _measure(
@@ -135,8 +128,6 @@ def _print(levels: list[TritonLevel], result: dict[str, object]) -> None:
     ]
     names = ("concurrency", "items/s", "p50 ms", "p95 ms", "p99 ms", "errors")
     print_table(names, rows)
-    for level in levels:
-        for message, times in level.errors:
-            click.echo(f"{times} times at {level.concurrency}: {message}", err=True)
+    print_errors(levels)
     rest = {name: value for name, value in result.items() if name in ("machine", "last_to_first", "in_process")}
     click.echo(json.dumps(rest))

@@ -229,7 +229,7 @@ class OpenAIGenerator(Generator):
         return event
 
     def _other(self, expected: str, data: str) -> BackendError:
-        return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self._key], most=100)!r}")
+        return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self._key], max_chars=100)!r}")
 
     def _passing(self, exc: httpx.HTTPError) -> Passing:
         """Return the failure of a connection; another try helps unless the server was silent for too long."""

@@ -108,7 +108,7 @@ def detail(response: httpx.Response, key: str) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(said, dict) and name in said:
             said = said[name]
-    return redact(str(said) or response.reason_phrase, [key], most=300)
+    return redact(str(said) or response.reason_phrase, [key], max_chars=300)
 
 
 def wait_asked(response: httpx.Response) -> float | None:

@@ -1,14 +1,13 @@
-"""What language models behind Triton call things: TensorRT-LLM's ensemble, its ``llmapi`` model, and token ids.
+"""The tensors of language models behind Triton: TensorRT-LLM's ensemble and its ``llmapi`` model.
 
-Names are read off the model's configuration, since they changed between versions: ``random_seed`` and ``min_length``
-became ``seed`` and ``min_tokens`` in TensorRT-LLM 1.x.
+Names are read off the model's configuration, since they changed between versions: ``random_seed`` became ``seed`` in
+TensorRT-LLM 1.x.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,26 +15,24 @@ from tritonclient.grpc import model_config_pb2
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
-from vlmsearch.triton.client.words import to_word_list
 
-DialectName = Literal["ensemble", "llmapi", "tokens"]
 Arrays = dict[str, NDArray[np.generic]]
-Words = Callable[[str], list[int]]
-"""How a word becomes token ids."""
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "max_tokens": ("max_tokens", "sampling_param_max_tokens", "request_output_len"),
+    "max_tokens": ("max_tokens", "sampling_param_max_tokens"),
     "temperature": ("temperature", "sampling_param_temperature"),
-    "top_k": ("top_k", "sampling_param_top_k", "runtime_top_k"),
-    "top_p": ("top_p", "sampling_param_top_p", "runtime_top_p"),
+    "top_k": ("top_k", "sampling_param_top_k"),
+    "top_p": ("top_p", "sampling_param_top_p"),
     "repetition_penalty": ("repetition_penalty", "sampling_param_repetition_penalty"),
     "seed": ("seed", "random_seed", "sampling_param_seed"),
     "beam_width": ("beam_width",),
-    "stop": ("stop_words", "sampling_param_stop", "stop_words_list"),
-    "bad_words": ("bad_words", "bad_words_list"),
+    "stop": ("stop_words", "sampling_param_stop"),
+    "bad_words": ("bad_words",),
     "streaming": ("stream", "streaming"),
     "exclude": ("exclude_input_in_output", "sampling_param_exclude_input_from_output"),
 }
+_LLMAPI = "sampling_param_max_tokens"
+"""The input that only the ``llmapi`` model has."""
 _ASKED = {"repetition_penalty": 1.0, "beam_width": 1, "bad_words": (), "seed": None}
 """Options that a model may lack as long as they are what they are by default."""
 _TYPES: Mapping[str, type[np.generic]] = {
@@ -62,49 +59,33 @@ class Dialect:
     """How to ask one model; ``batches`` says whether shapes begin with a batch."""
 
     model: str
-    kind: DialectName
     inputs: Mapping[str, Input]
     batches: bool
 
     @classmethod
     def of(cls, model: str, inputs: Mapping[str, Input], *, batches: bool) -> Dialect:
         """Return the dialect of a model with these inputs; ConfigError if it is not a language model."""
-        if "sampling_param_max_tokens" in inputs:
-            kind: DialectName = "llmapi"
-        elif {"text_input", "max_tokens"} <= inputs.keys():
-            kind = "ensemble"
-        elif {"input_ids", "request_output_len"} <= inputs.keys():
-            kind = "tokens"
-        else:
+        if "text_input" not in inputs or not inputs.keys() & {_LLMAPI, "max_tokens"}:
             raise ConfigError(
-                f"{model} is not a language model: it has the inputs {', '.join(sorted(inputs))}. TensorRT-LLM's "
-                "models are `ensemble`, and `tensorrt_llm` as llmapi or with a tokenizer "
-                "(?model=tensorrt_llm&tokenizer=FILE)"
+                f"{model} is not a model of texts: it has the inputs {', '.join(sorted(inputs))}. TensorRT-LLM's "
+                "models are `ensemble`, and `tensorrt_llm` with llmapi"
             )
-        return cls(model, kind, inputs, batches)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Return the output with the text, or those with the token ids, which are filled up, and how many there are."""
-        return ("output_ids", "sequence_length") if self.kind == "tokens" else ("text_output",)
+        return cls(model, inputs, batches)
 
     @property
     def is_cumulative(self) -> bool:
         """Return whether each piece of a stream has all that came before it."""
-        return self.kind == "llmapi"
+        return _LLMAPI in self.inputs
 
     @property
     def may_echo(self) -> bool:
         """Return whether the model cannot be told to leave the prompt out."""
         return self._name("exclude") is None
 
-    def request(
-        self, prompt: str | Sequence[int], options: GenerationOptions, *, streaming: bool, words: Words | None = None
-    ) -> Arrays:
+    def request(self, prompt: str, options: GenerationOptions, *, streaming: bool) -> Arrays:
         """Return the inputs that ask for a text; ConfigError names an option that the model does not have."""
-        values = self._values(options, streaming)
-        arrays = self._prompt(prompt)
-        for option, value in values.items():
+        arrays = {"text_input": self._array("text_input", (prompt,))}
+        for option, value in self._values(options, streaming).items():
             name = self._name(option)
             if name is None:
                 if option in _ASKED and value != _ASKED[option]:
@@ -112,16 +93,8 @@ class Dialect:
                 continue
             if value is None or value == ():
                 continue
-            if self.kind == "tokens" and isinstance(value, tuple):
-                if words is not None:
-                    arrays[name] = to_word_list([[words(word) for word in value]])
-                continue
             arrays[name] = self._array(name, value if isinstance(value, tuple) else (value,))
         return arrays
-
-    def tokens(self, end: int) -> Arrays:
-        """Return what a model of token ids is also told: the token that ends a text."""
-        return {name: self._array(name, (end,)) for name in ("end_id", "pad_id") if name in self.inputs}
 
     def _values(self, options: GenerationOptions, streaming: bool) -> Mapping[str, object]:
         likeliest = options.temperature == 0
@@ -138,12 +111,6 @@ class Dialect:
             "streaming": streaming,
             "exclude": True,
         }
-
-    def _prompt(self, prompt: str | Sequence[int]) -> Arrays:
-        if isinstance(prompt, str):
-            return {"text_input": self._array("text_input", (prompt,))}
-        length = self._array("input_lengths", (len(prompt),))
-        return {"input_ids": self._array("input_ids", tuple(prompt)), "input_lengths": length}
 
     def _name(self, option: str) -> str | None:
         return next((name for name in _NAMES[option] if name in self.inputs), None)

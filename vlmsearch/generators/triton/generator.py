@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from vlmsearch._util.address import has_port
 from vlmsearch._util.cancellation import pause
@@ -18,7 +17,7 @@ from vlmsearch._util.retry import check_seconds
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.chat import find_chat_template
-from vlmsearch.generators.text import Detokenizer, check_context, open_tokenizer, until_stop
+from vlmsearch.generators.text import check_context, open_tokenizer, until_stop
 from vlmsearch.generators.triton.dialects import Dialect, inputs_of, stop_request
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection
@@ -27,17 +26,16 @@ from vlmsearch.triton.client.stream import Request, stream_responses
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _INCOMPLETE = "\ufffd"
-_ENDS = ("<|endoftext|>", "</s>", "<|eot_id|>", "<|end|>", "<|im_end|>")
+_OUTPUTS = ("text_output",)
 _Response = dict[str, NDArray[np.generic]]
 
 
 class TritonGenerator(Generator):
     """A language model that a Triton server has: ``triton://host:8001/ensemble``, or ``.../tensorrt_llm`` for llmapi.
 
-    What the model's tensors are called is read off the server. A model of token ids, such as the ensemble's
-    ``tensorrt_llm``, needs ``tokenizer``, a ``tokenizer.json`` or its folder; ``end`` is the token that ends its texts,
-    if that is not one of the usual. With ``tokenizer`` and ``context`` prompts are counted: see `CountsTokens`. Where
-    ``tokenizer`` is a folder whose tokenizer has a chat template, prompts are put into it, unless ``chat`` is false.
+    The names of the model's tensors are read off the server. With ``tokenizer``, a ``tokenizer.json`` or its folder,
+    and ``context`` prompts are counted: see `CountsTokens`. Where ``tokenizer`` is a folder whose tokenizer has a chat
+    template, prompts are put into it, unless ``chat`` is false.
 
     A piece may take ``timeout`` seconds after the one before it, a text ``deadline``: so long a restart of the server
     is waited for, too, unless the text had begun. ``tls`` encrypts. The environment has certificates, token and
@@ -52,7 +50,6 @@ class TritonGenerator(Generator):
         *,
         model: str | None = None,
         tokenizer: Path | None = None,
-        end: str | None = None,
         context: int | None = None,
         chat: bool = True,
         timeout: float = 60.0,
@@ -65,7 +62,6 @@ class TritonGenerator(Generator):
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
         self._tokenizer = open_tokenizer(tokenizer) if tokenizer else None
-        self._end = _end(self._tokenizer, end) if self._tokenizer else None
         self._chat = find_chat_template(tokenizer) if tokenizer and tokenizer.is_dir() and chat else None
         security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
         self._connection = Connection(address, security=security, timeout=timeout, deadline=deadline)
@@ -79,7 +75,10 @@ class TritonGenerator(Generator):
 
     def count_tokens(self, prompt: str) -> int:
         """Return how many tokens a prompt has; ConfigError without a tokenizer. See `CountsTokens`."""
-        return len(self._encode(self._chat(prompt) if self._chat else prompt))
+        if self._tokenizer is None:
+            raise ConfigError(f"{self.name} counts no tokens without tokenizer=FILE in its URL")
+        with no_panics(self.name):
+            return len(self._tokenizer.encode(self._chat(prompt) if self._chat else prompt).ids)
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
         """Return the text in pieces; see `Generator.stream`. A model that is not decoupled gives it as one.
@@ -93,11 +92,8 @@ class TritonGenerator(Generator):
         if not prompt:
             raise InvalidInputError("empty", f"{self.name} was given an empty prompt")
         text = self._chat(prompt) if self._chat else prompt
-        given = self._encode(text) if dialect.kind == "tokens" else text
-        inputs = dialect.request(given, chosen, streaming=streams and chosen.beam_width == 1, words=self._word)
-        if dialect.kind == "tokens" and self._end is not None:
-            inputs |= dialect.tokens(self._end)
-        return until_stop(self._pieces(given, inputs, dialect, streams), chosen.stop)
+        inputs = dialect.request(text, chosen, streaming=streams and chosen.beam_width == 1)
+        return until_stop(self._pieces(text, inputs, dialect, streams), chosen.stop)
 
     def close(self) -> None:
         """Close the connection."""
@@ -108,30 +104,26 @@ class TritonGenerator(Generator):
         config = self._connection.config(model)
         self._dialect = Dialect.of(model, inputs_of(config), batches=config.max_batch_size > 0)
         self._streams: bool = config.model_transaction_policy.decoupled
-        if self._dialect.kind == "tokens" and not self._tokenizer:
-            raise ConfigError(f"{self.name} takes token ids: add tokenizer=FILE, a tokenizer.json, to the URL")
         steps = [self._connection.config(step.model_name) for step in config.ensemble_scheduling.step]
         found = (stop_request(each.name, inputs_of(each), batches=each.max_batch_size > 0) for each in (config, *steps))
         stops = [(each.name, arrays) for each, arrays in zip((config, *steps), found) if arrays]
         self._stop = Request(*stops[0]) if stops and self._streams else None
 
-    def _pieces(self, prompt: str | Sequence[int], inputs: _Response, dialect: Dialect, streams: bool) -> Iterator[str]:
-        responses = self._retried(dialect.model, inputs, dialect.outputs, streams)
-        make: Callable[[str | Sequence[int], Iterator[_Response]], Iterator[str]]
-        make = self._from_tokens if dialect.kind == "tokens" else self._from_texts
+    def _pieces(self, prompt: str, inputs: _Response, dialect: Dialect, streams: bool) -> Iterator[str]:
+        responses = self._retried(dialect.model, inputs, streams)
         try:
-            yield from filter(None, make("" if streams or not dialect.may_echo else prompt, responses))
+            yield from filter(None, self._texts("" if streams or not dialect.may_echo else prompt, responses))
         finally:
             responses.close()  # type: ignore[attr-defined]
 
-    def _retried(self, model: str, inputs: _Response, outputs: Sequence[str], streams: bool) -> Iterator[_Response]:
+    def _retried(self, model: str, inputs: _Response, streams: bool) -> Iterator[_Response]:
         """Yield the responses of a request, which is sent again where the server is away before the first one comes."""
         end, longest, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
         while True:
             try:
                 if away:
                     self._look(model)
-                for response in self._responses(model, inputs, outputs, streams, end - time.monotonic()):
+                for response in self._responses(model, inputs, streams, end - time.monotonic()):
                     begun = True
                     yield response
             except BackendUnavailableError:
@@ -143,26 +135,23 @@ class TritonGenerator(Generator):
             else:
                 return
 
-    def _responses(
-        self, model: str, inputs: _Response, outputs: Sequence[str], streams: bool, seconds: float
-    ) -> Iterator[_Response]:
+    def _responses(self, model: str, inputs: _Response, streams: bool, seconds: float) -> Iterator[_Response]:
         if not streams:
-            yield self._connection.infer(model, inputs, outputs)
+            yield self._connection.infer(model, inputs, _OUTPUTS)
             return
         yield from stream_responses(
             self._connection,
             model,
             inputs,
-            outputs,
+            _OUTPUTS,
             timeout=self._timeout,
             deadline=seconds,
             request_id=uuid.uuid4().hex,
             stop=self._stop,
         )
 
-    def _from_texts(self, prompt: str | Sequence[int], responses: Iterator[_Response]) -> Iterator[str]:
-        """New text of each response, the first beam's; ``prompt`` is what an answer may begin with."""
-        before = str(prompt)
+    def _texts(self, before: str, responses: Iterator[_Response]) -> Iterator[str]:
+        """Yield the new text of each response, the first beam's; an answer may begin with ``before``, the prompt."""
         shown = ""
         for response in responses:
             text = response["text_output"].reshape(-1)[0].decode(errors="replace")
@@ -173,39 +162,6 @@ class TritonGenerator(Generator):
             complete = text.rstrip(_INCOMPLETE)
             yield complete[len(shown) :]
             shown = complete
-
-    def _from_tokens(self, prompt: str | Sequence[int], responses: Iterator[_Response]) -> Iterator[str]:
-        """Yield the text of the tokens of each response, the first beam's."""
-        before = list(prompt)
-        text = Detokenizer(self._decode)
-        for response in responses:
-            length = int(response["sequence_length"].reshape(-1)[0])
-            tokens = response["output_ids"][..., 0, :length].reshape(-1).tolist()
-            if before and tokens[: len(before)] == before:
-                tokens = tokens[len(before) :]
-            before = []
-            if self._end in tokens:
-                tokens = tokens[: tokens.index(self._end)]
-            yield "".join(text.push(token) for token in tokens)
-        yield text.finish()
-
-    def _encode(self, text: str) -> list[int]:
-        if self._tokenizer is None:
-            raise ConfigError(f"{self.name} counts no tokens without tokenizer=FILE in its URL")
-        with no_panics(self.name):
-            ids: list[int] = self._tokenizer.encode(text).ids
-        return ids
-
-    def _word(self, text: str) -> list[int]:
-        """Return the tokens of a word in a text, without that which begins every text."""
-        with no_panics(self.name):
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids if self._tokenizer else []
-        return ids
-
-    def _decode(self, tokens: Sequence[int]) -> str:
-        with no_panics(self.name):
-            text: str = self._tokenizer.decode(list(tokens)) if self._tokenizer else ""
-        return text
 
 
 def _split(location: str, model: str | None) -> tuple[str, str]:
@@ -218,11 +174,3 @@ def _split(location: str, model: str | None) -> tuple[str, str]:
             f"{location!r}"
         )
     return address, chosen
-
-
-def _end(tokenizer: Tokenizer, end: str | None) -> int | None:
-    """Return the id of the token that ends a text."""
-    if end is not None and tokenizer.token_to_id(end) is None:
-        raise ConfigError(f"the tokenizer has no token {end!r}")
-    ids = [tokenizer.token_to_id(token) for token in ([end] if end else _ENDS)]
-    return next((token for token in ids if token is not None), None)

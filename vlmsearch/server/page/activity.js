@@ -88,7 +88,7 @@ function result(job) {
   if (job.state === "failed") return [h("p", { class: "problem" }, job.error?.message ?? "It failed.")];
   const { result: got } = job;
   if (job.kind === "index" && got) {
-    const rejected = got.rejects?.length ?? got.rejected ?? 0;
+    const rejected = got.rejects.length;
     const said = [[got.added, "added"], [got.updated, "updated"], [got.unchanged, "unchanged"], [got.pruned, "removed"]]
       .filter(([count]) => count).map(([count, name]) => `${number(count)} ${name}`);
     return [h("p", {}, said.join(" · ") || "Nothing to do", rejected ? " · " : "",

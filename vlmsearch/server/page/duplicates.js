@@ -80,7 +80,7 @@ class Duplicates {
   }
 
   #drawFound({ groups, compared, unread }) {
-    const extra = groups.flatMap(({ largest, files }) => files.map((file) => file.id).filter((id) => id !== largest));
+    const extra = groups.flatMap(({ files }) => files.slice(1).map((file) => file.id));
     const again = h("button", { class: "tool", onclick: () => this.#look(again) }, "Look again");
     this.body.replaceChildren(
       h("div", { class: "tools" },
@@ -90,7 +90,7 @@ class Duplicates {
         extra.length && h("button", { class: "tool", onclick: () => selection.add(extra) }, "Select all but the largest"),
         again),
       unread.length ? h("details", { class: "note" }, h("summary", {}, `${many(unread.length, "picture")} could not be compared`),
-        h("ul", {}, ...unread.slice(0, 200).map(({ id, message }) => h("li", {}, `${shortName(id)}: ${message}`)))) : "",
+        h("ul", {}, ...unread.slice(0, 200).map(([id, message]) => h("li", {}, `${shortName(id)}: ${message}`)))) : "",
       ...groups.slice(0, FIRST).map((group, at) => this.#group(group, at)));
     if (groups.length > FIRST) {
       const more = h("button", { onclick: () => {
@@ -102,14 +102,16 @@ class Duplicates {
     this.#mark();
   }
 
-  #group({ largest, oldest, files }, at) {
+  #group({ files }, at) {
+    const written = (file) => file.modified || Infinity;
+    const oldest = files.reduce((first, file) => (written(file) < written(first) ? file : first));
     return h("section", { class: "group", "aria-label": `Group ${at + 1}` },
       h("ul", {}, ...files.map((file) => h("li", {},
         h("label", {}, h("img", { src: thumbnailOf(this.index.name, file.id, 512), alt: "", loading: "lazy" }),
           h("span", { class: "name" }, h("input", { type: "checkbox", "data-id": file.id,
             onchange: () => selection.toggle(file.id) }), shortName(file.id))),
-        h("span", { class: "soft" }, `${file.width} × ${file.height} · ${number(Math.ceil(file.bytes / 1024))} KiB · ${file.modified.slice(0, 10)}`),
-        h("span", { class: "badges" }, file.id === largest && h("b", {}, "largest"), file.id === oldest && h("b", {}, "oldest"),
+        h("span", { class: "soft" }, `${file.width} × ${file.height} · ${number(Math.ceil(file.bytes / 1024))} KiB · ${new Date(file.modified * 1000).toISOString().slice(0, 10)}`),
+        h("span", { class: "badges" }, file === files[0] && h("b", {}, "largest"), file === oldest && h("b", {}, "oldest"),
           h("a", { href: state.linkTo({ ...state.EMPTY, open: file.id }) }, "open"))))));
   }
 

@@ -44,7 +44,7 @@ export function drawEvidence(found) {
   const list = h("ul", { class: "fields" }, ...rows.map(([name, adds, facts]) => row(name, adds, facts, most)),
     row("Together", found.log_odds, "", most, "sum"));
   const notes = [
-    ...found.without.map(({ text, relevance }) => `Left out: ${text}, relevance ${relevance.toFixed(2)}.`),
+    ...found.without.map(([text, relevance]) => `Left out: ${text}, relevance ${relevance.toFixed(2)}.`),
     found.judged !== null && `The re-ranker gave it ${found.judged.toFixed(2)}.`,
     found.lacking.length && `It has nothing for ${found.lacking.map(fieldName).join(" and ")}.`,
     ...found.notes,

@@ -48,7 +48,7 @@ export function counted(items, keys) {
     for (const { metadata } of items) {
       if (metadata[key] !== undefined) counts.set(metadata[key], (counts.get(metadata[key]) ?? 0) + 1);
     }
-    facets[key] = [...counts].map(([value, count]) => ({ value, count }));
+    facets[key] = [...counts];
   }
   return facets;
 }
@@ -115,7 +115,7 @@ export function draw(panel, { index, where, facets, change }) {
 function list(panel, drawn, key, facts, at) {
   const { index, where, facets, change } = drawn;
   const chosen = chosenValues(where[key]) ?? [];
-  const counts = new Map((facets?.[key] ?? []).map(({ value, count }) => [value, count]));
+  const counts = new Map(facets?.[key]);
   const values = [...new Set([...chosen, ...counts.keys(), ...facts.values])].filter((value) => typeof value !== "object");
   const rank = (value) => (facets?.[key] ? -(counts.get(value) ?? 0) : 0);
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));

@@ -105,7 +105,7 @@ export class Gallery {
     const name = shortName(item.id);
     const text = item.text?.trim();
     const part = partOf(item.id);
-    const others = item.parts?.filter(({ id }) => partOf(id)).length;
+    const others = Object.keys(item.parts ?? {}).filter(partOf).length;
     const frame = h("span", { class: "frame" });
     if (item.image) {
       const size = this.cell * devicePixelRatio > 256 ? 512 : 256;

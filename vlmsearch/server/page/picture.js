@@ -106,7 +106,7 @@ function openPicture(id, options) {
     body.replaceChildren(
       h("h2", { title: id }, name),
       text,
-      item.parts?.length ? others(item.parts) : "",
+      item.parts && Object.keys(item.parts).length ? others(Object.entries(item.parts)) : "",
       h("div", { class: "actions" },
         part?.seconds && item.image && h("button", { class: "primary", onclick: (event) => play(event.target) }, `Play from ${part.name}`),
         part?.page && item.image && h("a", { class: "button", href: fileOf(index.name, id, part.fragment), target: "_blank", rel: "noreferrer" },
@@ -127,9 +127,9 @@ function openPicture(id, options) {
   };
 
   const others = (parts) => h("section", { "aria-label": "Also in this file" }, h("h3", {}, "Also in this file"),
-    h("ul", { class: "parts" }, ...parts.map((one) => h("li", {},
-      h("a", { href: state.linkTo({ open: one.id }) }, h("img", { src: thumbnailOf(index.name, one.id, 256), alt: "", loading: "lazy" }),
-        h("span", {}, partOf(one.id)?.name ?? "the whole file"), h("span", { class: "soft" }, one.score.toFixed(2)))))));
+    h("ul", { class: "parts" }, ...parts.map(([id, score]) => h("li", {},
+      h("a", { href: state.linkTo({ open: id }) }, h("img", { src: thumbnailOf(index.name, id, 256), alt: "", loading: "lazy" }),
+        h("span", {}, partOf(id)?.name ?? "the whole file"), h("span", { class: "soft" }, score.toFixed(2)))))));
 
   const play = (button) => {
     const film = h("video", { controls: true, autoplay: true, src: fileOf(index.name, id, part.fragment) });

@@ -11,21 +11,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.answers.prompts import default_options
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.schema import model_of
 from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right
-from vlmsearch.server.errors import ApiError, Json, api_error, error_json, request_id
+from vlmsearch.server.errors import ApiError, Json, api_error, error_of, request_id
 from vlmsearch.server.events import EventStream, event
-from vlmsearch.server.forms import AnswerAnswer, AskForm, EvalAnswer, EvalForm, LabelAnswer, LabelForm, image_bytes
+from vlmsearch.server.forms import AskForm, EvalAnswer, EvalForm, LabelForm, image_bytes
 from vlmsearch.server.routes.search import check_reranker, search_arguments
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.types import Labelled
-from vlmsearch.wire import Json as JsonObject
-from vlmsearch.wire import answer_json, labelled_json, match_json
+from vlmsearch.types import Answer, AnswerParts
+from vlmsearch.wire import LabelledId, LabelReport
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["answers"])
 _EVENTS: dict[int | str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/ask", response_model=AnswerAnswer, responses=_EVENTS, openapi_extra=form_docs(AskForm))
+@router.post("/ask", response_model=model_of(Answer), responses=_EVENTS, openapi_extra=form_docs(AskForm))
 async def ask(
     service: ServiceHere, index: ReadIndex, form: Annotated[AskForm, Depends(form_of(AskForm))], request: Request
 ) -> Response:
@@ -45,9 +45,9 @@ async def ask(
     if index.pipeline.generator is None:
         raise ApiError(501, "not_available", f"the index {index.name!r} answers no questions: it has no generator")
     if not form.stream:
-        return await service.answer(lambda: answer_json(index.pipeline.ask(**ask_arguments(index, form))))
+        return await service.answer(lambda: index.pipeline.ask(**ask_arguments(index, form)))
     parts = await service.threads.run(
-        lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True), unwanted=AnswerStream.close
+        lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True), unwanted=AnswerParts.close
     )
     return EventStream(_events(service, parts, request_id(request)))
 
@@ -70,20 +70,20 @@ def _options(index: OpenIndex, form: AskForm) -> GenerationOptions | None:
     return replace(default_options(generator), **given) if given and generator is not None else None
 
 
-async def _events(service: Service, parts: AnswerStream, request: str | None) -> AsyncIterator[bytes]:
+async def _events(service: Service, parts: AnswerParts, request: str | None) -> AsyncIterator[bytes]:
     """Yield the events of an answer; a client that goes stops the generator."""
     async with AsyncAnswerStream(parts, service.threads) as stream:
         try:
-            yield event("matches", {"matches": list(map(match_json, parts.matches))})
+            yield event("matches", {"matches": parts.matches})
             async for part in stream:
                 if isinstance(part, str):
                     yield event("token", {"text": part})
-            yield event("answer", await service.call(lambda: answer_json(parts.answer())))
+            yield event("answer", await service.call(parts.answer))
         except Exception as exc:  # noqa: BLE001 - the answer has begun: its end says what went wrong
-            yield event("error", error_json(api_error(exc), request))
+            yield event("error", error_of(api_error(exc), request))
 
 
-@router.post("/label", response_model=LabelAnswer, openapi_extra=form_docs(LabelForm))
+@router.post("/label", response_model=model_of(LabelReport), openapi_extra=form_docs(LabelForm))
 async def label(
     service: ServiceHere,
     index: ReadIndex,
@@ -95,10 +95,10 @@ async def label(
     return await service.answer(run_label, index, form)
 
 
-def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> JsonObject:
+def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> LabelReport:
     """Return what labels fit, in the form of ``vlmsearch label --json``."""
     begun = time.monotonic()
-    found: list[Labelled] = list(
+    found = list(
         index.pipeline.label(
             form.labels,
             templates=form.templates,
@@ -113,12 +113,12 @@ def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], No
     )
     counts = Counter(name for each in found for name in each.labels)
     names = dict.fromkeys(" ".join(name.split()) for name in form.labels)
-    return {
-        "labels": {name: counts[name] for name in names},
-        "documents": list(map(labelled_json, found)),
-        "written": sum(each.written for each in found),
-        "seconds": round(time.monotonic() - begun, 3),
-    }
+    return LabelReport(
+        {name: counts[name] for name in names},
+        tuple(LabelledId(each.document.id, each.labels, each.written) for each in found),
+        written=sum(each.written for each in found),
+        seconds=time.monotonic() - begun,
+    )
 
 
 @router.post("/eval", response_model=EvalAnswer, openapi_extra=form_docs(EvalForm))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,20 +15,16 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import kind_of, with_parts
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.media.images import file_of
+from vlmsearch.schema import model_of
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
 from vlmsearch.server.errors import Json, not_found
 from vlmsearch.server.forms import (
     AddForm,
-    ChangedAnswer,
-    DeletedAnswer,
     DocumentForm,
-    DocumentsAnswer,
     IdsForm,
     InfoAnswer,
     MetadataForm,
-    RejectsAnswer,
-    ReportAnswer,
     image_bytes,
 )
 from vlmsearch.server.images import Picture, image_path, original
@@ -36,9 +33,8 @@ from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import documents_after
-from vlmsearch.types import Document, is_id
-from vlmsearch.wire import Json as JsonObject
-from vlmsearch.wire import document_json, report_json
+from vlmsearch.types import Document, IndexReport, Reject, is_id
+from vlmsearch.wire import Changed, Deleted, DocumentPage, RejectList
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
 _PART = "part:"
@@ -55,7 +51,7 @@ async def info(service: ServiceHere, index: ReadIndex, caller: CallerHere) -> Js
     return await service.answer(info_json, index, caller)
 
 
-@router.get("/documents", response_model=DocumentsAnswer, response_model_exclude_unset=True)
+@router.get("/documents", response_model=model_of(DocumentPage))
 async def read(
     service: ServiceHere,
     index: ReadIndex,
@@ -70,13 +66,11 @@ async def read(
     return await service.answer(_page, index, limit, after, _condition(where))
 
 
-def _by_ids(index: OpenIndex, ids: list[str]) -> JsonObject:
+def _by_ids(index: OpenIndex, ids: list[str]) -> DocumentPage:
     distinct = list(dict.fromkeys(ids))
     found = {document.id: document for document in index.pipeline.store.get(distinct)}
-    return {
-        "documents": [document_json(found[id]) for id in distinct if id in found],
-        "missing": [id for id in distinct if id not in found],
-    }
+    documents = tuple(found[id] for id in distinct if id in found)
+    return DocumentPage(documents, missing=tuple(id for id in distinct if id not in found))
 
 
 def _condition(where: str | None) -> Filter | None:
@@ -91,15 +85,12 @@ def _condition(where: str | None) -> Filter | None:
     return parse_filter(given)
 
 
-def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> JsonObject:
+def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> DocumentPage:
     found = documents_after(index.pipeline.store, after or "", limit + 1, condition)
-    return {
-        "documents": list(map(document_json, found[:limit])),
-        "after": found[limit - 1].id if len(found) > limit else None,
-    }
+    return DocumentPage(tuple(found[:limit]), after=found[limit - 1].id if len(found) > limit else None)
 
 
-@router.post("/documents", response_model=ReportAnswer, openapi_extra=body_docs(AddForm, "documents"))
+@router.post("/documents", response_model=model_of(IndexReport), openapi_extra=body_docs(AddForm, "documents"))
 async def add(
     service: ServiceHere, index: WriteIndex, body: Annotated[Body[AddForm], Depends(body_of(AddForm, "documents"))]
 ) -> Json:
@@ -110,15 +101,13 @@ async def add(
     return await service.answer(_add, service, index, body)
 
 
-def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> JsonObject:
+def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> IndexReport:
     forms = body.form.documents
     images = {form.id: data for form in forms if is_id(form.id) and (data := _image_of(form, body.files)) is not None}
     with service.uploads.keeping(index.name, index.pipeline.store, [form.id for form in forms], images) as files:
         documents = [Document(form.id, form.text, files.get(form.id), form.metadata) for form in forms]
         report = index.pipeline.add(documents, retry_rejects=body.form.retry_rejects)
-    found = report_json(report)
-    found["rejects"] = [_without_folders(service, reject.id, reject.code, reject.message) for reject in report.rejects]
-    return found
+    return replace(report, rejects=_without_folders(service, report.rejects))
 
 
 def _image_of(form: DocumentForm, files: Mapping[str, bytes]) -> bytes | None:
@@ -130,41 +119,40 @@ def _image_of(form: DocumentForm, files: Mapping[str, bytes]) -> bytes | None:
     return files[name]
 
 
-def _without_folders(service: Service, id: str, code: str, message: str) -> JsonObject:
-    return {"id": id, "code": code, "message": service.uploads.without_folders(message)}
+def _without_folders(service: Service, rejects: Iterable[Reject]) -> tuple[Reject, ...]:
+    return tuple(replace(reject, message=service.uploads.without_folders(reject.message)) for reject in rejects)
 
 
-@router.post("/documents/delete", response_model=DeletedAnswer, openapi_extra=form_docs(IdsForm))
+@router.post("/documents/delete", response_model=model_of(Deleted), openapi_extra=form_docs(IdsForm))
 async def delete(service: ServiceHere, index: WriteIndex, form: Annotated[IdsForm, Depends(form_of(IdsForm))]) -> Json:
     """Remove documents, with their vectors and what was uploaded for them; unknown ids are passed over."""
     return await service.answer(_delete, service, index, form.ids)
 
 
-def _delete(service: Service, index: OpenIndex, ids: list[str]) -> JsonObject:
+def _delete(service: Service, index: OpenIndex, ids: list[str]) -> Deleted:
     given = with_parts(index.pipeline.store, ids)
     deleted = index.pipeline.store.delete(given)
     service.uploads.remove(index.name, given)
-    return {"deleted": deleted}
+    return Deleted(deleted)
 
 
-@router.post("/documents/metadata", response_model=ChangedAnswer, openapi_extra=form_docs(MetadataForm))
+@router.post("/documents/metadata", response_model=model_of(Changed), openapi_extra=form_docs(MetadataForm))
 async def change(
     service: ServiceHere, index: WriteIndex, form: Annotated[MetadataForm, Depends(form_of(MetadataForm))]
 ) -> Json:
     """Set and take off keys of documents' metadata; their vectors stay as they are."""
     store = index.pipeline.store
-    return await service.answer(lambda: {"changed": change_metadata(store, form.ids, form.set, form.unset)})
+    return await service.answer(lambda: Changed(change_metadata(store, form.ids, form.set, form.unset)))
 
 
-@router.get("/rejects", response_model=RejectsAnswer)
+@router.get("/rejects", response_model=model_of(RejectList))
 async def rejects(service: ServiceHere, index: ReadIndex) -> Json:
     """List the inputs that could not be used, with the reasons."""
     return await service.answer(_rejects, service, index)
 
 
-def _rejects(service: Service, index: OpenIndex) -> JsonObject:
-    found = reject_list_of(index.pipeline.store).rejects()
-    return {"rejects": [_without_folders(service, each.id, each.code, each.message) for each in found]}
+def _rejects(service: Service, index: OpenIndex) -> RejectList:
+    return RejectList(_without_folders(service, reject_list_of(index.pipeline.store).rejects()))
 
 
 _PICTURE = {200: {"content": {"image/*": {}}, "description": "The image."}, 304: {"description": "It is the same."}}

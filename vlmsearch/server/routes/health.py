@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.server.dependencies import ServiceHere
 from vlmsearch.server.errors import ApiError, Json
-from vlmsearch.server.forms import StatusAnswer
 from vlmsearch.server.service import OpenIndex, Service
 
 _PATIENCE = 5.0
@@ -20,7 +19,7 @@ _KEPT = 1.0
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", response_model=StatusAnswer)
+@router.get("/healthz", response_model=dict[str, str])
 async def alive() -> Json:
     """Say that the process answers."""
     return Json({"status": "ok"})
@@ -59,7 +58,7 @@ class Readiness:
         return None
 
 
-@router.get("/readyz", response_model=StatusAnswer)
+@router.get("/readyz", response_model=dict[str, str])
 async def ready(service: ServiceHere, request: Request) -> Json:
     """Say whether the back ends of all indexes answer; 503 where one does not, or the server is stopping."""
     if service.is_stopping:

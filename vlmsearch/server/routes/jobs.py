@@ -19,18 +19,18 @@ from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import file_of
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.remote import remote_url
+from vlmsearch.schema import model_of
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Right
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right, find_index
-from vlmsearch.server.errors import Json, error_json, not_found
+from vlmsearch.server.errors import Json, error_of, not_found
 from vlmsearch.server.events import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, event
-from vlmsearch.server.forms import CheckJob, DuplicatesJob, EvalJob, IndexJob, JobAnswer, JobForm, JobsAnswer, LabelJob
+from vlmsearch.server.forms import CheckJob, DuplicatesJob, EvalJob, IndexJob, JobForm, LabelJob
 from vlmsearch.server.jobs import Job, Work
 from vlmsearch.server.routes.answers import run_eval, run_label
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Reject, Stamp
-from vlmsearch.wire import Json as JsonObject
-from vlmsearch.wire import check_json, duplicates_json, report_json
+from vlmsearch.wire import JobAnswer, JobList, to_json
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 _PAUSE = 0.1
@@ -38,17 +38,19 @@ _PAUSE = 0.1
 JobId = Annotated[str, InPath(description="The id of the job.")]
 
 
-@router.post("/indexes/{index}/jobs", status_code=202, response_model=JobAnswer, openapi_extra=form_docs(JobForm))
+@router.post(
+    "/indexes/{index}/jobs", status_code=202, response_model=model_of(JobAnswer), openapi_extra=form_docs(JobForm)
+)
 async def start(
     service: ServiceHere, index: ReadIndex, caller: CallerHere, form: Annotated[JobForm, Depends(form_of(JobForm))]
 ) -> Json:
     """Start a job: `GET /api/v1/jobs/ID/events` follows it."""
     wanted = form.root
     right: Right = "read"
-    details: JsonObject = {}
+    paths: tuple[str, ...] | None = None
     if isinstance(wanted, IndexJob):
         check_right(caller, "write")
-        right, details = "write", {"paths": wanted.paths}
+        right, paths = "write", tuple(wanted.paths)
         work = _index(index, wanted, await service.call(_allowed, index, wanted, service.private_places()))
     else:
         if isinstance(wanted, CheckJob) and wanted.repair:
@@ -57,14 +59,14 @@ async def start(
             right = "write"
         check_right(caller, right)
         work = _work(index, wanted)
-    return Json(service.jobs.start(wanted.kind, index.name, caller.name, right, work, details).json(), 202)
+    return Json(service.jobs.start(wanted.kind, index.name, caller.name, right, work, paths).answer(), 202)
 
 
 def _index(index: OpenIndex, wanted: IndexJob, paths: Paths) -> Work:
-    def work(job: Job) -> JsonObject:
+    def work(job: Job) -> object:
         job.total = len(paths)
-        return report_json(
-            index.pipeline.index(paths, prune=wanted.prune, retry_rejects=wanted.retry_rejects, on_progress=job.advance)
+        return index.pipeline.index(
+            paths, prune=wanted.prune, retry_rejects=wanted.retry_rejects, on_progress=job.advance
         )
 
     return work
@@ -73,16 +75,16 @@ def _index(index: OpenIndex, wanted: IndexJob, paths: Paths) -> Work:
 def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob) -> Work:
     pipeline = index.pipeline
 
-    def work(job: Job) -> JsonObject:
+    def work(job: Job) -> object:
         if isinstance(wanted, EvalJob):
-            return dict(run_eval(index, wanted, job.advance))
+            return run_eval(index, wanted, job.advance)
         if isinstance(wanted, CheckJob):
-            return check_json(pipeline.check(repair=wanted.repair))
+            report = pipeline.check(repair=wanted.repair)
+            return {**to_json(report), "clean": report.clean}
         job.total = len(pipeline.store)
         if isinstance(wanted, LabelJob):
             return run_label(index, wanted, job.advance)
-        found = pipeline.duplicates(threshold=wanted.threshold, where=wanted.where, on_progress=job.advance)
-        return duplicates_json(found)
+        return pipeline.duplicates(threshold=wanted.threshold, where=wanted.where, on_progress=job.advance)
 
     return work
 
@@ -158,28 +160,26 @@ def _allowed(index: OpenIndex, wanted: IndexJob, private: list[str]) -> Paths:
     return AllowedPaths(found, real, private, wanted.options, index.pipeline.image_limits)
 
 
-@router.get("/jobs", response_model=JobsAnswer)
+@router.get("/jobs", response_model=model_of(JobList))
 async def jobs(service: ServiceHere, caller: CallerHere) -> Json:
     """List the jobs of the indexes that the caller may see, the newest first, without their results."""
-    seen = [job.json() for job in service.jobs.all() if caller.sees(job.index)]
-    for each in seen:
-        each.pop("result", None)
-    return Json({"jobs": seen})
+    seen = [job for job in service.jobs.all() if caller.sees(job.index)]
+    return Json(JobList(tuple(job.answer(has_result=False) for job in seen)))
 
 
-@router.get("/jobs/{id}", response_model=JobAnswer)
+@router.get("/jobs/{id}", response_model=model_of(JobAnswer))
 async def job(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
     """Say how a job is; with its result, once it is done."""
-    return Json(_find(service, caller, id).json())
+    return Json(_find(service, caller, id).answer())
 
 
-@router.delete("/jobs/{id}", status_code=202, response_model=JobAnswer)
+@router.delete("/jobs/{id}", status_code=202, response_model=model_of(JobAnswer))
 async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
     """Cancel a job; what it did until then stays."""
     found = _find(service, caller, id)
     check_right(caller, found.right)
     found.token.cancel()
-    return Json(found.json(), 202)
+    return Json(found.answer(), 202)
 
 
 @router.get(
@@ -239,7 +239,7 @@ async def _events(service: Service, job: Job, owner: str) -> AsyncGenerator[byte
     if said != (job.done, job.total):
         yield event("progress", {"done": job.done, "total": job.total})
     if job.error is not None:
-        yield event("failed", error_json(job.error, None))
+        yield event("failed", error_of(job.error))
     elif job.state == "cancelled":
         yield event("cancelled", {})
     else:

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, cast
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
@@ -33,18 +33,16 @@ from vlmsearch.search.options import LONGEST_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
-from vlmsearch.server.errors import ApiError, api_error, error_json, request_id
+from vlmsearch.server.errors import ApiError, api_error, error_of, json_line, request_id
 from vlmsearch.server.events import EventStream
 from vlmsearch.server.forms import (
     EncodedImage,
     LongText,
-    MatchAnswer,
     Stops,
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.types import Answer, ImageSource, Match, Role, Space, Vectors
-from vlmsearch.wire import match_json
+from vlmsearch.types import Answer, AnswerParts, ImageSource, Match, Role, Space, Vectors
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 MOST_INPUTS = 2048
@@ -77,30 +75,6 @@ class EmbeddingsForm(OpenForm):
     dimensions: int | None = Field(None, ge=1, description="A length that the model was trained to be cut to.")
     modality: Literal["text", "image"] = "text"
     input_type: Literal["query", "document"] = Field("document", description="What the texts are encoded as.")
-
-
-class EmbeddingAnswer(BaseModel):
-    """One vector."""
-
-    object: Literal["embedding"]
-    index: int
-    embedding: Union[list[float], str]
-
-
-class UsageAnswer(BaseModel):
-    """What was read; 0 where the encoder does not count tokens, and for images."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingsAnswer(BaseModel):
-    """The vectors, in the order of the inputs."""
-
-    object: Literal["list"]
-    data: list[EmbeddingAnswer]
-    model: str
-    usage: UsageAnswer
 
 
 @dataclass(frozen=True)
@@ -157,45 +131,33 @@ def _no_model(name: str) -> ApiError:
 # ---------------------------------------------------------------------------------------------------------- models
 
 
-class ModelAnswer(BaseModel):
-    """A model: a space of an index, for embeddings, or an index, for chat completions."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int = 0
-    owned_by: Literal["vlmsearch"] = "vlmsearch"
-
-
-class ModelsAnswer(BaseModel):
-    """The models that the caller may use."""
-
-    object: Literal["list"] = "list"
-    data: list[ModelAnswer]
-
-
 def _model_ids(service: Service, caller: Caller) -> list[str]:
     chats = [index.name for index in service.indexes.values() if caller.sees(index.name) and index.pipeline.generator]
     return [*(model.id for model in _space_models(service, caller)), *chats]
 
 
 @router.get("/models")
-async def models(service: ServiceHere, caller: CallerHere) -> ModelsAnswer:
+async def models(service: ServiceHere, caller: CallerHere) -> dict[str, Any]:
     """List the models: `INDEX/SPACE` for embeddings, `INDEX` for chat completions."""
-    return ModelsAnswer(data=[ModelAnswer(id=id) for id in _model_ids(service, caller)])
+    return {"object": "list", "data": [_model(id) for id in _model_ids(service, caller)]}
 
 
 @router.get("/models/{model:path}")
-async def model(model: str, service: ServiceHere, caller: CallerHere) -> ModelAnswer:
+async def model(model: str, service: ServiceHere, caller: CallerHere) -> dict[str, Any]:
     """Describe one model."""
     if model not in _model_ids(service, caller):
         raise _no_model(model)
-    return ModelAnswer(id=model)
+    return _model(model)
+
+
+def _model(id: str) -> dict[str, Any]:
+    return {"id": id, "object": "model", "created": 0, "owned_by": "vlmsearch"}
 
 
 # ------------------------------------------------------------------------------------------------------ embeddings
 
 
-@router.post("/embeddings", response_model=EmbeddingsAnswer, openapi_extra=form_docs(EmbeddingsForm))
+@router.post("/embeddings", openapi_extra=form_docs(EmbeddingsForm))
 async def embeddings(
     form: Annotated[EmbeddingsForm, Depends(form_of(EmbeddingsForm))],
     request: Request,
@@ -336,60 +298,6 @@ class ChatForm(OpenForm):
     where: Where = None
 
 
-class UrlCitationAnswer(BaseModel):
-    """A place of the answer that cites a source."""
-
-    start_index: int
-    end_index: int
-    title: str = Field(description="The id of the document.")
-    url: str = Field(description="Where the document is.")
-
-
-class AnnotationAnswer(BaseModel):
-    """A citation."""
-
-    type: Literal["url_citation"]
-    url_citation: UrlCitationAnswer
-
-
-class MessageAnswer(BaseModel):
-    """The answer."""
-
-    role: Literal["assistant"]
-    content: str
-    refusal: None
-    annotations: list[AnnotationAnswer]
-
-
-class ChoiceAnswer(BaseModel):
-    """The one answer."""
-
-    index: int
-    message: MessageAnswer
-    finish_reason: Literal["stop"]
-    logprobs: None
-
-
-class ChatUsageAnswer(BaseModel):
-    """The tokens of the prompt with its sources, and of the answer."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class ChatAnswer(BaseModel):
-    """An answer to the question, with its sources."""
-
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[ChoiceAnswer]
-    usage: Union[ChatUsageAnswer, None] = Field(description="None where the generator does not count tokens.")
-    matches: list[MatchAnswer] = Field(description="The sources, best first; not of OpenAI's interface.")
-
-
 _CHUNKS: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -398,7 +306,7 @@ _CHUNKS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/chat/completions", response_model=ChatAnswer, responses=_CHUNKS, openapi_extra=form_docs(ChatForm))
+@router.post("/chat/completions", responses=_CHUNKS, openapi_extra=form_docs(ChatForm))
 async def chat(
     form: Annotated[ChatForm, Depends(form_of(ChatForm))], request: Request, service: ServiceHere, caller: CallerHere
 ) -> Response:
@@ -416,12 +324,12 @@ async def chat(
         lambda: index.pipeline.ask(
             question, image=image, limit=form.limit, where=form.where, options=options, stream=True
         ),
-        unwanted=AnswerStream.close,
+        unwanted=AnswerParts.close,
     )
-    reply = _Reply(form, index, parts, f"{request.base_url}api/v1/indexes/{index.name}")
+    reply = _Reply(form, index, cast("AnswerStream", parts), f"{request.base_url}api/v1/indexes/{index.name}")
     if form.stream:
         return EventStream(reply.chunks(service, request_id(request)))
-    data = await service.call(lambda: json.dumps(reply.whole(parts.answer())).encode())
+    data = await service.call(lambda: json_line(reply.whole(parts.answer())).encode())
     return Response(data, media_type="application/json")
 
 
@@ -486,7 +394,7 @@ class _Reply:
             **self._head("chat.completion"),
             "choices": [choice],
             "usage": self._usage(answer),
-            "matches": list(map(match_json, answer.matches)),
+            "matches": answer.matches,
         }
 
     async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
@@ -499,13 +407,13 @@ class _Reply:
                         yield self._chunk({"content": part})
                 answer = await stream.answer()
                 last = {"annotations": self._annotations(answer)}
-                yield self._chunk(last, "stop", matches=list(map(match_json, answer.matches)))
+                yield self._chunk(last, "stop", matches=answer.matches)
                 if self._form.stream_options and self._form.stream_options.include_usage:
                     usage = await service.call(self._usage, answer)
                     yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})
                 yield b"data: [DONE]\n\n"
             except Exception as exc:  # noqa: BLE001 - the answer has begun: its end says what went wrong
-                yield _data(error_json(api_error(exc), request))
+                yield _data(error_of(api_error(exc), request))
 
     def _head(self, kind: str) -> dict[str, object]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._form.model}
@@ -547,4 +455,4 @@ class _Reply:
 
 
 def _data(value: object) -> bytes:
-    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
+    return f"data: {json_line(value)}\n\n".encode()

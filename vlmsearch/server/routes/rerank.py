@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Literal, Union
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, Field, RootModel
+from pydantic import Field, RootModel
 
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.schema import Items, Name
@@ -88,46 +88,7 @@ class RerankForm(RootModel[Union[TeiForm, InfinityForm]]):
     """A request of text-embeddings-inference's, with `texts`, or of infinity's, with `documents`."""
 
 
-class RankAnswer(BaseModel):
-    """How relevant one of the documents is."""
-
-    index: int = Field(description="Its place in the request, from 0.")
-    relevance_score: float
-    document: Union[DocumentOfText, str, None] = None
-
-
-class CohereAnswer(BaseModel):
-    """The documents, best first."""
-
-    id: str
-    results: list[RankAnswer]
-    meta: dict[str, Any]
-
-
-class InfinityAnswer(BaseModel):
-    """The documents, best first."""
-
-    object: Literal["rerank"]
-    results: list[RankAnswer]
-    model: str
-    usage: dict[str, int]
-    id: str
-    created: int
-
-
-class TeiRankAnswer(BaseModel):
-    """How relevant one of the texts is."""
-
-    index: int
-    score: float
-    text: str | None = None
-
-
-class RerankAnswer(RootModel[Union[list[TeiRankAnswer], InfinityAnswer]]):
-    """The answer in the form of the request."""
-
-
-@router.post("/v2/rerank", response_model=CohereAnswer, openapi_extra=form_docs(CohereForm))
+@router.post("/v2/rerank", openapi_extra=form_docs(CohereForm))
 async def cohere(
     form: Annotated[CohereForm, Depends(form_of(CohereForm))],
     request: Request,
@@ -140,7 +101,7 @@ async def cohere(
     return Json(_cohere([{"index": place, "relevance_score": score} for place, score in ranks], "2"))
 
 
-@router.post("/v1/rerank", response_model=CohereAnswer, openapi_extra=form_docs(CohereFirstForm))
+@router.post("/v1/rerank", openapi_extra=form_docs(CohereFirstForm))
 async def cohere_first(
     form: Annotated[CohereFirstForm, Depends(form_of(CohereFirstForm))],
     request: Request,
@@ -161,7 +122,7 @@ def _cohere(results: Sequence[dict[str, object]], version: str) -> dict[str, obj
     return {"id": str(uuid.uuid4()), "results": results, "meta": {"api_version": {"version": version}}}
 
 
-@router.post("/rerank", response_model=RerankAnswer, openapi_extra=form_docs(RerankForm))
+@router.post("/rerank", openapi_extra=form_docs(RerankForm))
 async def rerank(
     form: Annotated[RerankForm, Depends(form_of(RerankForm))],
     request: Request,

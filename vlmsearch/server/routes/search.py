@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 
+from vlmsearch.schema import model_of
+from vlmsearch.search.explanation import Explanation
 from vlmsearch.search.options import search_options
 from vlmsearch.search.query import make_query
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
@@ -15,11 +17,7 @@ from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere
 from vlmsearch.server.errors import ApiError, Json
 from vlmsearch.server.forms import (
     ExplainForm,
-    ExplanationAnswer,
     ImageForm,
-    IndexesAnswer,
-    ManyAnswer,
-    MatchesAnswer,
     QueryForm,
     SearchForm,
     SearchManyForm,
@@ -29,51 +27,45 @@ from vlmsearch.server.forms import (
 from vlmsearch.server.service import OpenIndex
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.types import ImageSource, Matches, encodes_images
+from vlmsearch.wire import IndexList, IndexSummary, ManyMatches, Rights, to_json
 from vlmsearch.wire import Json as JsonObject
-from vlmsearch.wire import explanation_json, matches_json
 
 router = APIRouter(prefix="/api/v1", tags=["search"])
 _NO_FILES: Mapping[str, bytes] = {}
 
 
-@router.get("/indexes", response_model=IndexesAnswer)
+@router.get("/indexes", response_model=model_of(IndexList))
 async def indexes(service: ServiceHere, caller: CallerHere) -> Json:
     """List the indexes that the caller may see."""
     seen = [index for index in service.indexes.values() if caller.sees(index.name)]
-    return await service.answer(lambda: {"indexes": [_index_json(index, caller) for index in seen]})
+    return await service.answer(lambda: IndexList(tuple(_summary(index, caller) for index in seen)))
 
 
-def _index_json(index: OpenIndex, caller: Caller) -> dict[str, object]:
-    spaces = index.pipeline.encoder.spaces
-    return {
-        "name": index.name,
-        "documents": len(index.pipeline.store),
-        "spaces": [{"name": s.name, "dim": s.dim, "modalities": sorted(s.modalities)} for s in spaces],
-        "can": rights_json(index, caller),
-    }
+def _summary(index: OpenIndex, caller: Caller) -> IndexSummary:
+    pipeline = index.pipeline
+    return IndexSummary(index.name, len(pipeline.store), tuple(pipeline.encoder.spaces), _rights(index, caller))
 
 
 def info_json(index: OpenIndex, caller: Caller) -> JsonObject:
     """Return what is in an index and what built it; of one that holds nothing yet, what will build it."""
-    return {**index.pipeline.info(), "can": rights_json(index, caller)}
+    return {**index.pipeline.info(), "can": to_json(_rights(index, caller))}
 
 
-def rights_json(index: OpenIndex, caller: Caller) -> dict[str, bool]:
-    """Return what a caller can do with an index."""
+def _rights(index: OpenIndex, caller: Caller) -> Rights:
     store, manifest = index.pipeline.store, index.pipeline.store.manifest()
-    return {
-        "write": caller.may("write"),
-        "admin": caller.may("admin"),
-        "ask": index.pipeline.generator is not None,
-        "rerank": index.pipeline.reranker is not None,
-        "images": encodes_images(index.pipeline.encoder.spaces),
-        "words": isinstance(store, WordSearch) and (manifest is None or bool(manifest.language)),
-    }
+    return Rights(
+        write=caller.may("write"),
+        admin=caller.may("admin"),
+        ask=index.pipeline.generator is not None,
+        rerank=index.pipeline.reranker is not None,
+        images=encodes_images(index.pipeline.encoder.spaces),
+        words=isinstance(store, WordSearch) and (manifest is None or bool(manifest.language)),
+    )
 
 
 @router.post(
     "/indexes/{index}/search",
-    response_model=MatchesAnswer,
+    response_model=model_of(Matches),
     openapi_extra=body_docs(SearchForm, "request", ("image", "without_image")),
 )
 async def search(
@@ -83,10 +75,12 @@ async def search(
 
     The images can also be files of a form, in the parts `image` and `without_image`; the JSON is its part `request`.
     """
-    return await service.answer(lambda: matches_json(run_search(index, body.form, body.files)))
+    return await service.answer(lambda: run_search(index, body.form, body.files))
 
 
-@router.post("/indexes/{index}/search_many", response_model=ManyAnswer, openapi_extra=form_docs(SearchManyForm))
+@router.post(
+    "/indexes/{index}/search_many", response_model=model_of(ManyMatches), openapi_extra=form_docs(SearchManyForm)
+)
 async def search_many(
     service: ServiceHere, index: ReadIndex, form: Annotated[SearchManyForm, Depends(form_of(SearchManyForm))]
 ) -> Json:
@@ -94,15 +88,14 @@ async def search_many(
     return await service.answer(_search_many, index, form)
 
 
-def _search_many(index: OpenIndex, form: SearchManyForm) -> JsonObject:
+def _search_many(index: OpenIndex, form: SearchManyForm) -> ManyMatches:
     queries = [make_query(**query_arguments(each)) for each in form.queries]
-    found = index.pipeline.search_many(queries, **search_arguments(index, form))
-    return {"results": list(map(matches_json, found))}
+    return ManyMatches(tuple(index.pipeline.search_many(queries, **search_arguments(index, form))))
 
 
 @router.post(
     "/indexes/{index}/explain",
-    response_model=ExplanationAnswer,
+    response_model=model_of(Explanation),
     openapi_extra=body_docs(ExplainForm, "request", ("image", "without_image")),
 )
 async def explain(
@@ -112,15 +105,14 @@ async def explain(
     return await service.answer(_explain, index, body.form, body.files)
 
 
-def _explain(index: OpenIndex, form: ExplainForm, files: Mapping[str, bytes]) -> JsonObject:
-    found = index.pipeline.explain(
+def _explain(index: OpenIndex, form: ExplainForm, files: Mapping[str, bytes]) -> Explanation:
+    return index.pipeline.explain(
         **query_arguments(form, files),
         **search_arguments(index, form),
         id=form.id,
         parts=form.parts,
         seconds=form.seconds,
     )
-    return explanation_json(found)
 
 
 def run_search(index: OpenIndex, form: SearchForm, files: Mapping[str, bytes] = _NO_FILES) -> Matches:

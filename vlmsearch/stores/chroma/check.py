@@ -1,89 +1,88 @@
-"""What a document's row in Chroma says, how versions are named, and whether documents and vectors agree."""
+"""Comparison of documents with their vectors in Chroma, while others may write."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 
-import numpy as np
-
-from vlmsearch.stores.chroma.filters import filterable
 from vlmsearch.stores.chroma.vectors import Key, VectorRows
-from vlmsearch.types import Field, Record, Stamp
+from vlmsearch.stores.documents import DocumentState
+from vlmsearch.types import Field
+
+States = Mapping[str, DocumentState]
+KeysByField = dict[Field, set[Key]]
 
 
-@dataclass(frozen=True)
-class State:
-    """What the documents' row says beside the document itself: its stamp, version and fields."""
-
-    stamp: Stamp
-    version: str
-    fields: tuple[str, ...]
-
-    def dump(self) -> str:
-        """Return as it is kept."""
-        return json.dumps([self.stamp.digest, self.stamp.source, self.version, self.fields])
-
-    @classmethod
-    def load(cls, metadata: Mapping[str, str]) -> State:
-        """Return what `dump` gave."""
-        digest, source, version, fields = json.loads(metadata["state"])
-        return cls(Stamp(digest, source), version, tuple(fields))
-
-
-def digest_version(record: Record) -> str:
-    """Return the version of a record by its content."""
-    digest = hashlib.blake2b(digest_size=8)
-    for asked in sorted(record.vectors, key=str):
-        digest.update(str(asked).encode())
-        digest.update(np.ascontiguousarray(record.vectors[asked], "<f4").tobytes())
-    digest.update(json.dumps(filterable(record.document.metadata), sort_keys=True).encode())
-    return "d" + digest.hexdigest()[:15]
-
-
-@dataclass
 class Discrepancies:
-    """What there is and what is not in order, by field."""
+    """Vectors that are not in order, by field."""
 
-    documents: int
-    counts: dict[str, int] = field(default_factory=dict)
-    orphans: dict[Field, set[Key]] = field(default_factory=dict)
-    stale: dict[Field, set[Key]] = field(default_factory=dict)
-    missing: dict[Field, set[Key]] = field(default_factory=dict)
-    unindexed: dict[Field, set[Key]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.orphans: KeysByField = defaultdict(set)
+        self.stale: KeysByField = defaultdict(set)
+        self.missing: KeysByField = defaultdict(set)
+        self.unindexed: KeysByField = defaultdict(set)
+
+    def remove(self, vectors: VectorRows) -> None:
+        """Remove the vectors that belong to nothing."""
+        for field, keys in self.orphans.items():
+            vectors.remove_from(field, keys | self.stale[field])
+
+    def lost_fields(self) -> dict[str, set[Field]]:
+        """Return the fields whose vectors are missing, by document."""
+        lost: dict[str, set[Field]] = {}
+        for field, keys in self.missing.items():
+            for id, _ in keys:
+                lost.setdefault(id, set()).add(field)
+        return lost
 
 
-def row_names(found: Mapping[Field, set[Key]]) -> tuple[str, ...]:
-    """Return field, id and version of each row, for people."""
-    return tuple(sorted(f"{each} {id} {version}" for each, keys in found.items() for id, version in keys))
+def row_names(keys_by_field: Mapping[Field, set[Key]]) -> tuple[str, ...]:
+    """Return field, id and version of each vector, for people."""
+    return tuple(sorted(f"{field} {id} {version}" for field, keys in keys_by_field.items() for id, version in keys))
 
 
 def compare(
     vectors: VectorRows,
-    states: Mapping[str, State],
-    look_again: Callable[[Collection[str]], Mapping[str, State]],
-    under_way: Callable[[], Collection[str]],
+    read_all: Callable[[], States],
+    read_again: Callable[[Collection[str]], States],
+    under_way: Callable[[], set[str]],
 ) -> Discrepancies:
-    """Return what is not in order; what looks so is looked at again, for it may have been written meanwhile.
+    """Compare all documents with all vectors.
 
-    ``under_way`` gives the versions that may be named yet. It is asked after the vectors were listed and before the
-    documents are looked at again: a write that is not under way by then has named its vectors, or never will.
+    What looks wrong is looked at again, for it may have been written meanwhile.
+
+    Args:
+        vectors: The vectors.
+        read_all: Reads the states of all documents.
+        read_again: Reads the states of some.
+        under_way: Gives the versions and the documents that are being written. A write that ended before it is asked
+            has named its vectors, or never will.
+
+    Returns:
+        What is not in order.
     """
-    found = Discrepancies(len(states))
-    for each in vectors.fields:
-        rows = set(vectors.keys(each))
-        wanted = {(id, state.version) for id, state in states.items() if str(each) in state.fields}
-        found.counts[str(each)] = len(rows)
-        busy = under_way()
-        now = look_again({id for id, _ in rows ^ wanted})
-        named = {(id, state.version) for id, state in now.items() if str(each) in state.fields}
-        over = {key for key in (rows - wanted) - named if key[1] not in busy}
-        extra = vectors.among(each, over)
-        found.orphans[each] = {key for key in extra if key[0] not in now}
-        found.stale[each] = extra - found.orphans[each]
-        lost = (wanted - rows) & named
-        found.missing[each] = lost - vectors.among(each, lost)
-        found.unindexed[each] = vectors.lost(each) & wanted & rows
-    return found
+    result = Discrepancies()
+    rows_by_field = {field: set(vectors.keys(field)) for field in vectors.fields}
+    states = read_all()
+    for field, rows in rows_by_field.items():
+        wanted = _named(field, states)
+        result.counts[str(field)] = len(rows)
+        if extra := rows - wanted:
+            busy = under_way()
+            now = read_again({id for id, _ in extra})
+            busy |= under_way()  # a document that was replaced since then has vectors that its writer is to remove
+            idle = {key for key in extra - _named(field, now) if busy.isdisjoint(key)}
+            there = vectors.among(field, idle)
+            result.orphans[field] = {key for key in there if key[0] not in now}
+            result.stale[field] = there - result.orphans[field]
+        if lost := wanted - rows:
+            lost -= vectors.among(field, lost)
+            result.missing[field] = lost & _named(field, read_again({id for id, _ in lost}))
+        result.unindexed[field] = vectors.lost(field) & wanted & rows
+    return result
+
+
+def _named(field: Field, states: States) -> set[Key]:
+    """Return the vectors of a field that documents should have."""
+    return {(id, state.version) for id, state in states.items() if field in state.fields}

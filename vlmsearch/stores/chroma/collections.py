@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Ids
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from chromadb.errors import InternalError, NotFoundError
 from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
-from vlmsearch._util.batching import pages
+from vlmsearch._util.batching import groups, pages
 from vlmsearch._util.retry import MOST_RETRIES
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.chroma.connection import Address, ChromaConnection, ServedChroma, parse_location
@@ -29,26 +30,26 @@ from vlmsearch.types import Field, Vectors
 
 T = TypeVar("T")
 EXACT_UP_TO = 1000
-"""Collections of so many rows are searched exactly: HNSW is asked for all of them."""
+"""Rows of collections that are searched exactly: HNSW is asked for all of them."""
 _LEAST = 2
 _REQUEST_BYTES = 8 * 2**20
 _SAME, _TINY = 4, 1e-30
 _OWN = 0.999
 """The least cosine of a vector with itself, as HNSW keeps it."""
 VERSION_CHARS = 16
-"""How many characters of a row's id say which version it is of; the rest is the document's id."""
+"""Characters at the beginning of a row's id that are its version; the rest is the document's id."""
 
 
 @dataclass(frozen=True)
 class HnswOptions:
-    """How the graph of a new index is made and searched (HNSW, Malkov and Yashunin 2018); each at least 2.
+    """Options of the graph of a new index (HNSW, Malkov and Yashunin 2018); each at least 2.
 
     In a URL, each is an option of ``chroma:`` and ``mongodb+chroma:``, such as ``hnsw_ef_search``.
 
     Attributes:
-        max_neighbors: Links that a vector has at most, M in the paper.
-        ef_construction: Candidates that are looked at when a vector is added.
-        ef_search: Candidates that are looked at when one is looked for.
+        max_neighbors: Links of a vector at most, M in the paper.
+        ef_construction: Candidates that are compared when a vector is added.
+        ef_search: Candidates that are compared in a search.
     """
 
     max_neighbors: int = 24
@@ -87,7 +88,7 @@ class ChromaCollection:
         self.name = name
         self._connection = connection
         self._model: Model | None = None
-        self._most = 0
+        self._max_rows = 0
 
     def find(self) -> Mapping[str, Any] | None:
         """Return the collection's metadata, or None where there is no such collection."""
@@ -139,86 +140,75 @@ class ChromaCollection:
         texts: Sequence[str] | None = None,
     ) -> None:
         """Write rows. ``texts`` go into Chroma's ``uris``: text that it neither indexes nor sends with the metadata."""
-        sizes = np.full(len(ids), 2 * vectors[0].nbytes)
-        if texts:
-            sizes += [len(text) for text in texts]
-        if metadata:
-            sizes += [len(json.dumps(row)) for row in metadata]
-        for part in _parts(sizes.tolist(), self._limit()):
-            self._upsert(ids[part], vectors[part], metadata and metadata[part], texts and texts[part])
+        sizes = [2 * vectors[0].nbytes] * len(ids)
+        self._write("upsert", {"ids": ids, "embeddings": list(vectors), "metadatas": metadata, "uris": texts}, sizes)
 
     def update(self, ids: Sequence[str], metadata: Sequence[Mapping[str, str]], texts: Sequence[str]) -> None:
         """Change rows, in the same parts as `upsert`; where there is none any more, none is made."""
-        sizes = [len(text) + len(json.dumps(row)) for text, row in zip(texts, metadata)]
-        for part in _parts(sizes, self._limit()):
-            some: Any = {"ids": ids[part], "metadatas": metadata[part], "uris": texts[part]}
-            self._rows(f"change {len(some['ids'])} rows", lambda rows, some=some: rows.update(**some), writes=True)  # type: ignore[misc]
+        self._write("update", {"ids": ids, "metadatas": metadata, "uris": texts}, [0] * len(ids))
+
+    def _write(
+        self, verb: Literal["upsert", "update"], columns: Mapping[str, Sequence[Any] | None], sizes: list[int]
+    ) -> None:
+        for text_column in filter(None, (columns["uris"], columns["metadatas"])):
+            texts = (value if isinstance(value, str) else json.dumps(value) for value in text_column)
+            sizes = [size + len(text) for size, text in zip(sizes, texts)]
+        for part in groups(range(len(sizes)), sizes, total=_REQUEST_BYTES, max_items=self._limit()):
+            some = {name: [values[i] for i in part] for name, values in columns.items() if values is not None}
+            self._rows(f"write {len(part)} rows", partial(_call, verb, some), writes=True)
 
     def _limit(self) -> int:
-        self._most = self._most or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
-        return self._most
+        limit = self._max_rows or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
+        self._max_rows = limit
+        return limit
 
     def insert(self, id: str, text: str) -> None:
         """Write one row without a vector of its own, unless there is one with this id."""
         vector, texts = placeholders([id]), [text]
         self._rows("write a row", lambda rows: rows.add(ids=[id], embeddings=vector, uris=texts), writes=True)
 
-    def _upsert(
-        self,
-        ids: Sequence[str],
-        vectors: NDArray[np.float32],
-        metadata: Sequence[Mapping[str, str | int | bool]] | None,
-        texts: Sequence[str] | None,
-    ) -> None:
-        rows: dict[str, Any] = {"metadatas": metadata, "uris": texts}
-        columns = {name: list(values) for name, values in rows.items() if values is not None}
-        self._rows(
-            f"write {len(ids)} rows",
-            lambda rows: rows.upsert(ids=list(ids), embeddings=vectors, **columns),
-            writes=True,
-        )
-
     def get(self, ids: Ids[str], include: Literal["metadatas", "uris"]) -> dict[str, Any]:
         """Return the metadata or the texts of those ids that are there."""
-        found: dict[str, Any] = {}
-        for some in pages(ids):
-            answer = self._get(ids=some, include=[include])
-            found.update(zip(answer["ids"], answer[include]))
-        return found
+        answers = self._answers(ids, [include])
+        return {id: value for answer in answers for id, value in zip(answer["ids"], answer[include])}
 
     def get_both(self, ids: Ids[str]) -> dict[str, tuple[Mapping[str, Any], str]]:
         """Return the metadata and the texts of those ids that are there, both as they were at one moment."""
-        found: dict[str, tuple[Mapping[str, Any], str]] = {}
-        for some in pages(ids):
-            answer = self._get(ids=some, include=["metadatas", "uris"])
-            found.update(zip(answer["ids"], zip(answer["metadatas"], answer["uris"])))
-        return found
+        answers = self._answers(ids, ["metadatas", "uris"])
+        return {
+            id: (metadata, text)
+            for answer in answers
+            for id, metadata, text in zip(answer["ids"], answer["metadatas"], answer["uris"])
+        }
 
     def ids(self, where: Where | None = None) -> list[str]:
         """Return all ids, or those whose metadata pass ``where``, as they are at one moment.
 
         They are read at once: between pages by their offset, a delete would move others to where none is read.
         """
-        found: list[str] = self._get(where=where, include=[])["ids"]
-        return found
+        ids: list[str] = self._get(where=where, include=[])["ids"]
+        return ids
 
     def there(self, ids: Ids[str]) -> set[str]:
-        """Return those of ``ids`` that there are rows of."""
-        return {id for some in pages(ids) for id in self._get(ids=some, include=[])["ids"]}
+        """Return the ids that have rows."""
+        return {id for answer in self._answers(ids, []) for id in answer["ids"]}
+
+    def _answers(self, ids: Ids[str], include: list[str], where: Where | None = None) -> Iterator[Any]:
+        return (self._get(ids=page, where=where, include=include) for page in pages(ids))
 
     def _get(self, **options: Any) -> Any:
         return self._rows("read rows", lambda rows: rows.get(**options))
 
     def nearest(self, vectors: Vectors, count: int, where: Where | None) -> list[list[tuple[str, float]]]:
-        """For each vector, ids and cosines of its ``count`` nearest rows, best first; fewer only where no more pass."""
-        found = self._query(vectors, count, where)
-        if any(len(rows) < count for rows in found):
-            self._add_unlinked(found, vectors, where)
-        cut = [((id, min(1.0, max(-1.0, cosine))) for id, cosine in rows.items()) for rows in found]
+        """Find ids and cosines of the ``count`` rows nearest to each vector, best first; fewer where no more pass."""
+        cosines = self._query(vectors, count, where)
+        if any(len(rows) < count for rows in cosines):
+            self._add_unlinked(cosines, vectors, where)
+        cut = [((id, min(1.0, max(-1.0, cosine))) for id, cosine in rows.items()) for rows in cosines]
         return [sorted(rows, key=best_first)[:count] for rows in cut]
 
     def lost(self) -> set[str]:
-        """Return rows that a search for their own vectors does not find, of those whose vectors the database's log has.
+        """Return rows that a search for their own vectors does not find, among those in the database's log.
 
         Every vector is compared with the one in the graph; what differs, and one in each page, is searched for.
         """
@@ -249,9 +239,9 @@ class ChromaCollection:
         for count in (_SAME, EXACT_UP_TO):  # with many equal vectors, it is some of them that are found
             if ids:
                 near = self._query(vectors, count, None)
-                found = [{id for id, cosine in page.items() if cosine > _OWN} for page in near]
-                lost |= {id for id, own in zip(ids, found) if id not in own and len(own) < count}
-                many = [i for i, own in enumerate(found) if len(own) == count and ids[i] not in own]
+                same = [{id for id, cosine in page.items() if cosine > _OWN} for page in near]
+                lost |= {id for id, own in zip(ids, same) if id not in own and len(own) < count}
+                many = [i for i, own in enumerate(same) if len(own) == count and ids[i] not in own]
                 ids, vectors = [ids[i] for i in many], vectors[many]
         return lost
 
@@ -264,43 +254,39 @@ class ChromaCollection:
             dict(zip(ids, (1.0 - d for d in distances))) for ids, distances in zip(answer["ids"], answer["distances"])
         ]
 
-    def _add_unlinked(self, found: Sequence[dict[str, float]], vectors: Vectors, where: Where | None) -> None:
+    def _add_unlinked(self, near: Sequence[dict[str, float]], vectors: Vectors, where: Where | None) -> None:
         """Add the rows that pass and that HNSW did not come to: its graph may leave some without a link to them."""
-        if where is None and len(self) <= min(map(len, found)):
+        if where is None and len(self) <= min(map(len, near)):
             return
         passing = self.ids(where)
-        cosines = self.cosines([id for id in passing if any(id not in rows for rows in found)], vectors)
-        for i, rows in enumerate(found):
-            rows.update((id, each[i]) for id, each in cosines.items() if id not in rows)
+        cosines = self.cosines([id for id in passing if any(id not in rows for rows in near)], vectors)
+        for i, rows in enumerate(near):
+            rows.update((id, values[i]) for id, values in cosines.items() if id not in rows)
 
     def cosines(self, ids: Ids[str], vectors: Vectors, where: Where | None = None) -> dict[str, list[float]]:
         """Return the cosines with each vector of those rows among ``ids`` that are there and pass."""
-        found: dict[str, list[float]] = {}
+        cosines_by_id: dict[str, list[float]] = {}
         norms = np.linalg.norm(vectors, axis=1)
-        for some in pages(ids):
-            answer = self._get(ids=some, where=where, include=["embeddings"])
+        for answer in self._answers(ids, ["embeddings"], where):
             if answer["ids"]:
                 rows = np.asarray(answer["embeddings"], np.float32)
                 cosines = rows @ vectors.T / np.outer(np.linalg.norm(rows, axis=1), norms)
-                found.update(zip(answer["ids"], np.clip(cosines, -1.0, 1.0).tolist()))
-        return found
+                cosines_by_id.update(zip(answer["ids"], np.clip(cosines, -1.0, 1.0).tolist()))
+        return cosines_by_id
 
     def vectors(self, ids: Ids[str]) -> dict[str, NDArray[np.float32]]:
         """Return the vectors of those ids that are there."""
-        found: dict[str, NDArray[np.float32]] = {}
-        for some in pages(ids):
-            answer = self._get(ids=some, include=["embeddings"])
-            found.update(zip(answer["ids"], np.asarray(answer["embeddings"], np.float32)))
-        return found
+        return {
+            id: np.asarray(vector, np.float32)
+            for answer in self._answers(ids, ["embeddings"])
+            for id, vector in zip(answer["ids"], answer["embeddings"])
+        }
 
     def delete(self, ids: Ids[str]) -> None:
         """Remove rows; unknown ids are ignored."""
         for some in pages(ids):
-            self._delete(some)
+            self._rows(f"delete {len(some)} rows", lambda rows, some=some: rows.delete(ids=some), writes=True)  # type: ignore[misc]
             self._connection.note_garbage(len(some))
-
-    def _delete(self, ids: list[str]) -> None:
-        self._rows(f"delete {len(ids)} rows", lambda rows: rows.delete(ids=ids), writes=True)
 
     def __len__(self) -> int:
         return self._rows("count its rows", lambda rows: rows.count())
@@ -317,10 +303,10 @@ class ChromaCollection:
         )
 
 
-def field_collection(connection: ChromaConnection, field: Field) -> ChromaCollection:
-    """Return where the vectors of one field are in the index that ``connection`` names."""
+def field_collection(connection: ChromaConnection, generation: str, field: Field) -> ChromaCollection:
+    """Return the collection of the vectors of one field in a generation of an index."""
     space = re.sub(r"[^A-Za-z0-9-]+", lambda odd: f"_{odd[0].encode().hex()}_", field.space)
-    return ChromaCollection(connection, f"{connection.prefix}.{space}.{field.modality}")
+    return ChromaCollection(connection, f"{connection.prefix}.{generation}.{space}.{field.modality}")
 
 
 def placeholders(ids: Sequence[str]) -> Vectors:
@@ -330,17 +316,9 @@ def placeholders(ids: Sequence[str]) -> Vectors:
 
 
 def best_first(row: tuple[str, float]) -> tuple[float, str]:
-    """Orders rows by cosine, the best first, then by the document's id."""
+    """Return the sorting key of a row: the best cosine first, then the document's id."""
     return -row[1], row[0][VERSION_CHARS:]
 
 
-def _parts(sizes: Sequence[int], most: int) -> Iterator[slice]:
-    """Slices of at most ``most`` items and, unless one item alone is larger, of so many bytes as a request may have."""
-    start = total = 0
-    for index, size in enumerate(sizes):
-        if index > start and (index - start == most or total + size > _REQUEST_BYTES):
-            yield slice(start, index)
-            start, total = index, 0
-        total += size
-    if len(sizes) > start:
-        yield slice(start, len(sizes))
+def _call(verb: Literal["upsert", "update"], columns: Mapping[str, Any], rows: Collection) -> None:
+    getattr(rows, verb)(**columns)

@@ -1,4 +1,4 @@
-"""How Chroma is reached, embedded or served, and what its errors become."""
+"""Connections to Chroma, embedded or served, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ T = TypeVar("T")
 TOKEN_VARIABLE = "VLMSEARCH_CHROMA_TOKEN"  # noqa: S105 - the name of a variable, not its value
 DEFAULT_PORT = 8000
 EXPECTED = (ChromaError, httpx.HTTPError, OSError, ValueError)
-"""What a call to Chroma may raise; any other error is a bug."""
+"""Errors that a call to Chroma may raise; any other error is a bug."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 _REFUSED = frozenset({401, 403})
 _RACES = 3
-"""How often, at least, a search that met with a write is done again."""
+"""Times, at least, that a search is repeated that met with a write."""
 _DAMAGE = re.compile(r"(?i)hnsw|finding id|compactor|log chunk")
 
 
@@ -54,7 +54,7 @@ class Address:
 
 
 def parse_location(location: str) -> Address | Path:
-    """``//host:8000/name`` as an Address, anything else as a folder; ConfigError says what a location looks like."""
+    """Return ``//host:8000/name`` as an Address, anything else as a folder."""
     if not location.strip():
         raise ConfigError("a Chroma store needs a folder (chroma:./index) or a server (chroma://host:8000/name)")
     if not location.startswith("//") or location.startswith("///"):
@@ -78,29 +78,48 @@ class ChromaConnection(ABC):
     name: str
     """The database, for messages."""
     prefix: str
-    """What the names of this index's collections begin with."""
+    """The beginning of the names of this index's collections."""
     retries: int = 0
-    """How often a call that the database was not reached for is tried again."""
+    """Further attempts where the database was not reached."""
     most_bytes: int = 0
-    """How many bytes of a request one row may take; 0 where that does not matter."""
+    """Bytes of a request that one row may take; 0 for any number."""
     is_shared: bool = False
     """Whether other processes may write at the same time."""
 
-    @abstractmethod
     def exists(self) -> bool:
         """Return whether there is a database to read from; looking creates nothing."""
+        return True
 
-    @abstractmethod
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - a server needs nothing
         """Make sure that a database can be written here; ConfigError where it would land among other files."""
 
-    @abstractmethod
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns; BackendError with Chroma's own error as its cause where it fails.
+        """Call Chroma, again after errors of the moment.
 
-        ``operation`` says what it does, for messages; ``writes`` whether it changes anything; ``collection`` is the
-        collection whose rows it needs, if any.
+        Args:
+            operation: What the call does, for messages.
+            call: Takes the client.
+            writes: Whether the call changes anything.
+            collection: The collection whose rows the call needs, if any.
+
+        Returns:
+            What ``call`` returns.
+
+        Raises:
+            BackendError: It failed; the cause is Chroma's own error.
         """
+
+        def attempt() -> T:
+            return self.attempt(operation, call, writes=writes, collection=collection)
+
+        def reach() -> T:
+            return retrying(attempt, self.retries, lambda exc: isinstance(exc, BackendUnavailableError))
+
+        return retrying(reach, max(self.retries, _RACES), _has_raced)
+
+    @abstractmethod
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+        """Call Chroma once; see `run`."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[None]:
@@ -110,8 +129,7 @@ class ChromaConnection(ABC):
         """Remove what Chroma leaves on the disk of a collection that is dropped meanwhile."""
         return nullcontext()
 
-    @abstractmethod
-    def note_garbage(self, rows: int) -> None:
+    def note_garbage(self, rows: int) -> None:  # noqa: B027 - a server looks after its own files
         """Note that so many rows have been replaced or deleted: what they held may be forgotten."""
 
     def disk_use(self) -> tuple[int, int] | None:
@@ -136,7 +154,7 @@ class ChromaConnection(ABC):
 
 
 class ServedChroma(ChromaConnection):
-    """A database on a Chroma server; ``timeout`` is in seconds, for each attempt, ``retries`` how many more follow."""
+    """A database on a Chroma server; ``timeout`` is in seconds, for each attempt."""
 
     is_shared = True
     most_bytes = 36 * 2**20  # a server takes requests of 40 MiB unless it is told otherwise
@@ -158,15 +176,8 @@ class ServedChroma(ChromaConnection):
         self._writing = threading.Lock()
         self._system: System | None = None
 
-    def exists(self) -> bool:
-        """True: a server is there or its calls fail."""
-        return True
-
-    def prepare(self) -> None:
-        """Do nothing on a server."""
-
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns; BackendUnavailableError where the server does not answer in time."""
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+        """Call the server once; BackendUnavailableError where it does not answer in time."""
         try:
             return call(self._server())
         except VlmsearchError:
@@ -181,9 +192,6 @@ class ServedChroma(ChromaConnection):
         """Hold off other writers of this process; those of other processes are not held off."""
         with self._writing:
             yield
-
-    def note_garbage(self, rows: int) -> None:
-        """Do nothing: the server looks after its own files."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -211,69 +219,8 @@ class ServedChroma(ChromaConnection):
         return system
 
 
-class Subindex(ChromaConnection):
-    """A connection under a longer prefix, whose calls are tried again after errors of the moment."""
-
-    def __init__(self, inner: ChromaConnection, part: str) -> None:
-        self.name = inner.name
-        self.prefix = f"{inner.prefix}.{part}" if part else inner.prefix
-        self.is_shared = inner.is_shared
-        self._inner = inner
-
-    def exists(self) -> bool:
-        """Return whether there is a database to read from."""
-        return self._inner.exists()
-
-    def prepare(self) -> None:
-        """Make sure that a database can be written here."""
-        self._inner.prepare()
-
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns."""
-
-        def attempt() -> T:
-            return self._inner.run(operation, call, writes=writes, collection=collection)
-
-        def reach() -> T:
-            return retrying(attempt, self._inner.retries, _is_away)
-
-        return retrying(reach, max(self._inner.retries, _RACES), _has_raced)
-
-    def writing(self) -> AbstractContextManager[None]:
-        """Others of this process wait meanwhile."""
-        return self._inner.writing()
-
-    def dropping(self, collection: str) -> AbstractContextManager[None]:
-        """Remove what Chroma leaves on the disk of a collection that is dropped meanwhile."""
-        return self._inner.dropping(collection)
-
-    def disk_use(self) -> tuple[int, int] | None:
-        """Return how many bytes the database takes, and how many are left for it."""
-        return self._inner.disk_use()
-
-    def places(self) -> tuple[Path, ...]:
-        """Return the folders of this machine that hold the database."""
-        return self._inner.places()
-
-    def note_garbage(self, rows: int) -> None:
-        """Note that rows have been replaced or deleted."""
-        self._inner.note_garbage(rows)
-
-    def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
-        """Return the rows of a collection with their vectors, where they are kept beside the graph too."""
-        return self._inner.logged(collection)
-
-    def renew(self) -> bool:
-        """Have the graphs of all vectors made again."""
-        return self._inner.renew()
-
-    def close(self) -> None:
-        """Let go of the database."""
-        self._inner.close()
-
-
 class _PatientServer(FastAPI):
-    """Chroma's HTTP client, which waits for ever by itself."""
+    """Chroma's HTTP client, which has no time-out by itself."""
 
     def wait_at_most(self, seconds: float) -> None:
         self._session.timeout = httpx.Timeout(seconds)
@@ -297,12 +244,12 @@ def _token_headers(token: str) -> dict[str, str]:
 
 
 def translate(exc: BaseException, name: str, operation: str, *, secret: str = "") -> BackendError:
-    """Return the BackendError for what a call to Chroma raised.
+    """Return the BackendError for an error of a call to Chroma.
 
-    ``name`` is the database, ``secret`` what is not repeated.
+    ``name`` is the database. ``secret`` is not repeated.
     """
     status = getattr(getattr(exc.__context__, "response", None), "status_code", None)
-    said = redact(str(exc), [secret], most=300) or type(exc).__name__
+    said = redact(str(exc), [secret], max_chars=300) or type(exc).__name__
     if isinstance(exc, (AuthorizationError, ChromaAuthError)) or status in _REFUSED:
         return BackendError(f"{name} refused to {operation}: put its token into {TOKEN_VARIABLE}")
     if isinstance(exc, httpx.TimeoutException):
@@ -312,11 +259,6 @@ def translate(exc: BaseException, name: str, operation: str, *, secret: str = ""
     if is_damage(exc):
         said += ". Its vector files are damaged, as after a crash of the server: index again under another name"
     return BackendError(f"{name} failed to {operation}: {said}")
-
-
-def _is_away(exc: BackendError) -> bool:
-    """Return whether the server was not reached."""
-    return isinstance(exc, BackendUnavailableError)
 
 
 def _has_raced(exc: BackendError) -> bool:

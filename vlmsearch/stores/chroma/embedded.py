@@ -1,17 +1,16 @@
 """An embedded Chroma database: one folder, one process at a time, and nothing lost in a crash or a power cut.
 
-Chroma keeps rows in SQLite and vectors in HNSW files beside it. Those files are rewritten in place and not put on the
-disk, so that a process that is killed, or a machine that stops, leaves files that Chroma cannot load, that crash it
+Chroma keeps rows in SQLite and vectors in HNSW files beside it. It rewrites those files in place and does not flush
+them. A process that is killed, or a machine that stops, leaves files that Chroma cannot load, that crash it
 (chroma-core/chroma#7238, #7678), or that lack vectors. SQLite also has every vector in Chroma's own log,
-``embeddings_queue``, which Chroma trims after each rewrite. Here the log is kept instead, so that the files are only a
-cache:
+``embeddings_queue``, which Chroma trims after each rewrite. Here the log is kept, so the files are only a cache:
 
-* the lock file tells whether they can be relied on (see `FolderLock`); where the next process finds that they cannot,
-  it removes them, and Chroma builds them again from the log (about half a millisecond a vector);
-* so it does where deleted vectors, which HNSW keeps as points of its graph, outnumber the others;
-* two processes would overwrite each other's files, and none sees what another has written, so one holds the lock;
-* what has been replaced or deleted is removed from the log when the database is closed, and a collection's log and
-  files when it is dropped; where much of Chroma's file is unused then, the file is made smaller on closing.
+* The lock file tells whether they can be relied on (see `FolderLock`). Where they cannot, the next process removes
+  them, and Chroma builds them again from the log, in about half a millisecond a vector.
+* So it does where deleted vectors, which HNSW keeps as points of its graph, outnumber the others.
+* Two processes would overwrite each other's files, and none sees what another has written, so one holds the lock.
+* When the database is closed, what was replaced or deleted leaves the log, and a file that is mostly unused becomes
+  smaller. A collection's log and files go when it is dropped.
 
 Other programs may have collections in the same database. Those stay as they are: their rows, their log and their
 files. What they share is one setting of Chroma's, that the log of collections that are written to is kept.
@@ -57,7 +56,7 @@ from vlmsearch.types import Vectors
 T = TypeVar("T")
 _LOCK = "vlmsearch.lock"
 _LOOK_AFTER = 1000
-"""After how many deleted rows the graphs are looked at."""
+"""Deleted rows after which the graphs are looked at."""
 _log = logging.getLogger(__name__)
 
 
@@ -84,7 +83,7 @@ class EmbeddedChroma(ChromaConnection):
         """Make the folder; ConfigError where there is a file or a folder with other things in it."""
         try:
             self._path.mkdir(parents=True, exist_ok=True)
-            others = sorted(each.name for each in self._path.iterdir() if not each.name.startswith("."))
+            others = sorted(path.name for path in self._path.iterdir() if not path.name.startswith("."))
         except OSError as exc:
             raise ConfigError(f"{self.name} cannot be made: {exc.strerror}: {str(exc.filename)!r}") from exc
         if others and DATABASE not in others and others != [_LOCK]:
@@ -92,8 +91,8 @@ class EmbeddedChroma(ChromaConnection):
                 f"{self.name} would put an index among other files ({', '.join(others[:3])}); name a folder of its own"
             )
 
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Return what ``call`` returns; a database that does not load is mended once and asked again."""
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+        """Call the database; one that does not load is repaired once and called again."""
         return self._folder().run(operation, call, writes=writes, collection=collection)
 
     def _folder(self) -> _OpenFolder:
@@ -128,7 +127,7 @@ class EmbeddedChroma(ChromaConnection):
             raise BackendError(f"{self.name} could not be measured: {exc}") from exc
 
     def note_garbage(self, rows: int) -> None:
-        """On closing, rows that have been replaced or deleted leave the log too."""
+        """Note that rows were replaced or deleted: on closing, they leave the log too."""
         if self._open is not None:
             self._open.note_garbage(rows)
 
@@ -149,7 +148,7 @@ class EmbeddedChroma(ChromaConnection):
 
 
 class _Gate:
-    """Calls run side by side; what needs the database alone waits until they have ended, and new ones wait for it."""
+    """A lock for calls that run side by side, and for work that needs the database alone."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -184,7 +183,7 @@ class _Gate:
 
 
 class _OpenFolder:
-    """What the connections of this process to one folder share."""
+    """An open folder, which all connections of this process to it share."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
@@ -372,7 +371,7 @@ def _locked(path: Path, name: str) -> FolderLock:
 _folders: dict[Path, _OpenFolder] = {}
 _registry = threading.RLock()  # a connection that is collected is released in whatever thread, even within `_acquire`
 _processes: set[int] = set()
-"""Those that have used Chroma: this one, and after a fork those before it."""
+"""Processes that have used Chroma: this one, and after a fork those before it."""
 
 
 def _check_process(name: str) -> None:

@@ -12,17 +12,17 @@ from vlmsearch.types import HALVES, Scalar
 
 Where = dict[str, Any]
 MOST_VALUES = 10_000
-"""How many values a filter may name: SQLite, below Chroma, takes no more."""
+"""Values of a filter at most: SQLite, below Chroma, takes no more."""
 _MOST_CONDITIONS = 2_000
 """Of conditions on different keys or ranges it takes fewer, and its time grows with their square."""
 _ESCAPED = "\0escaped:"
-"""What a string begins with that is kept escaped: one that is not valid Unicode, or that begins so itself."""
+"""The beginning of escaped strings: of those that are not valid Unicode, or that begin so themselves."""
 _DEEPEST = 60
 _WIDEST = 100
 
 
 def filterable(metadata: Mapping[str, Scalar]) -> dict[str, str | int | bool]:
-    """Metadata as they are kept beside a vector."""
+    """Return metadata as they are kept beside a vector."""
     return {_key(key): _stored(normalise(value)) for key, value in metadata.items()}
 
 
@@ -74,18 +74,20 @@ def _compile_comparison(where: Comparison) -> Where:
 
 def _join(operator: str, parts: list[Where]) -> Where:
     """Return the parts as one condition: nested ones of the same kind are taken in, values of one key become a list."""
-    one, several = ("$eq", "$in") if operator == "$or" else ("$ne", "$nin")
+    single, several = ("$eq", "$in") if operator == "$or" else ("$ne", "$nin")
     lists: dict[tuple[str, type], list[str | int | bool]] = {}
     others: list[Where] = []
     for part in parts:
         for inner in part.get(operator, [part]):
             ((key, condition),) = inner.items()
-            if isinstance(condition, dict) and (one in condition or several in condition):
-                for value in condition.get(several) or [condition[one]]:
+            if isinstance(condition, dict) and (single in condition or several in condition):
+                for value in condition.get(several) or [condition[single]]:
                     lists.setdefault((key, type(value)), []).append(value)
             else:
                 others.append(inner)
-    merged = [{key: {several: found} if len(found) > 1 else {one: found[0]}} for (key, _), found in lists.items()]
+    merged = [
+        {key: {several: values} if len(values) > 1 else {single: values[0]}} for (key, _), values in lists.items()
+    ]
     return _pack(operator, [*merged, *others])
 
 

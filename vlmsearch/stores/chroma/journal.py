@@ -1,4 +1,4 @@
-"""Which writes are under way on a Chroma server, where nothing can be written on a condition.
+"""The writes under way on a Chroma server, where nothing can be written on a condition.
 
 A writer makes an entry before it writes vectors, and looks for it right before and right after the documents' rows
 name them. Whoever takes it for gone removes the entry first, then looks which rows name its vectors, and only then
@@ -24,7 +24,7 @@ from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.writers import Life, at_work, life_of, new_version, this_process
 
 _CHANGE = "m"
-"""What the versions of changes of metadata begin with, and no other."""
+"""The beginning of versions of changes of metadata, and of no other."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class WriteEntry:
 class ChromaJournal:
     """The entries of one generation of an index; the collection is made by the first write."""
 
-    def __init__(self, connection: ChromaConnection) -> None:
-        self._rows = ChromaCollection(connection, f"{connection.prefix}.journal")
+    def __init__(self, connection: ChromaConnection, generation: str) -> None:
+        self._rows = ChromaCollection(connection, f"{connection.prefix}.{generation}.journal")
 
     @contextmanager
     def writing(self, documents: int, *, changes_metadata: bool = False) -> Iterator[str]:
@@ -61,7 +61,7 @@ class ChromaJournal:
 
     def others(self, version: str) -> bool:
         """Return whether a process that may still be there has another entry."""
-        return any(each.version != version and each.life != "gone" for each in self.entries())
+        return any(entry.version != version and entry.life != "gone" for entry in self.entries())
 
     def changes(self) -> list[WriteEntry]:
         """Return the entries of changes of metadata."""
@@ -79,8 +79,8 @@ class ChromaJournal:
         if self._rows.find() is None:
             return []
         rows = self._rows.get(self._rows.ids(), "uris")
-        found = {version: json.loads(row) for version, row in rows.items()}
-        return [WriteEntry(version, count, life_of(owner, version)) for version, (owner, count) in found.items()]
+        contents = {version: json.loads(row) for version, row in rows.items()}
+        return [WriteEntry(version, count, life_of(owner, version)) for version, (owner, count) in contents.items()]
 
     def versions(self) -> set[str]:
         """Return the versions of all entries."""

@@ -1,7 +1,7 @@
 """Chroma's own log in its SQLite file: kept, trimmed, and used to have its HNSW files made again.
 
-SQLite puts each transaction on the disk before it ends (a rollback journal with ``synchronous = FULL``), so after a
-power cut the log has everything that Chroma's table ``max_seq_id`` says is in the HNSW files.
+SQLite flushes each transaction before it ends: a rollback journal with ``synchronous = FULL``. So after a power cut,
+the log has everything that Chroma's table ``max_seq_id`` says is in the HNSW files.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _TRIM = f"""
 """  # noqa: S608
 _SEGMENT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HEADER = struct.Struct("=iQQQ")
-"""How ``header.bin`` begins: a version, the offset of level 0, how many points there may be, and how many there are."""
+"""The beginning of ``header.bin``: a version, the offset of level 0, the maximum and the number of points."""
 _MOST_DEAD = 1000
 _PAGE = 500
 _log = logging.getLogger(__name__)
 
 
 class Dropped(NamedTuple):
-    """How many graphs are made again, and how many cannot be, because Chroma's log lacks vectors of theirs."""
+    """The number of graphs that are made again, and of those that cannot be: Chroma's log lacks their vectors."""
 
     graphs: int = 0
     kept: int = 0
@@ -107,7 +107,7 @@ def drop_graphs(folder: Path, only: Sequence[str] | None = None) -> Dropped:
 
 
 def _place(folder: Path, segment: object) -> Path | None:
-    """Return where the HNSW files of a segment belong; None for what is not a name of a segment, or leads elsewhere."""
+    """Return the folder of the HNSW files of a segment; None where the name is no segment's, or leads elsewhere."""
     place = folder / segment if isinstance(segment, str) and _SEGMENT.fullmatch(segment) else None
     return None if place is None or place.is_symlink() else place
 
@@ -153,14 +153,14 @@ def disk_use(folder: Path) -> tuple[int, int]:
     """Return how many bytes the files take, and how many are left on their disk and in pages that nobody uses."""
     with _database(folder) as db:
         unused, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
-    files = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+    files = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return files - unused * size, shutil.disk_usage(folder).free + unused * size
 
 
 def sync_files(folder: Path) -> None:
-    """Put all HNSW files on the disk: Chroma does not."""
-    for each in folder.iterdir():
-        if (place := _place(folder, each.name)) and place.is_dir():
+    """Flush all HNSW files: Chroma does not."""
+    for path in folder.iterdir():
+        if (place := _place(folder, path.name)) and place.is_dir():
             for file in place.iterdir():
                 sync(file)
             sync(place)

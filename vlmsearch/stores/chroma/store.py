@@ -1,43 +1,56 @@
 """Chroma as a store: embedded in this process, or on a server.
 
-The documents' row is written after the vectors and removed before them: only what has one exists, and it names the
-version of the vectors that belongs to it. So a document is replaced at one instant, and whatever a killed process left
-behind is never found.
+An index ``name`` has the collections ``name.about`` (what built it, and which generation is in use) and
+``name.rejects``. Each generation has ``name.N.documents``, one collection for the vectors of each field and, on a
+server, ``name.N.journal``.
+
+The documents' row is written after the vectors and removed before them. It names the version of the vectors that
+belongs to it. So a document is replaced at one instant, and what a killed process left behind is never a hit.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from typing_extensions import Self
 
-from vlmsearch.errors import BackendUnavailableError, InvalidInputError, apply_to_each
-from vlmsearch.stores.base import CheckReport, changed_records, check_changes, check_records, dim_of, drawn_ids
-from vlmsearch.stores.chroma.check import Discrepancies, State, compare, digest_version, row_names
-from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions, connect, placeholders
+from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
+from vlmsearch.stores.chroma.check import Discrepancies, compare, row_names
+from vlmsearch.stores.chroma.collections import (
+    DEFAULT_HNSW,
+    UNSEARCHED_HNSW,
+    ChromaCollection,
+    HnswOptions,
+    connect,
+    placeholders,
+)
 from vlmsearch.stores.chroma.connection import ChromaConnection
-from vlmsearch.stores.chroma.index import ChromaIndex, dump
-from vlmsearch.stores.chroma.vectors import DocumentRow
-from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.chroma.filters import filterable
+from vlmsearch.stores.chroma.journal import ChromaJournal
+from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows, row_bytes
+from vlmsearch.stores.documents import DocumentRow, DocumentState
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.writers import is_under_way
-from vlmsearch.types import Document, Field, Hit, MetadataChange, Record, Stamp, Vectors
+from vlmsearch.types import Document, Field, Manifest, MetadataChange, Record, Reject, Space, Stamp
 
+_OURS = {"vlmsearch": "about"}
 _WRITES = 1000
 _PATIENCE = 30.0
-"""For how many seconds changes of metadata and other writes to a server wait for one another."""
+"""Seconds that changes of metadata and other writes to a server wait for one another."""
 _MOMENT = 0.02
 _LAST_GASP = 5.0
-"""For how many seconds a server may still be carrying out what a writer sent before it found that its entry is gone."""
+"""Seconds that a server may still be carrying out what a writer sent before it noticed that its entry is gone."""
 
 
-class ChromaStore(ChromaIndex):
+class ChromaStore(ChromaVectorStore):
     """Documents and vectors in a folder (``chroma:./index``) or on a server (``chroma://host:8000/name``).
 
     A folder is used by one process at a time, for searching too. A server needs no credentials, or a token in the
@@ -46,54 +59,125 @@ class ChromaStore(ChromaIndex):
     ``hnsw_ef_search``. Up to 1,000 vectors of a field, search is exact.
     """
 
+    kind = "chroma"
+
     def __init__(
         self,
-        location: str,
+        location: str | ChromaConnection,
         *,
         ssl: bool = False,
         timeout: float = 30.0,
         retries: int = 3,
         hnsw: HnswOptions = DEFAULT_HNSW,
     ) -> None:
-        super().__init__(connect(location, ssl=ssl, timeout=timeout, retries=retries), hnsw)
+        connection = location
+        if isinstance(connection, str):
+            connection = connect(connection, ssl=ssl, timeout=timeout, retries=retries)
+        super().__init__(connection.name)
+        self.is_served = connection.is_shared
+        self._connection = connection
+        self._hnsw = hnsw
+        self._about = ChromaCollection(connection, f"{connection.prefix}.about")
+        self._rejects = ChromaCollection(connection, f"{connection.prefix}.rejects")
 
-    @classmethod
-    def on(cls, connection: ChromaConnection, *, slot: Slot = "index", hnsw: HnswOptions = DEFAULT_HNSW) -> Self:
-        """Return the store over a connection that is there already."""
-        store = cls.__new__(cls)
-        ChromaIndex.__init__(store, connection, hnsw, slot)
-        return store
+    # ---- what it is made of
 
-    def over(self, slot: Slot) -> Self:
-        """Another store over the same connection."""
-        return self.on(self._connection, slot=slot, hnsw=self._hnsw)
+    def read_slot(self, slot: Slot) -> dict[str, Any] | None:
+        """Read the row of a slot; None where it has none."""
+        about = self._about.find() if self._connection.exists() else None
+        if about is None:
+            return None
+        if about != _OURS:
+            raise ConfigError(
+                f"{self.name} has a collection {self._about.name} that vlmsearch did not make, or not this version "
+                "of it; give the index another name, or upgrade"
+            )
+        row = self._about.get([slot], "uris").get(slot)
+        content: dict[str, Any] | None = json.loads(row) if row else None
+        return content
+
+    def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
+        """Make the row of a slot, unless there is one."""
+        self._about.create(UNSEARCHED_HNSW, _OURS)
+        self._about.insert(slot, json.dumps(row))
+
+    def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
+        """Put another row in the place of one of this revision, at one instant; False where there is no such row.
+
+        On a server, another process may change it between the look and the write: Chroma has no conditional write.
+        """
+        with self._connection.writing():
+            if not self._is_at(slot, revision):
+                return False
+            self._about.upsert([slot], placeholders([slot]), None, [json.dumps(row)])
+            return True
+
+    def clear_slot(self, slot: Slot, revision: str | None) -> None:
+        """Remove the row of a slot, if it is of this revision."""
+        with self._connection.writing():
+            if self._is_at(slot, revision):
+                self._about.delete([slot])
+
+    def slots(self) -> list[Slot]:
+        """List the slots that have a row."""
+        about = self._about.find() if self._connection.exists() else None
+        return [] if about is None else self._about.ids()
+
+    def _is_at(self, slot: Slot, revision: str | None) -> bool:
+        row = self.read_slot(slot)
+        return row is not None and row.get("revision") == revision
+
+    def prepare(self, spaces: Sequence[Space], generation: str) -> None:
+        """Make the collections of a generation."""
+        self._connection.prepare()
+        self._vectors_of(generation, spaces).create(self._hnsw)
+        self._documents_of(generation).create(UNSEARCHED_HNSW)
+        self._rejects.create(UNSEARCHED_HNSW)
+
+    def opened(self, manifest: Manifest, generation: str) -> None:
+        """Find the collections of a generation."""
+        self._documents, self._vectors = self._documents_of(generation), self._vectors_of(generation, manifest.spaces)
+        self._journal = ChromaJournal(self._connection, generation)
+        self._documents.needed(self.name)
+        self._vectors.open(self.name)
+        self._rejects.needed(self.name)
+
+    def drop(self, generation: str, spaces: Sequence[Space]) -> None:
+        """Remove everything that a generation has."""
+        self._vectors_of(generation, spaces).drop()
+        self._documents_of(generation).drop()
+        ChromaJournal(self._connection, generation).drop()
+
+    def _documents_of(self, generation: str) -> ChromaCollection:
+        return ChromaCollection(self._connection, f"{self._connection.prefix}.{generation}.documents")
+
+    def _vectors_of(self, generation: str, spaces: Sequence[Space]) -> VectorRows:
+        return VectorRows(self._connection, generation, spaces)
 
     # ---- writing
 
-    def upsert(self, records: Sequence[Record]) -> None:
+    def check_keepable(self, records: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the documents that no request to the server can hold."""
+        if self._connection.most_bytes:
+            apply_to_each(self._check_size, records)
+
+    def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant, which is when its documents' row is written."""
-        with self.in_use(records):
-            check_records(records, self.needed().spaces)
-            if self._connection.most_bytes:
-                apply_to_each(self._check_size, records)
-            for start in range(0, len(records), _WRITES):
-                if start:
-                    self.check_in_use()
-                with self._connection.writing():
-                    some = records[start : start + _WRITES]
-                    self._write_beside_others(some) if self._connection.is_shared else self._write_alone(some)
+        for batch in self.batches(records, _WRITES):
+            with self._connection.writing():
+                self._write_beside_others(batch) if self._connection.is_shared else self._write_alone(batch)
 
     def _check_size(self, record: Record) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
-        most = self._connection.most_bytes
+        max_bytes = self._connection.most_bytes
         size = len(json.dumps(_dump_document(record.document), ensure_ascii=False).encode())
-        if size > most:
-            large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {most:,}"
+        if size > max_bytes:
+            large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {max_bytes:,}"
             raise InvalidInputError("too_large", large)
 
     def _write_alone(self, records: Sequence[Record]) -> None:
         versions = {record.document.id: digest_version(record) for record in records}
-        old = self._states(list(versions))
+        old = self.read_states(list(versions))
         self._vectors.write(records, versions)
         self._name(records, versions)
         self._clean([id for id, state in old.items() if state.version != versions[id]])
@@ -101,10 +185,10 @@ class ChromaStore(ChromaIndex):
     def _write_beside_others(self, records: Sequence[Record]) -> None:
         """Write under a version of its own, again for as long as someone took the write for cut off meanwhile."""
         ids = [record.document.id for record in records]
-        replaced = set(self._states(ids))
+        replaced = set(self.read_states(ids))
         while not (version := self._try_to_write(records)):
             replaced = set(ids)
-        now = self._states(ids)
+        now = self.read_states(ids)
         beaten = {id for id in ids if id not in now or now[id].version != version}
         self._clean(replaced | beaten)
 
@@ -122,22 +206,13 @@ class ChromaStore(ChromaIndex):
             self._journal.remove([version])  # before the cleaning: of two writers, one sees what the other left
             return version
 
-    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, each at one instant; returns their ids.
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata, of each document at one instant.
 
         BackendUnavailableError where others keep writing to the server.
         """
-        wanted = check_changes(changes)
-        if self.as_opened() is None:
-            return []
-        changed: list[str] = []
-        with self.in_use():
-            if self._connection.most_bytes:
-                apply_to_each(self._check_size, wanted)
-            for start in range(0, len(changes), _WRITES):
-                some = changes[start : start + _WRITES]
-                changed += self._change_beside_others(some) if self._connection.is_shared else self._change_alone(some)
-        return changed
+        change = self._change_beside_others if self._connection.is_shared else self._change_alone
+        return [id for batch in self.batches(changes, _WRITES) for id in change(batch)]
 
     def _wait_for_changes(self) -> None:
         """Return when no change of metadata is under way, so that none undoes what is about to be named."""
@@ -176,7 +251,7 @@ class ChromaStore(ChromaIndex):
         if not self._journal.has(version):
             return []  # someone took this for gone
         self._name(records, versions, only_there=True)
-        named = {id for id, state in self._states(ids).items() if state.version == version}
+        named = {id for id, state in self.read_states(ids).items() if state.version == version}
         is_whole = self._journal.has(version)
         self._journal.remove([version])
         self._clean(ids)
@@ -188,15 +263,18 @@ class ChromaStore(ChromaIndex):
         """Write the documents' rows, which name the versions of their vectors; or ``only_there``, no new ones."""
         self._write_documents(
             [record.document for record in records],
-            [State(record.stamp, versions[record.document.id], tuple(map(str, record.vectors))) for record in records],
+            [
+                DocumentState(record.stamp, versions[record.document.id], frozenset(record.vectors))
+                for record in records
+            ],
             only_there=only_there,
         )
 
     def _write_documents(
-        self, documents: Sequence[Document], states: Sequence[State], *, only_there: bool = False
+        self, documents: Sequence[Document], states: Sequence[DocumentState], *, only_there: bool = False
     ) -> None:
         ids = [document.id for document in documents]
-        rows = [{"state": state.dump()} for state in states]
+        rows = [{"state": _dump_state(state)} for state in states]
         texts = list(map(_dump_document, documents))
         if only_there:
             self._documents.update(ids, rows, texts)
@@ -207,131 +285,102 @@ class ChromaStore(ChromaIndex):
         """Remove those vectors of documents that no row names and no write under way is about to name."""
         keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
         busy = self._under_way() if any(keys.values()) else set()  # before the rows are read
-        named = {(id, state.version) for id, state in self._states(ids).items()} if any(keys.values()) else set()
-        for field, found in keys.items():
-            self._vectors.remove_from(field, [key for key in found - named if key[1] not in busy])
+        named = {(id, state.version) for id, state in self.read_states(ids).items()} if any(keys.values()) else set()
+        for field, found_keys in keys.items():
+            self._vectors.remove_from(field, [key for key in found_keys - named if key[1] not in busy])
 
     def _under_way(self) -> set[str]:
         """Return the versions that writers of other processes may be about to name; a folder has none."""
         return self._journal.versions() if self._connection.is_shared else set()
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents, then their vectors, also those that a killed process left; returns how many were there."""
-        if self.as_opened() is None:
-            return 0
-        with self.in_use(), self._connection.writing():
-            there = self._states(ids)
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, then their vectors, also those that a killed process left."""
+        with self._connection.writing():
+            there = self.read_states(ids)
             self._documents.delete(there)
             self._clean(ids)
         return len(there)
 
     # ---- reading
 
-    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
-        if self.as_opened() is None or not len(vectors) or limit < 1:
-            return [[] for _ in vectors]
-        dim_of(self.name, self.needed().spaces, field)
-        found = self._vectors.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
-        return [list(hits) for hits in found]
+    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
+        """Read the states of documents, by id."""
+        return {id: _load_state(metadata) for id, metadata in self._documents.get(ids, "metadatas").items()}
 
-    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Return the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        dim_of(self.name, manifest.spaces, field)
-        return list(self._vectors.compare(field, vectors, ids, where, self._versions_of(field)))
-
-    def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
-        name = str(field)
-
-        def versions(ids: Collection[str]) -> dict[str, str]:
-            return {id: state.version for id, state in self._states(ids).items() if name in state.fields}
-
-        return versions
-
-    def sample(self, field: Field, count: int) -> Vectors:
-        """Vectors of documents that are chosen at random, the same ones as long as there are as many documents."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return np.empty((0, 0), np.float32)
-        dim = dim_of(self.name, manifest.spaces, field)
-
-        def draw() -> Vectors:
-            ids = drawn_ids(self, field, count)
-            return np.array(self._vectors.vectors_of(field, ids, self._versions_of(field)), np.float32).reshape(-1, dim)
-
-        return self._samples.get(field, count, (self.generation, self.writes_here, len(self)), draw)
-
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        """Return the documents with these ids, in the order of ``ids``; unknown ids are left out."""
-        if self.as_opened() is None:
-            return []
-        contents = self._documents.get(ids, "uris")
-        return [_load_document(id, contents[id]) for id in ids if id in contents]
-
-    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
-        """Return those documents that are still of the version that is given for their id."""
-        if self.as_opened() is None:
-            return {}
-        rows = self._documents.get_both(list(versions))
-        return {
-            id: _load_document(id, content)
-            for id, (metadata, content) in rows.items()
-            if State.load(metadata).version == versions[id]
-        }
-
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
-        manifest = self.as_opened()
-        return [] if manifest is None else self._vectors.records_of(ids, self._document_rows, manifest.fingerprint)
-
-    def _document_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        found: dict[str, DocumentRow] = {}
+    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
+        """Read documents, by id."""
+        rows: dict[str, DocumentRow] = {}
         for id, (metadata, content) in self._documents.get_both(ids).items():
-            state, document = State.load(metadata), _load_document(id, content)
-            found[id] = DocumentRow(document, state.stamp, state.version, frozenset(map(Field.parse, state.fields)))
-        return found
+            state = _load_state(metadata)
+            rows[id] = DocumentRow(state.stamp, state.version, state.fields, _load_document(id, content))
+        return rows
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """Return the stamps of those documents among ``ids`` that are in the store.
+        """Return the stamps of documents, by id.
 
-        On a server, one that lacks a vector has no digest, so that it counts as changed and is indexed again.
+        On a server, a document that lacks a vector has no digest: it counts as changed and is indexed again.
         """
-        states = self._states(ids)
+        states = self.states(ids)
         broken = self._lacking(states) if self._connection.is_shared else ()
         return {id: Stamp("", s.stamp.source) if id in broken else s.stamp for id, s in states.items()}
 
-    def _lacking(self, states: Mapping[str, State]) -> set[str]:
+    def _lacking(self, states: Mapping[str, DocumentState]) -> set[str]:
         """Return the documents that do not have all the vectors that their rows name."""
-        found: set[str] = set()
-        for field in self._vectors.fields:
-            wanted = {(id, state.version) for id, state in states.items() if str(field) in state.fields}
-            found |= {id for id, _ in wanted - self._vectors.among(field, wanted)}
-        now = self._states(found)
-        return {id for id in found if now.get(id) == states[id]}  # others have been replaced, and their vectors removed
-
-    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """Return the fields that each of those documents among ``ids`` that are in the store has a vector in."""
-        return {id: frozenset(map(Field.parse, state.fields)) for id, state in self._states(ids).items()}
+        lacking: set[str] = set()
+        for field in self._vectors.fields if states else ():
+            wanted = {(id, state.version) for id, state in states.items() if field in state.fields}
+            lacking |= {id for id, _ in wanted - self._vectors.among(field, wanted)}
+        now = self.states(lacking)  # others have been replaced, and their vectors removed
+        return {id for id in lacking if now.get(id) == states[id]}
 
     def ids(self) -> Iterator[str]:
         """Return all ids, as they were when this was called."""
         return iter(self._documents.ids() if self.as_opened() else ())
 
-    def __len__(self) -> int:
-        return len(self._documents) if self.as_opened() else 0
+    def count(self) -> int:
+        """Count the documents."""
+        return len(self._documents)
 
-    def _states(self, ids: Collection[str]) -> dict[str, State]:
-        if self.as_opened() is None:
-            return {}
-        return {id: State.load(row) for id, row in self._documents.get(ids, "metadatas").items()}
+    # ---- the disk
+
+    def disk_use(self) -> DiskUse | None:
+        """Measure the folder with everything in it; None for a server, which does not say."""
+        use = self._connection.disk_use()
+        if use is None:
+            return None
+        collections = map(self._documents_of, self.kept_generations())
+        return DiskUse(
+            use[0], sum(len(collection) for collection in collections if collection.find() is not None), use[1]
+        )
+
+    def places(self) -> tuple[Path, ...]:
+        """Return the folder; nothing for a server."""
+        return self._connection.places()
+
+    def vector_bytes(self, dim: int) -> int:
+        """Estimate how many bytes a vector takes: in the graph, and in Chroma's log of it."""
+        return row_bytes(dim)
+
+    # ---- the reject list
+
+    def read_rejects(self) -> list[Reject]:
+        """Read the reject list."""
+        return [_load_reject(id, content) for id, content in self._rejects.get(self._rejects.ids(), "uris").items()]
+
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries."""
+        ids = [reject.id for reject in rejects]
+        contents = [dump([r.code, r.message, r.stamp.digest, r.stamp.source]) for r in rejects]
+        self._rejects.upsert(ids, placeholders(ids), None, contents)
+
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+        self._rejects.delete(ids)
 
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Return whether documents and vectors agree; with ``repair``, what belongs to nothing is removed.
+        """Check whether documents and vectors agree; with ``repair``, remove what belongs to nothing.
 
         In a folder, each vector is searched for, too; where one is not found, ``repair`` has Chroma make its graphs
         again.
@@ -349,54 +398,63 @@ class ChromaStore(ChromaIndex):
                 self._journal.remove([entry.version for entry in cut_off])
                 if cut_off and is_shared:
                     time.sleep(_LAST_GASP)
-            found = compare(self._vectors, self._every_state(), self._states, self._under_way)
+            documents = len(self._documents)
+            discrepancies = compare(self._vectors, self._every_state, self.read_states, self._under_way)
             if repair:
-                self._repair(found)
+                self._repair(discrepancies)
         return CheckReport(
             self.name,
-            found.documents,
-            found.counts,
-            orphans=row_names(found.orphans),
-            stale=row_names(found.stale),
-            missing=row_names(found.missing),
-            unindexed=row_names(found.unindexed),
+            documents,
+            discrepancies.counts,
+            orphans=row_names(discrepancies.orphans),
+            stale=row_names(discrepancies.stale),
+            missing=row_names(discrepancies.missing),
+            unindexed=row_names(discrepancies.unindexed),
             unfinished=tuple(sorted(map(str, cut_off))),
             in_progress=len(entries) - len(cut_off),
             repaired=repair,
         )
 
-    def _repair(self, found: Discrepancies) -> None:
-        for field in self._vectors.fields:
-            self._vectors.remove_from(field, found.orphans[field] | found.stale[field])
-        if any(found.unindexed.values()):
+    def _repair(self, discrepancies: Discrepancies) -> None:
+        discrepancies.remove(self._vectors)
+        if any(discrepancies.unindexed.values()):
             self._connection.renew()
-            for field, keys in found.unindexed.items():
+            for field, keys in discrepancies.unindexed.items():
                 still = self._vectors.lost(field) & keys
                 self._vectors.remove_from(field, still)
-                found.missing[field] |= still
-        lost: dict[str, set[str]] = {}
-        for field, keys in found.missing.items():
-            for id, _ in keys:
-                lost.setdefault(id, set()).add(str(field))
-        if (
-            lost and not self._connection.is_shared
-        ):  # beside others, a row might be replaced between reading and writing it
-            documents = {document.id: document for document in self.get(list(lost))}
-            states = {id: state for id, state in self._states(lost).items() if id in documents}
-            self._write_documents(
-                [documents[id] for id in states],
-                [
-                    replace(
-                        state,
-                        stamp=Stamp("", state.stamp.source),
-                        fields=tuple(name for name in state.fields if name not in lost[id]),
-                    )
-                    for id, state in states.items()
-                ],
-            )
+                discrepancies.missing[field] |= still
+        lost = discrepancies.lost_fields()
+        if lost and not self._connection.is_shared:  # else others might replace a row between reading and writing it
+            rows = self.read_rows(lost)
+            stamps = {id: replace(row.stamp, digest="") for id, row in rows.items()}
+            states = [DocumentState(stamps[id], row.version, row.fields - lost[id]) for id, row in rows.items()]
+            self._write_documents([row.document for row in rows.values()], states)
 
-    def _every_state(self) -> dict[str, State]:
-        return self._states(self._documents.ids())
+    def _every_state(self) -> dict[str, DocumentState]:
+        return self.read_states(self._documents.ids())
+
+    def close(self) -> None:
+        """Let go of the database, and of the lock on its folder."""
+        self._connection.close()
+
+
+def _dump_state(state: DocumentState) -> str:
+    return json.dumps([state.stamp.digest, state.stamp.source, state.version, sorted(map(str, state.fields))])
+
+
+def _load_state(metadata: Mapping[str, str]) -> DocumentState:
+    digest, source, version, fields = json.loads(metadata["state"])
+    return DocumentState(Stamp(digest, source), version, frozenset(map(Field.parse, fields)))
+
+
+def digest_version(record: Record) -> str:
+    """Return the version of a record by its content."""
+    digest = hashlib.blake2b(digest_size=8)
+    for field in sorted(record.vectors, key=str):
+        digest.update(str(field).encode())
+        digest.update(np.ascontiguousarray(record.vectors[field], "<f4").tobytes())
+    digest.update(json.dumps(filterable(record.document.metadata), sort_keys=True).encode())
+    return "d" + digest.hexdigest()[:15]
 
 
 def _dump_document(document: Document) -> str:
@@ -407,3 +465,18 @@ def _dump_document(document: Document) -> str:
 def _load_document(id: str, content: str) -> Document:
     text, path, metadata = json.loads(content)
     return Document(id, text, None if path is None else Path(path), metadata)
+
+
+def dump(values: Sequence[object]) -> str:
+    """Return JSON that can be encoded: strings with half a surrogate pair are escaped."""
+    text = json.dumps(values, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(values)
+    return text
+
+
+def _load_reject(id: str, content: str) -> Reject:
+    code, message, digest, source = json.loads(content)
+    return Reject(id, code, message, Stamp(digest, source))

@@ -8,7 +8,6 @@ version is never found.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,27 +23,18 @@ from vlmsearch.stores.chroma.collections import (
 )
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Document, Field, Record, Space, Stamp, Vectors
+from vlmsearch.types import Field, Record, Space, Stamp, Vectors
 
 Key = tuple[str, str]
 """A document's id and a version."""
 Versions = Callable[[Collection[str]], Mapping[str, str]]
 _SPARE = 8
 _ROW_BYTES = 600
-"""What a vector takes beside its numbers: its row, the document's id and metadata, and its links in the graph."""
+"""Bytes of a vector beside its numbers: its row, the document's id and metadata, and its links in the graph."""
 _MOST_LOOKS = 20
-
-
-@dataclass(frozen=True)
-class DocumentRow:
-    """What there is of a document beside its vectors, as it was at one moment."""
-
-    document: Document
-    stamp: Stamp
-    version: str
-    fields: frozenset[Field]
 
 
 def row_bytes(dim: int) -> int:
@@ -55,9 +45,9 @@ def row_bytes(dim: int) -> int:
 class VectorRows:
     """The vectors of one generation of an index, by field."""
 
-    def __init__(self, connection: ChromaConnection, spaces: Sequence[Space]) -> None:
+    def __init__(self, connection: ChromaConnection, generation: str, spaces: Sequence[Space]) -> None:
         fields = [field for space in spaces for field in space.fields]
-        self.fields: dict[Field, ChromaCollection] = {field: field_collection(connection, field) for field in fields}
+        self.fields = {field: field_collection(connection, generation, field) for field in fields}
         self._is_small = dict.fromkeys(fields, True)
 
     def create(self, hnsw: HnswOptions) -> None:
@@ -95,36 +85,29 @@ class VectorRows:
         self.fields[field].delete([version + id for id, version in keys])
 
     def keys(self, field: Field) -> Iterator[Key]:
-        """Return what there is a vector of."""
+        """Return the keys of all vectors."""
         return map(_key, self.fields[field].ids())
 
     def keys_of(self, field: Field, ids: Collection[str]) -> set[Key]:
-        """Return the versions of these documents that there is a vector of."""
+        """Return the versions of documents that have a vector."""
         return {_key(row) for some in pages(ids) for row in self.fields[field].ids({"id": {"$in": some}})}
 
     def among(self, field: Field, keys: Collection[Key]) -> set[Key]:
-        """Return those of ``keys`` that there is a vector of."""
+        """Return the keys that have a vector."""
         return set(map(_key, self.fields[field].there([version + id for id, version in keys])))
 
     def lost(self, field: Field) -> set[Key]:
-        """Vectors that are there and that a search for the same ones does not find, as far as can be told."""
+        """Return vectors that a search for the same ones does not find, as far as can be told."""
         return set(map(_key, self.fields[field].lost()))
 
     def read(self, keys: Mapping[Key, Collection[Field]]) -> dict[Key, dict[Field, NDArray[np.float32]]]:
-        """Return the vectors of versions of documents, of those fields that are given for each.
-
-        What is not there is not.
-        """
-        found: dict[Key, dict[Field, NDArray[np.float32]]] = {key: {} for key in keys}
+        """Return the vectors of versions of documents, of the fields that are given for each."""
+        vectors: dict[Key, dict[Field, NDArray[np.float32]]] = {key: {} for key in keys}
         for field, collection in self.fields.items():
             wanted = [version + id for (id, version), fields in keys.items() if field in fields]
             for row, vector in collection.vectors(wanted).items():
-                found[_key(row)][field] = vector
-        return found
-
-    def vectors_of(self, field: Field, ids: Collection[str], versions: Versions) -> list[NDArray[np.float32]]:
-        """Return the vectors of a field of these documents, of the versions that ``versions`` gives."""
-        return list(self.fields[field].vectors([version + id for id, version in versions(ids).items()]).values())
+                vectors[_key(row)][field] = vector
+        return vectors
 
     def records_of(
         self, ids: Sequence[str], rows_of: Callable[[Collection[str]], Mapping[str, DocumentRow]], fingerprint: str
@@ -134,7 +117,7 @@ class VectorRows:
         What lacks a vector is looked at again, for it may have been replaced meanwhile. If it is still of the same
         version, its vector is lost: its record has no digest, so that it counts as changed.
         """
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         left: Collection[str] = set(ids)
         versions: dict[str, str] = {}
         while left:
@@ -148,14 +131,14 @@ class VectorRows:
                         lacking[id] = row.version
                         continue
                     stamp = Stamp("", stamp.source)
-                found[id] = Record(row.document, vectors, stamp, fingerprint)
+                records[id] = Record(row.document, vectors, stamp, fingerprint)
             left, versions = lacking.keys(), lacking
-        return [found[id] for id in ids if id in found]
+        return [records[id] for id in ids if id in records]
 
     def search(
-        self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None, versions: Versions
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None, versions: Versions
     ) -> list[list[VersionedHit]]:
-        """For each vector, the ``limit`` nearest documents by the version that ``versions`` gives for each.
+        """Find the nearest documents of each vector, by the version that ``versions`` gives for each.
 
         More rows are asked for until there are enough or no more, and again where a document was replaced meanwhile.
         """
@@ -176,16 +159,59 @@ class VectorRows:
     ) -> list[VersionedHit]:
         """Return documents by the versions in ``versions``, compared with the one query vector, best first."""
         compiled = None if where is None else compile_filter(where)
-        found: list[VersionedHit] = []
+        hits: list[VersionedHit] = []
         for _ in range(_MOST_LOOKS):
             current = versions(ids)
             rows = [version + id for id, version in current.items()]
             cosines = self.fields[field].cosines(rows, vectors, compiled)
-            found += [VersionedHit(row[VERSION_CHARS:], each[0], row[:VERSION_CHARS]) for row, each in cosines.items()]
+            hits += [
+                VersionedHit(row[VERSION_CHARS:], values[0], row[:VERSION_CHARS]) for row, values in cosines.items()
+            ]
             ids = [row[VERSION_CHARS:] for row in rows if row not in cosines]
             if not ids or where is not None:
                 break  # otherwise those were replaced after their versions were read
-        return sorted(found, key=lambda hit: (-hit.score, hit.id))
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
+
+class ChromaVectorStore(DatabaseStore):
+    """A store whose vectors are in Chroma; where the documents are is for the class below to say."""
+
+    _vectors: VectorRows
+
+    def vectors(self) -> VectorRows:
+        """Return the vectors; ConfigError where there is no index yet."""
+        self.needed()
+        return self._vectors
+
+    def _versions_of(self, field: Field) -> Versions:
+        return lambda ids: {id: row.version for id, row in self.states(ids).items() if field in row.fields}
+
+    def find_nearest(
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+    ) -> list[list[VersionedHit]]:
+        """Find the nearest documents of each query."""
+        return self.vectors().search(field, vectors, limit, where, self._versions_of(field))
+
+    def compare_vectors(
+        self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
+    ) -> list[VersionedHit]:
+        """Compare documents with one query."""
+        return self.vectors().compare(field, vectors, ids, where, self._versions_of(field))
+
+    def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
+        """Read the vectors of a field that documents have."""
+        keys = [version + id for id, version in self._versions_of(field)(ids).items()]
+        return list(self.vectors().fields[field].vectors(keys).values())
+
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
+        manifest = self.as_opened()
+        if manifest is None:
+            return []
+        records = self.vectors().records_of(ids, self.read_rows, manifest.fingerprint)
+        if len(records) < len(ids):
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return records
 
 
 def _key(row: str) -> Key:
@@ -195,8 +221,8 @@ def _key(row: str) -> Key:
 def _look(
     rows: ChromaCollection, vectors: Vectors, count: int, limit: int, where: Where | None, versions: Versions
 ) -> tuple[list[list[VersionedHit]], bool, bool]:
-    """Hits, whether more rows have to be asked for, and whether a document was replaced meanwhile."""
-    found = rows.nearest(vectors, count, where)
+    """Return hits, whether more rows have to be asked for, and whether a document was replaced meanwhile."""
+    rankings = rows.nearest(vectors, count, where)
     current: dict[str, str] = {}
     asked: set[str] = set()
     window = limit + _SPARE
@@ -208,24 +234,26 @@ def _look(
                 for row, cosine in some[:window]
                 if current.get(row[VERSION_CHARS:]) == row[:VERSION_CHARS]
             ][:limit]
-            for some in found
+            for some in rankings
         ]
 
     while True:
-        new = {row[VERSION_CHARS:] for some in found for row, _ in some[:window]} - asked
+        new = {row[VERSION_CHARS:] for some in rankings for row, _ in some[:window]} - asked
         if new:
             asked |= new
             current |= versions(new)
-        if all(len(page) >= limit or len(some) <= window for page, some in zip(hits(), found)):
+        if all(len(page) >= limit or len(some) <= window for page, some in zip(hits(), rankings)):
             break
         window *= 2
-    is_short = any(len(page) < limit and len(some) >= count for page, some in zip(hits(), found))
-    shown = {row for some in found for row, _ in some[:window]}
+    is_short = any(len(page) < limit and len(some) >= count for page, some in zip(hits(), rankings))
+    shown = {row for some in rankings for row, _ in some[:window]}
     behind = {version + id for id, version in current.items()} - shown
     if not behind:
         return hits(), is_short, False
     cosines = rows.cosines(behind, vectors, where)
-    found = [_insert(some, {row: each[i] for row, each in cosines.items()}, count) for i, some in enumerate(found)]
+    rankings = [
+        _insert(some, {row: values[i] for row, values in cosines.items()}, count) for i, some in enumerate(rankings)
+    ]
     window += len(behind)  # what was in it has moved back by as many rows at most
     gone = dict(map(_key, behind - cosines.keys()))
     again = versions(gone) if gone else {}
@@ -234,7 +262,7 @@ def _look(
 
 def _insert(some: list[tuple[str, float]], cosines: Mapping[str, float], count: int) -> list[tuple[str, float]]:
     """Put rows among the nearest ``count``, which are best first, unless there may be others before them."""
-    least = some[-1][1] if len(some) >= count else -1.0
+    min_cosine = some[-1][1] if len(some) >= count else -1.0
     here = {row for row, _ in some}
-    new = [(row, cosine) for row, cosine in cosines.items() if cosine >= least and row not in here]
+    new = [(row, cosine) for row, cosine in cosines.items() if cosine >= min_cosine and row not in here]
     return sorted([*some, *new], key=best_first)

@@ -44,7 +44,7 @@ class VectorSearch:
 
     def create(self, rows: Rows) -> None:
         """Make the indexes that are missing."""
-        have = {each["name"] for each in rows.list_search_indexes()}
+        have = {index["name"] for index in rows.list_search_indexes()}
         missing = [field for field in self.dims if _name(field) not in have]
         if missing:
             if rows.name not in rows.database.list_collection_names():
@@ -59,7 +59,7 @@ class VectorSearch:
         """Return when all indexes can be queried; BackendUnavailableError after ``seconds``."""
         deadline = time.monotonic() + seconds
         while True:
-            indexes = {each["name"]: each for each in run(_indexes)}
+            indexes = {index["name"]: index for index in run(_indexes)}
             waiting = [field for field in self.dims if not indexes.get(_name(field), {}).get("queryable")]
             if not waiting:
                 return
@@ -77,7 +77,7 @@ class VectorSearch:
         """Return the ``limit`` nearest rows of each query; cosines are those of the vectors that the rows have now."""
         candidates = min(_MOST_CANDIDATES, max(limit, _CANDIDATES_PER_HIT * limit))
         name = escape(str(field))
-        found = []
+        pages = []
         for query in queries:
             stage = {
                 "index": _name(field),
@@ -94,12 +94,12 @@ class VectorSearch:
                 for row in answer
                 if name in row.get("vectors", {})
             ]
-            found.append(sorted(hits, key=lambda hit: (-hit.score, hit.id)))
-        return found
+            pages.append(sorted(hits, key=lambda hit: (-hit.score, hit.id)))
+        return pages
 
 
 def _indexes(rows: Rows) -> list[Row]:
-    return [dict(each) for each in rows.list_search_indexes()]
+    return [dict(index) for index in rows.list_search_indexes()]
 
 
 def _name(field: Field) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from bson.errors import BSONError
 from pymongo import MongoClient, WriteConcern
 from pymongo.collection import Collection
-from pymongo.command_cursor import CommandCursor
-from pymongo.cursor import Cursor
 from pymongo.errors import (
     BulkWriteError,
     ConfigurationError,
@@ -27,12 +24,10 @@ from pymongo.errors import (
     PyMongoError,
     WTimeoutError,
 )
-from pymongo.results import BulkWriteResult
 
 from vlmsearch._util.address import parse_address
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import MOST_RETRIES, pauses
-from vlmsearch._util.tracing import trace_headers
+from vlmsearch._util.retry import MOST_RETRIES, retrying
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 
 T = TypeVar("T")
@@ -129,23 +124,6 @@ def check_name(name: str) -> None:
         raise ConfigError(f"the name of an index has up to 64 letters, digits, _ and -, a letter first, not {name!r}")
 
 
-class _Traced(Collection[Row]):
-    """A collection whose commands hold the trace that they are part of, for the server's logs and its profiler."""
-
-    def __init__(self, *args: Any, trace: dict[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._trace = trace
-
-    def find(self, *args: Any, **kwargs: Any) -> Cursor[Row]:
-        return super().find(*args, **{"comment": self._trace, **kwargs})
-
-    def aggregate(self, *args: Any, **kwargs: Any) -> CommandCursor[Row]:
-        return super().aggregate(*args, **{"comment": self._trace, **kwargs})
-
-    def bulk_write(self, *args: Any, **kwargs: Any) -> BulkWriteResult:
-        return super().bulk_write(*args, **{"comment": self._trace, **kwargs})
-
-
 @dataclass
 class MongoConnection:
     """One database, connected to at the first call. May be used from several threads.
@@ -166,20 +144,16 @@ class MongoConnection:
 
         BackendUnavailableError, naming servers and operation, where it keeps failing; BackendError for other failures.
         """
-        for pause in pauses(self.retries):
-            try:
-                return self._call(collection, operation, call)
-            except BackendUnavailableError:
-                time.sleep(pause)
-        return self._call(collection, operation, call)
+
+        def attempt() -> T:
+            return self._call(collection, operation, call)
+
+        return retrying(attempt, self.retries, lambda exc: isinstance(exc, BackendUnavailableError))
 
     def _call(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
         try:
             database = self._connected()[self.database]
-            durable = WriteConcern(w="majority", j=True)
-            trace = trace_headers()
-            rows = database.get_collection(collection, write_concern=durable)
-            return call(_Traced(database, collection, write_concern=durable, trace=trace) if trace else rows)
+            return call(database.get_collection(collection, write_concern=WriteConcern(w="majority", j=True)))
         except VlmsearchError:
             raise
         except _EXPECTED as exc:
@@ -192,7 +166,7 @@ class MongoConnection:
             return self._client
 
     def _translate(self, exc: Exception, operation: str) -> VlmsearchError:
-        said = redact(_message(exc), self.secrets, most=300) or type(exc).__name__
+        said = redact(_message(exc), self.secrets, max_chars=300) or type(exc).__name__
         if isinstance(exc, (ConfigurationError, InvalidURI)):
             return ConfigError(f"{self.name} cannot be opened: {said}")
         if isinstance(exc, OperationFailure) and exc.code in _REFUSED:

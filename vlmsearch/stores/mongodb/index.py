@@ -7,8 +7,7 @@ one row of ``name.about`` is replaced.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,11 +16,23 @@ from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne
 
 from vlmsearch._util.batching import PAGE, pages
-from vlmsearch.stores.base import DiskUse, dim_of, drawn_ids
+from vlmsearch.stores.base import DiskUse, drawn_ids
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.generations import GenerationalStore, Slot
-from vlmsearch.stores.mongodb.connection import LIVE, MongoConnection, Row, Rows, bulk, check_name, insert_once
-from vlmsearch.stores.mongodb.values import compile_filter, document_of, fields_of, reject_of, reject_row, stamp_of
+from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.mongodb.connection import (
+    LIVE,
+    MongoAddress,
+    MongoConnection,
+    MongoOptions,
+    Row,
+    Rows,
+    bulk,
+    check_name,
+    connect,
+    insert_once,
+)
+from vlmsearch.stores.mongodb.values import compile_filter, document_of, reject_of, reject_row, rows_of, state_of
 from vlmsearch.stores.mongodb.words import (
     LEAST_SCORE,
     WordStatistics,
@@ -33,36 +44,37 @@ from vlmsearch.stores.mongodb.words import (
     search_string,
     size_class,
 )
-from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.words import Term, most_score, query_words
-from vlmsearch.types import Document, Field, Hit, Reject, Stamp, Vectors, WordHits
+from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits
 
 T = TypeVar("T")
+STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
+"""The projection of a row that `state_of` reads."""
+CONTENT = {"vectors": 0, "words": 0}
+"""The projection of a row without what is only searched."""
 _DRAWN = "vlmsearch_draw"
 """The index by which samples are drawn."""
 
 
-class MongoIndex(GenerationalStore):
+class MongoIndex(DatabaseStore):
     """An index whose documents are in MongoDB; where the vectors are is for the class below to say."""
 
     default_language = "en"
 
     def __init__(
-        self, connection: MongoConnection, name: str, slot: Slot = "index", *, language: str | None = None
+        self, location: str | MongoConnection, options: MongoOptions, name: str, *, language: str | None
     ) -> None:
         check_name(name)
         if language is not None:
             check_mongo_language(language)
+        connection = location
+        if isinstance(connection, str):
+            connection = connect(MongoAddress.parse(connection), options)
         full = f"{connection.name}/{name}" if name != "vlmsearch" else connection.name
-        super().__init__(full, slot, language=language)
+        super().__init__(full, language=language)
         self._connection = connection
         self._prefix = name
-        self._samples = VectorSamples()
         self._known: tuple[object, WordStatistics] | None = None
-
-    @abstractmethod
-    def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
-        """The vectors of a field of those of these documents that have one, in no particular order."""
 
     # ---- what it is made of
 
@@ -99,33 +111,26 @@ class MongoIndex(GenerationalStore):
 
     # ---- documents
 
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
-        rows = self.rows(ids, {"vectors": 0, "words": 0})
-        return [document_of(rows[id]) for id in ids if id in rows]
+    def check_keepable(self, records: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the records that MongoDB cannot keep."""
+        rows_of(records, "")
 
-    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
-        """Those documents that are still of the version that is given for their id."""
-        rows = self.rows(list(versions), {"vectors": 0, "words": 0})
-        return {id: document_of(row) for id, row in rows.items() if row["version"] == versions[id]}
+    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
+        """Read the states of documents, by id."""
+        return {id: state_of(row) for id, row in self.rows(ids, STATE).items()}
 
-    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """The stamps of those documents among ``ids`` that are in the store."""
-        return {id: stamp_of(row) for id, row in self.rows(ids, {"digest": 1, "source": 1}).items()}
-
-    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """The fields that each of those documents among ``ids`` that are in the store has a vector in."""
-        return {id: fields_of(row) for id, row in self.rows(ids, {"fields": 1}).items()}
+    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
+        """Read documents, by id."""
+        rows = self.rows(ids, CONTENT)
+        return {id: DocumentRow(**vars(state_of(row)), document=document_of(row)) for id, row in rows.items()}
 
     def rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
-        """The rows of documents that pass ``where``, by id."""
-        if self.as_opened() is None:
-            return {}
-        found: dict[str, Row] = {}
+        """Read the rows of documents that pass ``where``, by id."""
+        rows: dict[str, Row] = {}
         for some in pages(ids):
             page = self._find({"_id": {"$in": some}, **where}, projection, "read documents")
-            found |= {row["_id"]: row for row in page}
-        return found
+            rows |= {row["_id"]: row for row in page}
+        return rows
 
     def scan(self, projection: Mapping[str, int], where: Row = LIVE) -> Iterator[list[Row]]:
         """The rows of all documents that pass ``where``, some at a time, in the order of their ids."""
@@ -140,8 +145,8 @@ class MongoIndex(GenerationalStore):
 
     def _find(self, condition: Row, projection: Mapping[str, int], operation: str, limit: int = 0) -> list[Row]:
         def read(rows: Rows) -> list[Row]:
-            found = rows.find(condition, dict(projection))
-            return list(found.sort("_id", 1).limit(limit) if limit else found)
+            cursor = rows.find(condition, dict(projection))
+            return list(cursor.sort("_id", 1).limit(limit) if limit else cursor)
 
         return self.run(operation, read)
 
@@ -157,38 +162,30 @@ class MongoIndex(GenerationalStore):
         if self.as_opened() is None:
             return []
         condition: Row = {**LIVE, "_id": {"$gt": id}, **(compile_filter(where) if where else {})}
-        found = self._find(condition, {"vectors": 0, "words": 0}, "list documents", count)
-        if not found:
+        page = self._find(condition, CONTENT, "list documents", count)
+        if not page:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return list(map(document_of, found))
+        return list(map(document_of, page))
 
-    def __len__(self) -> int:
-        if self.as_opened() is None:
-            return 0
+    def count(self) -> int:
+        """Count the documents."""
         return self.run("count documents", lambda rows: rows.count_documents(LIVE))
 
-    def sample(self, field: Field, count: int) -> Vectors:
-        """Vectors of documents that are chosen at random, the same ones as long as there are as many documents."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return np.empty((0, 0), np.float32)
-        dim = dim_of(self.name, manifest.spaces, field)
+    def sampled_state(self) -> Hashable:
+        """Return a value that differs when a sample may have changed."""
         size = self.run("count documents", lambda rows: rows.estimated_document_count())
+        return self.generation, self.writes_here, size
 
-        def draw() -> Vectors:
-            return np.array(self.vectors_of(field, self._drawn_ids(field, count)), np.float32).reshape(-1, dim)
-
-        return self._samples.get(field, count, (self.generation, self.writes_here, size), draw)
-
-    def _drawn_ids(self, field: Field, count: int) -> list[str]:
+    def draw(self, field: Field, count: int) -> Iterable[NDArray[np.float32]]:
+        """Read the vectors of documents that are chosen at random."""
         condition: Row = {"fields": str(field), "draw": {"$exists": True}, **LIVE}
 
         def read(rows: Rows) -> list[str]:
-            found = rows.find(condition, {"draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(count)
-            return [row["_id"] for row in found]
+            cursor = rows.find(condition, {"draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(count)
+            return [row["_id"] for row in cursor]
 
-        found = self.run("sample", read) if count > 0 else []
-        return found or drawn_ids(self, field, count)  # rows of older indexes have no numbers
+        drawn = self.run("sample", read) if count > 0 else []
+        return self.vectors_of(field, drawn or drawn_ids(self, field, count))  # rows of older indexes have no numbers
 
     # ---- words
 
@@ -203,11 +200,11 @@ class MongoIndex(GenerationalStore):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         known, terms = self._statistics(query, manifest.language)
         hits = known.scores(rows, terms, LEAST_SCORE)[:limit]
-        most = most_score(terms, known.documents)
-        return WordHits(list(hits), max(most, hits[0].score if hits else 0.0))
+        max_score = most_score(terms, known.documents)
+        return WordHits(list(hits), max(max_score, hits[0].score if hits else 0.0))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and share words with a query, best first, then by id."""
+        """Score given documents by their words, best first, then by id."""
         manifest = self.as_opened()
         if manifest is None or not manifest.language:
             return []
@@ -237,41 +234,29 @@ class MongoIndex(GenerationalStore):
 
     def disk_use(self) -> DiskUse:
         """What the documents of all generations take as the server says, before it compresses them."""
-        found = [self.run("measure it", _statistics_of, generation=each) for each in self.kept_generations()]
+        statistics = [self.run("measure it", _statistics_of, generation=figures) for figures in self.kept_generations()]
         whole = self.run("ask for its disk", lambda rows: rows.database.command("dbStats"))
         free = whole["fsTotalSize"] - whole["fsUsedSize"] if "fsTotalSize" in whole else None
         return DiskUse(
-            sum(int(each["size"] + each["totalIndexSize"]) for each in found),
-            sum(int(each["count"]) for each in found),
+            sum(int(figures["size"] + figures["totalIndexSize"]) for figures in statistics),
+            sum(int(figures["count"]) for figures in statistics),
             None if free is None else int(free),
         )
 
     # ---- the reject list
 
-    def rejects(self) -> list[Reject]:
-        """The reject list, by id."""
-        if self.as_opened() is None:
-            return []
-        return [
-            reject_of(row) for row in self._reject_rows("list failed inputs", lambda c: list(c.find({}).sort("_id", 1)))
-        ]
+    def read_rejects(self) -> list[Reject]:
+        """Read the reject list."""
+        return list(map(reject_of, self._reject_rows("list failed inputs", lambda rows: list(rows.find({})))))
 
-    def reject(self, rejects: Sequence[Reject]) -> None:
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
         """Put inputs on the reject list, or replace their entries."""
-        self.needed()
-        rows = {reject.id: reject_row(reject) for reject in rejects}
-        if rows:
-            replaces = [ReplaceOne({"_id": id}, row, upsert=True) for id, row in rows.items()]
-            self._reject_rows("note failed inputs", lambda c: bulk(c, replaces))
+        writes = [ReplaceOne({"_id": reject.id}, reject_row(reject), upsert=True) for reject in rejects]
+        self._reject_rows("note failed inputs", lambda rows: bulk(rows, writes))
 
-    def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the reject list; unknown ids are ignored."""
-        if self.as_opened() is not None:
-            for some in pages(ids):
-                self._release({"_id": {"$in": some}})
-
-    def _release(self, condition: Row) -> None:
-        self._reject_rows("release inputs", lambda rows: rows.delete_many(condition))
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+        self._reject_rows("release inputs", lambda rows: rows.delete_many({"_id": {"$in": ids}}))
 
     def close(self) -> None:
         """Let go of the connections."""

@@ -67,8 +67,8 @@ class Journal:
     def entries(self) -> list[JournalEntry]:
         """Return all entries that there are."""
         wanted = {"kind": 1, "ids": 1, "owner": 1, "at": 1, "now": NOW}
-        found = self._run("read the journal", lambda rows: list(rows.find({}, wanted)))
-        return [JournalEntry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in found]
+        rows_found = self._run("read the journal", lambda rows: list(rows.find({}, wanted)))
+        return [JournalEntry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in rows_found]
 
 
 def is_alive(row: Row) -> bool:

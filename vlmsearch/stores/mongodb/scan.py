@@ -57,12 +57,12 @@ def merge_blocks(blocks: Sequence[VectorBlock]) -> VectorBlock:
 def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list[list[VersionedHit]]:
     """For each query its ``limit`` nearest, best first; equal cosines in the order of their ids."""
     best: list[list[VersionedHit]] = [[] for _ in queries]
-    least = np.full(len(queries), -np.inf, np.float32)
+    min_cosines = np.full(len(queries), -np.inf, np.float32)
     for block in blocks:
-        one = len(queries) == 1  # a product with a vector is faster than one with a matrix of one column
-        columns = (block.vectors @ queries[0])[None] if one else queries @ block.vectors.T
+        is_single = len(queries) == 1  # a product with a vector is faster than one with a matrix of one column
+        columns = (block.vectors @ queries[0])[None] if is_single else queries @ block.vectors.T
         for query, column in enumerate(columns):
-            candidates = np.flatnonzero(column >= least[query])
+            candidates = np.flatnonzero(column >= min_cosines[query])
             if len(candidates) > limit:  # all of those that tie with the last are kept, for their ids decide
                 edge = np.partition(column[candidates], -limit)[-limit]
                 candidates = candidates[column[candidates] >= edge]
@@ -71,7 +71,7 @@ def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list
             hits = best[query] + [block.hit(i, float(column[i])) for i in candidates.tolist()]
             best[query] = sorted(hits, key=lambda hit: (-hit.score, hit.id))[:limit]
             if len(best[query]) == limit:
-                least[query] = best[query][-1].score
+                min_cosines[query] = best[query][-1].score
     return best
 
 

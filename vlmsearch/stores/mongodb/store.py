@@ -8,23 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne, UpdateOne
-from typing_extensions import Self
 
-from vlmsearch._util.batching import pages
-from vlmsearch.stores.base import CheckReport, changed_records, check_changes, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.mongodb.atlas import VectorSearch
 from vlmsearch.stores.mongodb.cache import Changes, VectorCache
 from vlmsearch.stores.mongodb.connection import (
     DEFAULT_OPTIONS,
-    MongoAddress,
     MongoConnection,
     MongoOptions,
     Row,
     Rows,
     bulk,
-    connect,
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.scan import VectorBlock, nearest, read_blocks
@@ -42,7 +37,7 @@ from vlmsearch.stores.mongodb.values import (
 )
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
-from vlmsearch.types import Field, Hit, Manifest, MetadataChange, Record, Space, Vectors
+from vlmsearch.types import Field, Manifest, MetadataChange, Record, Space, Vectors
 
 _WRITES = 500
 _VECTOR_HEAD = 64
@@ -65,7 +60,7 @@ class MongoStore(MongoIndex):
 
     def __init__(
         self,
-        location: str,
+        location: str | MongoConnection,
         *,
         index: str = "vlmsearch",
         index_timeout: float = 600.0,
@@ -73,54 +68,17 @@ class MongoStore(MongoIndex):
         language: str | None = None,
         options: MongoOptions = DEFAULT_OPTIONS,
     ) -> None:
-        self._set_up(connect(MongoAddress.parse(location), options), index, "index", index_timeout, cache, language)
-
-    def _set_up(
-        self,
-        connection: MongoConnection,
-        index: str,
-        slot: Slot,
-        index_timeout: float,
-        cache: int,
-        language: str | None,
-    ) -> None:
-        MongoIndex.__init__(self, connection, index, slot, language=language)
+        super().__init__(location, options, index, language=language)
         self._index_timeout = index_timeout
-        self._vector_search: VectorSearch | None = None
-        self._dims: dict[Field, int] = {}
-        self._changes = Changes(lambda operation, call: self.run(operation, call, part="changes"))
-        self._megabytes = cache
-        self._cache = VectorCache(self._changes, cache * 2**20)
-
-    @classmethod
-    def on(
-        cls,
-        connection: MongoConnection,
-        *,
-        index: str = "vlmsearch",
-        slot: Slot = "index",
-        index_timeout: float = 600.0,
-        cache: int = 1024,
-        language: str | None = None,
-    ) -> Self:
-        """Return the store over a connection that is there already."""
-        store = cls.__new__(cls)
-        cls._set_up(store, connection, index, slot, index_timeout, cache, language)
-        return store
-
-    def over(self, slot: Slot) -> Self:
-        """Another store over the same connection."""
-        wait, most, language = self._index_timeout, self._megabytes, self._language
-        return self.on(
-            self._connection, index=self._prefix, slot=slot, index_timeout=wait, cache=most, language=language
-        )
+        self._cache_bytes = cache * 2**20
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Do nothing: nothing is to be made beforehand."""
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the fields, and find out how the server can search."""
-        self._cache = VectorCache(self._changes, self._megabytes * 2**20)
+        self._changes = Changes(lambda operation, call: self.run(operation, call, part="changes"))
+        self._cache = VectorCache(self._changes, self._cache_bytes)
         self._dims = {field: space.dim for space in manifest.spaces for field in space.fields}
         self._vector_search = self.run(
             "ask for its indexes", lambda rows: VectorSearch.on(rows, self._dims), generation=generation
@@ -144,43 +102,34 @@ class MongoStore(MongoIndex):
         """Return about how many bytes a vector takes in its document's row."""
         return 4 * dim + _VECTOR_HEAD
 
-    def upsert(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant."""
-        with self.in_use(records):
-            check_records(records, self.needed().spaces)
-            rows = rows_of(records, new_version())
-            writes = [
-                ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
-                for record, row in zip(records, rows)
-            ]
-            with self._changes.writing() as live:
-                for start in range(0, len(writes), _WRITES):
-                    live()
-                    left = writes[start : start + _WRITES]
-                    while self._write(left) < len(left):
-                        continue  # another writer inserted one of them at the same moment
-
-    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, each at one instant; returns their ids.
-
-        Vectors and words stay where they are.
-        """
-        rows_of(check_changes(changes), "")  # refuses what MongoDB cannot keep
-        if self.as_opened() is None:
-            return []
-        changed: list[str] = []
-        with self.in_use(), self._changes.writing() as live:
-            for start in range(0, len(changes), _WRITES):
+        rows = rows_of(records, new_version())
+        writes = [
+            ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
+            for record, row in zip(records, rows)
+        ]
+        with self._changes.writing() as live:
+            for batch in self.batches(writes, _WRITES):
                 live()
-                changed += self._change_page(changes[start : start + _WRITES], new_version())
+                while self._write(batch) < len(batch):
+                    continue  # another writer inserted one of them at the same moment
+
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata, of each document at one instant; vectors and words stay where they are."""
+        changed: list[str] = []
+        with self._changes.writing() as live:
+            for batch in self.batches(changes, _WRITES):
+                live()
+                changed += self._change_page(batch, new_version())
         return changed
 
     def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
-        there = self.rows([change.document.id for change in changes], {"vectors": 0, "words": 0})
-        now = [Record(document_of(row), {}, stamp_of(row)) for row in there.values()]
+        there = self.read_rows([change.document.id for change in changes])
+        now = [Record(row.document, {}, row.stamp) for row in there.values()]
         writes = [
             UpdateOne(
-                {"_id": record.document.id, "version": there[record.document.id]["version"]},
+                {"_id": record.document.id, "version": there[record.document.id].version},
                 {"$set": metadata_row(record, version)},
             )
             for record in changed_records(now, changes)
@@ -193,15 +142,14 @@ class MongoStore(MongoIndex):
     def _write(self, writes: Sequence[ReplaceOne[Row]]) -> int:
         return self.run("write documents", lambda rows: bulk(rows, writes))
 
-    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
-        if self.as_opened() is None or not len(vectors) or limit < 1:
-            return [[] for _ in vectors]
-        dim_of(self.name, self.needed().spaces, field)
-        found = self._nearest(field, vectors, limit, where)
-        if any(len(hits) < limit for hits in found):
+    def find_nearest(
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+    ) -> list[list[VersionedHit]]:
+        """Find the nearest documents of each query."""
+        hits = self._nearest(field, vectors, limit, where)
+        if any(len(page) < limit for page in hits):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return [list(hits) for hits in found]
+        return hits
 
     def _nearest(self, field: Field, vectors: Vectors, limit: int, where: Filter | None) -> list[list[VersionedHit]]:
         search = self._vector_search
@@ -219,19 +167,17 @@ class MongoStore(MongoIndex):
 
         return nearest(read() if condition else self._cache.load(field, read), vectors, limit)
 
-    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Return the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        manifest = self.as_opened()
-        if manifest is None or not ids:
-            return []
-        dim_of(self.name, manifest.spaces, field)
+    def compare_vectors(
+        self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
+    ) -> list[VersionedHit]:
+        """Compare documents with one query."""
         condition: Row = {"_id": {"$in": list(ids)}, **(compile_filter(where) if where else {})}
-        return list(self.run("search", lambda rows: self._scan(rows, field, vectors, len(ids), condition))[0])
+        return self.run("search", lambda rows: self._scan(rows, field, vectors, len(ids), condition))[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
-        """Return the vectors of a field of those of these documents that have one."""
-        found = self.rows(ids, {vector_path(field): 1}).values()
-        return [unpack(row["vectors"][escape(str(field))]) for row in found if row.get("vectors")]
+        """Read the vectors of a field that documents have."""
+        rows = self.rows(ids, {vector_path(field): 1}).values()
+        return [unpack(row["vectors"][escape(str(field))]) for row in rows if row.get("vectors")]
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
@@ -243,23 +189,15 @@ class MongoStore(MongoIndex):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         return [_record_of(rows[id], manifest.fingerprint) for id in ids if id in rows]
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents with their vectors; returns how many were there."""
-        if self.as_opened() is None:
-            return 0
-        count = 0
-        with self.in_use(), self._changes.writing() as live:
-            for some in pages(ids):
-                live()
-                count += self._delete({"_id": {"$in": some}})
-        return count
-
-    def _delete(self, condition: Row) -> int:
-        return self.run("delete documents", lambda rows: rows.delete_many(condition)).deleted_count
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents with their vectors."""
+        with self._changes.writing():
+            return self.run("delete documents", lambda rows: rows.delete_many({"_id": {"$in": ids}})).deleted_count
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Return what there is, and writes that were cut off; a document and its vectors are one row, so they agree."""
-        unfinished, under_way = self._changes.writes() if self.as_opened() is not None else ([], 0)
+        self.needed()
+        unfinished, under_way = self._changes.writes()
         if repair:
             self._changes.forget(unfinished)
         counts = {str(field): 0 for field in self._dims}

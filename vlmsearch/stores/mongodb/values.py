@@ -19,6 +19,7 @@ from bson.int64 import Int64
 from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
+from vlmsearch.stores.documents import DocumentState
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.mongodb.words import indexed_words
 from vlmsearch.stores.samples import sampling_key
@@ -89,6 +90,11 @@ def stamp_of(row: Mapping[str, Any]) -> Stamp:
 def fields_of(row: Mapping[str, Any]) -> frozenset[Field]:
     """Return the fields that the document of a row has vectors in."""
     return frozenset(map(Field.parse, row["fields"]))
+
+
+def state_of(row: Mapping[str, Any]) -> DocumentState:
+    """Return the state of the document in a row."""
+    return DocumentState(stamp_of(row), row["version"], fields_of(row))
 
 
 def reject_row(reject: Reject) -> dict[str, Any]:

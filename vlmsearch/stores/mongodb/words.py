@@ -98,8 +98,8 @@ def create_text_index(rows: Rows, language: str) -> None:
 def find_words(rows: Rows, words: str, limit: int, condition: Row) -> list[Row]:
     """Find the first rows that pass ``condition`` and share words with a `search_string`, by MongoDB's own score."""
     score: Row = {"$meta": "textScore"}
-    found = rows.find({"$text": {"$search": words}, **condition}, {"version": 1, "words": 1, "score": score})
-    return _without_index(lambda: list(found.sort([("score", score), ("_id", 1)]).limit(limit + _SPARE)), [])
+    cursor = rows.find({"$text": {"$search": words}, **condition}, {"version": 1, "words": 1, "score": score})
+    return _without_index(lambda: list(cursor.sort([("score", score), ("_id", 1)]).limit(limit + _SPARE)), [])
 
 
 class WordStatistics:
@@ -118,7 +118,7 @@ class WordStatistics:
         self._sampled = len(texts)
         self._mean_length = sum(map(len, of_texts)) / max(len(texts), 1)
         self._in_sample = Counter(
-            stem for each in of_texts for stem in {plain_stem(word, language) for word in set(each)}
+            stem for words in of_texts for stem in {plain_stem(word, language) for word in set(words)}
         )
         self._counts: dict[str, float] = {}
 
@@ -135,8 +135,8 @@ class WordStatistics:
             self._counts[stem] = known
         return known
 
-    def scores(self, rows: Iterable[Row], terms: Iterable[Term], least: float) -> list[VersionedHit]:
-        """Score rows by BM25, best first, then by id; those that share no stem get ``least``."""
+    def scores(self, rows: Iterable[Row], terms: Iterable[Term], min_score: float) -> list[VersionedHit]:
+        """Score rows by BM25, best first, then by id; those that share no stem get ``min_score``."""
         weights = {term.text: term.times * idf(term.holding, self.documents) * (K1 + 1) for term in terms}
         hits: list[VersionedHit] = []
         for row in rows:
@@ -144,14 +144,14 @@ class WordStatistics:
             norm = K1 * (1 - B + B * len(words) / max(self._mean_length, 1))
             shared = Counter(stem for word in words if (stem := plain_stem(word, self._language)) in weights)
             score = sum(weights[stem] * count / (count + norm) for stem, count in shared.items())
-            hits.append(VersionedHit(row["_id"], score or least, row["version"]))
+            hits.append(VersionedHit(row["_id"], score or min_score, row["version"]))
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
 
 def read_statistics(rows: Rows, size: int, language: str) -> WordStatistics:
     """Read what is known of the words of a collection of about so many rows."""
-    found = rows.find(LIVE, {"words": 1, "draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(_SAMPLED)
-    return WordStatistics([row.get("words", "") for row in found], size, language)
+    cursor = rows.find(LIVE, {"words": 1, "draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(_SAMPLED)
+    return WordStatistics([row.get("words", "") for row in cursor], size, language)
 
 
 def size_class(size: int, writes: int) -> tuple[int, int]:

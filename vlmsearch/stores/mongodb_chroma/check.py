@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pymongo.operations import UpdateOne
 
 from vlmsearch.stores.base import CheckReport
-from vlmsearch.stores.chroma.check import row_names
-from vlmsearch.stores.chroma.vectors import Key, VectorRows
+from vlmsearch.stores.chroma.check import Discrepancies, States, compare, row_names
+from vlmsearch.stores.chroma.vectors import VectorRows
+from vlmsearch.stores.documents import DocumentState
 from vlmsearch.stores.mongodb.connection import Row, bulk
 from vlmsearch.stores.mongodb.index import MongoIndex
-from vlmsearch.stores.mongodb.journal import Journal, JournalEntry
-from vlmsearch.types import Field
+from vlmsearch.stores.mongodb.journal import Journal
+from vlmsearch.stores.mongodb.values import fields_of
+from vlmsearch.types import Stamp
 
 _STATE = {"version": 1, "fields": 1, "stale": 1, "pending": 1}
 _EVERY: Row = {}
-
-
-@dataclass
-class _Inconsistencies:
-    """What is not in order, by field, and the versions that rows still have to be rid of."""
-
-    orphans: dict[Field, set[Key]] = field(default_factory=dict)
-    stale: dict[Field, set[Key]] = field(default_factory=dict)
-    missing: dict[Field, set[Key]] = field(default_factory=dict)
-    half_done: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,22 +38,32 @@ class Checker:
         if repair:
             for entry in unfinished:
                 self.roll_back(entry.version, entry.ids)
-        keys = {each: set(self.vectors.keys(each)) for each in self.vectors.fields}
-        states = {row["_id"]: row for page in self.index.scan(_STATE, _EVERY) for row in page}
-        found = self._compare(keys, states, {e.version for e in unfinished})
+        dead = {entry.version for entry in unfinished}
+        rows: dict[str, Row] = {}
+
+        def read_all() -> States:
+            rows.update((row["_id"], row) for page in self.index.scan(_STATE, _EVERY) for row in page)
+            return _states(rows)
+
+        def read_again(ids: Collection[str]) -> States:
+            return _states(self.index.rows(ids, _STATE, _EVERY))
+
+        vectors = compare(self.vectors, read_all, read_again, lambda: self._busy(dead))
+        half_done = self._half_done([id for id, row in rows.items() if _is_half_done(row, dead)], dead)
         if repair:
-            self._repair(found, states)
-        half_done = [f"{'replace' if states[id]['version'] else 'delete'} {id}" for id in found.half_done]
+            self._repair(vectors, half_done)
+        writes = [f"{entry.kind} of {len(entry.ids)} documents, {entry.version}" for entry in unfinished]
+        writes += [f"{'replace' if row['version'] else 'delete'} {id}" for id, row in half_done.items()]
         return CheckReport(
             self.index.name,
-            sum(row["version"] is not None for row in states.values()),
-            {str(each): len(rows) for each, rows in keys.items()},
-            row_names(found.orphans),
-            row_names(found.stale),
-            row_names(found.missing),
-            tuple(sorted([*(f"{e.kind} of {len(e.ids)} documents, {e.version}" for e in unfinished), *half_done])),
-            len(entries) - len(unfinished),
-            repair,
+            sum(row["version"] is not None for row in rows.values()),
+            vectors.counts,
+            orphans=row_names(vectors.orphans),
+            stale=row_names(vectors.stale),
+            missing=row_names(vectors.missing),
+            unfinished=tuple(sorted(writes)),
+            in_progress=len(entries) - len(unfinished),
+            repaired=repair,
         )
 
     def roll_back(self, version: str, ids: Sequence[str]) -> None:
@@ -75,65 +77,40 @@ class Checker:
         self.vectors.remove([(id, version) for id in ids if id not in now or now[id]["version"] != version])
         self.journal.close(version)
 
-    def _compare(
-        self, keys: Mapping[Field, set[Key]], states: Mapping[str, Row], dead: Collection[str]
-    ) -> _Inconsistencies:
-        found = _Inconsistencies()
-        for each, rows in keys.items():
-            wanted = {(id, row["version"]) for id, row in states.items() if str(each) in row["fields"]}
-            self._sort(found, each, rows - wanted, dead)
-            found.missing[each] = self._missing(each, wanted - rows)
-        waiting = [id for id, row in states.items() if _is_half_done(row, dead)]
-        busy = self._busy(dead) if waiting else set()
-        now = self.index.rows(waiting, _STATE, _EVERY)
-        busy |= self._busy(dead) if waiting else set()
-        found.half_done = {
-            id: [*row.get("stale", []), *row.get("pending", [])]
-            for id, row in now.items()
-            if id not in busy and _is_half_done(row, dead)
-        }
-        return found
-
-    def _sort(self, found: _Inconsistencies, each: Field, rows: set[Key], dead: Collection[str]) -> None:
-        """Tell vectors without a document from those of old versions; writes under way are none of both."""
-        if not rows:
-            return
+    def _half_done(self, ids: Collection[str], dead: Collection[str]) -> dict[str, Row]:
+        """Return the rows of writes that nobody is at and that no entry of the journal names."""
+        if not ids:
+            return {}
         busy = self._busy(dead)
-        now = self.index.rows([id for id, _ in rows], _STATE, _EVERY)
+        rows = self.index.rows(ids, _STATE, _EVERY)
         busy |= self._busy(dead)
-        idle = {key for key in rows if key[0] not in busy}
-        idle = {(id, version) for id, version in idle if id not in now or now[id]["version"] != version}
-        there = self.vectors.among(each, idle)
-        found.orphans[each] = {key for key in there if key[0] not in now}
-        found.stale[each] = there - found.orphans[each]
-
-    def _missing(self, each: Field, keys: set[Key]) -> set[Key]:
-        lost = keys - self.vectors.among(each, keys) if keys else set()
-        now = self.index.rows([id for id, _ in lost], _STATE) if lost else {}
-        return {(id, version) for id, version in lost if id in now and now[id]["version"] == version}
+        return {id: row for id, row in rows.items() if id not in busy and _is_half_done(row, dead)}
 
     def _busy(self, dead: Collection[str]) -> set[str]:
-        entries: list[JournalEntry] = self.journal.entries()
+        """Return the documents that are being written."""
+        entries = self.journal.entries()
         return {id for entry in entries if entry.version not in dead and entry.is_alive for id in entry.ids}
 
-    def _repair(self, found: _Inconsistencies, states: Mapping[str, Row]) -> None:
-        for each in self.vectors.fields:
-            self.vectors.remove_from(each, found.orphans.get(each, set()) | found.stale.get(each, set()))
-        self.vectors.remove([(id, version) for id, versions in found.half_done.items() for version in versions])
-        self.forget(found.half_done)
-        lost: dict[Key, list[str]] = {}
-        for each, missing in found.missing.items():
-            for key in missing:
-                lost.setdefault(key, []).append(str(each))
+    def _repair(self, vectors: Discrepancies, half_done: Mapping[str, Row]) -> None:
+        vectors.remove(self.vectors)
+        versions = {id: [*row.get("stale", []), *row.get("pending", [])] for id, row in half_done.items()}
+        self.vectors.remove([(id, version) for id, several in versions.items() for version in several])
+        self.forget(versions)
+        lost: dict[tuple[str, str], list[str]] = {}
+        for field, keys in vectors.missing.items():
+            for key in keys:
+                lost.setdefault(key, []).append(str(field))
         writes: list[Any] = [
-            UpdateOne(
-                {"_id": id, "version": version},
-                {"$set": {"digest": "", "fields": [name for name in states[id]["fields"] if name not in names]}},
-            )
+            UpdateOne({"_id": id, "version": version}, {"$set": {"digest": ""}, "$pull": {"fields": {"$in": names}}})
             for (id, version), names in lost.items()
         ]
         if writes:
             self.index.run("note missing vectors", lambda rows: bulk(rows, writes))
+
+
+def _states(rows: Mapping[str, Row]) -> States:
+    """Return the states of documents; a deleted one whose vectors are not gone yet has no version."""
+    return {id: DocumentState(Stamp("", ""), row["version"] or "", fields_of(row)) for id, row in rows.items()}
 
 
 def _is_half_done(row: Row, dead: Collection[str]) -> bool:

@@ -10,46 +10,39 @@ are gone. Search finds only vectors of the version that the document's row names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pymongo.operations import UpdateOne
-from typing_extensions import Self
 
 from vlmsearch._util.batching import pages
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records, check_changes, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
-from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
-from vlmsearch.stores.chroma.vectors import DocumentRow, VectorRows, row_bytes
-from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.chroma.connection import ChromaConnection
+from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows, row_bytes
 from vlmsearch.stores.mongodb.connection import (
     DEFAULT_OPTIONS,
-    MongoAddress,
     MongoConnection,
     MongoOptions,
     Row,
     bulk,
-    connect,
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
-from vlmsearch.stores.mongodb.values import document_of, fields_of, row_of, rows_of, stamp_of
+from vlmsearch.stores.mongodb.values import row_of
 from vlmsearch.stores.mongodb_chroma.check import Checker
-from vlmsearch.types import Field, Hit, Manifest, MetadataChange, Record, Space, Vectors
+from vlmsearch.types import Manifest, MetadataChange, Record, Space
 
 _WRITES = 500
 _CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "words", "draw")
 
 
-class MongoChromaStore(MongoIndex):
+class MongoChromaStore(ChromaVectorStore, MongoIndex):
     """Documents in a database, vectors in Chroma: ``mongodb+chroma://host:27017/database?chroma=http://host:8000``.
 
     ``chroma`` is a server or a folder; ``index`` names the index in the database. `MongoOptions` says how both are
@@ -62,55 +55,21 @@ class MongoChromaStore(MongoIndex):
 
     def __init__(
         self,
-        location: str,
+        location: str | MongoConnection,
         *,
-        chroma: str,
+        chroma: str | ChromaConnection,
         index: str = "vlmsearch",
         language: str | None = None,
         options: MongoOptions = DEFAULT_OPTIONS,
         hnsw: HnswOptions = DEFAULT_HNSW,
     ) -> None:
-        address = MongoAddress.parse(location)
-        vectors = chroma_at(chroma, f"{address.database}-{index}", options)
-        self._set_up(connect(address, options), vectors, index, "index", hnsw, language)
-
-    def _set_up(
-        self,
-        connection: MongoConnection,
-        chroma: ChromaConnection,
-        index: str,
-        slot: Slot,
-        hnsw: HnswOptions,
-        language: str | None,
-    ) -> None:
-        MongoIndex.__init__(self, connection, index, slot, language=language)
+        super().__init__(location, options, index, language=language)
+        if isinstance(chroma, str):
+            chroma = chroma_at(chroma, f"{self._connection.database}-{index}", options)
         self.name = f"{self.name.replace('mongodb:', 'mongodb+chroma:', 1)} with {chroma.name}"
         self.is_served = chroma.is_shared
         self._chroma = chroma
         self._hnsw = hnsw
-        self._vectors: VectorRows | None = None
-        self._journal = Journal(lambda operation, call: self.run(operation, call, part="journal"))
-
-    @classmethod
-    def on(
-        cls,
-        connection: MongoConnection,
-        chroma: ChromaConnection,
-        *,
-        index: str = "vlmsearch",
-        slot: Slot = "index",
-        hnsw: HnswOptions = DEFAULT_HNSW,
-        language: str | None = None,
-    ) -> Self:
-        """Return the store over connections that are there already."""
-        store = cls.__new__(cls)
-        cls._set_up(store, connection, chroma, index, slot, hnsw, language)
-        return store
-
-    def over(self, slot: Slot) -> Self:
-        """Another store over the same connections."""
-        connections = self._connection, self._chroma
-        return self.on(*connections, index=self._prefix, slot=slot, hnsw=self._hnsw, language=self._language)
 
     # ---- the index
 
@@ -121,9 +80,9 @@ class MongoChromaStore(MongoIndex):
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Find the collections of the vectors."""
-        vectors = self._rows_of(generation, manifest.spaces)
-        vectors.open(self.name)
-        self._vectors = vectors
+        self._vectors = self._rows_of(generation, manifest.spaces)
+        self._vectors.open(self.name)
+        self._journal = Journal(lambda operation, call: self.run(operation, call, part="journal"))
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
@@ -132,14 +91,7 @@ class MongoChromaStore(MongoIndex):
             self.run(f"drop its {part}", lambda rows: rows.drop(), part=part, generation=generation)
 
     def _rows_of(self, generation: str, spaces: Sequence[Space]) -> VectorRows:
-        return VectorRows(Subindex(self._chroma, generation), spaces)
-
-    def vectors(self) -> VectorRows:
-        """Return the vectors; ConfigError where there is no index yet."""
-        self.needed()
-        if self._vectors is None:
-            raise ConfigError(f"{self.name} is closed")
-        return self._vectors
+        return VectorRows(self._chroma, generation, spaces)
 
     def disk_use(self) -> DiskUse:
         """Return what documents and vectors take: as MongoDB says, in a folder, or about that on a server."""
@@ -164,35 +116,24 @@ class MongoChromaStore(MongoIndex):
 
     # ---- writing
 
-    def upsert(self, records: Sequence[Record]) -> None:
-        """Add or replace records, each at one instant; when this returns, all can be found."""
-        with self.in_use(records):
-            check_records(records, self.needed().spaces)
-            rows_of(records, "")  # refuses what MongoDB cannot keep
-            for start in range(0, len(records), _WRITES):
-                if start:
-                    self.check_in_use()
-                left = list(records[start : start + _WRITES])
-                while left:
-                    left = self._write(left)
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace records, each at one instant."""
+        for batch in self.batches(records, _WRITES):
+            left = list(batch)
+            while left:
+                left = self._write(left)
 
-    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, each at one instant; returns their ids.
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata, of each document at one instant.
 
         It is a write of the same vectors, which is committed only where the version is the one that was compared.
         """
-        rows_of(check_changes(changes), "")  # refuses what MongoDB cannot keep
-        if self.as_opened() is None:
-            return []
         changed: list[str] = []
-        with self.in_use():
-            for start in range(0, len(changes), _WRITES):
-                some = changes[start : start + _WRITES]
-                versions = self._versions([change.document.id for change in some])  # before the records are read
-                there = [change.document.id for change in some if change.document.id in versions]
-                records = changed_records(self.records(there), some)
-                lost = {record.document.id for record in (self._write(records, versions) if records else ())}
-                changed += [record.document.id for record in records if record.document.id not in lost]
+        for batch in self.batches(changes, _WRITES):
+            versions = self._versions([change.document.id for change in batch])  # before the records are read
+            records = changed_records(self.records(list(versions)), batch)
+            lost = {record.document.id for record in (self._write(records, versions) if records else ())}
+            changed += [record.document.id for record in records if record.document.id not in lost]
         return changed
 
     def _versions(self, ids: Sequence[str]) -> dict[str, str]:
@@ -270,14 +211,8 @@ class MongoChromaStore(MongoIndex):
     def _bury(self, condition: Row) -> None:
         self.run("end a delete", lambda rows: rows.delete_many(condition))
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents, then their vectors; returns how many were there."""
-        if self.as_opened() is None:
-            return 0
-        with self.in_use():
-            return sum(self._delete(some) for some in pages(ids))
-
-    def _delete(self, ids: Sequence[str]) -> int:
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, then their vectors."""
         before = self.rows(ids, {"version": 1})
         gone: dict[str, str] = {}
         while before:
@@ -302,55 +237,6 @@ class MongoChromaStore(MongoIndex):
             return dict(versions)
         deleted = self.rows(list(versions), {"stale": 1}, {"version": None})
         return {id: old for id, old in versions.items() if id in deleted and old in deleted[id].get("stale", [])}
-
-    # ---- searching
-
-    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
-        if self.as_opened() is None or not len(vectors) or limit < 1:
-            return [[] for _ in vectors]
-        dim_of(self.name, self.needed().spaces, field)
-        found = self.vectors().search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
-        return [list(hits) for hits in found]
-
-    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Return the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        dim_of(self.name, manifest.spaces, field)
-        return list(self.vectors().compare(field, vectors, ids, where, self._versions_of(field)))
-
-    def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
-        name = str(field)
-
-        def versions(ids: Collection[str]) -> dict[str, str]:
-            rows = self.rows(ids, {"version": 1, "fields": 1})
-            return {id: row["version"] for id, row in rows.items() if name in row["fields"]}
-
-        return versions
-
-    def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
-        """Return the vectors of a field of those of these documents that have one."""
-        return self.vectors().vectors_of(field, ids, self._versions_of(field))
-
-    # ---- reading
-
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        found = self.vectors().records_of(ids, self._document_rows, manifest.fingerprint)
-        if len(found) < len(ids):
-            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return found
-
-    def _document_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        return {
-            id: DocumentRow(document_of(row), stamp_of(row), row["version"], fields_of(row))
-            for id, row in self.rows(ids, {"pending": 0, "stale": 0, "words": 0}).items()
-        }
 
     # ---- checking
 

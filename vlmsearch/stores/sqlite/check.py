@@ -1,12 +1,12 @@
-"""Whether the tables of a generation agree, and making again what can be."""
+"""A check whether the tables of a generation agree, and the repair of what can be made again."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,45 +22,47 @@ from vlmsearch.types import Field
 
 _PAGE = 4096
 _TURNED = 4
-"""How many signs may differ where another machine computed them: those of numbers next to nothing."""
+"""Signs that may differ where another machine computed them: those of numbers next to nothing."""
 _LINES = 100
-"""How much is listed of what SQLite finds."""
+"""Lines of SQLite's integrity check at most."""
 _OF_AN_INDEX = re.compile(r"(missing from|entries in|entry in|of) index|inverted index")
-"""What SQLite says of an index, which is made again from its table."""
+"""Messages of SQLite on an index, which is made again from its table."""
 
 
 @dataclass
 class _Found:
-    """What is in the table of documents."""
+    """The content of the table of documents."""
 
-    ids: dict[int, str] = field(default_factory=dict)
+    ids: dict[int, str] = dataclasses.field(default_factory=dict)
     """By row, in order."""
-    damaged: dict[int, Row | None] = field(default_factory=dict)
+    damaged: dict[int, Row | None] = dataclasses.field(default_factory=dict)
     """The rows whose values are not those that were written, with what is left of them."""
     metadata: int = 0
     """A sum over all keys and values: that of the table of attributes is the same where it agrees."""
-    named: dict[Field, list[int]] = field(default_factory=dict)
+    named: dict[Field, list[int]] = dataclasses.field(default_factory=dict)
     """The documents that say that they have a vector, by field."""
 
 
 def check_index(
     db: sqlite3.Connection, tables: Tables, name: str, named: Collection[int], *, repair: bool
 ) -> CheckReport:
-    """Return what is there and what does not agree; BackendError for a file that is damaged.
+    """Check what is there and what does not agree; BackendError for a file that is damaged.
 
     ``named`` are the generations that have a slot: tables of others belong to nobody. With ``repair``, the connection
-    is one that writes. Vectors of no document are removed, documents that are damaged or without theirs count as
-    changed, and all that follows from documents and vectors is made again, whether it agrees or not.
+    is one that writes. Vectors of no document are removed. Documents that are damaged or lack vectors count as changed.
+    All that follows from documents and vectors is made again, whether it agrees or not.
     """
     said = _integrity(db)
     if not repair and not all(map(_OF_AN_INDEX.search, said)):
         raise _damaged(name, said, "run `vlmsearch check --repair`, which puts right what it can, or ")
     strays = sorted(set(tables_by_generation(db)) - set(named))
     try:
-        with _with_bytes(db):
-            report = _compare(db, tables, name, has_errors=bool(said), repair=repair)
+        db.text_factory = _string_or_bytes
+        report = _compare(db, tables, name, has_errors=bool(said), repair=repair)
     except (IndexError, KeyError, TypeError, ValueError) as exc:  # a table has what nobody wrote into it
         raise sqlite3.DatabaseError(f"malformed content: {exc!r}") from exc
+    finally:
+        db.text_factory = str
     if repair:
         for generation in strays:
             drop_tables(db, generation)
@@ -71,9 +73,9 @@ def check_index(
 
 
 def _integrity(db: sqlite3.Connection) -> list[str]:
-    """What SQLite finds wrong with the structure of the file."""
-    found = [str(said) for (said,) in db.execute(f"PRAGMA integrity_check({_LINES})")]
-    return [line for said in found if said != "ok" for line in said.splitlines() if not line.startswith("***")]
+    """Return what SQLite finds wrong with the structure of the file."""
+    messages = [str(said) for (said,) in db.execute(f"PRAGMA integrity_check({_LINES})")]
+    return [line for said in messages if said != "ok" for line in said.splitlines() if not line.startswith("***")]
 
 
 def _damaged(name: str, said: Sequence[str], advice: str = "") -> BackendError:
@@ -82,17 +84,8 @@ def _damaged(name: str, said: Sequence[str], advice: str = "") -> BackendError:
     )
 
 
-@contextmanager
-def _with_bytes(db: sqlite3.Connection) -> Iterator[None]:
-    """Read strings that are not UTF-8 as bytes meanwhile, where that is an error otherwise."""
-    db.text_factory = _string_or_bytes
-    try:
-        yield
-    finally:
-        db.text_factory = str
-
-
 def _string_or_bytes(value: bytes) -> str | bytes:
+    """Decode a string; one that is not UTF-8 stays bytes, and is no error."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -100,26 +93,26 @@ def _string_or_bytes(value: bytes) -> str | bytes:
 
 
 def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: bool, repair: bool) -> CheckReport:
-    found = _look(db, tables)
+    documents = _look(db, tables)
     orphans, unindexed = list[str](), list[str]()
     counts: dict[str, int] = {}
     lost: dict[int, list[str]] = {}
-    for each in tables.fields:
-        named, have = np.array(found.named[each], np.int64), tables.vector_rows(db, each)
-        damaged, groups = tables.damaged_vectors(db, each), tables.whole_codes(db, each)
+    for field in tables.fields:
+        named, have = np.array(documents.named[field], np.int64), tables.vector_rows(db, field)
+        damaged, groups = tables.damaged_vectors(db, field), tables.whole_codes(db, field)
         coded = np.sort(np.concatenate([np.empty(0, np.int64), *(group.numbers for group in groups)]))
-        counts[str(each)] = len(have)
-        orphans += [f"{each} of row {row}" for row in _without(have, named)]
-        unindexed += [f"{each} of row {row}" for row in _without(have, coded)]
-        if not tables.has_whole_codes(db, each):
-            unindexed.append(f"codes of {each}, which are not what was written")
-        wrong = {*damaged.tolist(), *_differing(db, tables, each, damaged)}
-        for row in (row for row in found.named[each] if row in wrong or not find(have, np.array([row]))[1][0]):
-            lost.setdefault(row, []).append(str(each))
+        counts[str(field)] = len(have)
+        orphans += [f"{field} of row {row}" for row in _without(have, named)]
+        unindexed += [f"{field} of row {row}" for row in _without(have, coded)]
+        if not tables.has_whole_codes(db, field):
+            unindexed.append(f"codes of {field}, which are not what was written")
+        wrong = {*damaged.tolist(), *_differing(db, tables, field, damaged)}
+        for row in (row for row in documents.named[field] if row in wrong or not find(have, np.array([row]))[1][0]):
+            lost.setdefault(row, []).append(str(field))
     for what, agrees in (
         ("words", tables.words.agrees(db, _words(db, tables))),
-        ("metadata", _attributes_sum(db, tables) == found.metadata),
-        ("the number of documents", _state_agrees(db, tables, np.array([*found.ids], np.int64))),
+        ("metadata", _attributes_sum(db, tables) == documents.metadata),
+        ("the number of documents", _state_agrees(db, tables, np.array([*documents.ids], np.int64))),
     ):
         if not agrees:
             unindexed.append(f"{what}, which documents do not agree with")
@@ -130,39 +123,42 @@ def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: b
         tables.clear(db)  # first: where something of it is damaged, SQLite makes and removes no other tables
         if has_errors:
             for generation in tables_by_generation(db):
-                make_ids(db, generation, found.damaged if generation == tables.generation else ())
-        tables.rebuild(db, found.damaged, lost)
+                make_ids(db, generation, documents.damaged if generation == tables.generation else ())
+        tables.rebuild(db, documents.damaged, lost)
         db.executemany("DELETE FROM rejects WHERE id = ?", [row[:1] for row in rejects])
     return CheckReport(
         name,
-        len(found.ids),
+        len(documents.ids),
         counts,
         orphans=tuple(orphans),
-        missing=tuple(f"{names} of {found.ids[row]}" for row in sorted(lost) for names in lost[row]),
+        missing=tuple(f"{names} of {documents.ids[row]}" for row in sorted(lost) for names in lost[row]),
         unindexed=tuple(unindexed),
-        damaged=(*(found.ids[row] for row in found.damaged), *(f"{row[0]} on the reject list" for row in rejects)),
+        damaged=(
+            *(documents.ids[row] for row in documents.damaged),
+            *(f"{row[0]} on the reject list" for row in rejects),
+        ),
         repaired=repair,
     )
 
 
 def _look(db: sqlite3.Connection, tables: Tables) -> _Found:
-    found = _Found(named={each: [] for each in tables.fields})
-    by_name = {str(each): rows for each, rows in found.named.items()}
+    documents = _Found(named={field: [] for field in tables.fields})
+    by_name = {str(field): rows for field, rows in documents.named.items()}
     for row in tables.all(db):
         left = row if is_whole(row) else row.legible()
-        found.ids[row.row] = str(row.id) if left is None else left.id
+        documents.ids[row.row] = str(row.id) if left is None else left.id
         if left is not row:
-            found.damaged[row.row] = left
+            documents.damaged[row.row] = left
         if left is not None:
             values = left.document.metadata.items()
-            found.metadata += sum(_hash((key, row.row, stored(value))) for key, value in values)
+            documents.metadata += sum(_hash((key, row.row, stored(value))) for key, value in values)
             for name in parsed(left.fields):
                 by_name[name].append(row.row)
-    return found
+    return documents
 
 
 def _attributes_sum(db: sqlite3.Connection, tables: Tables) -> int | None:
-    """The sum over all metadata in the table for filters; None where that cannot be read."""
+    """Return the sum over all metadata in the table for filters; None for a table that cannot be read."""
     try:
         return sum(map(_hash, tables.attributes(db)))
     except sqlite3.DatabaseError as exc:
@@ -176,13 +172,13 @@ def _hash(value: tuple[str, int, Stored]) -> int:
 
 
 def _words(db: sqlite3.Connection, tables: Tables) -> Iterator[tuple[int, str]]:
-    """The words of all documents, or of what is left of them, by row."""
+    """Return the words of all documents, or of what is left of them, by row."""
     rows = (row if is_whole(row) else row.legible() for row in tables.all(db))
     return ((row.row, words_of(row.document)) for row in rows if row is not None)
 
 
 def _state_agrees(db: sqlite3.Connection, tables: Tables, rows: Places) -> bool:
-    """Whether the documents are those that were there when the epoch began or came since, without the dead."""
+    """Return whether the documents are those of the beginning of the epoch and of later writes, without the dead."""
     state = tables.state(db)
     try:
         there, dead = tables.rows_of_the_epoch(db, state), tables.deaths(db)
@@ -193,14 +189,14 @@ def _state_agrees(db: sqlite3.Connection, tables: Tables, rows: Places) -> bool:
         return False
 
 
-def _differing(db: sqlite3.Connection, tables: Tables, each: Field, damaged: Places) -> list[int]:
-    """The rows whose codes are not those of their vectors: which of the two is wrong cannot be told."""
-    found = list[int]()
-    for group in tables.whole_codes(db, each):
+def _differing(db: sqlite3.Connection, tables: Tables, field: Field, damaged: Places) -> list[int]:
+    """Return the rows whose codes are not those of their vectors: nobody knows which of the two is wrong."""
+    differing = list[int]()
+    for group in tables.whole_codes(db, field):
         order = np.argsort(group.numbers)
         wanted = _without(group.numbers, damaged)
         for start in range(0, len(wanted), _PAGE):
-            rows, vectors = tables.vectors(db, each, wanted[start : start + _PAGE].tolist())
+            rows, vectors = tables.vectors(db, field, wanted[start : start + _PAGE].tolist())
             places = order[np.searchsorted(group.numbers, rows, sorter=order)]
             steps, codes = quantise(vectors)
             turned = np.unpackbits(signs_of(vectors) ^ group.signs[places], axis=1).sum(axis=1)
@@ -209,10 +205,10 @@ def _differing(db: sqlite3.Connection, tables: Tables, each: Field, damaged: Pla
                 & (np.abs(codes.astype(np.int16) - group.codes[places]).max(axis=1, initial=0) <= 1)
                 & (turned <= _TURNED)
             )
-            found += [row for row, is_near in zip(rows, near) if not is_near]
-    return found
+            differing += [row for row, is_near in zip(rows, near) if not is_near]
+    return differing
 
 
 def _without(rows: Places, others: Places) -> Places:
-    """Those rows that are not among the others, which are in order."""
+    """Return the rows that are not among the others, which are in order."""
     return rows[~find(others, rows)[1]]

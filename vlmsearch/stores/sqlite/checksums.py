@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Union
 
 _ABSENT = "\x1a"
-"""What stands for NULL; no text becomes it when one bit turns."""
+"""The character that stands for NULL; no text becomes it when one bit turns."""
 
 Value = Union[str, bytes, memoryview, int, None]
 
@@ -20,11 +20,11 @@ def checksum(first: int | str | bytes, *others: Value) -> int:
     """Return the checksum of the values of a row, from 0 to 2^32 - 1; a string has that of its UTF-8.
 
     Args:
-        first: The first column: the number of the row, where it has one.
-        others: The other columns but for the checksum, in their order.
+        first: The first column, such as the number of the row.
+        others: The other columns without the checksum, in their order.
 
     Returns:
-        It.
+        The checksum.
 
     Example:
         >>> checksum(1, "a dog") == checksum(1, b"a dog"), checksum(1, "a dog") == checksum(1, "a fog")
@@ -34,21 +34,21 @@ def checksum(first: int | str | bytes, *others: Value) -> int:
     try:  # strings together take a third of the time of each alone
         return zlib.crc32("\0".join([_ABSENT if value is None else value for value in values]).encode(), start)  # type: ignore[misc]
     except TypeError:
-        found = start
+        crc = start
         for place, value in enumerate(values):
-            found = zlib.crc32(_bytes(value), zlib.crc32(b"\0", found) if place else found)
-        return found
+            crc = zlib.crc32(_bytes(value), zlib.crc32(b"\0", crc) if place else crc)
+        return crc
 
 
 def vector_checksum(row: int, vector: bytes | memoryview) -> int:
-    """Return `checksum` of a row that has nothing but a vector, in less time.
+    """Return the `checksum` of a row that has nothing but a vector, in less time.
 
     Args:
         row: The number of the row.
         vector: The vector's bytes.
 
     Returns:
-        It.
+        The checksum.
 
     Example:
         >>> vector_checksum(1, b"1234") == checksum(1, b"1234"), vector_checksum(2, b"1234") == checksum(1, b"1234")
@@ -64,7 +64,7 @@ def is_whole(row: Sequence[Any]) -> bool:
         row: All columns.
 
     Returns:
-        Whether it is; False where a value has a type that nobody writes.
+        False also where a value has a type that nobody writes.
 
     Example:
         >>> is_whole([1, "a dog", checksum(1, "a dog")]), is_whole([1, 0.5, 7])

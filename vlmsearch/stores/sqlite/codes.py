@@ -1,16 +1,17 @@
-"""Vectors as codes in memory: what a search compares with first.
+"""Vectors as codes in memory, which a search compares first.
 
 **INT8.** A code is a vector's numbers divided by its largest one and rounded to -127 to 127. The dot product of two
-codes tells their vectors' cosine but for rounding, whose spread is known: errors of numbers are independent and uniform
-within half a step, so that of the cosine has a standard deviation of sqrt((a^2 + b^2) / 12) for steps a and b and
-vectors of length one. What comes within six of them of the best is compared again, by the vectors themselves.
+codes gives the cosine of their vectors but for rounding, whose spread is known. Errors of numbers are independent and
+uniform within half a step. So the error of the cosine has a standard deviation of ``sqrt((a^2 + b^2) / 12)`` for
+steps a and b. What comes within six of them of the best is compared again, by the vectors
+themselves.
 
 **Signs.** Of a vector that was turned at random, each number has one bit, whether it is positive. The share of bits in
-which two vectors differ is a binomial variable around their angle divided by pi (Charikar, "Similarity Estimation
-Techniques from Rounding Algorithms", STOC 2002), and comparing bits takes a sixth of the time of comparing codes. The
-documents that differ least give a cosine that the best have at least; codes are compared only of those that differ in
-no more bits than such a cosine lets expect, and five standard deviations. Where these are too many, as for texts
-compared with images, whose cosines lie close together, all codes are.
+which two vectors differ is a binomial variable around their angle divided by pi: Charikar, "Similarity Estimation
+Techniques from Rounding Algorithms", STOC 2002. Comparing bits takes a sixth of the time of comparing codes. The
+documents that differ least give a lower bound for the cosines of the best. Codes are compared only where no more bits
+differ than such a cosine lets expect, and five standard deviations. Where these are too many, as for texts compared
+with images, whose cosines lie close together, all codes are compared.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from numpy.typing import NDArray
 from vlmsearch.types import Vectors
 
 BLOCK = 2**15
-"""Rows that lie together in memory, and that one thread compares."""
+"""Rows that lie together in memory and that one thread compares."""
 _MOST_THREADS = 8
 _SHARED_BLOCKS = 8
-"""From how many blocks on several threads compare their codes."""
+"""Blocks from which on several threads compare their codes."""
 _CODE_SIGMAS = 6.0
 _SIGN_SIGMAS = 5.0
 _SPARSE = 4
@@ -66,7 +67,7 @@ def signs_of(vectors: Vectors) -> Signs:
 
 @functools.cache
 def _turn(dim: int) -> Vectors:
-    """A matrix that turns vectors at random, always the same: signs changed and a cosine transform, twice."""
+    """Return the matrix that turns vectors at random, always the same: changed signs and a cosine transform, twice."""
     drawn = np.frombuffer(hashlib.shake_256(b"vlmsearch signs").digest(2 * dim), np.uint8).reshape(2, dim)
     number = np.arange(dim)
     cosine = np.cos(np.pi * (number[:, None] + 0.5) * number / dim) * math.sqrt(2 / dim)
@@ -107,12 +108,12 @@ class Coded:
 
     @classmethod
     def joined(cls, parts: Sequence[Coded]) -> Coded:
-        """Return the rows of all parts, of which there is at least one."""
+        """Return the rows of all parts, at least one."""
         return cls(*(np.concatenate(arrays) for arrays in zip(*(part.arrays for part in parts))))
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """The arrays, each with an entry for each row."""
+        """Return the arrays, each with an entry for each row."""
         return self.numbers, self.steps, self.codes, self.signs
 
     def __len__(self) -> int:
@@ -131,12 +132,12 @@ class CodeBlock:
 
     @property
     def rows(self) -> Coded:
-        """What is in it."""
+        """Return the rows that are in use."""
         return self.room[: self.used]
 
     @property
     def free(self) -> int:
-        """How many rows can be added."""
+        """Return how many rows can be added."""
         return len(self.room) - self.used
 
     def with_rows(self, rows: Coded) -> CodeBlock:
@@ -167,18 +168,9 @@ class CodeTable:
             rows = rows[n:]
         return CodeTable(self.dim, tuple(blocks))
 
-    def __len__(self) -> int:
-        return sum(block.used for block in self._blocks)
-
-    def numbers(self, positions: Places) -> Places:
-        """Return the places of the documents at positions, counted from 0 in the order in which they were added."""
-        ends = np.cumsum([block.used for block in self._blocks])
-        blocks = np.searchsorted(ends, positions, side="right")
-        found = np.empty(len(positions), np.int64)
-        for i in np.unique(blocks).tolist():
-            block, here = self._blocks[i], blocks == i
-            found[here] = block.room.numbers[positions[here] - (ends[i] - block.used)]
-        return found
+    def places(self) -> Places:
+        """Return the places of all documents."""
+        return np.concatenate([np.empty(0, np.int64), *(block.rows.numbers for block in self._blocks)])
 
     def nearest(self, query: Vectors, limit: int, passing: Mask | None) -> Places:
         """Return the places among which the ``limit`` best are, of those that are ``passing``, in no order.
@@ -203,7 +195,7 @@ class CodeTable:
     def _by_signs(
         self, query: Vectors, blocks: Sequence[Coded], wanted: Sequence[Mask | None], compare: _Comparison
     ) -> list[Mask] | None:
-        """Return for each block which of its rows may be among the best by their signs; None where that is too many."""
+        """Return for each block the rows that may be among the best by their signs; None for too many."""
         rows = sum(map(len, blocks))
         first = 4 * compare.limit + 64
         if first * _FEW > rows or any(
@@ -212,21 +204,21 @@ class CodeTable:
             return None
         asked = signs_of(query[None])
         differ = [_differing(block.signs, asked, mask) for block, mask in zip(blocks, wanted)]
-        sample = np.concatenate([each[::_SAMPLED] for each in differ])
+        sample = np.concatenate([bits[::_SAMPLED] for bits in differ])
         best, cut = np.partition(sample, [compare.limit // _SAMPLED, first // _SAMPLED])[
             [compare.limit // _SAMPLED, first // _SAMPLED]
         ]
         if not math.isfinite(cut) or np.count_nonzero(sample <= self._most(best / self.dim)) * _FEW > 2 * len(sample):
             return None
-        near = _joined([compare.dots(block, each <= cut) for block, each in zip(blocks, differ)])
+        near = _joined([compare.dots(block, bits <= cut) for block, bits in zip(blocks, differ)])
         if len(near[0]) < compare.limit or len(near[0]) * _FEW > rows:
             return None
-        most = self._most(math.acos(min(1.0, max(-1.0, compare.least(near)))) / math.pi)
-        chosen = [each <= most for each in differ]
+        max_bits = self._most(math.acos(min(1.0, max(-1.0, compare.least(near)))) / math.pi)
+        chosen = [bits <= max_bits for bits in differ]
         return chosen if sum(map(np.count_nonzero, chosen)) * _FEW <= rows else None
 
     def _most(self, angle: float) -> float:
-        """In how many bits a document may differ that is within an angle, given as a share of half a turn."""
+        """Return in how many bits a document may differ within an angle, which is a share of half a turn."""
         spread = math.sqrt(min(angle, 0.5) * (1 - min(angle, 0.5)) * self.dim)
         return angle * self.dim + _SIGN_SIGMAS * spread
 
@@ -256,24 +248,24 @@ class _Comparison:
 
     def scan(self, blocks: Sequence[Coded], wanted: Sequence[Mask | None]) -> Found:
         """Return what may be among the best of some blocks, and some that may not."""
-        found: list[Found] = []
-        least = -math.inf
+        candidates: list[Found] = []
+        min_dot = -math.inf
         for block, mask in zip(blocks, wanted):
             places, dots, steps = self.dots(block, mask)
-            if least == -math.inf and len(dots) > self.limit:
-                least = float(_kth(dots, self.limit))
-            near = np.flatnonzero(dots >= least - 2 * self._error(steps.max(initial=0)))
-            found.append((places[near], dots[near], steps[near]))
-        return _joined(found)
+            if min_dot == -math.inf and len(dots) > self.limit:
+                min_dot = float(_kth(dots, self.limit))
+            near = np.flatnonzero(dots >= min_dot - 2 * self._error(steps.max(initial=0)))
+            candidates.append((places[near], dots[near], steps[near]))
+        return _joined(candidates)
 
-    def least(self, found: Found) -> float:
+    def least(self, candidates: Found) -> float:
         """Return a cosine that the ``limit`` best have at least."""
-        _, dots, steps = found
+        _, dots, steps = candidates
         return float(_kth(dots - self._error(steps), self.limit)) * self.step
 
-    def best(self, found: Found) -> Places:
+    def best(self, candidates: Found) -> Places:
         """Return the places that may be among the best."""
-        places, dots, steps = found
+        places, dots, steps = candidates
         if len(places) <= self.limit:
             return places
         errors = self._error(steps)
@@ -281,25 +273,25 @@ class _Comparison:
         return best
 
     def _error(self, steps: Any) -> Any:
-        """How far a dot product of codes with these steps may be off, in units of the query's step."""
+        """Return how far a dot product of codes with these steps may be off, in units of the query's step."""
         return _CODE_SIGMAS * np.sqrt((steps**2 + self.step**2) / 12) / self.step
 
 
 def _kth(values: Vectors, k: int) -> np.float32:
-    """The k-th largest of them."""
-    found: np.float32 = np.partition(values, len(values) - k)[len(values) - k]
-    return found
+    """Return the k-th largest value."""
+    value: np.float32 = np.partition(values, len(values) - k)[len(values) - k]
+    return value
 
 
-def _joined(found: Sequence[Found]) -> Found:
-    if not found:
+def _joined(candidates: Sequence[Found]) -> Found:
+    if not candidates:
         return np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float32)
-    places, dots, steps = (np.concatenate(parts) for parts in zip(*found))
+    places, dots, steps = (np.concatenate(parts) for parts in zip(*candidates))
     return places, dots, steps
 
 
 def _differing(signs: Signs, asked: Signs, wanted: Mask | None) -> Vectors:
-    """In how many bits rows differ from the query; infinitely many where they are not wanted."""
+    """Count the bits in which rows differ from the query; infinitely many for rows that are not wanted."""
     if not len(signs):
         return np.empty(0, np.float32)
     bits = np.asarray(simsimd.cdist(signs, asked, metric="hamming", dtype="bin8", out_dtype="f32"))[:, 0]
@@ -308,7 +300,7 @@ def _differing(signs: Signs, asked: Signs, wanted: Mask | None) -> Vectors:
 
 
 def _workers_of(blocks: int) -> int:
-    """How many threads compare so many blocks: one where waiting for others would take longer than it gains."""
+    """Return how many threads compare so many blocks: one where waiting for others takes longer than it gains."""
     return 1 if blocks < _SHARED_BLOCKS else min(os.cpu_count() or 1, _MOST_THREADS)
 
 

@@ -21,11 +21,11 @@ _ORDER: dict[str, Callable[..., NDArray[np.bool_]]] = {
 
 Mask = NDArray[np.bool_]
 Stored = float | int | bytes
-"""What a value is kept as: a double for a number, 0 or 1 for a bool, bytes for a string."""
+"""A value as it is kept: a double for a number, 0 or 1 for a bool, bytes for a string."""
 
 
 def stored(value: Scalar) -> Stored:
-    """Return what a value of metadata is kept as."""
+    """Return a value of metadata as it is kept."""
     plain = normalise(value)
     if isinstance(plain, str):
         return plain.encode("utf-8", "surrogatepass")
@@ -62,21 +62,21 @@ class Column:
             within: Mask = (self.kinds == _NUMBER) & _ORDER[comparison.operator](self.numbers, value)
             return within
         wanted: dict[int, list[float]] = {}
-        for each in value if isinstance(value, tuple) else (value,):
-            kept = stored(each)
+        for operand in value if isinstance(value, tuple) else (value,):
+            kept = stored(operand)
             if not isinstance(kept, bytes):
                 wanted.setdefault(_NUMBER if isinstance(kept, float) else _BOOL, []).append(kept)
             elif kept in self.strings:
                 wanted.setdefault(_STRING, []).append(self.strings[kept])
-        found = np.zeros(len(self.kinds), np.bool_)
+        mask = np.zeros(len(self.kinds), np.bool_)
         for kind, numbers in wanted.items():
             equal = self.numbers == numbers[0] if len(numbers) == 1 else np.isin(self.numbers, numbers)
-            found |= (self.kinds == kind) & equal
-        return found if comparison.operator in ("$eq", "$in") else ~found
+            mask |= (self.kinds == kind) & equal
+        return mask if comparison.operator in ("$eq", "$in") else ~mask
 
 
 def passing(where: Filter, column: Callable[[str], Column]) -> Mask:
-    """Return for each document whether it passes a filter; ``column`` gives the one of a key."""
+    """Return for each document whether it passes a filter; ``column`` gives the column of a key."""
     if isinstance(where, Comparison):
         return column(where.key).passing(where)
     combine = np.logical_and if where.operator == "$and" else np.logical_or

@@ -21,20 +21,20 @@ from vlmsearch.stores.sqlite.schema import SCHEMA, VERSION, Schema, run, strange
 from vlmsearch.stores.sqlite.upgrade import FIRST, upgrade
 
 _OURS = 0x766C6D73
-"""The application id of our databases: "vlms"."""
+"""The application id of databases of vlmsearch: "vlms"."""
 _PAGE_BYTES = 8192
 """Three vectors of 512 numbers fit into a page."""
 _PAGE_HEAD, _ROW_HEAD = 8, 12
-"""What a page and a row take beside a row's values: https://www.sqlite.org/fileformat2.html#b_tree_pages."""
+"""Bytes of a page and of a row beside the values: https://www.sqlite.org/fileformat2.html#b_tree_pages."""
 _PAGES = ("page_count", "freelist_count", "page_size")
 _CHECKPOINT_PAGES = 4096
 _VACUUMED_PAGES = 2048
 _LOG_BYTES = 2**26
-"""To how many bytes the log is cut after a large transaction, and above which writers wait for readers."""
+"""Bytes to which the log is cut after a large transaction, and above which writers wait for readers."""
 _LOG_STEP = 2**24
-"""By how much the log has grown when writers wait again for the same readers."""
+"""Bytes by which the log grows before writers wait again for the same readers."""
 _LOG_SECONDS, _LOG_LOOK = 5.0, 0.02
-"""For how long a writer waits for readers that keep the log from being emptied, and how often it looks."""
+"""Seconds that a writer waits for readers that keep the log from being emptied, and seconds between two looks."""
 _SPARSE_SHARE, _SPARSE_PAGES = 4, 512
 """A file is made smaller where one page in so many is not used, and at least so many are not."""
 _TURN, _PAUSE = 0.5, 0.11
@@ -75,7 +75,7 @@ class _Connection(sqlite3.Connection):
         return cursor
 
     def end_statements(self) -> None:
-        """End those that were not read to their end: the next transaction would go on seeing what they see."""
+        """End statements that were not read to their end: the next transaction would go on seeing what they see."""
         for cursor in list(self._cursors):
             cursor.close()
 
@@ -83,7 +83,7 @@ class _Connection(sqlite3.Connection):
 class Database:
     """A file that is opened at the first call that needs it. May be used from several threads, not after a fork.
 
-    ``timeout`` is how many seconds a writer waits for others.
+    ``timeout`` is the time that a writer waits for others, in seconds.
     """
 
     def __init__(self, path: Path, *, timeout: float) -> None:
@@ -94,30 +94,30 @@ class Database:
         self._taken = 0
         self._log_allowed = _LOG_BYTES
         self._file: tuple[int, int] | None = None
-        """Which file was opened first."""
+        """The file that was opened first."""
         self._guard = threading.Lock()
         self._process = os.getpid()
         _close_before_forks()
         _opened.add(self)
 
     def exists(self) -> bool:
-        """Whether there is a file with anything in it."""
+        """Return whether there is a file with anything in it."""
         with self._translated("look for the index"), suppress(FileNotFoundError, NotADirectoryError):
             return self.path.is_dir() or self.path.stat().st_size > 0
         return False
 
     @contextmanager
     def reading(self, operation: str) -> Iterator[sqlite3.Connection]:
-        """A connection that sees the database as it is now for as long as the block lasts.
+        """Give a connection that sees the database as it is now for as long as the block lasts.
 
-        ``operation`` says what is done, for messages.
+        ``operation`` is for messages, such as ``read documents``.
         """
         with self._transaction("DEFERRED", operation) as connection:
             yield connection
 
     @contextmanager
     def writing(self, operation: str) -> Iterator[sqlite3.Connection]:
-        """A connection to write with: all that the block does is done at its end, or nothing. Other writers wait."""
+        """Give a connection to write with: all that the block does is done at its end, or nothing. Others wait."""
         if self._log_size() > self._log_allowed:
             self._empty_log(operation)
         with self._transaction("IMMEDIATE", operation) as connection:
@@ -229,7 +229,7 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[_Connection]:
-        """A connection without a transaction."""
+        """Give a connection without a transaction."""
         connection = self._take()
         try:
             yield connection
@@ -309,18 +309,18 @@ class Database:
         return connection
 
     def _look(self) -> tuple[int, ...]:
-        """What differs after every write: of the file, and how long its log is."""
-        found = self.path.stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns, self._log_size()
+        """Return values that differ after every write: of the file, and the length of its log."""
+        status = self.path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns, self._log_size()
 
     def _identity(self) -> tuple[int, int] | None:
         with suppress(OSError):
-            found = self.path.stat()
-            return found.st_dev, found.st_ino
+            status = self.path.stat()
+            return status.st_dev, status.st_ino
         return None
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        """Raise ConfigError unless this is a database of ours, of a version that is known here."""
+        """Raise ConfigError unless this is a database of vlmsearch, of a version that is known here."""
         owner, version, tables = connection.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
             "FROM pragma_application_id, pragma_user_version"
@@ -341,9 +341,9 @@ class Database:
         self._refuse_strangers(connection, SCHEMA)
 
     def _refuse_strangers(self, connection: sqlite3.Connection, schema: Schema) -> None:
-        if found := stranger(connection, schema):
+        if what := stranger(connection, schema):
             raise ConfigError(
-                f"{self.name} has the {found}, which vlmsearch does not make so: if another program changed the file, "
+                f"{self.name} has the {what}, which vlmsearch does not make so: if another program changed the file, "
                 "restore a copy; if it came from elsewhere, do not use it"
             )
 
@@ -430,8 +430,8 @@ class Database:
             ),
         }
         said = " ".join(said.partition(" with text ")[0].split())
-        found = next((text for key, text in advice.items() if key in said), "")
-        return BackendError(f"{self.name} failed to {operation}: {said}{found}")
+        hint = next((text for key, text in advice.items() if key in said), "")
+        return BackendError(f"{self.name} failed to {operation}: {said}{hint}")
 
 
 class Turns:
@@ -452,7 +452,7 @@ def _write_back(connection: sqlite3.Connection) -> None:
 
 
 def is_sparse(db: sqlite3.Connection) -> bool:
-    """Return whether so many pages of the file are not used that it is worth the time to make it smaller."""
+    """Return whether so many pages of the file are unused that it is worth the time to make it smaller."""
     pages, unused = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGES[:2])
     return bool(unused >= _SPARSE_PAGES and unused * _SPARSE_SHARE > pages)
 
@@ -464,20 +464,20 @@ def page_bytes(db: sqlite3.Connection) -> tuple[int, int]:
 
 
 def bytes_in_page(length: int) -> int:
-    """Return how many bytes of the file a row takes that has so many: those beside it in a page leave a rest."""
+    """Estimate how many bytes of the file a row takes: those beside it in a page leave a rest."""
     beside = (_PAGE_BYTES - _PAGE_HEAD) // (length + _ROW_HEAD)
     return _PAGE_BYTES // beside if beside else length + _PAGE_BYTES // 2
 
 
 def network_file_system(path: Path) -> str:
-    """Return the kind of network file system that a path is on; "" for a local one, and where that is not known."""
+    """Return the kind of network file system that a path is on; "" for a local or an unknown one."""
     if sys.platform != "linux":
         return ""
     with suppress(OSError):
         place = os.path.realpath(path)
         mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
-        found = [(m[4], m[m.index("-") + 1]) for m in mounts if f"{place}/".startswith(f"{m[4].rstrip('/')}/")]
-        kind = max(found, key=lambda mount: len(mount[0]), default=("", ""))[1]
+        containing = [(m[4], m[m.index("-") + 1]) for m in mounts if f"{place}/".startswith(f"{m[4].rstrip('/')}/")]
+        kind = max(containing, key=lambda mount: len(mount[0]), default=("", ""))[1]
         return kind if kind in _NETWORK else ""
     return ""
 

@@ -1,4 +1,4 @@
-"""The tables, and whether a file has those that were made here and nothing else.
+"""The tables, and the check that a file has these and nothing else.
 
 SQLite runs what a schema says: a view in the place of a table, or a trigger, is a program of whoever made the file.
 """
@@ -19,7 +19,7 @@ class Schema:
     """The statements that make the tables, with ``{g}`` for the generation and ``{n}`` for the field."""
 
     shared: str
-    """What a file has once."""
+    """The tables that a file has once."""
     of_a_generation: str
     of_a_field: str
 
@@ -71,7 +71,7 @@ def run(db: sqlite3.Connection, statements: str) -> None:
 
 
 def stranger(db: sqlite3.Connection, schema: Schema) -> str | None:
-    """Return what of a file's schema is not of this one, such as ``view 'documents_1'``; None where nothing is."""
+    """Return a part of a file that is not of this schema, such as ``view 'documents_1'``; None where there is none."""
     for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master"):
         if not _is_known(schema, str(kind), str(name), sql):
             return f"{kind} {name!r}"
@@ -80,12 +80,12 @@ def stranger(db: sqlite3.Connection, schema: Schema) -> str | None:
 
 def tables_by_generation(db: sqlite3.Connection) -> dict[int, list[str]]:
     """Return the names of the tables that belong to a generation, by its number."""
-    found: dict[int, list[str]] = {}
+    tables: dict[int, list[str]] = {}
     for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"):
         parts = _NAME.fullmatch(name)
         if parts is not None and not parts[4]:  # what FTS5 makes beside its table goes with that
-            found.setdefault(int(parts[2]), []).append(name)
-    return found
+            tables.setdefault(int(parts[2]), []).append(name)
+    return tables
 
 
 def _is_known(schema: Schema, kind: str, name: str, sql: object) -> bool:
@@ -98,8 +98,8 @@ def _is_known(schema: Schema, kind: str, name: str, sql: object) -> bool:
     numbers = f"_{generation}", f"_{generation}{field or '_0'}"
     known = _known(schema).get(f"{table}_0{'_0' if field else ''}{part}", ())
     return any(
-        kind == each and _normalised(sql) == _PLACE.sub(lambda place: numbers[bool(place[1])], made)
-        for each, made in known
+        kind == known_kind and _normalised(sql) == _PLACE.sub(lambda place: numbers[bool(place[1])], made)
+        for known_kind, made in known
     )
 
 
@@ -109,13 +109,13 @@ def _normalised(sql: object) -> str:
 
 @functools.cache
 def _known(schema: Schema) -> dict[str, set[tuple[str, str]]]:
-    """The kinds and statements of everything that a schema makes, by name, with 0 for generation and field."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    """Return kinds and statements of all that a schema makes, by name, with 0 for generation and field."""
+    statements: dict[str, set[tuple[str, str]]] = {}
     for language in _TOKENIZERS:
         with closing(sqlite3.connect(":memory:")) as db:
             for part in (schema.shared, schema.of_a_generation, schema.of_a_field):
                 run(db, part.format(g=0, n=0))
             FullText("words_0", language).create(db)
             for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
-                found.setdefault(name, set()).add((kind, _normalised(sql)))
-    return found
+                statements.setdefault(name, set()).add((kind, _normalised(sql)))
+    return statements

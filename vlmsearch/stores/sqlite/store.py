@@ -14,19 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from typing_extensions import Self
 
 from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records, check_changes, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.generations import GenerationalStore, Slot
-from vlmsearch.stores.samples import VectorSamples
+from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.sqlite.check import check_index
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
-from vlmsearch.stores.sqlite.tables import Tables, drop_tables, fields_of, kept, parsed, string, undamaged
+from vlmsearch.stores.sqlite.tables import Tables, TableState, drop_tables, fields_of, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.words import check_language, most_score
@@ -49,17 +48,17 @@ _TIED = 4
 """Documents are gone through in the order of their ids where at least one in so many has the score in question."""
 
 
-class SqliteStore(GenerationalStore):
+class SqliteStore(DatabaseStore):
     """Documents and vectors in one file, ``sqlite:./index``, with two more beside it while it is in use.
 
     Any number of processes read while one writes; writers take turns. Search is exact: bits and INT8 codes of all
-    vectors, in memory, tell which documents cannot be among the nearest, and the others' vectors are compared.
+    vectors, in memory, rule out documents that cannot be among the nearest. The vectors of the others are compared.
 
     Args:
         location: The file.
-        language: How words are compared in a new index: by their stems in a language (``en``, ``de``, ...), as they
-            are (``none``) or by parts of them (``parts``). An index keeps what it was made with.
-        timeout: For how many seconds a writer waits for others.
+        language: The language of a new index, by which words are compared: by their stems (``en``, ``de``, ...), as
+            they are (``none``) or by parts of them (``parts``). An index keeps the language that it was made with.
+        timeout: Seconds that a writer waits for others.
 
     Raises:
         ConfigError: There is no such language.
@@ -67,31 +66,21 @@ class SqliteStore(GenerationalStore):
 
     kind = "sqlite"
     default_language = "en"
+    _tables: Tables
+    _views: Views
 
     def __init__(self, location: str, *, language: str | None = None, timeout: float = 60.0) -> None:
         if not location.strip():
             raise ConfigError("a SQLite store needs a file, such as sqlite:./index")
         if language is not None:
             check_language(language)
-        self._set_up(Database(expand_home(location), timeout=timeout), "index", language)
-
-    def _set_up(self, database: Database, slot: Slot, language: str | None) -> None:
-        GenerationalStore.__init__(self, database.name, slot, language=language)
-        self._database = database
-        self._tables: Tables | None = None
-        self._views: Views | None = None
-        self._samples = VectorSamples()
-
-    def over(self, slot: Slot) -> Self:
-        """Another store over the same file."""
-        store = type(self).__new__(type(self))
-        SqliteStore._set_up(store, self._database, slot, self._language)
-        return store
+        self._database = Database(expand_home(location), timeout=timeout)
+        super().__init__(self._database.name, language=language)
 
     # ---- generations
 
     def read_slot(self, slot: Slot) -> dict[str, Any] | None:
-        """The row of a slot, or None."""
+        """Read the row of a slot; None where it has none."""
         if not self._database.exists():
             return None
         try:
@@ -111,8 +100,8 @@ class SqliteStore(GenerationalStore):
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
         """Put another row in the place of one of this revision; False where there is no such row."""
         with self._database.writing("change the index") as db:
-            found = _slot_row(db, slot)
-            if found is None or found.get("revision") != revision:
+            old = _slot_row(db, slot)
+            if old is None or old.get("revision") != revision:
                 return False
             self._put_slot(db, slot, row)
             return True
@@ -125,25 +114,24 @@ class SqliteStore(GenerationalStore):
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
         """Remove the row of a slot, if it is of this revision."""
         with self._database.writing("forget an index") as db:
-            found = _slot_row(db, slot)
-            if found is not None and found.get("revision") == revision:
+            row = _slot_row(db, slot)
+            if row is not None and row.get("revision") == revision:
                 db.execute("DELETE FROM slots WHERE slot = ?", [slot])
 
     def slots(self) -> list[Slot]:
-        """All slots that have a row."""
+        """List the slots that have a row."""
         if not self._database.exists():
             return []
         with self._database.reading("look for the index") as db:
             return _slots(db)
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
-        """The tables are made together with the row of the slot."""
+        """Do nothing: the tables are made together with the row of the slot."""
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Name the tables of the generation."""
         self._tables = Tables(manifest, generation)
         self._views = Views(self._tables)
-        self._samples = VectorSamples()
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove the tables of a generation, and make the file smaller."""
@@ -158,9 +146,8 @@ class SqliteStore(GenerationalStore):
     def _viewing(
         self, operation: str, field: Field | None, where: Filter | None = None
     ) -> Iterator[tuple[sqlite3.Connection, Tables, View]]:
-        """A transaction, and the view of what it sees, which is the first that it reads: see `Views.now`."""
+        """Give a transaction, and the view of what it sees, which is the first that it reads: see `Views.now`."""
         with self._reading(operation) as (db, tables):
-            assert self._views is not None  # noqa: S101 - made by `opened`
             yield db, tables, self._views.now(db, field, where)
 
     def _writing(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
@@ -170,9 +157,8 @@ class SqliteStore(GenerationalStore):
     def _within(
         self, transaction: AbstractContextManager[sqlite3.Connection]
     ) -> Iterator[tuple[sqlite3.Connection, Tables]]:
-        """A transaction and the tables of the generation; IndexMismatchError where these were removed."""
+        """Give a transaction and the tables of the generation; IndexMismatchError where these were removed."""
         self.needed()
-        assert self._tables is not None  # noqa: S101 - made by `opened`
         try:
             with transaction as db:
                 yield db, self._tables
@@ -183,105 +169,101 @@ class SqliteStore(GenerationalStore):
 
     # ---- writing
 
-    def upsert(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, all of them in one transaction."""
-        with self.in_use(records):
-            manifest = self.needed()
-            check_records(records, manifest.spaces)
-            if records:
-                with self._writing("write documents") as (db, tables):
-                    is_first = not tables.state(db).last_row
-                    tables.write(db, records)
-                    tables.tidy(db)
-                if is_first:
-                    self._database.write_back()
+        with self._writing("write documents") as (db, tables):
+            is_first = not tables.state(db).last_row
+            tables.write(db, records)
+            tables.tidy(db)
+        if is_first:
+            self._database.write_back()
 
-    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, in one transaction; returns their ids.
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata, in one transaction.
 
         A changed document gets another row, with its vectors bit for bit: rows never change.
         """
-        check_changes(changes)
-        if self.as_opened() is None:
-            return []
-        with self.in_use(), self._writing("change metadata") as (db, tables):
-            there = self._records(db, tables, [change.document.id for change in changes])
-            changed = changed_records(there, changes)
+        with self._writing("change metadata") as (db, tables):
+            changed = changed_records(self._records(db, tables, [change.document.id for change in changes]), changes)
             if changed:
                 tables.write(db, changed)
                 tables.tidy(db)
         return [record.document.id for record in changed]
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents with all that belongs to them; returns how many were there.
-
-        A thousand go in one transaction, and others may write between two. Where many pages of the file are not used
-        any more, it becomes smaller.
-        """
-        if self.as_opened() is None:
-            return 0
-        count, is_large, turns = 0, False, Turns()
-        for some in pages(ids):
-            with self.in_use(), self._writing("delete documents") as (db, tables):
-                removed = tables.remove(db, some)
-                tables.tidy(db)
-                is_large |= bool(removed) and is_sparse(db)
-            count += removed
+        """Remove documents; where many pages of the file are not used any more, it becomes smaller."""
+        count, turns = 0, Turns()
+        for page in pages(ids):
+            count += super().delete(page)
             turns.pause()
-        if is_large:
+        if count:
             with suppress(BackendError):  # they are deleted, and the file can become smaller at another time
-                self._database.shrink()
+                with self._database.reading("measure the file") as db:
+                    is_large = is_sparse(db)
+                if is_large:
+                    self._database.shrink()
+        return count
+
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, in one transaction."""
+        with self._writing("delete documents") as (db, tables):
+            count = tables.remove(db, ids)
+            tables.tidy(db)
         return count
 
     # ---- searching
 
-    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
-        manifest = self.as_opened()
-        if manifest is None or not len(vectors) or limit < 1:
-            return [[] for _ in vectors]
-        dim_of(self.name, manifest.spaces, field)
+    def find_nearest(
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+    ) -> list[list[VersionedHit]]:
+        """Find the nearest documents of each query."""
         with self._viewing("search", field, where) as (db, tables, view):
             passing, (_, codes) = view.passing(where), view.codes[field]
-            found: list[list[Hit]] = []
-            for query in vectors:
-                rows = view.rows[codes.nearest(query, limit, passing)]
-                found.append(list(_ranked(db, tables, field, query, rows.tolist(), limit)))
-        return found
+            candidates = [view.rows[codes.nearest(query, limit, passing)].tolist() for query in vectors]
+            return [_ranked(db, tables, field, query, rows, limit) for query, rows in zip(vectors, candidates)]
 
-    def sample(self, field: Field, count: int) -> Vectors:
-        """Vectors of documents that are chosen at random, the same ones while nobody writes."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return np.empty((0, 0), np.float32)
-        dim_of(self.name, manifest.spaces, field)
+    def compare_vectors(
+        self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
+    ) -> list[VersionedHit]:
+        """Compare documents with one query."""
+        with self._reading("search") as (db, tables):
+            return _ranked(db, tables, field, vectors[0], _passing(db, tables, ids, where))
+
+    def sampled_state(self) -> TableState:
+        """Return a value that differs when a sample may have changed."""
+        with self._reading("sample") as (db, tables):
+            return tables.state(db)
+
+    def draw(self, field: Field, count: int) -> Vectors:
+        """Read the vectors of documents that are chosen at random."""
         with self._viewing("sample", field) as (db, tables, view):
+            return tables.vectors(db, field, view.sample(field, count).tolist())[1]
 
-            def draw() -> Vectors:
-                return tables.vectors(db, field, view.sample(field, count).tolist())[1]
-
-            return self._samples.get(field, count, view.state, draw)
+    def vectors_of(self, field: Field, ids: Collection[str]) -> Vectors:
+        """Read the vectors of a field that documents have."""
+        with self._reading("read vectors") as (db, tables):
+            return tables.vectors(db, field, _passing(db, tables, ids, None))[1]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """The documents whose words fit a query best, by BM25; equal scores in the order of the ids."""
+        """Find the documents whose words fit a query best, by BM25; equal scores are in the order of the ids."""
         if self.as_opened() is None or limit < 1:
             return WordHits([], 0.0)
         with self._viewing("search words", None, where) as (db, tables, view):
             terms = tables.words.terms(db, query)
-            most = most_score(terms, view.state.documents)
-            found, last = dict[int, float](), 0.0
-            ranked = tables.words.ranked(db, terms, least=limit if where is None else None)
+            max_score = most_score(terms, view.state.documents)
+            scores, last = dict[int, float](), 0.0
+            ranked = tables.words.ranked(db, terms, wanted=limit if where is None else None)
             for row, score in ranked if where is None else _kept(ranked, view, where):
-                if len(found) >= limit and score < last:
+                if len(scores) >= limit and score < last:
                     break
-                found[row] = last = score
-            if len(found) > limit:
-                found = _first(db, tables, found, limit)
-            hits = [VersionedHit(id, found[row], str(row)) for row, id in tables.ids_of(db, found)]
-        return WordHits(list(_in_order(hits)[:limit]), most)
+                scores[row] = last = score
+            if len(scores) > limit:
+                scores = _first(db, tables, scores, limit)
+            hits = [VersionedHit(id, scores[row], str(row)) for row, id in tables.ids_of(db, scores)]
+        return WordHits(list(_in_order(hits)[:limit]), max_score)
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and share words with a query, best first, then by id."""
+        """Score given documents by their words, best first, then by id."""
         if self.as_opened() is None:
             return []
         with self._reading("search words") as (db, tables):
@@ -289,35 +271,25 @@ class SqliteStore(GenerationalStore):
             hits = [VersionedHit(names[row], score, str(row)) for row, score in tables.words.scores(db, query, names)]
         return list(_in_order(hits))
 
-    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        dim_of(self.name, manifest.spaces, field)
-        with self._reading("search") as (db, tables):
-            return list(_ranked(db, tables, field, vectors[0], _passing(db, tables, ids, where)))
-
     # ---- reading
 
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
-        if self.as_opened() is None:
-            return []
+    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
+        """Read the states of documents, by id."""
+        states: dict[str, DocumentState] = {}
         with self._reading("read documents") as (db, tables):
-            rows = {id: row for some in pages(ids) for id, row in tables.rows(db, some).items()}
-        return [rows[id].document for id in ids if id in rows]
+            for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
+                for id, row, digest, source, names in tables.columns(db, some, "row, digest, source, fields"):
+                    states[id] = DocumentState(Stamp(string(digest), string(source)), str(row), fields_of(names))
+        return states
 
-    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
-        """Those documents that are still of the version that is given for their id."""
-        if self.as_opened() is None:
-            return {}
+    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
+        """Read documents, by id."""
         with self._reading("read documents") as (db, tables):
-            found = list(tables.numbered(db, [int(version) for version in versions.values() if version]))
-        return {row.id: row.document for row in found if versions.get(row.id) == str(row.row)}
+            rows = [row for some in pages(ids) for row in tables.rows(db, some).values()]
+        return {row.id: DocumentRow(row.stamp, str(row.row), fields_of(row.fields), row.document) for row in rows}
 
     def records(self, ids: Sequence[str]) -> list[Record]:
-        """The documents with these ids, their vectors and stamps, in the order of ``ids``; unknown ids are left out."""
+        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
         if self.as_opened() is None:
             return []
         with self._reading("read documents") as (db, tables):
@@ -325,7 +297,7 @@ class SqliteStore(GenerationalStore):
 
     def _records(self, db: sqlite3.Connection, tables: Tables, ids: Sequence[str]) -> list[Record]:
         fingerprint = self.needed().fingerprint
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         for some in pages(ids):
             rows = tables.rows(db, some)
             names = {row.row: id for id, row in rows.items()}
@@ -336,28 +308,11 @@ class SqliteStore(GenerationalStore):
             for id, row in rows.items():
                 is_whole = len(vectors[id]) == len(parsed(row.fields))
                 stamp = row.stamp if is_whole else Stamp("", row.stamp.source)
-                found[id] = Record(row.document, vectors[id], stamp, fingerprint)
-        return [found[id] for id in ids if id in found]
-
-    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """The stamps of those documents among ``ids`` that are there."""
-        return {
-            id: Stamp(string(digest), string(source)) for id, digest, source in self._columns(ids, "digest, source")
-        }
-
-    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """The fields that each of those documents among ``ids`` that are there has a vector in."""
-        return {id: fields_of(names) for id, names in self._columns(ids, "fields")}
-
-    def _columns(self, ids: Sequence[str], names: str) -> Iterator[tuple[str, ...]]:
-        if self.as_opened() is None:
-            return
-        with self._reading("read documents") as (db, tables):
-            for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
-                yield from tables.columns(db, some, names)
+                records[id] = Record(row.document, vectors[id], stamp, fingerprint)
+        return [records[id] for id in ids if id in records]
 
     def ids(self) -> Iterator[str]:
-        """All ids, in their order; those that are added or removed meanwhile may be among them or not."""
+        """Yield all ids, in their order; ids that are added or removed meanwhile may be among them or not."""
         if self.as_opened() is None:
             return
         last = ""
@@ -370,7 +325,7 @@ class SqliteStore(GenerationalStore):
             last = page[-1]
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """The next so many documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, in the order of their ids."""
         if self.as_opened() is None:
             return []
         with self._viewing("list documents", None, where) as (db, tables, view):
@@ -378,9 +333,8 @@ class SqliteStore(GenerationalStore):
             rows = list(islice(tables.rows_after(db, id, wanted), count))
             return sorted((row.document for row in tables.numbered(db, rows)), key=attrgetter("id"))
 
-    def __len__(self) -> int:
-        if self.as_opened() is None:
-            return 0
+    def count(self) -> int:
+        """Count the documents."""
         with self._reading("count documents") as (db, tables):
             return tables.state(db).documents
 
@@ -389,19 +343,19 @@ class SqliteStore(GenerationalStore):
         return (self._database.path,)
 
     def disk_use(self) -> DiskUse:
-        """What all generations take of the file, and what is left on its disk."""
+        """Measure what all generations take of the file, and what is left on its disk."""
         manifest, generations = self.needed(), self.kept_generations()
         with self._database.reading("measure the file") as db:
-            documents = sum(Tables(manifest, each).state(db).documents for each in generations)
+            documents = sum(Tables(manifest, generation).state(db).documents for generation in generations)
             used, unused = page_bytes(db)
         return DiskUse(used, documents, unused + shutil.disk_usage(self._database.path.parent).free)
 
     def vector_bytes(self, dim: int) -> int:
-        """About how many bytes a vector takes: in a page beside others, and as its codes and signs."""
+        """Estimate how many bytes a vector takes: in a page beside others, and as its codes and signs."""
         return bytes_in_page(4 * dim) + dim + -(-dim // 8)
 
     def describe(self) -> dict[str, str]:
-        """How the store searches, for people."""
+        """Describe to people how the store searches."""
         self.needed()
         size = self._database.path.stat().st_size
         with self._reading("look for the stemmer") as (db, tables):
@@ -411,44 +365,39 @@ class SqliteStore(GenerationalStore):
 
     # ---- the reject list
 
-    def rejects(self) -> list[Reject]:
-        """The reject list, by id."""
-        if self.as_opened() is None:
-            return []
+    def read_rejects(self) -> list[Reject]:
+        """Read the reject list."""
         with self._reading("read the reject list") as (db, _):
-            found = db.execute("SELECT id, code, message, digest, source, crc FROM rejects ORDER BY id").fetchall()
-        for row in found:
+            rows = db.execute("SELECT id, code, message, digest, source, crc FROM rejects").fetchall()
+        for row in rows:
             if not is_whole(row):
                 raise BackendError(f"{row[0]!r} on the reject list is damaged: run `vlmsearch check --repair`")
-        return [Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp, _ in found]
+        return [Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp, _ in rows]
 
-    def reject(self, rejects: Sequence[Reject]) -> None:
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
         """Put inputs on the reject list, or replace their entries."""
-        self.needed()
-        if rejects:
-            rows = [(r.id, r.code, *map(kept, (r.message, r.stamp.digest, r.stamp.source))) for r in rejects]
-            with self._database.writing("write the reject list") as db:
-                db.executemany(
-                    "INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
-                )
+        rows = [(r.id, r.code, *map(kept, (r.message, r.stamp.digest, r.stamp.source))) for r in rejects]
+        with self._database.writing("write the reject list") as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
+            )
 
-    def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the reject list; unknown ids are ignored."""
-        if self.as_opened() is not None and ids:
-            with self._database.writing("write the reject list") as db:
-                db.executemany("DELETE FROM rejects WHERE id = ?", [(id,) for id in ids])
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+        with self._database.writing("write the reject list") as db:
+            db.executemany("DELETE FROM rejects WHERE id = ?", [(id,) for id in ids])
 
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Whether the file is whole and its parts agree; with ``repair``, what can be made again is."""
+        """Check whether the file is whole and its parts agree; with ``repair``, make again what can be."""
         left = self.left_trials()
         if repair:
             self.remove_trials()
         transaction = self._writing if repair else self._reading
         with transaction("check the index") as (db, tables):
             rows = [row for slot in _slots(db) if (row := _slot_row(db, slot)) is not None]
-            named = {int(each["generation"]) for row in rows for each in _generations(row)}
+            named = {int(generation["generation"]) for row in rows for generation in _generations(row)}
             report = check_index(db, tables, self.name, named, repair=repair)
         if repair:
             self._database.shrink()
@@ -464,7 +413,7 @@ def _slots(db: sqlite3.Connection) -> list[Slot]:
 
 
 def _generations(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """All generations that the row of a slot names."""
+    """List all generations that the row of a slot names."""
     return [row, *([row["old"]] if row.get("old") else []), *row.get("garbage", ())]
 
 
@@ -477,20 +426,20 @@ def _slot_row(db: sqlite3.Connection, slot: Slot) -> dict[str, Any] | None:
             f"the index is damaged: its slot {slot!r} is not what was written; restore a copy of the file, or index "
             "again under another name"
         )
-    found = parsed(row[1])
-    if not isinstance(found, dict):
+    content = parsed(row[1])
+    if not isinstance(content, dict):
         raise BackendError(f"the index is damaged: its slot {slot!r} holds no JSON object")
-    return found
+    return content
 
 
 def _passing(db: sqlite3.Connection, tables: Tables, ids: Collection[str], where: Filter | None) -> dict[int, str]:
-    """The rows of those documents that pass a filter, each with its id."""
-    found: dict[int, str] = {}
+    """Read the rows of the documents that pass a filter, each with its id."""
+    names: dict[int, str] = {}
     for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
         for id, row, *metadata in tables.columns(db, some, "row" if where is None else "row, metadata"):
             if where is None or where.matches(parsed(metadata[0])):
-                found[int(row)] = id
-    return found
+                names[int(row)] = id
+    return names
 
 
 def _ranked(
@@ -501,7 +450,7 @@ def _ranked(
     rows: Collection[int],
     limit: int | None = None,
 ) -> list[VersionedHit]:
-    """The ``limit`` best documents with these rows by the cosines of their vectors with the query, then by id."""
+    """Rank the documents of some rows by the cosines of their vectors with the query, then by id."""
     numbers, names, cosines = list[int](), list[str](), [np.empty(0)]
     exact = query.astype(np.float64)
     for some, ids, vectors in tables.named_vectors(db, field, rows):
@@ -517,7 +466,7 @@ def _ranked(
 
 
 def _kept(ranked: Iterator[tuple[int, float]], view: View, where: Filter) -> Iterator[tuple[int, float]]:
-    """The rows that pass a filter, of those that are ranked."""
+    """Yield the ranked rows that pass a filter."""
     passing = view.passing(where)
     assert passing is not None  # noqa: S101 - there is a filter
     while some := list(islice(ranked, _IDS)):
@@ -525,18 +474,18 @@ def _kept(ranked: Iterator[tuple[int, float]], view: View, where: Filter) -> Ite
         yield from compress(some, passing[places].tolist())
 
 
-def _first(db: sqlite3.Connection, tables: Tables, found: dict[int, float], limit: int) -> dict[int, float]:
+def _first(db: sqlite3.Connection, tables: Tables, scores: dict[int, float], limit: int) -> dict[int, float]:
     """Leave out rows whose ids come too late among equal scores, where most documents have the last score.
 
-    ``found`` is in the order of the scores, and too long by rows with the last one.
+    ``scores`` has the best first, and too many rows with the last score.
     """
-    least = found[next(reversed(found))]
-    better = {row: score for row, score in found.items() if score > least}
-    tied = found.keys() - better.keys()
+    min_score = scores[next(reversed(scores))]
+    better = {row: score for row, score in scores.items() if score > min_score}
+    tied = scores.keys() - better.keys()
     if len(tied) * _TIED < tables.state(db).documents:
-        return found
+        return scores
     rows = islice(tables.rows_after(db, "", tied), limit - len(better))
-    return better | dict.fromkeys(rows, least)
+    return better | dict.fromkeys(rows, min_score)
 
 
 def _in_order(hits: list[VersionedHit]) -> list[VersionedHit]:

@@ -1,14 +1,12 @@
 """The tables of one generation, and writing to them.
 
-============  ============================================================================================
-documents     id, stamp, fields, image path, metadata as JSON, text; a changed document gets another row
-attributes    the metadata again, by key, as filters compare them
-words         a full-text index, by row
-vectors_N     the vectors of field N as float32, by row
-codes_N       their codes and signs in groups, by the last row of each: those of one write, and later of many
-deaths        rows that were removed, in the order in which that happened, until they are forgotten
-state         one row: how far the generation has come, see `TableState`, and which stemmer made the words
-============  ============================================================================================
+* ``documents``: id, stamp, fields, image path, metadata as JSON, text. A changed document gets another row.
+* ``attributes``: the metadata again, by key, as filters compare them.
+* ``words``: a full-text index, by row.
+* ``vectors_N``: the vectors of field N as float32, by row.
+* ``codes_N``: their codes and signs in groups, by the last row of each. A group is of one write, and later of many.
+* ``deaths``: rows that were removed, in the order of their removal, until they are forgotten.
+* ``state``: one row. It says how far the generation has come, see `TableState`, and which stemmer made the words.
 
 Rows are numbered from 1 in the order in which they were written, and never change or come back. So whoever has read
 everything up to a row and a death needs only what came after it.
@@ -43,16 +41,16 @@ from vlmsearch.stores.words import FullText, words_of
 from vlmsearch.types import Document, Field, Manifest, Record, Scalar, Stamp, Vectors
 
 _KEPT_DEATHS = 20_000
-"""How many deaths are remembered beside one for each document."""
+"""Deaths that are remembered beside one for each document."""
 _LOOSE_GROUPS = 1000
-"""How many groups of codes are written before they are merged, unless they have `BLOCK` rows before."""
+"""Groups of codes that are written before they are merged, unless they have `BLOCK` rows before."""
 _PAGE = 4096
 _CACHED = 256
-"""How many vectors are compared at a time."""
+"""Vectors that are compared at a time."""
 
 
 class TableState(NamedTuple):
-    """How far a generation has come: the last row and the last death, and what there is.
+    """The progress of a generation: the last row, the last death, and counts of what there is.
 
     A new epoch begins when deaths are forgotten: whoever knows an older one reads everything again. ``loose_groups``
     and ``loose_rows`` count what was written since groups of codes were merged.
@@ -80,11 +78,11 @@ class Row(NamedTuple):
     crc: int = -1
 
     def sealed(self) -> Row:
-        """The same with the checksum that it should have."""
+        """Return the row with the checksum that it should have."""
         return self._replace(crc=checksum(*self[:-1]))
 
     def whole(self) -> Row:
-        """The same; BackendError where the checksum is of other values."""
+        """Return the row; BackendError where the checksum is of other values."""
         if not is_whole(self):
             raise BackendError(
                 f"the document {self.id!r} is damaged in the index: run `vlmsearch check --repair`, and index its "
@@ -93,7 +91,7 @@ class Row(NamedTuple):
         return self
 
     def legible(self) -> Row | None:
-        """What can be read of a damaged one, as a document that counts as changed; None where no document is left."""
+        """Return what is left of a damaged row, as a document that counts as changed; None for no document."""
         strings = (_legible(value) for value in self[1:-1])
         id, _, source, fields, image, metadata, text = strings
         try:
@@ -112,7 +110,7 @@ class Row(NamedTuple):
 
     @property
     def document(self) -> Document:
-        """The document."""
+        """Return the document."""
         with undamaged():
             image = None if self.image is None else Path(string(self.image))
             text = None if self.text is None else string(self.text)
@@ -120,7 +118,7 @@ class Row(NamedTuple):
 
     @property
     def stamp(self) -> Stamp:
-        """Where it came from."""
+        """Return the stamp: where the document came from."""
         return Stamp(string(self.digest), string(self.source))
 
 
@@ -143,60 +141,60 @@ class Tables:
             self.words.create(db)
 
     def name(self, kind: str, field: Field | None = None) -> str:
-        """The name of a table, for parts that fields have one of each, of that of a field."""
+        """Return the name of a table of the generation, or of one of its fields."""
         return f"{kind}_{self.generation}" + ("" if field is None else f"_{self.fields.index(field)}")
 
     # ---- reading
 
     def state(self, db: sqlite3.Connection) -> TableState:
-        """How far it has come."""
+        """Read how far the generation has come."""
         return TableState(*db.execute(f"SELECT {', '.join(TableState._fields)} FROM {self.name('state')}").fetchone())
 
     def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
-        """The rows of documents, by id."""
-        found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_names(ids)])
-        return {row.id: row.whole() for row in map(Row._make, found)}
+        """Read the rows of documents, by id."""
+        rows = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_names(ids)])
+        return {row.id: row.whole() for row in map(Row._make, rows)}
 
     def numbered(self, db: sqlite3.Connection, rows: Collection[int]) -> Iterator[Row]:
-        """The documents that have these rows."""
-        found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_EACH}", [_list(rows)])
-        return (Row._make(values).whole() for values in found)
+        """Read the documents that have these rows."""
+        cursor = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_EACH}", [_list(rows)])
+        return (Row._make(values).whole() for values in cursor)
 
     def columns(self, db: sqlite3.Connection, ids: Collection[str], names: str) -> Iterator[tuple[str, ...]]:
-        """The ids of documents and the columns ``names`` of them."""
+        """Read the ids of documents and the columns ``names`` of them."""
         yield from db.execute(
             f"SELECT id, {names} FROM {self.name('documents')} WHERE id IN {_EACH}",
             [_names(ids)],
         )
 
     def ids_of(self, db: sqlite3.Connection, rows: Collection[int]) -> list[tuple[int, str]]:
-        """The rows that are there, each with its document's id."""
+        """Read the rows that are there, each with its document's id."""
         return db.execute(
             f"SELECT row, id FROM {self.name('documents')} WHERE row IN {_EACH}",
             [_list(rows)],
         ).fetchall()
 
     def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:
-        """The next so many ids, in their order."""
-        found = db.execute(
+        """Read the next ids behind one, in their order."""
+        cursor = db.execute(
             f"SELECT id FROM {self.name('documents')} WHERE id > ? ORDER BY id LIMIT ?",
             [id, count],
         )
-        ids = [row[0] for row in found]
+        ids = [row[0] for row in cursor]
         with undamaged():
             if any(next <= last for last, next in pairwise((id, *ids))):  # going on from there would never end
                 raise ValueError("its ids are out of order")
         return ids
 
     def rows_after(self, db: sqlite3.Connection, id: str, wanted: Collection[int] | None) -> Iterator[int]:
-        """The rows of the documents behind an id, in the order of their ids; of those that are ``wanted``, or all."""
-        found = db.execute(f"SELECT row FROM {self.name('documents')} WHERE id > ? ORDER BY id", [id])
-        return (row for (row,) in found if wanted is None or row in wanted)
+        """Read the rows of documents behind an id, in the order of the ids: those that are ``wanted``, or all."""
+        cursor = db.execute(f"SELECT row FROM {self.name('documents')} WHERE id > ? ORDER BY id", [id])
+        return (row for (row,) in cursor if wanted is None or row in wanted)
 
     def rows_of_the_epoch(self, db: sqlite3.Connection, state: TableState) -> Places:
-        """The rows that were there when the epoch began or came since, in order.
+        """Read the rows that were there when the epoch began or came since, in order.
 
-        Those that were removed since are among them.
+        Rows that were removed since are among them.
         """
         first, survivors = db.execute(f"SELECT first_row, survivors FROM {self.name('state')}").fetchone()
         (deaths,) = db.execute(f"SELECT count(*) FROM {self.name('deaths')}").fetchone()
@@ -207,28 +205,28 @@ class Tables:
         return np.concatenate([begun, np.arange(first, state.last_row + 1)])
 
     def deaths_after(self, db: sqlite3.Connection, death: int) -> Places:
-        """The rows that were removed after this death."""
-        found = db.execute(f"SELECT row FROM {self.name('deaths')} WHERE number > ?", [death])
-        return np.fromiter((number for (number,) in found), np.int64)
+        """Read the rows that were removed after a death."""
+        cursor = db.execute(f"SELECT row FROM {self.name('deaths')} WHERE number > ?", [death])
+        return np.fromiter((number for (number,) in cursor), np.int64)
 
     def deaths(self, db: sqlite3.Connection) -> dict[int, int]:
-        """The rows that were removed in this epoch, by the numbers of their deaths, in order."""
+        """Read the rows that were removed in this epoch, by the numbers of their deaths, in order."""
         return dict(db.execute(f"SELECT number, row FROM {self.name('deaths')} ORDER BY number"))
 
     def values_after(self, db: sqlite3.Connection, key: str, row: int) -> list[tuple[int, float | int | bytes]]:
-        """The rows written after this one that have a key, with its values."""
+        """Read the rows written after another that have a key, with its values."""
         return db.execute(
             f"SELECT row, value FROM {self.name('attributes')} WHERE key = ? AND row > ? ORDER BY row",
             [key, row],
         ).fetchall()
 
     def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[Coded]:
-        """The codes of a field that were written after this row."""
-        found = db.execute(
+        """Read the codes of a field that were written after a row."""
+        cursor = db.execute(
             f"SELECT * FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
             [row],
         )
-        for group in (self._group(field, *parts) for *parts, _ in found):  # one that was merged may begin before
+        for group in (self._group(field, *parts) for *parts, _ in cursor):  # one that was merged may begin before
             new = int(np.searchsorted(group.numbers, row, side="right"))
             yield group[new:] if new else group
 
@@ -242,72 +240,72 @@ class Tables:
             return Coded(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table, bits)
 
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
-        """Those of the rows that have a vector of a field, and their vectors, shape (n, dim)."""
-        found = db.execute(
+        """Read which of the rows have a vector of a field, and the vectors, shape (n, dim)."""
+        stored_rows = db.execute(
             f"SELECT row, vector, crc FROM {self.name('vectors', field)} WHERE row IN {_EACH}",
             [_list(rows)],
         ).fetchall()
         with undamaged():
-            for row, vector, crc in found:
+            for row, vector, crc in stored_rows:
                 if vector_checksum(row, vector) != crc:
                     raise ValueError(f"the vector {field} of row {row} is not what was written: run `vlmsearch check`")
-            table = np.frombuffer(b"".join(vector for _, vector, _ in found), "<f4").reshape(-1, self.dims[field])
-        return [row for row, _, _ in found], table
+            table = np.frombuffer(b"".join(vector for _, vector, _ in stored_rows), "<f4").reshape(-1, self.dims[field])
+        return [row for row, _, _ in stored_rows], table
 
     def damaged_vectors(self, db: sqlite3.Connection, field: Field) -> Places:
-        """The rows whose vectors of a field do not have the checksum that they should, in order."""
+        """Find the rows whose vectors of a field do not have the checksum that they should, in order."""
         length = 4 * self.dims[field]
 
         def is_damaged(row: int, vector: object, crc: object) -> bool:
             return not isinstance(vector, bytes) or len(vector) != length or vector_checksum(row, vector) != crc
 
-        found = db.execute(f"SELECT row, vector, crc FROM {self.name('vectors', field)} ORDER BY row")
-        return np.fromiter((values[0] for values in found if is_damaged(*values)), np.int64)
+        cursor = db.execute(f"SELECT row, vector, crc FROM {self.name('vectors', field)} ORDER BY row")
+        return np.fromiter((values[0] for values in cursor if is_damaged(*values)), np.int64)
 
     def has_whole_codes(self, db: sqlite3.Connection, field: Field) -> bool:
-        """Whether all groups of codes of a field have the checksum that they should."""
+        """Check whether all groups of codes of a field have the checksum that they should."""
         return all(map(is_whole, db.execute(f"SELECT * FROM {self.name('codes', field)}")))
 
     def whole_codes(self, db: sqlite3.Connection, field: Field) -> Iterator[Coded]:
-        """Those groups of codes of a field that have the checksum that they should."""
-        found = db.execute(f"SELECT * FROM {self.name('codes', field)} ORDER BY last")
-        return (self._group(field, *values[:-1]) for values in found if is_whole(values))
+        """Read the groups of codes of a field that have the checksum that they should."""
+        cursor = db.execute(f"SELECT * FROM {self.name('codes', field)} ORDER BY last")
+        return (self._group(field, *values[:-1]) for values in cursor if is_whole(values))
 
     def other_stemmer(self, db: sqlite3.Connection) -> str:
-        """What to say where another stemmer made the words than the one here, whose words do not fit them; else ""."""
+        """Say which stemmer made the words, where it is another one than the one here; "" where it is the same."""
         made_by, here = db.execute(f"SELECT stemmer FROM {self.name('state')}").fetchone()[0], self.words.stemmer
         return "" if made_by == here else f"made by {made_by or 'an unknown stemmer'}, and here is {here or 'none'}"
 
     def named_vectors(
         self, db: sqlite3.Connection, field: Field, rows: Collection[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[str], Vectors]]:
-        """Those of the rows that have a vector of a field, their documents' ids and vectors: some at a time.
+        """Read rows, ids and vectors of documents that have a vector of a field, some at a time.
 
-        What is computed of some vectors finds them in the processor's cache.
+        So few are at once in the processor's cache when they are compared.
         """
-        found = db.execute(
+        cursor = db.execute(
             f"SELECT row, id, vector FROM {self.name('vectors', field)} JOIN {self.name('documents')} USING (row)"
             f" WHERE row IN {_EACH}",
             [_list(rows)],
         )
-        while some := found.fetchmany(_CACHED):
+        while some := cursor.fetchmany(_CACHED):
             numbers, ids, vectors = zip(*some)
             with undamaged():
                 table = np.frombuffer(b"".join(vectors), "<f4").reshape(-1, self.dims[field])
             yield numbers, ids, table
 
     def all(self, db: sqlite3.Connection) -> Iterator[Row]:
-        """All documents, in the order of their rows, damaged ones among them."""
+        """Read all documents, in the order of their rows, damaged ones among them."""
         return map(Row._make, db.execute(f"SELECT * FROM {self.name('documents')} ORDER BY row"))
 
     def attributes(self, db: sqlite3.Connection) -> Iterator[tuple[str, int, Stored]]:
-        """The metadata of all documents, by key and row."""
+        """Read the metadata of all documents, by key and row."""
         yield from db.execute(f"SELECT key, row, value FROM {self.name('attributes')}")
 
     def vector_rows(self, db: sqlite3.Connection, field: Field) -> Places:
-        """The rows that have a vector of a field, in order."""
-        found = db.execute(f"SELECT row FROM {self.name('vectors', field)} ORDER BY row")
-        return np.fromiter((number for (number,) in found), np.int64)
+        """Read the rows that have a vector of a field, in order."""
+        cursor = db.execute(f"SELECT row FROM {self.name('vectors', field)} ORDER BY row")
+        return np.fromiter((number for (number,) in cursor), np.int64)
 
     # ---- writing
 
@@ -347,16 +345,16 @@ class Tables:
     def _write_vectors(
         self, db: sqlite3.Connection, field: Field, numbers: Sequence[int], records: Sequence[Record]
     ) -> None:
-        found = ((number, record.vectors.get(field)) for number, record in zip(numbers, records))
-        have = [(number, vector) for number, vector in found if vector is not None]
+        pairs = ((number, record.vectors.get(field)) for number, record in zip(numbers, records))
+        have = [(number, vector) for number, vector in pairs if vector is not None]
         if not have:
             return
         rows, vectors = [row for row, _ in have], np.stack([vector for _, vector in have]).astype("<f4", copy=False)
         content, length = vectors.data.cast("B"), vectors.itemsize * vectors.shape[1]
-        each = (content[start : start + length] for start in range(0, len(content), length))
+        parts = (content[start : start + length] for start in range(0, len(content), length))
         db.executemany(
             f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?, ?)",
-            ((row, vector, vector_checksum(row, vector)) for row, vector in zip(rows, each)),
+            ((row, vector, vector_checksum(row, vector)) for row, vector in zip(rows, parts)),
         )
         self._write_codes(db, field, Coded.of(rows, vectors))
 
@@ -369,7 +367,7 @@ class Tables:
         )
 
     def remove(self, db: sqlite3.Connection, ids: Collection[str]) -> int:
-        """Remove documents and all that belongs to them; returns how many there were."""
+        """Remove documents and all that belongs to them, and return how many there were."""
         if self.other_stemmer(db):  # words could not be removed that it does not make
             self.make_words(db)
         old = list(self.rows(db, ids).values())
@@ -411,8 +409,8 @@ class Tables:
 
     def forget(self, db: sqlite3.Connection) -> None:
         """Write all codes anew without those of the dead, and begin a new epoch."""
-        found = db.execute(f"SELECT row FROM {self.name('documents')} ORDER BY row")
-        live = np.fromiter((row for (row,) in found), np.int64)
+        cursor = db.execute(f"SELECT row FROM {self.name('documents')} ORDER BY row")
+        live = np.fromiter((row for (row,) in cursor), np.int64)
         for field in self.fields:
             self._merge(db, field, sys.maxsize, live)
         self._begin_epoch(db, live)
@@ -426,11 +424,11 @@ class Tables:
         )
         self._put(db, state._replace(epoch=state.epoch + 1, documents=len(live), loose_groups=0, loose_rows=0))
 
-    def _merge(self, db: sqlite3.Connection, field: Field, most: int, live: Places | None) -> None:
+    def _merge(self, db: sqlite3.Connection, field: Field, max_count: int, live: Places | None) -> None:
         """Merge the groups of at most so many rows; ``live`` are those to keep, None for all."""
         table = self.name("codes", field)
         pending: list[Coded] = []
-        for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [most]).fetchall():
+        for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [max_count]).fetchall():
             values = db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone()
             if not is_whole(values):
                 raise BackendError(f"the codes of {field} are damaged in the index: run `vlmsearch check --repair`")
@@ -496,9 +494,9 @@ class Tables:
         self.forget(db)
 
     def _named(self, db: sqlite3.Connection, field: Field) -> Places:
-        """The documents that say that they have a vector of a field, in order."""
-        found = db.execute(f"SELECT row, fields FROM {self.name('documents')} ORDER BY row")
-        return np.array([row for row, names in found if str(field) in parsed(names)], np.int64)
+        """Read the rows of documents that say that they have a vector of a field, in order."""
+        cursor = db.execute(f"SELECT row, fields FROM {self.name('documents')} ORDER BY row")
+        return np.array([row for row, names in cursor if str(field) in parsed(names)], np.int64)
 
 
 def make_ids(db: sqlite3.Connection, generation: int, damaged: Collection[int]) -> None:
@@ -537,7 +535,7 @@ def _names(ids: Collection[str]) -> str:
 
 
 def _values(number: int, record: Record) -> tuple[object, ...]:
-    """The columns of a `Row`."""
+    """Return the columns of a `Row`."""
     document, stamp = record.document, record.stamp
     image = kept(str(document.image)) if isinstance(document.image, Path) else None
     text = None if document.text is None else kept(document.text)
@@ -548,23 +546,23 @@ def _values(number: int, record: Record) -> tuple[object, ...]:
 
 
 def _legible(value: object) -> str | None:
-    """What can be read of what should be a string, or None."""
+    """Return what can be read of a value that should be a string or None."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return None if value is None else str(value)
 
 
 def parsed(text: str) -> Any:
-    """Return what JSON in a table says; BackendError where that is not JSON any more."""
+    """Parse JSON in a table; BackendError where it is not JSON any more."""
     with undamaged():
         return parse_json(text)
 
 
 def _metadata(text: str) -> dict[str, Scalar]:
-    found = parse_json(text)
-    if not isinstance(found, dict) or not all(isinstance(value, (str, int, float)) for value in found.values()):
+    content = parse_json(text)
+    if not isinstance(content, dict) or not all(isinstance(value, (str, int, float)) for value in content.values()):
         raise TypeError("metadata that are no JSON object of strings, numbers and bools")
-    return found
+    return content
 
 
 @lru_cache(1024)

@@ -1,4 +1,4 @@
-"""What a process has of an index in memory: codes of its vectors, and the columns of metadata that filters compare."""
+"""An index in memory: codes of its vectors, and the columns of metadata that filters compare."""
 
 from __future__ import annotations
 
@@ -31,27 +31,20 @@ class View:
     columns: dict[str, tuple[int, Column]] = field(default_factory=dict)
 
     def passing(self, where: Filter | None) -> NDArray[np.bool_] | None:
-        """For each place, whether its document is there and passes a filter; None where all do."""
+        """Return for each place whether its document is there and passes a filter; None where all do."""
         if where is None:
             return None if len(self.rows) == self.state.documents else self.alive
         return self.alive & passing(where, lambda key: self.columns[key][1])
 
     def sample(self, asked: Field, count: int) -> Places:
-        """Return the rows of up to so many documents that have a field, chosen at random.
+        """Return the rows of documents that have a field, ``count`` at most, chosen at random.
 
-        Vectors are drawn by their numbers in the order in which they were written, of which there is an order for each
-        power of two: adding some to many others changes few of a sample.
+        Adding some documents to many changes few of a sample: each has a number that is as good as random and stays.
         """
-        _, table = self.codes[asked]
-        bits = max(len(table) - 1, 1).bit_length()
-        chosen, step = np.empty(0, np.int64), max(4 * count, 1)
-        for start in range(0, 2**bits, step):
-            drawn = _scattered(np.arange(start, min(start + step, 2**bits)), bits)
-            places = table.numbers(drawn[drawn < len(table)])
-            chosen = np.concatenate([chosen, places[self.alive[places]]])
-            if len(chosen) >= count:
-                break
-        return self.rows[chosen[:count]]
+        places = self.codes[asked][1].places()
+        rows = self.rows[places[self.alive[places]]]
+        drawn: Places = rows[np.argsort(_drawing_numbers(rows))[:count]]
+        return drawn
 
 
 class Views:
@@ -65,8 +58,8 @@ class Views:
     def now(self, db: sqlite3.Connection, asked: Field | None, where: Filter | None) -> View:
         """Return what a transaction sees, with the codes of one field and the columns that a filter needs.
 
-        Of two threads the one that begins to read later waits here for the other, and its transaction, which should
-        not have read anything yet, then sees at least as much. For one that sees less, all is read again.
+        Of two threads, the one that begins to read later waits here for the other. Its transaction, which should not
+        have read anything yet, then sees at least as much. For one that sees less, all is read again.
         """
         with self._guard:
             state = self._tables.state(db)
@@ -104,19 +97,18 @@ class Views:
     def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
         row, column = view.columns.get(key, (0, Column()))
         if row < view.state.last_row or len(column.kinds) < len(view.rows):
-            found = self._tables.values_after(db, key, row)
+            stored_values = self._tables.values_after(db, key, row)
             with undamaged():
-                places, there = find(view.rows, np.array([each for each, _ in found], np.int64))
-            values = (value for (_, value), is_there in zip(found, there) if is_there)
+                places, there = find(view.rows, np.array([number for number, _ in stored_values], np.int64))
+            values = (value for (_, value), is_there in zip(stored_values, there) if is_there)
             column = column.with_rows(len(view.rows), places[there], values)
         return view.state.last_row, column
 
 
-def _scattered(numbers: Places, bits: int) -> Places:
-    """Numbers of so many bits in an order that is as good as random: each becomes another one, and no two the same."""
-    mask, shift = np.uint64(2**bits - 1), np.uint64(max(bits // 2, 1))
-    mixed = numbers.astype(np.uint64)
-    for factor in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0x8CB92BA72F3D8DD7):
-        mixed = (mixed + np.uint64(factor >> 8)) * np.uint64(factor) & mask
-        mixed ^= mixed >> shift
-    return mixed.astype(np.int64)
+def _drawing_numbers(rows: Places) -> NDArray[np.uint64]:
+    """Return a number for each row by which samples are drawn (the finaliser of splitmix64)."""
+    mixed = rows.astype(np.uint64)
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        mixed = (mixed ^ mixed >> np.uint64(31)) * np.uint64(factor)
+    numbers: NDArray[np.uint64] = mixed ^ mixed >> np.uint64(31)
+    return numbers

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from vlmsearch.build.data import gather
-from vlmsearch.build.inputs import Feed, Feeds, image_feeds, padded_feeds, row_cosines, run, text_feeds
+from vlmsearch.build.inputs import Feed, Feeds, image_feeds, padded_feeds, run, text_feeds
 from vlmsearch.build.quantize import Drift, Report, drift
 from vlmsearch.models.bundle import Bundle, Tower
 from vlmsearch.models.inputs import open_tokenizer
@@ -56,21 +56,6 @@ class AccuracyCheck:
         """Return how a plan's vectors differed when it was built."""
         mean, least, overlap = (float(str(plan.report[name])) for name in ("mean_cosine", "min_cosine", "overlap"))
         return Drift(mean, least, overlap, 0.0)
-
-    def by_length(self, vectors: Vectors) -> dict[str, float]:
-        """Return the least cosine of texts, by the columns of their batch.
-
-        What is miscomputed may be so at some lengths.
-        """
-        cosines = row_cosines(vectors, self.reference)
-        found: dict[str, float] = {}
-        start = 0
-        for batch in self.feeds.batches if self.tower == "text" else ():
-            rows, columns = batch["input_ids"].shape
-            least = float(cosines[self.feeds.order[start : start + rows]].min())
-            found[str(columns)] = round(min(least, found.get(str(columns), 1.0)), 6)
-            start += rows
-        return found
 
 
 def prepare_check(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> AccuracyCheck:

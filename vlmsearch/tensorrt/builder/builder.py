@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 from vlmsearch.build.inputs import run
 from vlmsearch.build.quantize import Drift, Report, silent
@@ -91,7 +90,6 @@ class EngineBuilder:
     recipe: Recipe
     profile: Range | None = None
     level: int | None = None
-    timing_cache: Path | None = None
     report: Report = silent
     attempts: list[Mapping[str, object]] = field(default_factory=list)
     _failed: set[tuple[BuiltPrecision, Form]] = field(default_factory=set, init=False)
@@ -258,8 +256,6 @@ class EngineBuilder:
         gpu = find_gpu(self.device)
         machine = {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "tensorrt": self.machine.tensorrt}
         report = {**what, **self.check.report(drift), "machine": machine, **figures}
-        if lengths := self.check.by_length(vectors):
-            report["min_cosine_by_length"] = lengths
         report["timings"] = [dataclasses.asdict(timing) for timing in timings]
         return data, drift, report, timings
 
@@ -285,7 +281,7 @@ class EngineBuilder:
         self.report(f"{self.tower}: building {words(precision, kept)}", 0, 1)
         settings = [Settings(precision, shapes, self.level) for shapes in parted(key.profiles, form)]
         settings[0] = dataclasses.replace(settings[0], cublas=key.machine.cublas)
-        timings, begun = self.timing_cache or timing_file(self.machine), time.perf_counter()
+        timings, begun = timing_file(self.machine), time.perf_counter()
         with current(self.device):
             data = join_plans([build_plan(onnx, each, timing_cache=timings) for each in settings])
         return data, time.perf_counter() - begun

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 from vlmsearch.build.progress import steps
 from vlmsearch.build.quantize import Report, silent
@@ -33,7 +32,6 @@ def ensure_engine(
     device: int = 0,
     profile: Range | None = None,
     level: int | None = None,
-    timing_cache: Path | None = None,
     recipe: Recipe | None = None,
     progress: Report | None = None,
 ) -> Plan:
@@ -47,7 +45,7 @@ def ensure_engine(
     the figures where nothing passes the gate, BackendError in TensorRT's own words.
     """
     given = recipe or recipe_of(bundle)
-    builder = EngineBuilder(bundle, tower, device, given, profile, level, timing_cache, progress or silent)
+    builder = EngineBuilder(bundle, tower, device, given, profile, level, progress or silent)
     choice = builder.choice(precision)
     found = chosen_plan(choice)
     if found and read_or_discard(found, here=builder.machine) is not None:

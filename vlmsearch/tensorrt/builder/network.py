@@ -7,9 +7,8 @@ QuantizeLinear and DequantizeLinear in the file.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,10 +28,6 @@ _OTHERS = (*_CUBLAS, "CUDNN")
 """Libraries whose kernels TensorRT can use, up to version 10. It takes for granted that they are there, the same
 that a plan was built with; so it is left to its own kernels where nothing else is asked for."""
 _WORKSPACE = 8 * 2**30
-
-
-class TimingCacheWarning(UserWarning):
-    """A timing cache cannot be read or written, so engines are built as if there were none."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +55,11 @@ def timing_file(machine: Machine) -> Path:
     return cache_folder() / "timings" / name.replace(" ", "-").replace("/", "-")
 
 
-def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path | None = None) -> bytes:
+def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path) -> bytes:
     """Return the plan of an ONNX file for the current GPU; BackendError in TensorRT's own words.
 
-    ``timing_cache`` is a file that is read and renewed, or one beside it where cuBLAS is used; one of another TensorRT
-    or GPU is replaced. Where it cannot be read or written, a TimingCacheWarning says so, and the plan is built all the
-    same.
+    ``timing_cache`` is a file that is read and replaced, or one beside it where cuBLAS is used. One of another TensorRT
+    or GPU is not used, and one that cannot be read or written makes builds slower and nothing else.
     """
     builder = started(trt.Builder)
     network = builder.create_network(_network_flags())
@@ -79,7 +73,7 @@ def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path | None = N
         _keep_float32(network, config)
     for profile in settings.profiles:
         _add_profile(builder, config, network, profile)
-    if timing_cache and settings.cublas:
+    if settings.cublas:
         timing_cache = timing_cache.with_name(f"{timing_cache.stem}-cublas-{settings.cublas}{timing_cache.suffix}")
     with _timing(config, timing_cache):
         plan = builder.build_serialized_network(network, config)
@@ -144,25 +138,14 @@ def _shapes(profile: Profile) -> str:
 
 
 @contextmanager
-def _timing(config: Any, path: Path | None) -> Iterator[None]:
-    """Give the block builds with the timings of a file, which is renewed once it has built."""
+def _timing(config: Any, path: Path) -> Iterator[None]:
+    """Give the timings of a file to what the block builds, and write the file anew after it."""
     known = b""
-    with _told(path, "read"):
-        known = path.read_bytes() if path and path.is_file() else b""
+    with suppress(OSError):
+        known = path.read_bytes()
     cache = config.create_timing_cache(known)
     if cache is None or not config.set_timing_cache(cache, False):
         config.set_timing_cache(config.create_timing_cache(b""), False)
     yield
-    if path:
-        with _told(path, "written"):
-            replace_file(path, bytes(memoryview(config.get_timing_cache().serialize())))
-
-
-@contextmanager
-def _told(path: Path | None, done: str) -> Iterator[None]:
-    """Give what the operating system refuses in this block is a TimingCacheWarning."""
-    try:
-        yield
-    except OSError as exc:
-        message = f"the timing cache {path} cannot be {done} ({exc.strerror}): builds go on without it, and take longer"
-        warnings.warn(message, TimingCacheWarning, stacklevel=2)
+    with suppress(OSError):
+        replace_file(path, bytes(memoryview(config.get_timing_cache().serialize())))

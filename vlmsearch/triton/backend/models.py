@@ -49,9 +49,9 @@ class TowerModel:
         self._names = [tensor["name"] for tensor in json.loads(args["model_config"])["input"]]
         folder, device = version_folder(args), int(args["model_instance_device_id"])
         if (folder / "model.plan").exists():
-            from vlmsearch.triton.backend.engine_tower import EngineTower
+            from vlmsearch.triton.backend.engine import open_engine
 
-            self._run = EngineTower(folder / "model.plan", device_id=device).run
+            self._run = open_engine(folder / "model.plan", device).run
             return
         from vlmsearch.triton.backend.towers import OnnxTower
 
@@ -100,11 +100,11 @@ class ImageModel:
         self._output = EMBEDDING if plan.exists() else PIXELS
         self._stage: Any
         if plan.exists():
-            from vlmsearch.triton.backend.encoded_tower import EncodedTower
+            from vlmsearch.triton.backend.gpu import EncodedTower
 
             self._stage = EncodedTower(plan, preprocess, device=device, limits=limits, threads=threads)
         elif args["model_instance_kind"] == "GPU":
-            from vlmsearch.triton.backend.gpu_stage import GpuImageStage
+            from vlmsearch.triton.backend.gpu import GpuImageStage
 
             self._stage = GpuImageStage(preprocess, device=device, limits=limits, threads=threads)
         else:

@@ -36,4 +36,4 @@ def size_of(image: ImageSource) -> int:
 
 def batches(items: Sequence[int], sizes: Sequence[int], most: int, *, total: int = MOST_BYTES) -> Iterator[list[int]]:
     """``items`` in order, up to ``most`` at a time and ``total`` bytes of them together."""
-    return groups(items, sizes, total=total, most=most)
+    return groups(items, sizes, total=total, max_items=most)

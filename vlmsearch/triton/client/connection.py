@@ -24,10 +24,10 @@ from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.triton.client.security import Security
-from vlmsearch.triton.client.shared_memory import SharedSlots, Slot
 
 Tensors = Mapping[str, NDArray[np.generic]]
 Prepared = tuple[triton.InferInput, ...]
@@ -40,7 +40,7 @@ _CLOSE_SECONDS = 10.0
 _CANCELS_FROM = (2, 56)
 """What Triton 25.03 calls itself."""
 _RETRIED_STATUS = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED")
-_RETRIED_MESSAGES = ("Stub process", "Unable to find shared memory region", "unknown model", "not ready")
+_RETRIED_MESSAGES = ("Stub process", "unknown model", "not ready")
 """A model that was there at connect comes back when the server has been restarted."""
 _TIMED_OUT = "timeout expired"
 
@@ -49,7 +49,7 @@ class _TooSlowError(BackendUnavailableError):
     """An attempt took all the time that it had; another one would add to the server's load."""
 
 
-class Connection:
+class Connection(Closable):
     """One server. May be used from several threads.
 
     ``timeout`` is how long one attempt may take, ``deadline`` how long a request with all its attempts, in seconds.
@@ -63,14 +63,12 @@ class Connection:
         security: Security,
         timeout: float,
         deadline: float,
-        slots: SharedSlots | None = None,
         retries: bool = True,
     ) -> None:
         self.address = address
         self._headers = dict(security.headers)
         self._timeout = timeout
         self._deadline = deadline
-        self._slots = slots
         self._retries = retries
         self._outstanding = 0
         self._closed = False
@@ -143,24 +141,20 @@ class Connection:
                 if not (self._retries and _is_retried(exc)) or time.monotonic() + wait >= end:
                     raise error from exc
                 before = error
-            if self._slots:
-                self._slots.forget()
             pause(wait)
             usual = min(2 * usual, _LONGEST_PAUSE)
 
     def prepare(self, inputs: Tensors) -> Prepared:
-        """Inputs for `infer`, to be sent many times with less work each."""
-        return self._tensors(inputs, None)
+        """Return inputs for `infer` that may be sent many times."""
+        return tuple(make_tensor(name, array) for name, array in inputs.items())
 
     def close(self) -> None:
-        """Wait a little for requests that are under way, then let go of the channel and the shared memory."""
+        """Wait a little for requests that are under way, then close the channel."""
         with self._changed:
             if self._closed:
                 return
             self._closed = True
             self._changed.wait_for(lambda: self._outstanding == 0, _CLOSE_SECONDS)
-        if self._slots:
-            self._slots.close(self._client, self._headers)
         self._client.close()
 
     def _attempt(
@@ -174,21 +168,13 @@ class Connection:
         with self._changed:
             self._check_open()
             self._outstanding += 1
-        slot: Slot | None = None
         answer: Future[triton.InferResult] = Future()
         sent = False
         try:
-            slot = self._slots.take(end - time.monotonic()) if self._slots else None
-            tensors = inputs if isinstance(inputs, tuple) else self._tensors(inputs, slot)
-            if slot:
-                slot.share(self._client, self._headers, self._seconds(end))
+            tensors = inputs if isinstance(inputs, tuple) else self.prepare(inputs)
             seconds = self._seconds(end)
+            cancel = self._send(model, tensors, outputs, parameters, seconds, partial(self._done, answer))
             sent = True
-            try:
-                cancel = self._send(model, tensors, outputs, parameters, seconds, partial(self._done, answer, slot))
-            except Exception:
-                sent = False
-                raise
             with on_cancel(answer.cancel):
                 result = answer.result(seconds)
         except CancelledError:
@@ -200,7 +186,7 @@ class Connection:
             raise _TooSlowError(f"Triton at {self.address} did not answer within {seconds:.3g} s") from exc
         finally:
             if not sent:
-                self._release(slot)
+                self._release()
         return {name: result.as_numpy(name) for name in outputs}
 
     def _send(
@@ -245,26 +231,14 @@ class Connection:
         """Return how long an attempt may take yet."""
         return max(min(self._timeout, end - time.monotonic()), 0.0)
 
-    def _tensors(self, inputs: Tensors, slot: Slot | None) -> Prepared:
-        return tuple(self._tensor(name, array, slot) for name, array in inputs.items())
-
-    def _tensor(self, name: str, array: NDArray[np.generic], slot: Slot | None) -> triton.InferInput:
-        tensor = triton.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
-        if slot:
-            slot.put(tensor, array)
-        else:
-            tensor.set_data_from_numpy(array)
-        return tensor
-
     def _done(
         self,
         answer: Future[triton.InferResult],
-        slot: Slot | None,
         result: triton.InferResult | None,
         error: InferenceServerException | None,
     ) -> None:
         """Take an answer, awaited or not; called from a thread of gRPC."""
-        self._release(slot)
+        self._release()
         if not answer.set_running_or_notify_cancel():
             return
         if error is not None:
@@ -272,10 +246,8 @@ class Connection:
         else:
             answer.set_result(result)
 
-    def _release(self, slot: Slot | None) -> None:
+    def _release(self) -> None:
         """Note that one attempt less is under way."""
-        if slot and self._slots:
-            self._slots.give_back(slot)
         with self._changed:
             self._outstanding -= 1
             self._changed.notify_all()
@@ -296,6 +268,13 @@ class Connection:
         if status == "NOT_FOUND" or "unknown model" in message:
             return BackendUnavailableError(f"Triton at {self.address} does not serve {model}: {message}")
         return BackendError(f"Triton at {self.address}: {model}: {message} ({status})")
+
+
+def make_tensor(name: str, array: NDArray[np.generic]) -> triton.InferInput:
+    """Return an input of a request."""
+    tensor = triton.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+    tensor.set_data_from_numpy(array)
+    return tensor
 
 
 def _is_too_slow(exc: Exception) -> bool:

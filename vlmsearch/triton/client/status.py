@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
 import tritonclient.grpc as triton
-from rich.live import Live
 from rich.table import Table
 from tritonclient.utils import InferenceServerException
 
 from vlmsearch._util.address import has_port
-from vlmsearch._util.closable import Closable
-from vlmsearch._util.console import make_console, make_table
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch._util.console import make_table
+from vlmsearch.errors import ConfigError
+from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
 
 _SECONDS = 5.0
-_REFRESH = 2.0
 
 
 @dataclass(frozen=True)
@@ -57,49 +55,31 @@ class Status:
     address: str
     version: str
     models: tuple[ModelStatus, ...]
-    at: float
 
     def to_json(self) -> dict[str, object]:
         """Return as JSON has it."""
         return {"address": self.address, "version": self.version, "models": [model.to_json() for model in self.models]}
 
 
-class ServerStatus(Closable):
-    """A server to ask; BackendUnavailableError if it is not reached."""
-
-    def __init__(self, url: str, *, tls: bool = False) -> None:
-        self.address = url.removeprefix("triton:").removeprefix("//").partition("/")[0]
-        if not has_port(self.address):
-            raise ConfigError(f"a Triton server is triton://HOST:PORT, such as triton://127.0.0.1:8001, not {url!r}")
-        security = Security.from_environment(tls=tls, host=self.address.rpartition(":")[0])
-        self._security = security
-        self._headers = dict(security.headers)
-        self._client = triton.InferenceServerClient(
-            self.address,
-            ssl=security.tls,
-            root_certificates=security.root,
-            private_key=security.key,
-            certificate_chain=security.certificate,
-        )
-
-    def read(self) -> Status:
-        """Return the server now."""
-        given = {"headers": self._headers, "client_timeout": _SECONDS}
+def read_status(url: str, *, tls: bool = False) -> Status:
+    """Return the status of a server; BackendUnavailableError if it is not reached."""
+    address = url.removeprefix("triton:").removeprefix("//").partition("/")[0]
+    if not has_port(address):
+        raise ConfigError(f"a Triton server is triton://HOST:PORT, such as triton://127.0.0.1:8001, not {url!r}")
+    security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
+    given = {"headers": dict(security.headers), "client_timeout": _SECONDS}
+    with (
+        Connection(address, security=security, timeout=_SECONDS, deadline=_SECONDS) as connection,
+        closing(connection.new_client()) as client,
+    ):
         try:
-            version = self._client.get_server_metadata(**given).version
-            index = self._client.get_model_repository_index(**given).models
-            statistics = self._client.get_inference_statistics(**given).model_stats
+            version = client.get_server_metadata(**given).version
+            index = client.get_model_repository_index(**given).models
+            statistics = client.get_inference_statistics(**given).model_stats
         except InferenceServerException as exc:
-            lost = "UNAVAILABLE" in str(exc.status()) or "DEADLINE" in str(exc.status())
-            kind = BackendUnavailableError if lost else BackendError
-            raise kind(f"Triton at {self.address}: {self._security.redact(exc.message())}") from exc
-        found = {(one.name, one.version): one for one in statistics}
-        models = tuple(_model(one, found.get((one.name, one.version))) for one in index)
-        return Status(self.address, version, models, time.monotonic())
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
+            raise connection.error(exc, "its models") from exc
+    found = {(model.name, model.version): model for model in statistics}
+    return Status(address, version, tuple(_model(model, found.get((model.name, model.version))) for model in index))
 
 
 def _model(
@@ -125,58 +105,15 @@ def _model(
     )
 
 
-def table(now: Status, before: Status | None = None) -> Table:
-    """Return a table of the models; with an earlier status, of what happened in between."""
-    seconds = now.at - before.at if before else 0.0
-    title = f"Triton {now.version} at {now.address}" + (f", the last {seconds:.0f} s" if before else "")
+def table(now: Status) -> Table:
+    """Return a table of the models."""
+    names = ("model", "version", "state", "requests", "failed", "items", "batch", "queue ms", "compute ms",
+             "batch sizes")  # fmt: skip
     rows = []
-    names = ("model", "version", "state", "requests", "failed", "items/s" if before else "items", "batch", "queue ms",
-             "compute ms", "batch sizes")  # fmt: skip
-    earlier = {(one.name, one.version): one for one in before.models} if before else {}
     for model in now.models:
-        one = _since(model, earlier.get((model.name, model.version)))
-        rate = f"{one.items / seconds:.1f}" if before and seconds else str(one.items)
-        sizes = " ".join(f"{count}x{size}" for size, count in one.batch_sizes if count)
-        cells = (one.name, one.version, f"{one.state} {one.reason}".strip(), str(one.requests), str(one.failures), rate)
-        rows.append([*cells, f"{one.mean_batch:.1f}", f"{one.queue_ms:.2f}", f"{one.compute_ms:.2f}", sizes])
+        sizes = " ".join(f"{count}x{size}" for size, count in model.batch_sizes if count)
+        counts = (str(number) for number in (model.requests, model.failures, model.items))
+        cells = (model.name, model.version, f"{model.state} {model.reason}".strip(), *counts)
+        rows.append([*cells, f"{model.mean_batch:.1f}", f"{model.queue_ms:.2f}", f"{model.compute_ms:.2f}", sizes])
+    title = f"Triton {now.version} at {now.address}"
     return make_table(names, rows, left=("model", "state", "batch sizes"), title=title)
-
-
-def _since(now: ModelStatus, before: ModelStatus | None) -> ModelStatus:
-    """Return what was done between two moments; all of it if the server was restarted in between."""
-    if before is None or before.requests > now.requests:
-        return now
-    requests = now.requests - before.requests
-    counts = dict(before.batch_sizes)
-
-    def mean(later: float, earlier: float) -> float:
-        return max(later * now.requests - earlier * before.requests, 0.0) / max(requests, 1)
-
-    return ModelStatus(
-        name=now.name,
-        version=now.version,
-        state=now.state,
-        reason=now.reason,
-        requests=requests,
-        failures=now.failures - before.failures,
-        items=now.items - before.items,
-        batches=now.batches - before.batches,
-        queue_ms=mean(now.queue_ms, before.queue_ms),
-        compute_ms=mean(now.compute_ms, before.compute_ms),
-        batch_sizes=tuple((size, count - counts.get(size, 0)) for size, count in now.batch_sizes),
-    )
-
-
-def watch_server(server: ServerStatus) -> None:
-    """Show a live table until Ctrl-C; a server that is away for a while is waited for."""
-    before = server.read()
-    with Live(table(before), console=make_console(), auto_refresh=False) as live:
-        while True:
-            time.sleep(_REFRESH)
-            try:
-                now = server.read()
-            except BackendUnavailableError as exc:
-                live.update(str(exc), refresh=True)
-                continue
-            live.update(table(now, before), refresh=True)
-            before = now

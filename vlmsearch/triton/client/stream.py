@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as triton
 from numpy.typing import NDArray
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.utils import InferenceServerException
 
 from vlmsearch._util.cancellation import on_cancel
 from vlmsearch.errors import BackendError, BackendUnavailableError, OperationCancelledError
-from vlmsearch.triton.client.connection import Connection
+from vlmsearch.triton.client.connection import Connection, make_tensor
 
 _FINAL = "triton_final_response"
 _END_SECONDS = 5.0
@@ -83,7 +83,7 @@ def stream_responses(
 def _send(client: triton.InferenceServerClient, request: Request, id: str, outputs: Sequence[str] | None) -> None:
     client.async_stream_infer(
         request.model,
-        [_tensor(name, array) for name, array in request.inputs.items()],
+        [make_tensor(name, array) for name, array in request.inputs.items()],
         outputs=None if outputs is None else [triton.InferRequestedOutput(name) for name in outputs],
         request_id=id,
         enable_empty_final_response=True,
@@ -122,9 +122,3 @@ def _next(
     if result is None:
         raise OperationCancelledError("it was cancelled")
     return result.get_response(), result
-
-
-def _tensor(name: str, array: NDArray[np.generic]) -> triton.InferInput:
-    tensor = triton.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
-    tensor.set_data_from_numpy(array)
-    return tensor

@@ -11,11 +11,11 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.images import Preprocess
-from vlmsearch.models.bundle import LENGTH_STEP, Bundle, Tower, cache_folder
+from vlmsearch.models.bundle import LENGTH_STEP, Bundle, Tower
 from vlmsearch.models.recipe import Shapes
 from vlmsearch.models.reranker import RerankerBundle, RerankerPrecision
 from vlmsearch.triton.client import protocol
-from vlmsearch.triton.repository.options import INT64, UINT32, RepoOptions
+from vlmsearch.triton.repository.options import RepoOptions
 from vlmsearch.types import Role
 
 _GRAPH_LENGTHS = (LENGTH_STEP, 2 * LENGTH_STEP, 4 * LENGTH_STEP)
@@ -114,7 +114,7 @@ def tower_config(
     config.output.add(name=protocol.EMBEDDING, data_type=pb.TYPE_FP32, dims=[bundle.space.dim])
     _place(config, options, tower, profiles)
     _put(config, protocol.FINGERPRINT, bundle.fingerprint)
-    _add_runtime(config, bundle, options, shapes, tower)
+    _add_runtime(config, options, shapes)
     if options.warmup and encoded:
         _warm_from_file(config, protocol.ENCODED)
     elif options.warmup:
@@ -131,10 +131,7 @@ def _columns(bundle: Bundle) -> int:
 def ensemble_config(bundles: Sequence[Bundle], options: RepoOptions, largest: int) -> pb.ModelConfig:
     """``vlm``: everything from encoded images and texts to vectors, in batches of up to ``largest``."""
     config = pb.ModelConfig(name=protocol.ENSEMBLE, platform="ensemble", max_batch_size=largest)
-    _set_versions(config, options)
     _add_inputs(config)
-    if options.max_inflight:
-        config.ensemble_scheduling.max_inflight_requests = options.max_inflight
     made: dict[str, str] = {}
     for bundle in bundles:
         name, model = bundle.space.name, protocol.text_model(bundle.space)
@@ -206,9 +203,13 @@ def _model(name: str, options: RepoOptions, shapes: Shapes | None, tower: Tower)
     """Return what all models have: batching, queueing and versions."""
     config = pb.ModelConfig(name=name, max_batch_size=options.max_batch_size)
     if shapes and options.engines:
-        most = shapes.image_batch[2] if tower == "image" else shapes.text_batch[2]
-        config.max_batch_size = min(options.max_batch_size, most)
-    _set_versions(config, options)
+        min_batch, _, max_batch = shapes.image_batch if tower == "image" else shapes.text_batch
+        config.max_batch_size = min(options.max_batch_size, max_batch)
+        if min_batch > 1:
+            raise ConfigError(
+                f"{name}: Triton sends batches of 1 to {config.max_batch_size}, and the plan takes {min_batch} to "
+                f"{max_batch}: build it with `--profile 1,...`"
+            )
     queue, batching = options.queue, config.dynamic_batching
     batching.preferred_batch_size.extend(size for size in queue.preferred if size <= config.max_batch_size)
     batching.max_queue_delay_microseconds = queue.delay_us
@@ -216,9 +217,6 @@ def _model(name: str, options: RepoOptions, shapes: Shapes | None, tower: Tower)
     policy.max_queue_size = queue.limit
     policy.default_timeout_microseconds = queue.timeout_ms * 1000
     policy.allow_timeout_override = True  # a request that nobody waits for any more is not computed
-    if queue.priorities:
-        batching.priority_levels = queue.priorities
-        batching.default_priority_level = (queue.priorities + 1) // 2
     return config
 
 
@@ -230,25 +228,6 @@ def _python_model(name: str, options: RepoOptions) -> pb.ModelConfig:
     return config
 
 
-def _set_versions(config: pb.ModelConfig, options: RepoOptions) -> None:
-    kind, _, numbers = options.versions.partition(":")
-    try:
-        given = [int(number) for number in numbers.split(",")] if numbers else []
-    except ValueError:
-        given = [0]
-    if kind == "latest" and len(given) == 1 and 0 < given[0] <= UINT32:
-        config.version_policy.latest.num_versions = given[0]
-    elif kind == "specific" and given and min(given) > 0 and max(given) <= INT64:
-        if options.version not in given:
-            written = f"`version` {options.version}, the only one that is written"
-            raise ConfigError(f"`versions` {options.versions} serves nothing: it lacks {written}")
-        config.version_policy.specific.versions.extend(given)
-    elif options.versions == "all":
-        config.version_policy.all.SetInParent()
-    else:
-        raise ConfigError(f"`versions` is latest:N, all or specific:N,M, not {options.versions!r}")
-
-
 def _place(config: pb.ModelConfig, options: RepoOptions, tower: Tower, profiles: int) -> None:
     on_gpu = options.found_device == "gpu"
     kind = pb.ModelInstanceGroup.KIND_GPU if on_gpu else pb.ModelInstanceGroup.KIND_CPU
@@ -258,44 +237,27 @@ def _place(config: pb.ModelConfig, options: RepoOptions, tower: Tower, profiles:
         group.profile.extend(map(str, range(profiles)))
 
 
-def _add_runtime(config: pb.ModelConfig, bundle: Bundle, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:
-    """Add what only one of the platforms has."""
+def _add_runtime(config: pb.ModelConfig, options: RepoOptions, shapes: Shapes) -> None:
+    """Add the settings that only one of the platforms has."""
     if options.platform == "python":
         _put(config, "threads", str(options.threads))
-    elif options.platform == "onnxruntime":
-        if options.found_device == "cpu":
-            _put(config, "intra_op_thread_count", str(options.threads))
-        if options.accelerate:
-            _accelerate(config, bundle, options, shapes, tower)
-    elif options.cuda_graphs:
-        _capture_graphs(config)
+    elif options.platform == "tensorrt":
+        _capture_graphs(config, shapes)
+    elif options.found_device == "cpu":
+        _put(config, "intra_op_thread_count", str(options.threads))
 
 
-def _accelerate(config: pb.ModelConfig, bundle: Bundle, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:
-    # Engines are code, and are found by the graph's names whatever the weights are: a folder of the user's for each.
-    engines = cache_folder().absolute() / "onnxruntime" / "triton" / bundle.fingerprint.replace(":", "-")
-    accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
-    accelerator.parameters["precision_mode"] = options.accelerate or "FP32"
-    accelerator.parameters["trt_engine_cache_enable"] = "1"
-    accelerator.parameters["trt_engine_cache_path"] = str(engines / f"{tower}-{options.found_precision}")
-    batches = shapes.image_batch if tower == "image" else shapes.text_batch
-    for word, batch, length in zip(("min", "opt", "max"), batches, shapes.columns):
-        forms = []
-        for tensor in config.input:
-            dims = [min(batch, config.max_batch_size), *(dim if dim > 0 else length for dim in tensor.dims)]
-            forms.append(f"{tensor.name}:{'x'.join(map(str, dims))}")
-        accelerator.parameters[f"trt_profile_{word}_shapes"] = ",".join(forms)
-
-
-def _capture_graphs(config: pb.ModelConfig) -> None:
+def _capture_graphs(config: pb.ModelConfig, shapes: Shapes) -> None:
     cuda = config.optimization.cuda
     cuda.graphs = True
     cuda.busy_wait_events = True
     cuda.output_copy_stream = True
     text = -1 in config.input[0].dims
     sizes = {1} if text else {1, *config.dynamic_batching.preferred_batch_size, config.max_batch_size}
+    shortest, _, longest = shapes.columns
+    lengths = [length for length in _GRAPH_LENGTHS if shortest <= length <= longest]
     for size in sorted(sizes):
-        for length in _GRAPH_LENGTHS if text else (0,):
+        for length in lengths if text else (0,):
             spec = cuda.graph_spec.add(batch_size=size)
             for tensor in config.input:
                 spec.input[tensor.name].dim.extend(dim if dim > 0 else length for dim in tensor.dims)

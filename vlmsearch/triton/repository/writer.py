@@ -20,7 +20,6 @@ from vlmsearch.models.bundle import Bundle, Tower, data_folder, find_bundles
 from vlmsearch.models.recipe import Shapes, built_by
 from vlmsearch.models.reranker import RerankerBundle, find_reranker, reranker_file
 from vlmsearch.triton.client import protocol
-from vlmsearch.triton.repository.check import PlanProfile, check_repository
 from vlmsearch.triton.repository.config import (
     ensemble_config,
     preprocess_config,
@@ -35,6 +34,7 @@ from vlmsearch.triton.server.install import requirements
 from vlmsearch.triton.server.library import PACKAGE, write_wheel
 
 CONFIG = "config.pbtxt"
+_VERSION = "1"
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,6 @@ class _Part:
     def shapes(self) -> Shapes:
         return self.plan.shapes(self.given) if self.plan else self.given
 
-    @property
-    def profile(self) -> PlanProfile:
-        if self.tower == "image":
-            return PlanProfile(self.shapes.image_batch)
-        return PlanProfile(self.shapes.text_batch, self.shapes.columns)
-
 
 def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Path | None = None) -> Repository:
     """Write the repository of a profile, a name or bundles (a comma between them) to ``out``, whole or not at all.
@@ -94,23 +88,23 @@ def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Pat
         configs[protocol.RERANKER] = reranker_config(reranker, options)
     with folder_in_the_making(out) as folder:
         for config in configs.values():
-            (folder / config.name / str(options.version)).mkdir(parents=True)
+            (folder / config.name / _VERSION).mkdir(parents=True)
             (folder / config.name / CONFIG).write_text(text_format.MessageToString(config), encoding="utf-8")
         for part in parts:
             _write_tower(folder / part.name, part, options)
         _write_stages(folder, bundles, options)
         if reranker:
-            _write_reranker(folder / protocol.RERANKER / str(options.version), reranker, options)
+            _write_reranker(folder / protocol.RERANKER / _VERSION, reranker, options)
         write_requirements(folder, _requirements(parts, options))
         publish(folder, out)
     lacking = [part for part in parts if options.engines and part.plan is None]
-    missing = [out / part.name / str(options.version) / "model.plan" for part in lacking]
+    missing = [out / part.name / _VERSION / "model.plan" for part in lacking]
     commands = dict.fromkeys(build_command(part.bundle, options) for part in lacking)
     return Repository(out, tuple(configs), tuple(missing), tuple(commands))
 
 
 def make_configs(bundles: Sequence[Bundle], options: RepoOptions) -> Mapping[str, pb.ModelConfig]:
-    """Return the checked configuration of every model, by name, the ensemble last."""
+    """Return the configuration of every model, by name, the ensemble last."""
     return _configs(
         bundles, [_Part(bundle, tower, _shapes(bundle)) for bundle in bundles for tower in bundle.towers], options
     )
@@ -126,8 +120,6 @@ def _configs(bundles: Sequence[Bundle], parts: Sequence[_Part], options: RepoOpt
     made.append(tokenize_config(bundles, options))
     largest = min(config.max_batch_size for config in made)
     made.append(ensemble_config(bundles, options, largest))
-    profiles = {part.name: part.profile for part in parts} if options.engines else {}
-    check_repository(made, release=options.found_release, profiles=profiles)
     return {config.name: config for config in made}
 
 
@@ -165,7 +157,7 @@ def _shapes(bundle: Bundle) -> Shapes:
 
 
 def _write_tower(folder: Path, part: _Part, options: RepoOptions) -> None:
-    version = folder / str(options.version)
+    version = folder / _VERSION
     if options.engines and part.plan:
         shutil.copyfile(part.plan.path, version / "model.plan")
         if part.plan.plan:
@@ -181,7 +173,7 @@ def _write_tower(folder: Path, part: _Part, options: RepoOptions) -> None:
 def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions) -> None:
     """``image_preprocess``, ``text_tokenize``, and what the models that take encoded data warm up with."""
     for bundle in bundles:
-        place = folder / protocol.TOKENIZE / str(options.version) / "bundles" / bundle.name
+        place = folder / protocol.TOKENIZE / _VERSION / "bundles" / bundle.name
         place.mkdir(parents=True)
         for name in ("bundle.json", "tokenizer.json"):
             shutil.copyfile(bundle.folder / name, place / name)
@@ -197,7 +189,7 @@ def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions)
             stages.append(decoder)
         samples[decoder] = (protocol.ENCODED, picture.getvalue())
     for model in stages:
-        write_model(folder / model / str(options.version), model)
+        write_model(folder / model / _VERSION, model)
     for model, (tensor, sample) in samples.items():
         if options.warmup:
             (folder / model / "warmup").mkdir()

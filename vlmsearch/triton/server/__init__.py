@@ -1,1 +1,1 @@
-"""A Triton server on this machine: installed, started, watched, stopped."""
+"""A Triton server on this machine: installed, started, supervised, stopped."""

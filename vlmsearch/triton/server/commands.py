@@ -72,13 +72,12 @@ def server_command(
     ends: Endpoints,
     *,
     cache_mib: int = 0,
-    client_shm: bool = False,
     extra: Sequence[str] = (),
 ) -> list[str]:
     """Return the command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server.
 
-    Unless ``client_shm``, clients cannot hand over shared memory. From 26.05 on Triton itself does not let them; older
-    servers would let them register any, also that of the Python models where they do not refuse its name.
+    Clients cannot hand over shared memory. From 26.05 on Triton itself does not let them; older servers would let them
+    register any, also that of the Python models where they do not refuse its name.
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; make a repository with `vlmsearch triton repo --out {folder}`")
@@ -88,9 +87,8 @@ def server_command(
     command.append(f"--backend-config=python,stub-timeout-seconds={_STUB_SECONDS}")
     if binary.backends:
         command.append(f"--backend-directory={binary.backends}")
-    if not client_shm:
-        needed = f"shared-memory:vlmsearch={secrets.token_hex()}"  # nobody is told
-        command += [f"--grpc-restricted-protocol={needed}", f"--http-restricted-api={needed}"]
+    needed = f"shared-memory:vlmsearch={secrets.token_hex()}"  # nobody is told
+    command += [f"--grpc-restricted-protocol={needed}", f"--http-restricted-api={needed}"]
     if cache_mib:
         command.append(f"--cache-config=local,size={cache_mib * 2**20}")
         if binary.caches:
@@ -98,20 +96,34 @@ def server_command(
     return [*command, *extra]
 
 
+INSIDE = Endpoints("0.0.0.0")  # noqa: S104 - in a container; outside it is what was asked for
+"""Where a server in a container listens."""
+
+
 def docker_command(
-    folder: Path, ends: Endpoints, image: str, *, gpu: bool = False, cache_mib: int = 0, extra: Sequence[str] = ()
+    image: str,
+    ends: Endpoints,
+    serve: Sequence[str],
+    folders: Sequence[Path],
+    *,
+    gpu: bool,
+    environment: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return the ``docker run`` that serves a repository with NVIDIA's container, after installing its packages."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder; make a repository with `vlmsearch triton repo --out {folder}`")
-    inside = Endpoints("0.0.0.0")  # noqa: S104 - in the container; outside it is what was asked for
-    ports = ((ends.http, inside.http), (ends.grpc, inside.grpc), (ends.metrics, inside.metrics))
-    serve = server_command(Binary("tritonserver"), folder, inside, cache_mib=cache_mib, extra=extra)
-    serve[1] = "--model-repository=/models"
-    script = f"pip install --quiet -r /models/requirements.txt && exec {shlex.join(serve)}"
+    """Return the ``docker run`` of a server's command.
+
+    ``folders`` are those that it reads, the repository first, whose ``requirements.txt`` is installed before.
+    """
+    places = dict.fromkeys(folder.absolute() for folder in folders)
+    needed = next(iter(places)) / "requirements.txt"
+    if needed.is_file():
+        serve = ["bash", "-c", f"pip install --quiet -r {shlex.quote(str(needed))} && exec {shlex.join(serve)}"]
+    ports = ((ends.http, INSIDE.http), (ends.grpc, INSIDE.grpc), (ends.metrics, INSIDE.metrics))
     return [
-        *("docker", "run", "--rm", "--init", "--shm-size=1g", "--ulimit", "memlock=-1"),
+        *("docker", "run", "--rm", "--init", "--shm-size=2g", "--ulimit", "memlock=-1"),
         *(("--gpus", "all") if gpu else ()),
+        *(part for name, value in (environment or {}).items() for part in ("-e", f"{name}={value}")),
         *(part for outer, inner in ports for part in ("-p", f"{ends.host}:{outer}:{inner}")),
-        *("-v", f"{folder.absolute()}:/models:ro", image, "bash", "-c", script),
+        *(part for place in places for part in ("-v", f"{place}:{place}:ro")),
+        image,
+        *serve,
     ]

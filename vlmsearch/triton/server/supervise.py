@@ -53,7 +53,7 @@ def supervise(
             if models:
                 say(f"ready: {', '.join(models)}")
                 say(f"gRPC {ends.host}:{ends.grpc}, HTTP {ends.host}:{ends.http}, metrics {ends.host}:{ends.metrics}")
-            why = _watch(server, stop)
+            why = _wait_end(server, stop)
         if why and (not restart or (len(starts) == _MOST and time.monotonic() - starts[0] < _WITHIN)):
             raise BackendError(why)
         if why:
@@ -83,7 +83,7 @@ def _wait_ready(server: Server, stop: _Stop, seconds: float) -> list[str]:
         raise
 
 
-def _watch(server: Server, stop: _Stop) -> str:
+def _wait_end(server: Server, stop: _Stop) -> str:
     """Wait for the end; what happened, or "" if it was told to."""
     sick: set[int] = set()
     while server.poll() is None:

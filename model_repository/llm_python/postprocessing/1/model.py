@@ -1,9 +1,0 @@
-"""Token ids to text."""
-
-import sys
-
-sys.path[:] = filter(None, sys.path)  # Triton puts the folder that it was started in before all packages
-
-from vlmsearch.triton.backend.llm_models import PostprocessingModel as TritonPythonModel
-
-__all__ = ["TritonPythonModel"]

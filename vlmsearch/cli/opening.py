@@ -1,0 +1,168 @@
+"""The index that a command works with: its options, and how it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vlmsearch._util.text import visible
+from vlmsearch.cli.common import add_options, encoder_option, limits_option, need_manifest, option, store_option
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.remote import remote_url
+from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR
+from vlmsearch.types import Document, Manifest, RemoteImage
+
+if TYPE_CHECKING:
+    from vlmsearch.client import RemotePipeline
+    from vlmsearch.index import Index
+    from vlmsearch.pipeline import Pipeline
+    from vlmsearch.stores.base import Store
+
+OWN_RERANKER = "server"
+"""The value of --rerank that asks for the re-ranker of --server."""
+_PICTURE_EDGE = 720
+"""The longer side of pictures that come from a server, in pixels."""
+_OPTIONS = {
+    "store": store_option,
+    "encoder": encoder_option,
+    "generator": option(
+        "--generator", default=DEFAULT_GENERATOR, show_default=True, metavar="URL", help="What writes the answer."
+    ),
+    "image_limits": limits_option(DEFAULT_LIMITS),
+    "server": add_options(
+        [
+            option("--server", metavar="URL", help="Ask this `vlmsearch serve`; VLMSEARCH_TOKEN holds the token."),
+            option("--index", default="default", show_default=True, metavar="NAME", help="Which index of --server."),
+        ]
+    ),
+}
+
+
+@dataclass(frozen=True)
+class IndexChoice:
+    """The index that a command line names: one in a store here, or one of a server."""
+
+    store: str
+    encoder: str | None = None
+    generator: str | None = None
+    image_limits: ImageLimits = DEFAULT_LIMITS
+    server: str | None = None
+    index: str = ""
+
+    @contextmanager
+    def open(self) -> Iterator[Index]:
+        """Open the index, which must exist."""
+        if self.server:
+            with self.connect() as remote:
+                yield remote
+        else:
+            with self.open_here() as pipeline:
+                yield pipeline
+
+    def connect(self) -> RemotePipeline:
+        """Connect to the server."""
+        from vlmsearch.client import connect
+
+        return connect(self.server or "", index=self.index)
+
+    @contextmanager
+    def open_store(self) -> Iterator[Store]:
+        """Open the store of an index, which must exist."""
+        from vlmsearch.registry import open_store
+
+        with open_store(self.store) as store:
+            need_manifest(store)
+            yield store
+
+    @contextmanager
+    def open_here(self, *, create: bool = False) -> Iterator[Pipeline]:
+        """Open a pipeline on the index, which must exist without ``create``.
+
+        The encoder is by default the one that built the index.
+        """
+        from vlmsearch.pipeline import Pipeline
+        from vlmsearch.registry import open_encoder, open_generator, open_store
+
+        with ExitStack() as stack:
+            store = stack.enter_context(open_store(self.store))
+            manifest = store.manifest() if create else need_manifest(store)
+            encoder = stack.enter_context(open_encoder(self.encoder or usual_encoder(store.name, manifest)))
+            generator = stack.enter_context(open_generator(self.generator)) if self.generator else None
+            yield Pipeline(encoder, store, generator, image_limits=self.image_limits)
+
+    def search_keywords(self, options: Mapping[str, Any]) -> Any:
+        """Return the options of a search as `Index.search` takes them."""
+        return {**options, "rerank": self.reranker(options["rerank"])}
+
+    def reranker(self, url: str | None) -> str | bool:
+        """Return the value of ``rerank=``: the URL of a re-ranker here, or whether the server uses its own."""
+        if not self.server:
+            return url or False
+        if url not in (None, OWN_RERANKER):
+            raise click.UsageError(f"--server has a re-ranker of its own: give --rerank {OWN_RERANKER}")
+        return url is not None
+
+
+def index_options(*names: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Return a decorator that adds --store and other options of an index: the function gets ``chosen``."""
+
+    def decorate(function: Callable[..., object]) -> Callable[..., object]:
+        @wraps(function)
+        def wrapper(*args: object, **kwargs: Any) -> object:
+            keys = ("store", *names, *(["index"] if "server" in names else []))
+            given = {name: kwargs.pop(name) for name in keys}
+            if given.get("server") and not _is_server_asked(given):
+                del given["server"]
+            return function(*args, chosen=IndexChoice(**given), **kwargs)
+
+        return add_options([_OPTIONS[name] for name in ("store", *names)])(wrapper)
+
+    return decorate
+
+
+def _is_server_asked(given: Mapping[str, object]) -> bool:
+    """Check whether a server is asked: options of an index here go before a server in the environment."""
+    context = click.get_current_context()
+
+    def on_command_line(name: str) -> bool:
+        return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+    local = [
+        f"--{name.replace('_', '-')}" for name in given if name not in ("server", "index") and on_command_line(name)
+    ]
+    if local and on_command_line("server"):
+        raise click.UsageError(f"--server has its own: leave out {' and '.join(local)}")
+    return not local
+
+
+def usual_encoder(store: str, manifest: Manifest | None) -> str:
+    """Return the URL of the encoder that built an index, or the default for a new one.
+
+    Raises:
+        ConfigError: Only the user knows the URL.
+    """
+    from vlmsearch.models.bundle import encoder_url
+
+    if manifest is None:
+        return DEFAULT_ENCODER
+    url = encoder_url(manifest)
+    if url is None:
+        built = visible(manifest.fingerprint)
+        raise ConfigError(f"{store} was built with {built}, which has no name here: give its URL with --encoder")
+    return url
+
+
+def with_picture(index: Index, document: Document) -> Document:
+    """Return a document with its image at hand: for one that is elsewhere, the bytes of a smaller one."""
+    image = document.image
+    if isinstance(image, RemoteImage) or (isinstance(image, Path) and remote_url(image)):
+        with suppress(InvalidInputError):
+            return replace(document, image=index.thumbnail(document.id, size=_PICTURE_EDGE))
+    return document

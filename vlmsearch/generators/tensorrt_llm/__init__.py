@@ -1,1 +1,0 @@
-"""TensorRT-LLM on this machine, in a process of its own."""

@@ -1,0 +1,227 @@
+"""Documents in a database: what all stores over one share, whatever the database is.
+
+A back end says how rows are read and vectors are compared. What is checked beforehand, and what is answered while there
+is no index yet, stands here once.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch._util.batching import pages
+from vlmsearch.stores.base import check_changes, check_records, dim_of, drawn_ids
+from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.generations import GenerationalStore, Slot
+from vlmsearch.stores.samples import VectorSamples
+from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.types import Document, Field, Hit, MetadataChange, Record, Reject, Stamp, Vectors
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class DocumentState:
+    """The stamp, version and fields of a document, without its content."""
+
+    stamp: Stamp
+    version: str
+    """Another one after every write of the document."""
+    fields: frozenset[Field]
+    """The fields that the document has a vector of."""
+
+
+@dataclass(frozen=True)
+class DocumentRow(DocumentState):
+    """A document with its state, both of one moment."""
+
+    document: Document
+
+
+class DatabaseStore(GenerationalStore):
+    """A store of documents in a database, each in one version at a time."""
+
+    def start_at(self, slot: Slot) -> None:
+        """Begin without an open index."""
+        super().start_at(slot)
+        self._samples = VectorSamples()
+
+    # ---- what a back end has; there is an index when these are called
+
+    @abstractmethod
+    def read_states(self, ids: Collection[str]) -> Mapping[str, DocumentState]:
+        """Read the states of documents, by id."""
+
+    @abstractmethod
+    def read_rows(self, ids: Collection[str]) -> Mapping[str, DocumentRow]:
+        """Read documents, by id."""
+
+    @abstractmethod
+    def find_nearest(
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+    ) -> Sequence[Sequence[VersionedHit]]:
+        """Find the nearest documents of each query, best first; equal cosines are in the order of the ids."""
+
+    @abstractmethod
+    def compare_vectors(
+        self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
+    ) -> Sequence[VersionedHit]:
+        """Compare documents with one query, best first; equal cosines are in the order of the ids."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Count the documents."""
+
+    @abstractmethod
+    def vectors_of(self, field: Field, ids: Collection[str]) -> Iterable[NDArray[np.float32]]:
+        """Read the vectors of a field that documents have, in no particular order."""
+
+    @abstractmethod
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace at least one record; all of them have passed `check_keepable`."""
+
+    @abstractmethod
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read, and return their ids."""
+
+    @abstractmethod
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, and return how many were there."""
+
+    @abstractmethod
+    def read_rejects(self) -> Iterable[Reject]:
+        """Read the reject list."""
+
+    @abstractmethod
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries; ids are distinct."""
+
+    @abstractmethod
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+
+    def check_keepable(self, records: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the records that this database cannot keep."""
+
+    def draw(self, field: Field, count: int) -> Iterable[NDArray[np.float32]]:
+        """Read the vectors of documents that are chosen at random."""
+        return self.vectors_of(field, drawn_ids(self, field, count))
+
+    def sampled_state(self) -> Hashable:
+        """Return a value that differs when a sample may have changed."""
+        return self.generation, self.writes_here, self.count()
+
+    # ---- writing
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Add or replace records."""
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            self.check_keepable(records)
+            if records:
+                self.write(records)
+
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read, and return their ids."""
+        self.check_keepable(check_changes(changes))
+        if self.as_opened() is None:
+            return []
+        with self.in_use():
+            return self.change_metadata(changes)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents, and return how many were there; others may write between two pages of them."""
+        if self.as_opened() is None:
+            return 0
+        count = 0
+        for page in pages(ids):
+            with self.in_use():
+                count += self.remove(page)
+        return count
+
+    def batches(self, items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+        """Yield so many at a time, as long as the index is the one that is open here."""
+        for start in range(0, len(items), size):
+            if start:
+                self.check_in_use()
+            yield items[start : start + size]
+
+    # ---- the reject list
+
+    def rejects(self) -> list[Reject]:
+        """Return the reject list, in the order of the ids."""
+        return sorted(self.read_rejects(), key=attrgetter("id")) if self.as_opened() else []
+
+    def reject(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries."""
+        self.needed()
+        if latest := {reject.id: reject for reject in rejects}:
+            self.write_rejects(list(latest.values()))
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Take inputs off the reject list; unknown ids are ignored."""
+        for page in pages(ids) if self.as_opened() else ():
+            self.remove_rejects(page)
+
+    # ---- searching
+
+    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
+        """Find the nearest documents by cosine; equal cosines are in the order of the ids."""
+        manifest = self.as_opened()
+        if manifest is None or not len(vectors) or limit < 1:
+            return [[] for _ in vectors]
+        dim_of(self.name, manifest.spaces, field)
+        return list(map(list, self.find_nearest(field, vectors, limit, where)))
+
+    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Compare given documents with a query, as they are now; equal cosines are in the order of the ids."""
+        manifest = self.as_opened()
+        if manifest is None or not ids:
+            return []
+        dim_of(self.name, manifest.spaces, field)
+        return list(self.compare_vectors(field, vectors, ids, where))
+
+    def sample(self, field: Field, count: int) -> Vectors:
+        """Return vectors of documents that are chosen at random, the same ones while the index does not change."""
+        manifest = self.as_opened()
+        if manifest is None:
+            return np.empty((0, 0), np.float32)
+        dim = dim_of(self.name, manifest.spaces, field)
+
+        def draw() -> Vectors:
+            return np.array(list(self.draw(field, count)), np.float32).reshape(-1, dim)
+
+        return self._samples.get(field, count, self.sampled_state(), draw)
+
+    # ---- reading
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """Return documents, in the order of ``ids``; unknown ids are left out."""
+        rows = self.read_rows(ids) if self.as_opened() else {}
+        return [rows[id].document for id in ids if id in rows]
+
+    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
+        """Return the documents that are still of the version given for their ids."""
+        rows = self.read_rows(list(versions)) if self.as_opened() else {}
+        return {id: row.document for id, row in rows.items() if row.version == versions[id]}
+
+    def states(self, ids: Collection[str]) -> Mapping[str, DocumentState]:
+        """Return the states of documents, by id; none where there is no index yet."""
+        return self.read_states(ids) if self.as_opened() else {}
+
+    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
+        """Return the stamps of documents, by id."""
+        return {id: state.stamp for id, state in self.states(ids).items()}
+
+    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
+        """Return the fields that documents have a vector of, by id."""
+        return {id: state.fields for id, state in self.states(ids).items()}
+
+    def __len__(self) -> int:
+        return self.count() if self.as_opened() else 0
