@@ -9,7 +9,7 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
-PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --durations=15
+PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 # what is compiled is kept: tests start hundreds of processes, and pytest rewrites every test
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -1,21 +1,14 @@
-"""The real servers, for every test that asks for one, and examples that are the same in every run."""
+"""What holds for every test: its marks, examples that are the same in every run, and the end of what it shares."""
 
+import gc
 import os
 import signal
 
 from hypothesis import settings
 
-pytest_plugins = [
-    "tests.support.parts",
-    "tests.support.servers",
-    "tests.support.service",
-    "tests.support.mongo_servers",
-    "tests.support.every_store",
-    "tests.support.triton_fixtures",
-    "tests.support.wheel",
-    "tests.support.object_storage",
-    "tests.support.spans",
-]
+from tests.support import once
+
+pytest_plugins = ["tests.support.parts"]
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # Haystack reads it when it is imported, and asks the network
 
@@ -24,3 +17,19 @@ settings.load_profile("repeatable")
 
 # a job in the background of a script is started with SIGINT ignored, and so would be every command that a test starts
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection() -> None:
+    """Collect no garbage while thousands of tests are made, all of which stay."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was made out of every later search for garbage."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Stop what the tests of several folders shared."""
+    once.leave()

@@ -1,8 +1,8 @@
 """Multimodal retrieval with pluggable back ends: what an application and a back end import.
 
 `Pipeline` indexes, searches and answers. Its parts are an `Encoder`, a `Store`, a `Generator` and a `Reranker`: the
-built-in ones, opened by URLs, or classes of one's own. Everything else is a value that they take or give, an error
-that they raise, or a protocol for what only some back ends can do.
+built-in ones, opened by URLs, or classes of one's own. Everything else is a value that they take or give, or an
+error that they raise. Protocols name what only some back ends can do.
 
 Example:
     >>> from vlmsearch import Document, Pipeline
@@ -226,7 +226,7 @@ _HOMES = {
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
-"""Where each name is, so that `import vlmsearch` loads nothing that is not used: a client takes no numpy."""
+"""The module of each name. `import vlmsearch` loads only what is used: a client takes no numpy."""
 
 
 def __getattr__(name: str) -> object:

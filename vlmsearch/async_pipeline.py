@@ -1,9 +1,8 @@
 """The pipeline for asyncio: the same verbs, in threads of its own, with cancellation that reaches what they do.
 
-There is one implementation of every verb, that of `Pipeline`: a search takes milliseconds of a model's or a store's
-time, beside which a thread is free, and what was fitted, tested and made safe stays in one place. Cancelling an
-awaiting task frees it at once; what runs in the thread looks at a token between its steps and ends, a batch that was
-not begun is not encoded, and a stream of a language model is broken off (`vlmsearch._util.cancellation`).
+There is one implementation of every verb, that of `Pipeline`. A search takes milliseconds of a model's or a store's
+time, and a thread costs nothing beside them. Cancelling an awaiting task frees it at once. Its call ends at the next
+step: no further batch is encoded, and the stream of a language model is closed (`vlmsearch._util.cancellation`).
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 THREADS, QUEUE = 64, 1024
 _TOGETHER = 64
-"""How many documents that are labelled come from the thread at once."""
+"""Labelled documents that a thread hands over at once."""
 
 
 def _documented(verb: Callable[..., object], first: str | None) -> str:
-    """Return what the asynchronous form of a verb says: a sentence of its own, and the sections of the verb."""
-    found = re.search(r"^(?:Args|Returns):.*?(?=^Example:|\Z)", inspect.getdoc(verb) or "", re.DOTALL | re.MULTILINE)
-    return f"{inspect.cleandoc(first or '')}\n\n{found[0] if found else ''}"
+    """Return the docstring of an asynchronous verb: a sentence of its own, and the sections of the verb."""
+    sections = re.search(r"^(?:Args|Returns):.*?(?=^Example:|\Z)", inspect.getdoc(verb) or "", re.DOTALL | re.MULTILINE)
+    return f"{inspect.cleandoc(first or '')}\n\n{sections[0] if sections else ''}"
 
 
 def _verb(
     verb: Callable[Concatenate[Pipeline, P], T],
 ) -> Callable[[Callable[[AsyncPipeline], None]], Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, T]]]:
-    """Make the asynchronous form of a pipeline's verb; what is decorated only says what it is called and does."""
+    """Make the asynchronous form of a pipeline's verb, with the name and the first sentence of the decorated method."""
 
     def decorate(
         form: Callable[[AsyncPipeline], None],
@@ -61,7 +60,7 @@ def _verb(
 def _streamed(
     verb: Callable[Concatenate[Pipeline, P], Iterator[T]], together: int
 ) -> Callable[[Callable[[AsyncPipeline], None]], Callable[Concatenate[AsyncPipeline, P], AsyncGenerator[T, None]]]:
-    """Make the asynchronous form of a verb whose results are worked out while they are read, ``together`` at a time."""
+    """Make the asynchronous form of a verb that is a generator; a thread hands over ``together`` results at a time."""
 
     def decorate(
         form: Callable[[AsyncPipeline], None],
@@ -71,8 +70,8 @@ def _streamed(
             read = ThreadReading(self._threads, partial(verb, self.pipeline, *args, **kwargs), together)
             try:
                 while some := await read.next():
-                    for each in some:
-                        yield each
+                    for result in some:
+                        yield result
             finally:
                 read.stop()
 
@@ -83,15 +82,16 @@ def _streamed(
 
 
 class AsyncPipeline:
-    """Do what `Pipeline` does, awaited: its verbs take and return the same.
+    """A pipeline for asyncio: it has the verbs of `Pipeline`, awaited, with the same arguments and results.
 
-    Each call runs in one of the threads that this has. A task that is cancelled is free at once: its call is not begun,
-    or ends at its next step, with what was stored until then whole. ``on_progress`` is called in such a thread.
+    Each call runs in one of its threads. A task that is cancelled is free at once. Its call is not begun, or ends at
+    its next step, and what was stored until then is whole. ``on_progress`` is called in such a thread.
 
     Args:
-        pipeline: What does the work; closing this closes it.
-        threads: How many calls run at a time. An encoder that many of them ask is fastest behind a `BatchingEncoder`.
-        queue: How many more calls wait; what comes on top is refused with an OverloadedError.
+        pipeline: The pipeline that does the work. Closing this closes it.
+        threads: Number of calls that run at a time, at least 1. An encoder that many of them use is fastest behind a
+            `BatchingEncoder`.
+        queue: Number of further calls that wait, at least 1. More are refused with an OverloadedError.
 
     Raises:
         ConfigError: A number is below 1.
@@ -130,14 +130,14 @@ class AsyncPipeline:
         """Open a pipeline whose back ends are named by URLs; see `Pipeline.open`.
 
         Args:
-            encoder: Such as ``onnx:default`` or ``triton://host:8001/vlm``.
-            store: Such as ``sqlite:./index`` or ``mongodb://host/photos``.
-            generator: Such as ``extractive:``; None for no answers.
-            reranker: Such as ``onnx:demo-reranker``, for ``rerank=True``; None for none.
-            next_encoders: The encoders to go on with when the index has become one of theirs.
-            image_limits: How large images may be.
-            threads: How many calls run at a time.
-            queue: How many more calls wait.
+            encoder: URL such as ``onnx:default`` or ``triton://host:8001/vlm``.
+            store: URL such as ``sqlite:./index`` or ``mongodb://host/photos``.
+            generator: URL such as ``extractive:``; None for no answers.
+            reranker: URL such as ``onnx:demo-reranker``, for ``rerank=True``; None for none.
+            next_encoders: URLs of encoders to change to, as for `Pipeline`.
+            image_limits: Limits of images.
+            threads: Number of calls that run at a time, at least 1.
+            queue: Number of further calls that wait, at least 1.
 
         Returns:
             The pipeline, which closes its back ends.

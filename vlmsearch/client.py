@@ -82,16 +82,16 @@ DEFAULT_INDEX = "default"
 _API = "/api/v1"
 _RETRIES = 3
 _MAX_WAIT = 60.0
-"""Seconds; a server that asks to be left alone for longer is reported at once."""
+"""Seconds; a server that asks for a longer wait is reported at once."""
 _BATCH_DOCUMENTS = 256
 _BATCH_BYTES = 8 * 2**20
-"""Of the images, texts and metadata that one request carries."""
+"""Bytes of the images, texts and metadata in one request."""
 _BATCH_IDS = 100
 _PAGE = 100
 _MAX_BYTES = 512 * 2**20
-"""Of an answer, or a line of a stream: the result of a job may name each document of the index."""
+"""Maximum length of an answer, and of a line of a stream: a job may name each document of the index."""
 _MAX_TEXT_CHARS = 2**24
-"""Of all pieces of a streamed answer."""
+"""Maximum length of a streamed answer."""
 _CHUNK = 2**20
 _CODES = frozenset(get_args(RejectCode))
 P = ParamSpec("P")
@@ -111,11 +111,11 @@ def connect(
     """Use an index of a running `vlmsearch serve` as a pipeline. Nothing is sent before the first call.
 
     Args:
-        url: Such as ``http://127.0.0.1:8080`` or ``https://search.example.org/photos``.
-        index: The index, of several.
-        token: What `vlmsearch token add` printed; by default that in ``VLMSEARCH_TOKEN``, if it is set.
-        timeout: After how many seconds without an answer a call fails.
-        allow_plain_http: Whether the token may go to another machine over a connection that all can read.
+        url: URL of the server, such as ``http://127.0.0.1:8080`` or ``https://search.example.org/photos``.
+        index: Name of the index.
+        token: Token that `vlmsearch token add` printed; by default the one in ``VLMSEARCH_TOKEN``, if that is set.
+        timeout: Seconds without an answer after which a call fails, above 0.
+        allow_plain_http: Whether the token may go to another machine unencrypted.
 
     Returns:
         The pipeline, to be closed after use.
@@ -163,12 +163,12 @@ def _verb(
 
 
 class RemotePipeline(Index):
-    """Index, search and ask on a server, as `Pipeline` does here; see `connect` for the arguments.
+    """An index on a server, with the verbs of `Pipeline`; see `connect` for the arguments.
 
-    It may be used from several threads. What a method raises is what `Pipeline` would raise there;
-    `BackendUnavailableError` also where the server cannot be reached, and `ConfigError` for a wrong token or an index
-    that the token may not see. Calls that the server was too busy for are tried again when it says so, and so are calls
-    that change nothing or can be repeated when the connection failed.
+    It may be used from several threads. Its methods raise what `Pipeline` would raise there. They also raise
+    `BackendUnavailableError` if the server cannot be reached, and `ConfigError` for a wrong token or an index that the
+    token may not see. Calls are repeated when a busy server says so. After a connection failed, those are repeated
+    that can be.
 
     Example:
         >>> pipeline = connect("http://127.0.0.1:1")
@@ -285,7 +285,7 @@ class RemotePipeline(Index):
         """Return the image of a document, as its file is.
 
         Args:
-            id: The document's.
+            id: Id of the document.
 
         Returns:
             The encoded bytes.
@@ -345,10 +345,10 @@ class RemotePipeline(Index):
         return self._get(dict, "")
 
     def indexes(self) -> list[Mapping[str, Any]]:
-        """Return what indexes the server has.
+        """List the indexes of the server.
 
         Returns:
-            For each that the token may see: ``name``, ``documents``, ``spaces`` and ``can``.
+            ``name``, ``documents``, ``spaces`` and ``can`` of each index that the token may see.
 
         Raises:
             VlmsearchError: The server refused, or cannot be reached.
@@ -413,7 +413,7 @@ class RemotePipeline(Index):
         return {**to_json(replace(document, image=None)), "image": image}
 
     def _batches(self, documents: Iterable[Document]) -> Iterator[tuple[list[Given], list[Reject]]]:
-        """Yield the forms of documents that one request carries, and which could not be sent."""
+        """Yield the documents of each request, with the rejects among them that cannot be sent."""
         batch: list[Given] = []
         rejects: list[Reject] = []
         size = 0
@@ -504,12 +504,12 @@ class RemotePipeline(Index):
 
 
 class RemoteAnswerStream(AnswerParts):
-    """Iterate over an answer as a server makes it, as `AnswerStream` does: pieces of its text, then its citations.
+    """An answer as a server makes it: an iterator over pieces of its text, then its citations.
 
     Closing it, or leaving the ``with`` block, stops the generator on the server. Use it from one thread.
 
     Attributes:
-        matches: The sources, best first; known from the first piece of the text on.
+        matches: Sources, best first. They are known from the first piece of the text on.
 
     Example:
         >>> with connect("http://127.0.0.1:1") as pipeline:  # where nothing listens
@@ -669,7 +669,7 @@ def _is_reranked(rerank: Reranker | str | bool) -> bool:
 
 
 def _strictly(report: IndexReport, *, strict: bool) -> IndexReport:
-    """Return a report; the error of its first reject where that is asked for."""
+    """Return a report; if ``strict`` is set, raise the error of its first reject."""
     if strict and report.rejects:
         raise InvalidInputError(report.rejects[0].code, report.rejects[0].message)
     return report
@@ -684,7 +684,7 @@ def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def _sum(first: IndexReport, second: IndexReport) -> IndexReport:
-    """Return what two runs did together."""
+    """Return the sums of two reports."""
     names = [field.name for field in fields(IndexReport)]
     return IndexReport(**{name: getattr(first, name) + getattr(second, name) for name in names})
 
@@ -698,11 +698,11 @@ _KINDS: Mapping[str, type[VlmsearchError]] = {
     "shutting_down": BackendUnavailableError,
     "timeout": BackendUnavailableError,
 }
-"""What an error of the server is here; what is not named is a `ConfigError`."""
+"""The exceptions of a server's errors, by type; other types are a `ConfigError`."""
 
 
 def _error(response: HTTPResponse, origin: Origin) -> VlmsearchError:
-    """Return the error that an answer stands for."""
+    """Return the error that a server answered with."""
     status, seconds = response.status, response.headers.get("Retry-After", "")
     retry_after = float(seconds) if seconds.isdecimal() else 0.0
     try:

@@ -1,19 +1,17 @@
 """Every error that vlmsearch raises on purpose.
 
-::
-
-    VlmsearchError
-      ConfigError (ValueError)              a URL, an option or a recipe is wrong
-      MissingDependencyError (ImportError)  an extra is not installed
-      InvalidInputError (ValueError)        an image or a text cannot be used
-        InvalidBatchError                   some items of a batch cannot be used; it names them all
-      IndexMismatchError (ValueError)       the index was built with another model
-      ModelUnavailableError (RuntimeError)  weights are not here and cannot be fetched
-      QualityError (RuntimeError)           a built model fell below its gate
-      BackendError (RuntimeError)           a back end failed; ``__cause__`` is its own error
-        BackendUnavailableError             it was not reached, or timed out: retrying may help
-          OverloadedError                   more is waiting than it takes; it says when to try again
-      OperationCancelledError               the caller gave the call up
+- VlmsearchError
+    - ConfigError (ValueError): a URL, an option or a recipe is wrong
+    - MissingDependencyError (ImportError): an extra is not installed
+    - InvalidInputError (ValueError): an image or a text cannot be used
+        - InvalidBatchError: some items of a batch cannot be used
+    - IndexMismatchError (ValueError): the index was built with another model
+    - ModelUnavailableError (RuntimeError): weights are not here and cannot be fetched
+    - QualityError (RuntimeError): a built model fell below its gate
+    - BackendError (RuntimeError): a back end failed
+        - BackendUnavailableError: it was not reached, or timed out: retrying may help
+            - OverloadedError: too many calls are waiting
+    - OperationCancelledError: the caller gave the call up
 
 Each message says what was given, what is possible and what to do; an argument is written as `name`, which the command
 line replaces with its flag. Anything else that escapes is a bug.
@@ -37,7 +35,7 @@ _NAMED = 3
 RejectCode = Literal[
     "corrupt", "truncated", "too_large", "too_long", "unsupported", "empty", "unreadable", "invalid", "timeout"
 ]
-"""Why an input cannot be used: see `InvalidInputError`."""
+"""The reason why an input cannot be used: see `InvalidInputError`."""
 
 
 class VlmsearchError(Exception):
@@ -71,10 +69,17 @@ class MissingDependencyError(VlmsearchError, ImportError):
 class InvalidInputError(VlmsearchError, ValueError):
     """An image or a text cannot be used.
 
-    ``code`` is the reason in one word: ``corrupt`` (damaged), ``truncated`` (the end is missing), ``too_large``
-    (more pixels, bytes or metadata than allowed), ``too_long``, ``unsupported`` (no format that can be read),
-    ``empty``, ``unreadable`` (the operating system refused) or ``invalid`` (an id, a string or metadata that no back
-    end could take).
+    ``code`` is the reason in one word:
+
+    - ``corrupt``: it is damaged.
+    - ``truncated``: its end is missing.
+    - ``too_large``: it has more pixels, bytes or metadata than allowed.
+    - ``too_long``: it has more characters than allowed.
+    - ``unsupported``: its format cannot be read.
+    - ``empty``: it has no content.
+    - ``unreadable``: the operating system refused.
+    - ``invalid``: it is an id, a string or metadata that back ends cannot take.
+    - ``timeout``: reading it took too long.
 
     Example:
         >>> from vlmsearch import Document, Pipeline
@@ -205,9 +210,9 @@ class OperationCancelledError(VlmsearchError):
     """
 
 
-def one_line(exc: BaseException, most: int = 200) -> str:
-    """Return what an exception says, on one line of at most ``most`` characters; its kind where it says nothing."""
-    return " ".join(str(exc).split())[:most] or type(exc).__name__
+def one_line(exc: BaseException, max_chars: int = 200) -> str:
+    """Return the message of an exception on one line of at most ``max_chars`` characters, or else its type."""
+    return " ".join(str(exc).split())[:max_chars] or type(exc).__name__
 
 
 class TextTruncatedWarning(UserWarning):

@@ -52,7 +52,7 @@ class AskArguments:
 
 
 class Index(Closable, ABC):
-    """Search, ask and change an index, wherever it is.
+    """An index that can be searched, asked and changed, wherever it is.
 
     `Pipeline` is an index in this process, `RemotePipeline` one behind a service. `AsyncPipeline` has the same verbs,
     awaited. `vlmsearch.connect` and `Pipeline.open` make one.
@@ -531,9 +531,9 @@ class Index(Closable, ABC):
     ) -> Duplicates:
         """Return the duplicate images of the index. Nothing is changed.
 
-        Duplicates may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters, mirrored, in
-        other light or colours, and have a badge in a corner, a line of text or a frame. The nearest images by vectors
-        are compared pixel by pixel, so the files have to be there.
+        Duplicates may be encoded again, scaled, turned by quarters, mirrored, or cropped by up to a fifth of each side.
+        Light and colours may differ. A badge in a corner, a line of text or a frame may be added. The nearest images by
+        vectors are compared pixel by pixel: their files have to exist.
 
         Args:
             threshold: Cosine of their vectors from which two images are compared, from 0 to 1; 0.5 by default.

@@ -72,19 +72,19 @@ _PAGE = 1000
 
 
 class Pipeline(Index):
-    """Index documents, search them and answer questions from them.
+    """An index in this process: documents are added, searched and used to answer questions.
 
     One pipeline may be used from several threads, and not after a fork. Closing it closes its back ends.
 
     Args:
-        encoder: What makes the vectors. `Pipeline.open` takes URLs instead of open back ends.
-        store: What keeps documents and vectors.
-        generator: What writes answers; only `ask` needs one.
-        reranker: What ``rerank=True`` asks.
-        next_encoders: What to go on with where `vlmsearch reindex` puts an index of one of them in the place of this
-            one: no search fails meanwhile. All of them are open as long as the pipeline is.
-        image_limits: How large images may be, both those that are indexed and those of queries, and whether those in
-            object storage are read that an index, a table or a query names.
+        encoder: Encoder of the vectors. `Pipeline.open` takes URLs instead of open back ends.
+        store: Store of documents and vectors.
+        generator: Generator of answers; only `ask` needs one.
+        reranker: Re-ranker for ``rerank=True``.
+        next_encoders: Encoders of indexes that `vlmsearch reindex` may put in the place of this one, without a failed
+            search. They stay open as long as the pipeline.
+        image_limits: Limits of images, indexed or searched for. They also say whether images in object storage are
+            read.
 
     Raises:
         TypeError: A back end is a string.
@@ -108,7 +108,7 @@ class Pipeline(Index):
         next_encoders: Sequence[Encoder] = (),
         image_limits: ImageLimits = DEFAULT_LIMITS,
     ) -> None:
-        others = [("next_encoders", each) for each in next_encoders]
+        others = [("next_encoders", other) for other in next_encoders]
         parts = [("encoder", encoder), ("store", store), ("generator", generator), ("reranker", reranker), *others]
         for role, part in parts:
             if isinstance(part, str):
@@ -140,12 +140,12 @@ class Pipeline(Index):
         Nothing is written before something is indexed. `vlmsearch backends` lists the schemes.
 
         Args:
-            encoder: Such as ``onnx:default`` (built on first use) or ``triton://host:8001/vlm``.
-            store: Such as ``sqlite:./index`` or ``mongodb://host/photos``.
-            generator: Such as ``extractive:`` (no model) or ``openai:http://host:8000/v1``; None for no answers.
-            reranker: Such as ``onnx:demo-reranker``, for ``rerank=True``; None for none.
-            next_encoders: The encoders to go on with when the index has become one of theirs, as for `Pipeline`.
-            image_limits: How large images may be.
+            encoder: URL such as ``onnx:default`` (built on first use) or ``triton://host:8001/vlm``.
+            store: URL such as ``sqlite:./index`` or ``mongodb://host/photos``.
+            generator: URL such as ``extractive:`` (no model) or ``openai:http://host:8000/v1``; None for no answers.
+            reranker: URL such as ``onnx:demo-reranker``, for ``rerank=True``; None for none.
+            next_encoders: URLs of encoders to change to, as for `Pipeline`.
+            image_limits: Limits of images.
 
         Returns:
             The pipeline, which closes its back ends.
@@ -164,7 +164,7 @@ class Pipeline(Index):
         with ExitStack() as stack:
             opened = stack.enter_context(open_store(store))
             model = stack.enter_context(open_encoder(encoder))
-            others = [stack.enter_context(open_encoder(each)) for each in next_encoders]
+            others = [stack.enter_context(open_encoder(other)) for other in next_encoders]
             writer = stack.enter_context(open_generator(generator)) if generator else None
             judge = stack.enter_context(open_reranker(reranker)) if reranker else None
             stack.pop_all()
@@ -172,12 +172,12 @@ class Pipeline(Index):
 
     @property
     def encoder(self) -> Encoder:
-        """Return what makes the vectors: that of the encoders which built the index."""
+        """Return the encoder that built the index, among those that were given."""
         return self._in_use[0]
 
     @property
     def store(self) -> Store:
-        """Return what keeps documents and vectors: the index in use."""
+        """Return the store in use."""
         return self._in_use[1]
 
     @override
@@ -221,28 +221,26 @@ class Pipeline(Index):
         on_progress: Callable[[int], None] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Iterator[IndexReport]:
-        """Keep the index in step with folders: index them as `index` does with ``prune``, and then what changes.
+        """Keep the index in step with folders: index them as `index` does with ``prune``, and then their changes.
 
-        A file is indexed a second after the last write to it, or half a minute after the first where that goes on.
-        Nothing is removed because a folder cannot be read, or one of ``folders`` is not there, is empty when this
-        starts, or is not mounted any more: the report then has a Reject of that folder. Changes while this does not run
-        are found when it starts.
+        A file is indexed a second after the last write to it, or half a minute after the first of many. Changes while
+        this does not run are found when it starts. Documents stay when a folder cannot be read, is missing, is no
+        longer mounted, or is empty at the start: the report then has a Reject of that folder.
 
         Args:
             folders: One folder or several.
-            retry_rejects: In the first run, try the files that were rejected again, too.
-            on_progress: In the first run, called with the number of inputs that are done.
-            stop: Asked twice a second, it ends the iteration when it says so.
+            retry_rejects: Try rejected files again in the first run.
+            on_progress: Function that is called in the first run, with the number of inputs that are done.
+            stop: Function that is called twice a second, and ends the iteration when it returns True.
 
         Returns:
-            An iterator, which waits: it gives what the first run did, and each time that files came, changed or went,
-            what was done.
+            An iterator that waits: it yields the report of the first run, and one after each change of files.
 
         Raises:
             ConfigError: A path is not a folder, or the system watches no more folders.
             MissingDependencyError: watchfiles is not installed.
             IndexMismatchError: Another encoder built the index.
-            BackendError: The encoder or the store failed; where this is started again, it goes on.
+            BackendError: The encoder or the store failed. Starting this again continues.
 
         Example:
             >>> import tempfile
@@ -271,7 +269,7 @@ class Pipeline(Index):
             yield replace(report, pruned=report.pruned + self._remove(changes.gone), rejects=(*report.rejects, *lost))
 
     def _remove(self, files: Iterable[str]) -> int:
-        """Remove what came from files that are gone."""
+        """Remove the documents of files that are gone."""
         from vlmsearch.indexing.containers import with_parts
         from vlmsearch.indexing.flow import release
         from vlmsearch.indexing.sources import file_id
@@ -460,17 +458,14 @@ class Pipeline(Index):
     def _search(self, queries: Sequence[Query], options: SearchOptions) -> list[Matches]:
         from vlmsearch.search.engine import check_images, run
 
-        found = self._read(lambda judge: run(judge, queries, options, image_limits=self.image_limits))
-        if found is None:  # a broken image is refused, whether there is an index or not
+        matches = self._read(lambda judge: run(judge, queries, options, image_limits=self.image_limits))
+        if matches is None:  # a broken image is refused, whether there is an index or not
             check_images(self._follow()[0], queries, self.image_limits)
             return [Matches() for _ in queries]
-        return found
+        return matches
 
     def _read(self, read: Callable[[Judge], T]) -> T | None:
-        """Return what is read of the index, from the beginning where another one takes its place.
-
-        None where there is none.
-        """
+        """Read the index, and again from the beginning if another one takes its place; None without an index."""
         self._check_process()
         while True:
             encoder, store = in_use = self._follow()
@@ -480,7 +475,7 @@ class Pipeline(Index):
             try:
                 self._check(encoder, store, manifest)
                 try:
-                    found = read(Judge(encoder, store, manifest, self._backgrounds))
+                    result = read(Judge(encoder, store, manifest, self._backgrounds))
                 finally:  # another thread may have switched the store to another model meanwhile
                     self._check(encoder, store, store.manifest())
             except Exception:
@@ -488,7 +483,7 @@ class Pipeline(Index):
                     raise
             else:
                 if not self._has_moved(in_use, manifest):
-                    return found
+                    return result
 
     def _has_moved(self, was: tuple[Encoder, Store], manifest: Manifest) -> bool:
         """Return whether there is another index to go on with than the one that was in use."""
@@ -613,12 +608,12 @@ class Pipeline(Index):
         return store.rejects() if isinstance(store, RejectList) else []
 
     def _check_process(self) -> None:
-        """Raise ConfigError in a process that was forked after this was opened: threads and locks are not there."""
+        """Raise ConfigError in a process that was forked after this was opened: its threads and locks are missing."""
         if os.getpid() != self._process:
             raise ConfigError(f"this pipeline was opened in process {self._process}: open another after a fork")
 
     def _check(self, encoder: Encoder, store: Store, manifest: Manifest | None) -> None:
-        """Check what built the index against the encoder, whenever it is another than before."""
+        """Check the encoder against the one that built the index, after each change."""
         if manifest is not None and (encoder.fingerprint, manifest) != self._checked:
             check_manifest(store.name, manifest, encoder.fingerprint, encoder.spaces)
             self._checked = encoder.fingerprint, manifest

@@ -45,12 +45,12 @@ _EXTRAS = re.compile(r"\[(.+)\]\s*$")
 
 @dataclass(frozen=True)
 class Url:
-    """Take the address of a back end apart.
+    """The address of a back end, in parts.
 
     Attributes:
-        scheme: The name of an entry point.
-        location: What stands between the colon and the question mark.
-        options: Names and values, in their order, with percent-encoding undone.
+        scheme: Name of an entry point.
+        location: Text between the colon and the question mark.
+        options: Names and values in their order, without percent-encoding.
 
     Example:
         >>> Url.parse("chroma://host:8000/photos?timeout=3", "store").options
@@ -63,11 +63,11 @@ class Url:
 
     @classmethod
     def parse(cls, text: str, kind: ComponentKind) -> Url:
-        """Take a URL apart.
+        """Parse a URL.
 
         Args:
             text: The URL.
-            kind: What it is to name, for messages.
+            kind: Kind of back end, for messages.
 
         Returns:
             Its parts.
@@ -233,7 +233,7 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
         raise ConfigError(f"no {kind} {scheme + ':'!r}; there are {', '.join(f'{name}:' for name in sorted(known))}")
     point = known[scheme]
     try:
-        found: Callable[..., object] = point.load()
+        factory: Callable[..., object] = point.load()
     except ModuleNotFoundError as exc:
         extras = _EXTRAS.search(point.value)
         own = point.module.partition(".")[0]
@@ -242,7 +242,7 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
         raise MissingDependencyError(
             f"{kind} {scheme}: needs {exc.name}, which is not installed: pip install '{point.dist.name}[{extras[1]}]'"
         ) from exc
-    return found
+    return factory
 
 
 def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
@@ -264,7 +264,7 @@ def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
 
 
 def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str, object]:
-    """Return the keyword-only arguments that the options of a URL stand for."""
+    """Return the keyword-only arguments of the options of a URL."""
     options = _options_of(factory)
     arguments: dict[str, object] = {}
     grouped: dict[_Group, dict[str, object]] = {}
@@ -279,7 +279,7 @@ def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str,
 
 
 def _options_of(factory: Callable[..., object]) -> dict[str, tuple[_Group | None, str, object]]:
-    """By name of the option: the argument and its annotation, or the group and the field of it."""
+    """Return the group, the argument or field, and the type of each option, by name."""
     hints = typing.get_type_hints(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
     options: dict[str, tuple[_Group | None, str, object]] = {}
     for name, parameter in inspect.signature(factory).parameters.items():

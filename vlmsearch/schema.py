@@ -23,24 +23,24 @@ Form = TypeVar("Form", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Items(GroupedMetadata):
-    """Limit the items of a list, which is refused at the first that is wrong."""
+    """A limit for the items of a list. The list is refused at its first wrong item."""
 
     max_items: int
 
     def __iter__(self) -> Iterator[object]:
-        """Iterate over what pydantic reads."""
+        """Yield the annotations that pydantic reads."""
         yield Field(max_length=self.max_items)
         yield FailFast()
 
 
 @dataclass(frozen=True)
 class Entries(GroupedMetadata):
-    """Limit the entries of a mapping, which are counted before they are read: pydantic would read them all."""
+    """A limit for the entries of a mapping. They are counted before they are read: pydantic would read them all."""
 
     max_entries: int
 
     def __iter__(self) -> Iterator[object]:
-        """Iterate over what pydantic reads."""
+        """Yield the annotations that pydantic reads."""
         yield Field(max_length=self.max_entries)
         yield BeforeValidator(self._check)
 
@@ -113,13 +113,13 @@ def model_of(kind: Any) -> type[BaseModel]:
 
 def _model_fields(kind: Any) -> dict[str, Any]:
     texts = attribute_docs(kind)
-    found: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     for field in fields_of(kind):
         if field.is_spread:
-            found |= _model_fields(field.type)
+            described |= _model_fields(field.type)
         else:
-            found[field.name] = (_json_type(field.type), Field(description=texts.get(field.name)))
-    return found
+            described[field.name] = (_json_type(field.type), Field(description=texts.get(field.name)))
+    return described
 
 
 def _json_type(hint: Any) -> Any:

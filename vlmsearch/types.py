@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     """Embeddings: float32, shape (n, dim), every row of length one."""
 
 Modality = Literal["text", "image"]
-"""What a vector was made of."""
+"""The kind of content that a vector was made of."""
 Role = Literal["query", "document"]
-"""What a text is encoded as: some models put another prefix before each."""
+"""The role of a text: some models put another prefix before each."""
 Scalar: TypeAlias = Union[str, int, float, bool]
 """A value of metadata: finite, and a whole number within 64 bits."""
 ImageSource: TypeAlias = Union[Path, bytes, "PIL.Image.Image"]
@@ -42,7 +42,7 @@ MAX_METADATA_KEYS = 1000
 MAX_METADATA_BYTES = 2**20
 """Of the keys and texts of one document's metadata, in UTF-8."""
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Characters that no id and no key has: controls, and halves of surrogate pairs."""
+"""Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs."""
 LARGEST_INT = 2**63 - 1
@@ -54,18 +54,18 @@ _PART = re.compile(
 WORDS = "words"
 """The name of the field that ranks documents by the words that they share with a query."""
 SPREAD, HIDDEN = "spread", "hidden"
-"""In the metadata of a field, for its JSON: the fields of its value take its place; it is left out."""
+"""Marks in the metadata of a field: its JSON has the fields of its value in its place, or leaves it out."""
 MIN_SCORE = "min_score"
-"""What the least relevance of a match is called in the tuning of an index."""
+"""The name of the lowest relevance of a match in the tuning of an index."""
 
 
 @dataclass(frozen=True, order=True)
 class Field:
-    """Name the vectors of one modality in one space, written ``clip/image``.
+    """The vectors of one modality in one space, written ``clip/image``.
 
     Attributes:
-        space: The name of the space.
-        modality: What the vectors were made of.
+        space: Name of the space.
+        modality: Kind of content that the vectors were made of.
 
     Example:
         >>> str(Field("clip", "image"))
@@ -103,12 +103,12 @@ class Field:
 
 @dataclass(frozen=True)
 class Space:
-    """Describe one embedding space.
+    """An embedding space.
 
     Attributes:
-        name: What encoders, stores and fields call it.
-        dim: The length of its vectors.
-        modalities: Those that the encoder has a tower for.
+        name: Name in encoders, stores and fields.
+        dim: Length of the vectors.
+        modalities: Modalities that the encoder has a tower for.
 
     Example:
         >>> space = Space("clip", 512, frozenset({"text", "image"}))
@@ -127,7 +127,7 @@ class Space:
 
 
 def encodes_images(spaces: Iterable[Space]) -> bool:
-    """Return whether there is a space for images."""
+    """Check whether there is a space for images."""
     return any("image" in space.modalities for space in spaces)
 
 
@@ -142,7 +142,7 @@ def check_id(value: str) -> None:
 
 
 def is_id(value: str) -> bool:
-    """Return whether `check_id` lets a value pass."""
+    """Check whether a value can be an id; see `check_id`."""
     try:
         check_id(value)
     except InvalidInputError:
@@ -156,8 +156,9 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
     ``too_large`` for more than 1,000 keys, or more than 1 MiB of keys and texts.
     """
     if len(metadata) > MAX_METADATA_KEYS:
-        most = f"a document has at most {MAX_METADATA_KEYS:,}: leave some out"
-        raise InvalidInputError("too_large", f"there are {len(metadata):,} keys of metadata; {most}")
+        raise InvalidInputError(
+            "too_large", f"metadata have at most {MAX_METADATA_KEYS:,} keys, not {len(metadata):,}: leave some out"
+        )
     size = 0
     for key, value in metadata.items():
         if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS or key[0] == "$" or CONTROLS.search(key):
@@ -174,21 +175,25 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
         if isinstance(value, str):
             size += len(value.encode("utf-8", "surrogatepass"))
     if size > MAX_METADATA_BYTES:
-        most = f"a document has at most {MAX_METADATA_BYTES:,}: what is long goes into its text"
-        raise InvalidInputError("too_large", f"the metadata have {size:,} bytes of keys and texts; {most}")
+        raise InvalidInputError(
+            "too_large",
+            f"metadata have at most {MAX_METADATA_BYTES:,} bytes of keys and texts, not {size:,}: "
+            "put what is long into the text",
+        )
 
 
 @dataclass(frozen=True)
 class Part:
-    """Say which part of a file a document is: a page, a moment or a region. One of the three is set.
+    """A part of a file: a page, a moment or a region. One of the three is set.
 
-    Such a document has an id of its own, that of the file with a fragment of RFC 8118 (``#page=3``) or of W3C Media
-    Fragments URI 1.0 (``#t=12.480`` in seconds, ``#xywh=10,20,300,40`` in pixels of the upright image). `str` gives it.
+    A document that is such a part has the id of the file with a fragment, which `str` gives. Pages have that of RFC
+    8118 (``#page=3``). Moments and regions have those of W3C Media Fragments URI 1.0: ``#t=12.480`` in seconds, and
+    ``#xywh=10,20,300,40`` in pixels of the upright image.
 
     Attributes:
-        of: The id of the file, or its path.
-        page: The number of the page, from 1.
-        seconds: The time from the beginning, to the millisecond.
+        of: Id of the file, or its path.
+        page: Number of the page, from 1.
+        seconds: Time from the beginning, to the millisecond.
         region: Left and top edge, width and height.
 
     Example:
@@ -210,7 +215,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Return what a person calls it: ``page 3``, ``0:12`` or ``10,20,300,40``."""
+        """Return the part in words: ``page 3``, ``0:12`` or ``10,20,300,40``."""
         if self.page is not None:
             return f"page {self.page}"
         if self.seconds is not None:
@@ -221,13 +226,13 @@ class Part:
 
 
 def part_of(id: str) -> Part | None:
-    """Return which part of which file an id, or a path, names.
+    """Return the part that an id or a path names.
 
     Args:
-        id: An id; its fragment is written as `Part` writes it, with nothing left out or added.
+        id: An id. Its fragment is written exactly as `Part` writes it.
 
     Returns:
-        The part; None for an id that names none.
+        The part; None for an id of a whole.
 
     Example:
         >>> part_of("/a/report.pdf#page=3").page
@@ -235,28 +240,28 @@ def part_of(id: str) -> Part | None:
         >>> part_of("/a/report.pdf") is None
         True
     """
-    found = _PART.fullmatch(id) if "#" in id else None
-    if found is None:
+    match = _PART.fullmatch(id) if "#" in id else None
+    if match is None:
         return None
-    if found["page"]:
-        return Part(found["of"], page=int(found["page"]))
-    if found["t"]:
-        return Part(found["of"], seconds=float(found["t"]))
-    left, top, width, height = map(int, f"{found['xy']},{found['wh']}".split(","))
-    return Part(found["of"], region=(left, top, width, height))
+    if match["page"]:
+        return Part(match["of"], page=int(match["page"]))
+    if match["t"]:
+        return Part(match["of"], seconds=float(match["t"]))
+    left, top, width, height = map(int, f"{match['xy']},{match['wh']}".split(","))
+    return Part(match["of"], region=(left, top, width, height))
 
 
 @dataclass(frozen=True)
 class RemoteImage:
-    """Name the image of a document on a server. Only a `RemotePipeline` of that server fetches it.
+    """The image of a document on a server. Only a `RemotePipeline` of that server fetches it.
 
-    It is no path: what a server says never names a file of this machine.
+    It is no path: an answer of a server never names a file of this machine.
 
     Attributes:
-        server: The URL of the server.
-        index: The name of the index there.
-        id: The document's.
-        path: The server's own name of the file, to be shown to people; `str` gives it.
+        server: URL of the server.
+        index: Name of the index there.
+        id: Id of the document.
+        path: Name of the file on the server, for people to read; `str` gives it.
 
     Example:
         >>> image = RemoteImage("http://127.0.0.1:8080", "photos", "a", "/srv/photos/a.jpg")
@@ -279,7 +284,7 @@ class RemoteImage:
 
     @property
     def url(self) -> str:
-        """Return where the server has the bytes; a server with tokens asks for one."""
+        """Return the URL of the bytes; a server with tokens asks for one."""
         return f"{self.server}/api/v1/indexes/{quote(self.index, safe='')}/image?{urlencode({'id': self.id})}"
 
 
@@ -293,17 +298,17 @@ def local_image(image: ImageSource | RemoteImage) -> ImageSource:
 
 @dataclass(frozen=True)
 class Document:
-    """Hold what is indexed and found: a text, an image or both.
+    """A document that is indexed and found: a text, an image or both.
 
-    Nothing is checked here; indexing reports a document that no store could keep.
+    Its values are not checked here. Indexing reports a document that stores cannot keep.
 
     Attributes:
-        id: Names the document in an index: 1 to 1,024 bytes without control characters.
-        text: What it says.
-        image: What it shows. A document that comes out of a store has its image only where that was given as a path.
-            A path may name a part of a file, as `Part` writes it: a page of a PDF, or a region of an image. That of
-            a document on a server is a `RemoteImage`.
-        metadata: What searches can filter on: at most 1,000 keys of 128 characters, and 1 MiB of keys and strings.
+        id: Id in an index: 1 to 1,024 bytes without control characters.
+        text: Text.
+        image: Image. Stores keep images that are paths. A path may name a part of a file, as `Part` writes it: a page
+            of a PDF, or a region of an image. The image of a document on a server is a `RemoteImage`.
+        metadata: Values that searches can filter on: at most 1,000 keys of 128 characters, and 1 MiB of keys and
+            strings.
 
     Example:
         >>> document = Document("a", text="a dog in the snow", metadata={"year": 2024})
@@ -318,17 +323,17 @@ class Document:
 
     @property
     def part(self) -> Part | None:
-        """Return which part of a file this is; None for a file, or what comes from none."""
+        """Return the part of a file that this is; None for a whole file, or a document without one."""
         return part_of(self.id)
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """Hold what an index remembers of a document's origin, to skip those that did not change.
+    """The origin and version of a document, by which indexing skips what did not change.
 
     Attributes:
-        digest: Changes whenever the text, the metadata or the bytes or path of the image change.
-        source: The file or table that the document was read from; "" when it was added from Python.
+        digest: Checksum of the text, the metadata and the bytes or path of the image.
+        source: File or table that the document was read from; "" when it was added from Python.
 
     Example:
         >>> Stamp("d41d8cd9", "photos/a.jpg").source
@@ -341,13 +346,13 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Record:
-    """Hold what a store keeps of one document.
+    """A document as a store keeps it.
 
     Attributes:
-        document: The document itself.
+        document: The document.
         vectors: A vector of length one for each field, of shape (dim,).
-        stamp: Where the document came from, and in which version.
-        fingerprint: That of the encoder that made the vectors; "" where the caller answers for it.
+        stamp: Origin and version of the document.
+        fingerprint: Fingerprint of the encoder that made the vectors; "" where the caller answers for it.
 
     Example:
         >>> import numpy as np
@@ -365,13 +370,13 @@ class Record:
 
 @dataclass(frozen=True)
 class MetadataChange:
-    """Give a document other metadata, for as long as it is as it was read.
+    """A change of a document's metadata, which holds while the document is as it was read.
 
     Attributes:
         document: The document as it was read.
         stamp: Its stamp as it was read.
-        metadata: The metadata that it has from then on.
-        digest: The digest that its stamp has from then on.
+        metadata: New metadata.
+        digest: New digest of its stamp.
 
     Example:
         >>> read = Document("a", "a dog", metadata={"year": 2020})
@@ -387,13 +392,13 @@ class MetadataChange:
 
 @dataclass(frozen=True)
 class Reject:
-    """Report an input that could not be used, as the reject list of an index keeps it.
+    """An input that could not be used, as the reject list of an index keeps it.
 
     Attributes:
-        id: The id of the document, file or row.
-        code: The reason in one word.
-        message: The reason in one line.
-        stamp: The version of the input that failed: it is tried again when that changes.
+        id: Id of the document, file or row.
+        code: Reason in one word.
+        message: Reason in one line.
+        stamp: Version of the input that failed. It is tried again when that changes.
 
     Example:
         >>> Reject("photos/a.jpg", "truncated", "a.jpg ends early").code
@@ -408,15 +413,15 @@ class Reject:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Describe what built an index.
+    """The encoder and the settings that built an index.
 
     Attributes:
-        fingerprint: The encoder's.
-        spaces: The encoder's.
-        created: When, in ISO 8601 and UTC.
-        language: How its words are compared: the code of a language, ``none`` or ``parts``; "" where it ranks no words.
-        tuning: What searches of this index use in place of defaults: how much fields count, by their names, and the
-            least relevance of a match, ``min_score``.
+        fingerprint: Fingerprint of the encoder.
+        spaces: Spaces of the encoder.
+        created: Time of the first write, in ISO 8601 and UTC.
+        language: Language by which words are compared: its code, ``none`` or ``parts``; "" where words are not ranked.
+        tuning: Values that searches use in place of defaults: weights of fields by their names, and the lowest
+            relevance of a match, ``min_score``.
 
     Example:
         >>> space = Space("minilm", 384, frozenset({"text"}))
@@ -433,11 +438,11 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Hit:
-    """Hold one document that one field, or the ranking of words, found.
+    """A document that a field found.
 
     Attributes:
-        id: The document's.
-        score: The cosine of its vector with the query's, from -1 to 1; of words the score by BM25, above 0.
+        id: Id of the document.
+        score: Cosine of its vector with the query's, from -1 to 1; of ``words`` the BM25, above 0.
 
     Example:
         >>> max([Hit("a", 0.31), Hit("b", 0.27)], key=lambda hit: hit.score).id
@@ -450,17 +455,17 @@ class Hit:
 
 @dataclass(frozen=True)
 class WordHits:
-    """Hold what the ranking of words found, and on what scale.
+    """The documents that share words with a query, and the scale of their scores.
 
     Attributes:
-        hits: The documents, best first, each with its score by BM25, which is above 0.
-        most: The score that no document can exceed for this query, and that one comes close to which says all words of
-            the query often and little else. It counts words that are nowhere in the index, too, so that a query of
-            which half is unknown is matched by half at best. 0 where the query holds no words.
+        hits: Documents, best first, each with its BM25, which is above 0.
+        most: Upper bound of the BM25 for this query. A document that says all words often, and little else, comes close
+            to it. Words that are nowhere in the index count, too: a query that is half unknown reaches half of it.
+            0 where the query holds no words.
 
     Example:
-        >>> found = WordHits([Hit("a", 2.5)], most=10.0)
-        >>> found.hits[0].score / found.most
+        >>> words = WordHits([Hit("a", 2.5)], most=10.0)
+        >>> words.hits[0].score / words.most
         0.25
     """
 
@@ -470,12 +475,12 @@ class WordHits:
 
 @dataclass(frozen=True)
 class FieldScore:
-    """Tell what one field says of a match.
+    """The score of a match in one field.
 
     Attributes:
-        rank: Its place there, 1 for the best; None where it is behind those that were looked at.
-        score: The cosine with the query, from -1 to 1; of words, BM25, which is above 0.
-        evidence: How much it speaks for the match, in log-odds (nats): above 0 for, below 0 against it.
+        rank: Rank in the field, 1 for the best; None for a rank that was not looked at.
+        score: Cosine with the query, from -1 to 1; of ``words`` the BM25, above 0.
+        evidence: Log-odds (nats) that the field adds: above 0 for the match, below 0 against it.
 
     Example:
         >>> FieldScore(rank=1, score=0.31, evidence=2.4).evidence
@@ -489,14 +494,14 @@ class FieldScore:
 
 @dataclass(frozen=True)
 class Match:
-    """Hold a document that was found, and why.
+    """A document that a search found, with its scores.
 
     Attributes:
-        document: The document, as it was when its vectors were compared.
-        score: The relevance, from 0 to 1: how likely the document is what was asked for.
-        fields: What each field says of it, by the names of the fields, such as ``clip/image`` and ``words``.
-        parts: The scores of other parts of the same file that are relevant, and of the file itself, by their ids, best
-            first: the search shows the best part alone. Empty where it shows every part.
+        document: Document, as it was when its vectors were compared.
+        score: Relevance: the probability, from 0 to 1, that the document is what was asked for.
+        fields: Scores in the fields, by their names, such as ``clip/image`` and ``words``.
+        parts: Scores of the other relevant parts of the same file, and of the file itself, by their ids, best first.
+            Empty where the search shows every part.
 
     Example:
         >>> fields = {"clip/image": FieldScore(1, 0.31, 4.9), "words": FieldScore(2, 4.7, 1.2)}
@@ -513,14 +518,14 @@ class Match:
 
 @dataclass(frozen=True)
 class Matches(Sequence[Match]):
-    """The matches of a search as a sequence, best first, with what is known of the others.
+    """The matches of a search as a sequence, best first.
 
     Attributes:
-        matches: The matches.
-        cursor: Where the next page begins, for ``search(..., cursor=)``; None where there is nothing more.
-        threshold: The score that a document must reach to be shown.
-        total: How many documents are relevant, at most 10,000; None unless ``count``, ``facets`` or ``sort`` was asked.
-        facets: For each key of ``facets``, how many of the relevant documents have which value.
+        matches: Matches of this page.
+        cursor: Start of the next page, for ``search(..., cursor=)``; None at the end.
+        threshold: Score that a document must reach to be shown.
+        total: Number of relevant documents, at most 10,000; None without ``count``, ``facets`` or ``sort``.
+        facets: Number of relevant documents by value, for each key of ``facets``.
 
     Example:
         >>> matches = Matches((Match(Document("a"), 0.9, {}),), threshold=0.5)
@@ -549,19 +554,19 @@ class Matches(Sequence[Match]):
 
 @dataclass(frozen=True)
 class RelevanceFit:
-    """Say how likely a document is what a text asks for, by the cosine of one of its vectors with the text's.
+    """A fit of the probability that a document is what a text asks for, by the cosine of their vectors.
 
     The log-odds are ``bias + cosine * c + mean * m + deviation * s``: c is the cosine, m the median and s the standard
     deviation of the text's cosines with documents of the index. A logistic regression on labelled pairs gives the
     numbers (Platt, "Probabilistic outputs for support vector machines", 1999, with two more inputs).
 
     Attributes:
-        bias: What is added.
-        cosine: What the cosine counts; above 0.
-        mean: What the median of the index's cosines counts.
-        deviation: What their standard deviation counts.
-        usual_mean: The median among the documents of the fit, for an index that has few.
-        usual_deviation: The standard deviation among them.
+        bias: Constant of the log-odds.
+        cosine: Weight of the cosine, above 0.
+        mean: Weight of the median of the index's cosines.
+        deviation: Weight of their standard deviation.
+        usual_mean: Median among the documents of the fit, for an index with few documents.
+        usual_deviation: Standard deviation among them.
 
     Example:
         >>> fit = RelevanceFit(-7.0, 20.0, 0.0, 0.0, 0.05, 0.1)
@@ -579,11 +584,11 @@ class RelevanceFit:
 
 @dataclass(frozen=True)
 class Citation:
-    """Name a source that an answer refers to as ``[number]``.
+    """A source that an answer refers to as ``[number]``.
 
     Attributes:
-        number: What stands in the text, from 1.
-        id: The document's.
+        number: Number in the text, from 1.
+        id: Id of the document.
 
     Example:
         >>> Citation(1, "photos/a.jpg").number
@@ -596,14 +601,14 @@ class Citation:
 
 @dataclass(frozen=True)
 class Answer:
-    """Hold the answer to a question, with its sources.
+    """The answer to a question, with its sources.
 
     Attributes:
-        text: The answer.
-        citations: The sources that the text refers to, in the order of their first use.
-        matches: What the answer was made from, best first.
+        text: Text of the answer.
+        citations: Sources that the text refers to, in the order of their first use.
+        matches: Sources that the model read, best first.
         dropped: Weaker matches that did not fit into the model's context.
-        removed: Numbers that the model cited and that are not a source; they are not in the text.
+        removed: Numbers that the model cited and that are no source. They are not in the text.
 
     Example:
         >>> Answer("Yes [1].", (Citation(1, "a"),), (Match(Document("a"), 1.0, {}),)).citations[0].id
@@ -618,13 +623,13 @@ class Answer:
 
 
 class AnswerParts(Closable, Iterator[Union[str, Citation]], ABC):
-    """Iterate over an answer as it is made: pieces of its text, then its citations.
+    """An answer as it is made: an iterator over pieces of its text, then its citations.
 
     `Index.ask` with ``stream=True`` makes one. Closing it, or leaving the ``with`` block, stops the generator. Use it
     from one thread.
 
     Attributes:
-        matches: Sources, best first; known from the first piece of the text on.
+        matches: Sources, best first. They are known from the first piece of the text on.
 
     Example:
         >>> from vlmsearch import Document, Pipeline
@@ -653,11 +658,11 @@ class AnswerParts(Closable, Iterator[Union[str, Citation]], ABC):
 
 @dataclass(frozen=True)
 class Labelled:
-    """Hold a document with the labels that fit it.
+    """A document with the labels that fit it.
 
     Attributes:
-        document: The document as it is in the index.
-        labels: The relevance of each label, from 0 to 1, the highest first.
+        document: Document as it is in the index.
+        labels: Relevance of each label, from 0 to 1, the highest first.
         written: Whether this run put other labels into the index than were there.
 
     Example:
@@ -672,15 +677,15 @@ class Labelled:
 
 @dataclass(frozen=True)
 class ImageFile:
-    """Describe the image file of a document; all numbers are 0 where it has gone meanwhile.
+    """The image file of a document. All numbers are 0 for a file that is gone.
 
     Attributes:
-        id: The document's.
-        path: Where the file is; a `RemoteImage` where that is a server.
-        width: In pixels, as the image lies in the file.
-        height: In pixels, as the image lies in the file.
-        bytes: The size of the file.
-        modified: When the file was written, in seconds since 1970.
+        id: Id of the document.
+        path: Path of the file; a `RemoteImage` for a file of a server.
+        width: Width in pixels, as the image lies in the file.
+        height: Height in pixels, as the image lies in the file.
+        bytes: Size of the file.
+        modified: Time of the last write, in seconds since 1970.
 
     Example:
         >>> ImageFile("a", Path("photos/a.jpg"), 4032, 3024, 2_481_002, 1704067200.0).width
@@ -697,10 +702,10 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Hold duplicate images.
+    """A group of duplicate images.
 
     Attributes:
-        files: At least two, by falling number of pixels, then of bytes: the first is the largest.
+        files: Two files or more, by falling number of pixels, then of bytes: the first is the largest.
 
     Example:
         >>> large = ImageFile("a", Path("a.png"), 800, 600, 90_000, 1704067200.0)
@@ -720,13 +725,13 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """List the duplicate images of an index.
+    """The duplicate images of an index.
 
     Attributes:
-        groups: The largest first.
-        compared: How many images were compared.
-        unread: The ids of documents whose images could not be, and why: their files are gone, or not kept. Their
-            vectors alone do not say whether they are duplicates.
+        groups: Groups of duplicates, the largest first.
+        compared: Number of images that were compared.
+        unread: Ids of documents whose images could not be compared, with the reasons: their files are gone, or were not
+            kept. Vectors alone do not say whether images are duplicates.
 
     Example:
         >>> Duplicates((), compared=2).groups
@@ -740,16 +745,16 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class IndexReport:
-    """Count what one run of `Pipeline.add` or `Pipeline.index` did, in documents.
+    """The numbers of documents of one run of `Pipeline.add` or `Pipeline.index`.
 
     Attributes:
-        added: Those that were new.
-        updated: Those that replaced an older version.
-        unchanged: Those that had the same content as in the index, and were skipped.
-        pruned: Those that were removed because their files are gone, or these have such a part no longer.
-        rejects: The inputs that went to the reject list, with those that were skipped again because they were there.
-        seconds: How long the run took.
-        unlabelled: Those among the updated that had labels of what they were before, which are gone.
+        added: New documents.
+        updated: Documents that replaced an older version.
+        unchanged: Documents that are in the index with the same content, and were skipped.
+        pruned: Documents that were removed because their files are gone, or have lost such a part.
+        rejects: Inputs that went to the reject list, with those that were skipped because they are on it.
+        seconds: Duration of the run.
+        unlabelled: Updated documents that lost the labels of their older version.
 
     Example:
         >>> IndexReport(added=3, unchanged=2).seen
@@ -766,7 +771,7 @@ class IndexReport:
 
     @property
     def seen(self) -> int:
-        """Return how many inputs the run looked at."""
+        """Return the number of inputs that the run looked at."""
         return self.added + self.updated + self.unchanged + len(self.rejects)
 
 

@@ -285,7 +285,7 @@ class ErrorDetail:
     """An error.
 
     Attributes:
-        type: What to do about it, in one word.
+        type: Kind of the error, in one word.
         message: What was given, what is possible, what to do.
         code: Why an input cannot be used, in one word.
         param: Part of the request that is wrong.
@@ -316,7 +316,7 @@ class JobAnswer:
         index: Name of the index.
         state: State of the job.
         done: Number of inputs that are done.
-        total: Number of inputs; None where that is not known.
+        total: Number of inputs; None if unknown.
         created: Time when the job was accepted, in ISO 8601.
         ended: Time when it ended.
         paths: Paths that it indexes.
@@ -346,7 +346,7 @@ class JobList:
 
 @dataclass(frozen=True)
 class Rights:
-    """What the caller can do with an index.
+    """The rights of the caller on an index.
 
     Attributes:
         write: Whether the caller may change it.
@@ -388,7 +388,7 @@ class Event:
 
     Attributes:
         done: Number of inputs that a job has done.
-        total: Number of inputs; None where that is not known.
+        total: Number of inputs; None if unknown.
         result: Result of a job.
         matches: Sources of an answer.
         text: Piece of an answer.

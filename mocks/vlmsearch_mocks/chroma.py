@@ -17,16 +17,11 @@ from chromadb.types import Collection
 from numpy.typing import NDArray
 
 from vlmsearch.stores.chroma.connection import EXPECTED, ChromaConnection, translate
+from vlmsearch.stores.filters import ORDERINGS
 from vlmsearch_mocks.faults import Faults
 
 T = TypeVar("T")
 _MOST_ROWS = 5000
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "$gt": lambda a, b: a > b,
-    "$gte": lambda a, b: a >= b,
-    "$lt": lambda a, b: a < b,
-    "$lte": lambda a, b: a <= b,
-}
 
 
 @dataclass
@@ -274,8 +269,8 @@ def _passes(metadata: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
 
 
 def _holds(have: object, operator: str, value: Any) -> bool:
-    if operator in _ORDER:
-        return type(have) is type(value) and _ORDER[operator](have, value)
+    if operator in ORDERINGS:
+        return type(have) is type(value) and bool(ORDERINGS[operator](have, value))
     wanted = value if operator in ("$in", "$nin") else [value]
     return any(type(have) is type(candidate) and have == candidate for candidate in wanted) == (
         operator in ("$eq", "$in")

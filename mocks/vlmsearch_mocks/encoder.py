@@ -94,7 +94,7 @@ def _key(item: str | ImageSource) -> str:
 
 
 def _most_lists(keys: Mapping[str, Sequence[str]]) -> int:
-    """In how many lists an item is at most; ConfigError where that cannot be kept."""
+    """Return in how many lists an item is at most; ConfigError for more than can be kept."""
     for text, items in keys.items():
         if len(set(items)) < len(items) or any(item in keys for item in items):
             raise ConfigError(f"the neighbours of {text!r} must be distinct and have no neighbours of their own")

@@ -1,4 +1,4 @@
-"""What can go wrong with a server, on demand."""
+"""Faults of a server, on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERATIONS: Mapping[Server, tuple[str, ...]] = {
         "update", "upsert",
     ),
 }  # fmt: skip
-"""What can fail: operations of MongoDB as pymongo names them, those of Chroma as its server does."""
+"""Operations that can fail: of MongoDB as pymongo names them, of Chroma as its server does."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Faults:
     # ---- for the mock servers
 
     def watch(self, server: Server, copied: Callable[[], Any]) -> None:
-        """Say what gives a copy of the data of a server."""
+        """Register a function that copies the data of a server."""
         self._servers[server] = copied
 
     def is_ready(self) -> bool:
@@ -124,7 +124,7 @@ class Faults:
     def around(
         self, server: Server, operation: str, do: Callable[[], T], half: Callable[[], object] | None = None
     ) -> T:
-        """Return what ``do`` returns, unless the call has to fail; ``half`` does half of it."""
+        """Call ``do``, unless the call has to fail; ``half`` does half of it."""
         with self._lock:
             self.calls.append(f"{server}.{operation}")
             kind = next(iter([fault.kind for fault in self._faults if fault.hits(server, operation)]), None)

@@ -40,7 +40,7 @@ def _store(*, has_faults: bool) -> Store:
 
 @pytest.fixture
 def vlmsearch_faults(vlmsearch_store: MockStore) -> Faults:
-    """Return what goes wrong with the servers of ``vlmsearch_store``: nothing, until you say so."""
+    """Return the faults of the servers of ``vlmsearch_store``: none, until you plant some."""
     return vlmsearch_store.faults
 
 

@@ -91,12 +91,12 @@ class MockCursor:
         self._limit = 0
 
     def sort(self, key: str | list[tuple[str, int | Row]], direction: int = 1) -> Self:
-        """In this order; ``$meta`` is best first."""
+        """Sort the rows; ``$meta`` is best first."""
         self._order = [(key, direction)] if isinstance(key, str) else key
         return self
 
     def limit(self, count: int) -> Self:
-        """Return so many at most."""
+        """Limit the number of rows."""
         self._limit = count
         return self
 
@@ -326,7 +326,7 @@ def _candidates(rows: Mapping[Any, bytes], query: Mapping[str, Any]) -> list[Any
 
 
 def _rest(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what candidates have still to pass."""
+    """Return the conditions that candidates have still to pass."""
     return {
         key: value
         for key, value in query.items()

@@ -17,7 +17,7 @@ _BAD_VALUE = 2
 
 
 class _Indexed:
-    """What a text index has of the rows of a collection."""
+    """The words of the rows of a collection."""
 
     def __init__(self, path: str, language: str) -> None:
         self._path = path

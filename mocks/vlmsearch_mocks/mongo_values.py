@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from pymongo.errors import OperationFailure
 
+from vlmsearch.stores.filters import ORDERINGS
+
 Row = dict[str, Any]
 _ABSENT = object()
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "$gt": lambda a, b: a > b,
-    "$gte": lambda a, b: a >= b,
-    "$lt": lambda a, b: a < b,
-    "$lte": lambda a, b: a <= b,
-}
 TEXT_SCORE = "$textScore"
-"""What the score of a row that ``$text`` found is called."""
+"""The name of the score of a row that ``$text`` found."""
 _BAD_VALUE = 2
 _FAILED_TO_PARSE = 9
 
@@ -45,8 +41,8 @@ def _holds(have: Any, operator: str, operand: Any) -> bool:
         return any(_equal(have, value) for value in operand) == (operator == "$in")
     if operator == "$exists":
         return (have is not _ABSENT) == bool(operand)
-    if operator in _ORDER:
-        return _kind(have) == _kind(operand) and _ORDER[operator](have, operand)
+    if operator in ORDERINGS:
+        return _kind(have) == _kind(operand) and bool(ORDERINGS[operator](have, operand))
     raise OperationFailure(f"unknown operator: {operator}", _BAD_VALUE)
 
 
@@ -68,7 +64,7 @@ def _kind(value: Any) -> str:
 
 
 def look_up(row: Mapping[str, Any], path: str) -> Any:
-    """Return what is at a path of a row, or a value that equals nothing."""
+    """Return the value at a path of a row, or a value that equals nothing."""
     have: Any = row
     for step in path.split("."):
         if not isinstance(have, Mapping) or step not in have:
@@ -147,6 +143,6 @@ def _now() -> datetime:
 
 
 def _seed(query: Mapping[str, Any]) -> Row:
-    """Return what an upsert begins a new row with: the values that its filter names."""
+    """Return the beginning of the new row of an upsert: the values that its filter names."""
     plain = {key: value for key, value in query.items() if not key.startswith("$")}
     return {key: value for key, value in plain.items() if not isinstance(value, Mapping)}

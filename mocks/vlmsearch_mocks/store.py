@@ -73,7 +73,7 @@ class MemoryStore(Store):
             check_manifest(self.name, self._manifest, fingerprint, spaces)
 
     def manifest(self) -> Manifest | None:
-        """Return what built this index, or None before the first `bind`."""
+        """Return the manifest, or None before the first `bind`."""
         return self._manifest
 
     def tune(self, values: Mapping[str, float]) -> None:
@@ -107,7 +107,7 @@ class MemoryStore(Store):
         self._words.delete(self._database, there)
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
+        """Find the nearest documents by cosine; equal cosines are in the order of the ids."""
         manifest = self._manifest
         if manifest is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]

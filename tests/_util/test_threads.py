@@ -19,16 +19,16 @@ def test_work_that_runs_ends_and_other_work_is_refused_once_closed() -> None:
 
     def work() -> str:
         begun.set()
-        go.wait(20)
+        go.wait(60)
         return "done"
 
     running, waiting = workers.submit(work), workers.submit(work)
-    assert begun.wait(20)
+    assert begun.wait(60)
     workers.close()
     go.set()
-    assert running.result(20) == "done"
+    assert running.result(60) == "done"
     with pytest.raises(BackendError, match=r"^the engine is closed$"):
-        waiting.result(20)
+        waiting.result(60)
     with pytest.raises(BackendError, match=r"^the engine is closed$"):
         workers.submit(work)
     workers.close()
@@ -37,8 +37,8 @@ def test_work_that_runs_ends_and_other_work_is_refused_once_closed() -> None:
 def test_an_error_of_the_work_is_its_own() -> None:
     workers = Workers(1, name="some", owner="the engine")
     with pytest.raises(ValueError, match="invalid literal"):
-        workers.submit(int, "x").result(20)
-    assert workers.submit(int, "11", base=2).result(20) == 3
+        workers.submit(int, "x").result(60)
+    assert workers.submit(int, "11", base=2).result(60) == 3
     workers.close()
 
 

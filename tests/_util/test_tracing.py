@@ -224,7 +224,7 @@ class GatedEncoder(MockEncoder):
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         self.told.append(trace_headers()["traceparent"].split("-")[1])
         self.entered.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(60)
         return super().encode_texts(texts, role=role)
 
 
@@ -238,7 +238,7 @@ def test_a_batch_is_in_the_trace_of_one_request_and_linked_to_the_others(spans: 
 
     with BatchingEncoder(gated, delay=0.0) as encoder, ThreadPoolExecutor(3) as threads:
         first = threads.submit(ask, "one")
-        assert gated.entered.wait(30)
+        assert gated.entered.wait(60)
         others = [threads.submit(ask, text) for text in ("two", "three")]
         while encoder.stats().waiting < 2:
             time.sleep(0.01)

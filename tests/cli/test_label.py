@@ -17,13 +17,23 @@ FIRST = 17_000_000
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Twenty scenes, indexed, of which one is there twice."""
-    (tmp_path / "pics").mkdir()
+    return make_folder(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for all tests that change nothing."""
+    return make_folder(tmp_path_factory.mktemp("shared"))
+
+
+def make_folder(folder: Path) -> Path:
+    (folder / "pics").mkdir()
     for i in range(20):
-        make_scene(FIRST + i).draw().save(tmp_path / "pics" / f"{i:02}.png")
-    make_scene(FIRST + 3).draw(128).save(tmp_path / "pics" / "03 small.jpg")
-    os.utime(tmp_path / "pics" / "03 small.jpg", (10**9, 10**9))
-    ok("index", "pics", cwd=tmp_path, **SETTINGS)
-    return tmp_path
+        make_scene(FIRST + i).draw().save(folder / "pics" / f"{i:02}.png")
+    make_scene(FIRST + 3).draw(128).save(folder / "pics" / "03 small.jpg")
+    os.utime(folder / "pics" / "03 small.jpg", (10**9, 10**9))
+    ok("index", "pics", cwd=folder, **SETTINGS)
+    return folder
 
 
 def background(index: int) -> str:
@@ -73,8 +83,8 @@ def test_indexing_says_how_many_labels_are_gone_and_remove_takes_them_off(folder
     ],
     ids=str,
 )
-def test_wrong_use_of_label_is_one_line(folder: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
-    done = run("label", *arguments, cwd=folder, **SETTINGS)
+def test_wrong_use_of_label_is_one_line(shared: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+    done = run("label", *arguments, cwd=shared, **SETTINGS)
     assert done.returncode == code
     assert message in done.stderr
 
@@ -96,7 +106,7 @@ def test_duplicates_are_listed_with_the_largest_and_the_oldest(folder: Path) -> 
     assert "not compared" in run("duplicates", cwd=folder, **SETTINGS).stderr
 
 
-def test_the_table_is_aligned_on_a_terminal(folder: Path) -> None:
-    shown = on_a_terminal("label", "--as", "star", cwd=folder, environment=SETTINGS)
+def test_the_table_is_aligned_on_a_terminal(shared: Path) -> None:
+    shown = on_a_terminal("label", "--as", "star", cwd=shared, environment=SETTINGS)
     assert b"the most relevant" in shown
     assert b"\t" not in shown

@@ -63,7 +63,7 @@ def test_what_was_accepted_is_finished_after_sigterm(tmp_path: Path) -> None:
                 pytest.fail("the server accepts connections after SIGTERM")
             connection.sendall(body[10:])
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert said.splitlines()[0] == f"Serving default at {url}"
     assert "Traceback" not in said
@@ -85,7 +85,7 @@ def test_a_job_is_cancelled_and_its_followers_are_let_go_when_the_server_stops(t
             process.send_signal(signal.SIGINT)
             rest = list(lines)
         assert not any(line == "event: done" for line in rest)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     assert (process.returncode, "Traceback" in said) == (0, False), said
     store = f"sqlite:{tmp_path / 'index'}"
     assert 0 < json.loads(ok("info", "--store", store, "--json"))["documents"] < 60_000

@@ -80,10 +80,6 @@ class TestOnTensorRT8(_Contract):
     version: Version = "8.6"
 
 
-class TestOnTensorRT10(_Contract):
-    version: Version = "10"
-
-
 class TestOnTensorRT11(_Contract):
     version: Version = "11"
 

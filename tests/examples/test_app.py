@@ -46,7 +46,7 @@ def test_it_indexes_a_folder_and_answers_searches(tmp_path: Path) -> None:
             assert ask(address.replace("/search?q=", "/"))[0] == 404
         finally:
             app.send_signal(signal.SIGINT)
-        assert app.wait(30) == 0
+        assert app.wait(120) == 0
         assert app.stdout.read().splitlines() == ["stopped"]
 
 

@@ -47,6 +47,11 @@ from vlmsearch.types import Field, Record, Role, Stamp, Vectors
 
 OTHER = {"a red star": ["a blue moon"]}
 TEXT = Field("minilm", "text")
+SERVED = (
+    "mongodb+chroma",
+    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb")),
+)
+"""The pair builds both of its parts anew."""
 
 
 def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path) -> Store:
@@ -64,9 +69,7 @@ def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path) -> Store:
     return makers[kind]()
 
 
-@pytest.mark.parametrize(
-    "kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", "chroma server", "mongodb", "mongodb+chroma"]
-)
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", *SERVED])
 def test_reindexing_switches_to_the_other_model_in_one_step(
     kind: str, mongo_address: str, chroma_address: str, tmp_path: Path
 ) -> None:
@@ -93,7 +96,7 @@ def test_reindexing_switches_to_the_other_model_in_one_step(
         assert Pipeline(first, store).check().clean
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "chroma server", "mongodb", "mongodb+chroma"])
+@pytest.mark.parametrize("kind", ["sqlite", *SERVED])
 def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chroma_address: str, tmp_path: Path) -> None:
     first, second = MockEncoder(), MockEncoder(neighbours=OTHER)
     with (
@@ -116,7 +119,7 @@ def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chrom
         assert Pipeline(second, again).search("text 7", limit=1, min_score=0)[0].document.id == "7"
 
 
-@pytest.mark.parametrize("kind", ["mock", "chroma", "sqlite", "chroma server", "mongodb", "mongodb+chroma"])
+@pytest.mark.parametrize("kind", ["mock", "chroma", "sqlite", *SERVED])
 def test_what_is_written_until_the_switch_is_in_the_new_index(
     kind: str, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,9 +154,7 @@ def test_what_is_written_until_the_switch_is_in_the_new_index(
         assert pipeline.check().clean
 
 
-@pytest.mark.parametrize(
-    "kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", "mongodb", "mongodb+chroma"]
-)
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", *SERVED[::2]])
 def test_removing_the_old_index_while_another_process_reindexes_loses_nothing(
     kind: str, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -528,7 +529,7 @@ def test_a_build_of_the_version_before_this_one_goes_on() -> None:
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["before it writes", "while it writes"])
-@pytest.mark.parametrize("kind", ["sqlite", "chroma server", "mongodb", "mongodb+chroma"])
+@pytest.mark.parametrize("kind", ["sqlite", *SERVED])
 def test_a_reindex_that_another_one_replaces_writes_nothing_into_it(
     kind: str, at_once: bool, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

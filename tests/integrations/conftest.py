@@ -1,4 +1,4 @@
-"""A Ray cluster of this machine."""
+"""A Ray cluster of this machine, and the fixtures that these tests share with others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.every_store import any_store
+from tests.support.mongo_servers import mongo_address
+from tests.support.object_storage import storage
 from tests.support.ray_cluster import SMALL
+from tests.support.servers import chroma_address
+from tests.support.service import running_service
+
+__all__ = ["any_store", "chroma_address", "mongo_address", "running_service", "storage"]
 
 
 @pytest.fixture(scope="session")

@@ -33,15 +33,8 @@ from haystack.testing.document_store_async import (
     WriteDocumentsAsyncTest,
 )
 
-from tests.support.every_store import store_url
+from tests.support.every_store import STORES, store_url
 from vlmsearch.integrations.haystack import VlmsearchDocumentStore
-
-KINDS = (
-    "sqlite",
-    "mongodb+chroma",
-    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb")),
-)
-"""The contract of the stores proves that all do the same."""
 
 
 class Suites(
@@ -97,7 +90,7 @@ class Suites(
             await document_store.write_documents_async([first])
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=STORES)
 def opened(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[VlmsearchDocumentStore]:

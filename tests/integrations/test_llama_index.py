@@ -309,7 +309,7 @@ NESTED = st.recursive(
 
 
 @given(filters=NESTED, metadata=METADATA)
-@settings(max_examples=600)
+@settings(max_examples=200)
 def test_the_store_leaves_out_nothing_that_passes(
     filters: MetadataFilter | MetadataFilters, metadata: dict[str, Any]
 ) -> None:
@@ -321,7 +321,7 @@ def test_the_store_leaves_out_nothing_that_passes(
 
 
 @given(filters=st.lists(ONE, min_size=1, max_size=3), kind=st.sampled_from(FilterCondition), metadata=METADATA)
-@settings(max_examples=600)
+@settings(max_examples=200)
 def test_filters_mean_what_they_mean_in_llama_index(
     filters: list[MetadataFilter], kind: FilterCondition, metadata: dict[str, Any]
 ) -> None:

@@ -113,7 +113,7 @@ def test_object_storage_is_read_by_the_workers(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_workers_are_killed_again_and_again_and_nothing_is_lost(tmp_path: Path) -> None:
-    sources = make_sources(tmp_path, 300)
+    sources = make_sources(tmp_path, 150)
     one, two = f"sqlite:{tmp_path}/one", f"sqlite:{tmp_path}/two"
     in_one_process(sources, one)
     killed: list[str] = []
@@ -136,11 +136,11 @@ def test_workers_are_killed_again_and_again_and_nothing_is_lost(tmp_path: Path) 
         killer.join()
     assert killed
     assert_same(one, two)
-    assert index(sources, encoder="mock:", store=two).unchanged == 1202
+    assert index(sources, encoder="mock:", store=two).unchanged == 602
 
 
 def test_a_run_whose_driver_is_killed_is_completed_by_the_next(tmp_path: Path) -> None:
-    sources = make_sources(tmp_path, 300)
+    sources = make_sources(tmp_path, 150)
     one, two = f"sqlite:{tmp_path}/one", f"sqlite:{tmp_path}/two"
     in_one_process(sources, one)
     command = [sys.executable, "-m", "vlmsearch", "index", *sources, "--on", "ray", "--encoder", "mock:"]
@@ -160,12 +160,12 @@ def test_a_run_whose_driver_is_killed_is_completed_by_the_next(tmp_path: Path) -
     result = subprocess.run([*command, "--store", two, "--json"], capture_output=True, text=True, check=False)
     report = json.loads(result.stdout)
     assert report["unchanged"] >= there
-    assert report["added"] + report["unchanged"] == 1202
+    assert report["added"] + report["unchanged"] == 602
     assert_same(one, two)
 
 
 def test_the_command_prints_its_report_alone_where_a_worker_is_killed(tmp_path: Path) -> None:
-    sources = make_sources(tmp_path, 300)
+    sources = make_sources(tmp_path, 150)
     command = [sys.executable, "-m", "vlmsearch", "index", *sources, "--on", "ray", "--encoder", "mock:"]
     driver = subprocess.Popen(
         [*command, "--store", f"sqlite:{tmp_path}/index", "--json"],
@@ -178,7 +178,7 @@ def test_the_command_prints_its_report_alone_where_a_worker_is_killed(tmp_path: 
         time.sleep(0.1)
     workers[0].kill()
     output, _ = driver.communicate()
-    assert json.loads(output)["added"] == 1202
+    assert json.loads(output)["added"] == 602
 
 
 @pytest.mark.usefixtures("cluster")
@@ -238,12 +238,12 @@ def test_the_command_indexes_on_the_cluster_with_what_built_the_index(tmp_path: 
 
 
 def test_a_node_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
-    sources = make_sources(tmp_path, 300)
+    sources = make_sources(tmp_path, 150)
     one, two = f"sqlite:{tmp_path}/one", f"sqlite:{tmp_path}/two"
     in_one_process(sources, one)
     command = [sys.executable, "-m", "tests.support.two_nodes", two, *sources]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     found = json.loads(next(line for line in result.stdout.splitlines() if line.startswith("{")))
-    assert (found["nodes"], found["done"]) == (2, 1202)
+    assert (found["nodes"], found["done"]) == (2, 602)
     assert_same(one, two)

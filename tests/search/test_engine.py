@@ -236,15 +236,15 @@ def test_the_order_does_not_depend_on_the_limit(
     monkeypatch.chdir(tmp_path)
     with open_store(url) as store:
         pipeline = Pipeline(MockEncoder(), store)
-        pipeline.add(mixed(300))
+        pipeline.add(mixed(200))
         for text in ("red star near blue heart", "green ring"):
-            whole = scored(pipeline.search(text, limit=300, **options))
-            assert len(whole) > 80
-            pages = [pipeline.search(text, limit=7, **options)]
+            whole = scored(pipeline.search(text, limit=200, **options))
+            assert len(whole) > DEPTH
+            pages = [pipeline.search(text, limit=9, **options)]
             while pages[-1].cursor:
-                pages.append(pipeline.search(text, limit=7, cursor=pages[-1].cursor, **options))
+                pages.append(pipeline.search(text, limit=9, cursor=pages[-1].cursor, **options))
             assert [match for page in pages for match in scored(page)] == whole
-            passed = (pipeline.search(text, limit=7, offset=offset, **options) for offset in range(0, 300, 7))
+            passed = (pipeline.search(text, limit=9, offset=offset, **options) for offset in range(0, 200, 9))
             assert [match for page in passed for match in scored(page)] == whole
 
 

@@ -31,7 +31,13 @@ pytestmark = pytest.mark.slow
 
 BACKGROUNDS = ("meadow", "beach", "brick wall", "night sky", "snow")
 TEXTS = {"1": "a dog in the snow", "2": "a blue car", "3": "a dog in a car", "4": "nothing of these"}
-KINDS = ("memory", "sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma")
+KINDS = (
+    "memory",
+    "sqlite",
+    "mongodb+chroma",
+    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma", "chroma server", "mongodb")),
+)
+"""The contract of the stores proves that metadata are changed in the same way on all."""
 _numbers = itertools.count()
 
 

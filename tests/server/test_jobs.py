@@ -111,7 +111,7 @@ def test_a_table_leads_to_no_object_storage(
     service: RunningService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path / "photos")  # where a path that looks like a URL is one below the folder
-    with object_storage():
+    with object_storage(tmp_path):
         row = {"id": "there", "image": put("a.png", (tmp_path / "secret" / "4.png").read_bytes())}
         (tmp_path / "photos" / "table.jsonl").write_text(json.dumps(row))
         job = start(service, {"kind": "index", "paths": ["table.jsonl"]})

@@ -114,7 +114,7 @@ def test_a_store_that_does_not_answer_holds_no_scrape_up(monkeypatch: pytest.Mon
             for _ in range(3):
                 assert figure(figures_of(metrics.page().decode()), "vlmsearch_index_up", index="notes") == 1
             silent.set()
-            assert gone.wait(10)
+            assert gone.wait(60)
             page = metrics.page().decode()
             while "vlmsearch_index_documents{" in page:
                 page = metrics.page().decode()

@@ -21,7 +21,7 @@ from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.triton.server.commands import Binary
 
 PLACE = "/api/v1/indexes/default"
-START_SECONDS = 60
+START_SECONDS = 240
 
 
 def until(is_so: Callable[[], bool]) -> None:

@@ -62,7 +62,7 @@ def run_process(*arguments: str | Path, cwd: Path | None = None, **environment: 
     """What ``python -m vlmsearch`` does in a process of its own."""
     command = [sys.executable, "-m", "vlmsearch", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=os.environ | environment, timeout=120, check=False
+        command, capture_output=True, text=True, cwd=cwd, env=os.environ | environment, timeout=300, check=False
     )
 
 

@@ -26,8 +26,8 @@ def sleep(value: float, _: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def spin(value: float, _: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    until = time.monotonic() + value
-    while time.monotonic() < until:
+    until = time.process_time() + value
+    while time.process_time() < until:
         pass
     yield 1, []
 

@@ -12,6 +12,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
+from tests.support.once import once
 from tests.support.servers import START_SECONDS, free_port, running
 
 REPLICA_SET = "rs0"
@@ -75,10 +76,9 @@ def mongo_server(folder: Path, **settings: Any) -> Iterator[MongoServer]:
 
 
 @pytest.fixture(scope="session")
-def mongo_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def mongo_address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A mongod for the whole session."""
-    with mongo_server(tmp_path_factory.mktemp("mongo-server")) as server:
-        yield server.address
+    return once(mongo_server, tmp_path_factory).address
 
 
 def make_certificates(folder: Path) -> tuple[Path, Path]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.once import once
 from tests.support.parts import check_server_mark
 
 _ENVIRONMENT = {
@@ -18,7 +19,7 @@ _ENVIRONMENT = {
 
 
 @contextmanager
-def object_storage() -> Iterator[None]:
+def object_storage(_: Path) -> Iterator[None]:
     """Have a bucket ``photos`` on a server that the environment names, for this process and those that it starts."""
     from moto.server import ThreadedMotoServer
 
@@ -37,10 +38,9 @@ def object_storage() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def storage() -> Iterator[None]:
+def storage(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The bucket ``photos`` of `object_storage`."""
-    with object_storage():
-        yield
+    once(object_storage, tmp_path_factory)
 
 
 def client() -> Any:

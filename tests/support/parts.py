@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SERVER_FIXTURES = frozenset(
-    {"binary", "browser", "chroma_address", "cluster", "llm_binary", "mongo_address", "start_chroma", "storage"}
+    {"binary", "browser", "chroma_address", "cluster", "llm_binary", "mongo_address", "storage", "triton"}
 )
 """The fixtures that start, or install, a server, a browser or a cluster; others get theirs from them."""
 SERVERS = frozenset({"chroma server", "mongodb", "mongodb+chroma", "served"})
@@ -32,6 +32,8 @@ STARTERS = frozenset(
 SLOW_FIXTURES = frozenset({"installed", "wheel"})
 SLOW_ROOMS = frozenset({"benchmarks", "docs", "examples", "build"})
 """Models are exported and compared, and programs of users are run."""
+LONG_ROOMS = ("build", "benchmarks", "triton", "integrations", "tensorrt_llm")
+"""The folders with the longest files: they come first, so that no process waits for the last of them."""
 
 _ROOT = Path(__file__).parents[1]
 _running: list[pytest.Item] = []
@@ -39,7 +41,8 @@ _running: list[pytest.Item] = []
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test, before pytest chooses by marks."""
+    """Mark every test, before pytest chooses by marks, and put the longest files first."""
+    items.sort(key=lambda item: LONG_ROOMS.index(_room(item)) if _room(item) in LONG_ROOMS else len(LONG_ROOMS))
     for item in items:
         if is_server_test(item):
             item.add_marker("server")

@@ -5,16 +5,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.once import once
 from tests.support.parts import check_server_mark
 
-START_SECONDS = 60
+START_SECONDS = 240
 
 
 def free_port() -> int:
@@ -64,13 +65,6 @@ def chroma_server(folder: Path, address: str = "") -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def start_chroma() -> Callable[..., AbstractContextManager[str]]:
-    """What starts a Chroma server: see `chroma_server`."""
-    return chroma_server
-
-
-@pytest.fixture(scope="session")
-def chroma_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def chroma_address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Chroma server for the whole session."""
-    with chroma_server(tmp_path_factory.mktemp("chroma-server")) as address:
-        yield address
+    return once(chroma_server, tmp_path_factory)

@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.once import once
 from vlmsearch import Document
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.server.app import create_app
@@ -49,7 +51,7 @@ def serving(settings: ServerSettings) -> Iterator[RunningService]:
                 assert thread.is_alive()
                 time.sleep(0.01)
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            with httpx.Client(base_url=url, timeout=30) as http:
+            with httpx.Client(base_url=url, timeout=120) as http:
                 yield RunningService(url, service, http)
         finally:
             service.stop()
@@ -58,10 +60,9 @@ def serving(settings: ServerSettings) -> Iterator[RunningService]:
             assert not thread.is_alive()
 
 
-@pytest.fixture(scope="session")
-def running_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+@contextmanager
+def notes_and_empty(folder: Path) -> Iterator[RunningService]:
     """A service with two indexes: ``notes`` with texts and pictures, for reading, and ``empty``."""
-    folder = tmp_path_factory.mktemp("service")
     pictures = folder / "pictures"
     pictures.mkdir()
     for seed in (1, 2):
@@ -80,6 +81,12 @@ def running_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
         pipeline.add(Document(id, text=text, metadata={"n": i}) for i, (id, text) in enumerate(TEXTS.items()))
         pipeline.index(pictures)
         yield running
+
+
+@pytest.fixture(scope="session")
+def running_service(tmp_path_factory: pytest.TempPathFactory) -> RunningService:
+    """The service of `notes_and_empty` for the whole session."""
+    return once(notes_and_empty, tmp_path_factory)
 
 
 def free_socket() -> socket.socket:

@@ -268,16 +268,9 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
 @pytest.mark.parametrize(
     ("name", "changes", "choices", "message"),
     [
-        (
-            "gpt2-medium",
-            {},
-            {"release": "26.08"},
-            "no container with TensorRT-LLM.*the nearest that can is 26.07.*llmapi",
-        ),
-        ("gpt2-medium", {}, {"release": "24.05"}, "has TensorRT-LLM 0.9.0.*the nearest that can is 24.06"),
-        ("gpt2-medium", {}, {"release": "23.10"}, "has TensorRT-LLM 0.5.0.*the nearest that can is 24.06"),
-        ("gpt2-medium", {}, {"release": "23.02"}, "there is no Triton 23.02 with TensorRT-LLM: the nearest is 24.06"),
-        ("gpt2-medium", {}, {"release": "latest"}, "a Triton release is written YY.MM, not 'latest'"),
+        ("gpt2-medium", {}, {"release": "26.08"}, "Triton '26.08': there are releases from 24.06 to 26.07.*llmapi"),
+        ("gpt2-medium", {}, {"release": "24.05"}, "Triton '24.05': there are releases from 24.06 to 26.07"),
+        ("gpt2-medium", {}, {"release": "latest"}, "Triton 'latest': there are releases from 24.06 to 26.07"),
         ("gpt2-medium", {}, {"tp": 3}, "16 heads and 16 key heads cannot be split in 3$"),
         ("gpt2-medium", {}, {"tp": 13}, "cannot be split in 13$"),
         ("gpt2-medium", {}, {"tp": 0}, "are at least 1, not 0 and 1"),

@@ -11,7 +11,7 @@ _MOST_PORT = 65535
 
 
 def parse_address(text: str) -> tuple[str, int | None] | None:
-    """Host and port of ``host:8000``, ``[::1]:8000`` or ``host``; None where ``text`` is not an address."""
+    """Return host and port of ``host:8000``, ``[::1]:8000`` or ``host``; None where ``text`` is no address."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         return None

@@ -43,9 +43,9 @@ class AsyncThreads:
         *,
         unwanted: Callable[[T], object] | None = None,
     ) -> T:
-        """Return what a call returns; where the task is cancelled so is the call, through its token.
+        """Call a function in a thread; where the task is cancelled so is the call, through its token.
 
-        ``unwanted`` takes what a call returns that nobody waits for any more.
+        ``unwanted`` takes the result of a call that nobody waits for any more.
         """
         token = token or CancelToken()
         future = self._submit(partial(_under, token, work))
@@ -141,6 +141,6 @@ def _under(token: CancelToken, work: Callable[[], T]) -> T:
 
 
 def _discard(unwanted: Callable[[T], object], future: Future[T]) -> None:
-    """Have what a call returned taken by another thread than the event loop's."""
+    """Hand the result of a call over in another thread than the event loop's."""
     if not future.cancelled() and future.exception() is None:
         threading.Thread(target=unwanted, args=(future.result(),), name="vlmsearch-discard").start()

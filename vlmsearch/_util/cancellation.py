@@ -19,7 +19,7 @@ _current: ContextVar[CancelToken | None] = ContextVar("vlmsearch-cancel", defaul
 
 
 class CancelToken:
-    """Says whether a call was given up. May be used from any thread; it is never taken back."""
+    """A mark that says whether a call was given up. May be used from any thread; it is never taken back."""
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
@@ -51,7 +51,7 @@ class CancelToken:
 
     @contextmanager
     def on_cancel(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Have a function called, from the thread that cancels, where that happens within the block or did before."""
+        """Have a function called, from the thread that cancels, if the call is given up in the block or was before."""
         key = object()
         with self._lock:
             late = self.cancelled

@@ -1,4 +1,4 @@
-"""What everything with files, models or connections behind it can do."""
+"""Objects with files, models or connections behind them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing_extensions import Self
 
 
 class Closable:
-    """Let go of what is behind an object after use: by `close`, or by leaving a ``with`` block."""
+    """An object with files, models or connections behind it, which `close` or the end of a ``with`` block releases."""
 
     def close(self) -> None:
-        """Let go of files, models and connections. Calling it twice is allowed."""
+        """Release files, models and connections. Calling it twice is allowed."""
 
     def __enter__(self) -> Self:
         return self

@@ -57,11 +57,11 @@ def check_unencrypted(variable: str, host: str, advice: str) -> None:
 
 
 def redact(said: str, secrets: Iterable[str], *, max_chars: int | None = None) -> str:
-    """Return what a server said on one line, with stars for each secret: some servers repeat what they are sent.
+    """Return a server's message on one line, with stars for each secret: some servers repeat what they are sent.
 
     Args:
         said: The server's words.
-        secrets: What it was sent; percent-encoded it is found too.
+        secrets: The secrets that it was sent; they are found percent-encoded, too.
         max_chars: Characters of the line that are kept. It is redacted before it is cut, so no part of a secret stays.
     """
     for secret in filter(None, secrets):

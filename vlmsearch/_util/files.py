@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all and are put on the disk, private folders, and home folders."""
+"""Files and folders that appear whole or not at all and are flushed, private folders, and home folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNWRITABLE = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.ENOT
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Give a full or read-only disk is one clear error, and so is a folder that others may write to."""
+    """Turn a full or read-only disk, or a folder that others may write to, into one clear error."""
     with _writable(folder, "name another cache in $VLMSEARCH_CACHE"):
         make_private(folder)
         yield
@@ -40,7 +40,7 @@ def _writable(place: Path, advice: str) -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder for what is run, such as engines, and check that nobody else may write to it."""
+    """Make a folder for programs, such as engines, and check that nobody else may write to it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     check_private(folder)
@@ -90,7 +90,7 @@ def file_in_the_making(target: Path) -> Iterator[Path]:
     Where the block fails, it is gone, and ``target`` is as it was.
     """
     for old in target.parent.glob(".*.writing"):
-        with suppress(OSError):  # another process's may be in its place by now, or may not be ours to remove
+        with suppress(OSError):  # another process's file may be in its place by now, or belong to another user
             if time.time() - old.stat().st_mtime > _STALE_SECONDS:
                 old.unlink()
     descriptor, name = tempfile.mkstemp(prefix=".", suffix=".writing", dir=target.parent)
@@ -141,7 +141,7 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Put a file on the disk, or the entries of a folder; Windows needs no such call for folders."""
+    """Flush a file, or the entries of a folder; Windows needs no such call for folders."""
     if sys.platform == "win32":
         if path.is_file():
             with path.open("rb+") as file:
@@ -155,7 +155,7 @@ def sync(path: Path) -> None:
 
 
 def expand_home(path: str | Path) -> Path:
-    """``path`` with ``~`` and ``~NAME`` as folders; ConfigError where there is no such home."""
+    """Expand ``~`` and ``~NAME`` in a path; ConfigError where there is no such home."""
     try:
         return Path(path).expanduser()
     except RuntimeError as exc:

@@ -1,4 +1,4 @@
-"""Why something does not run on the GPU: drivers, CUDA libraries and the wheels of ONNX Runtime.
+"""Diagnosis of what does not run on the GPU: drivers, CUDA libraries and the wheels of ONNX Runtime.
 
 Reads what is installed and asks the driver; needs none of the packages that use a GPU.
 """
@@ -63,7 +63,7 @@ class Wheels:
 
 
 def find_driver(library: str = DRIVER) -> Driver:
-    """Return what the driver says, asked directly; its ``fault`` where there is none, or no GPU for this process."""
+    """Ask the driver; its ``fault`` says why there is none, or no GPU for this process."""
     try:
         cuda = load_library(library)
     except OSError:
@@ -100,7 +100,7 @@ def _device(cuda: ctypes.CDLL, index: int) -> Device:
 
 
 def onnx_wheels() -> Wheels:
-    """Return what is installed of ONNX Runtime; ImportError where the module cannot be loaded."""
+    """Return the wheels of ONNX Runtime; ImportError where the module cannot be loaded."""
     importlib.import_module("vlmsearch._util.ort")
     runtime = importlib.import_module("onnxruntime")
     build = importlib.import_module("onnxruntime.capi.build_and_package_info")
@@ -125,7 +125,7 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
-    """Return what is wrong with the wheels of ONNX Runtime and the command that mends it.
+    """Return what is wrong with the wheels of ONNX Runtime, and the command that puts it right.
 
     Two empty strings where nothing is.
 
@@ -160,7 +160,7 @@ def missing_library() -> str:
 
 
 def gpu_fault(index: int, said: str = "") -> tuple[str, str]:
-    """Return why ONNX Runtime did not bind GPU ``index``, and what mends it.
+    """Return why ONNX Runtime did not bind GPU ``index``, and what helps.
 
     ``said`` is what ONNX Runtime itself said; it is the answer where nothing else is found.
     """

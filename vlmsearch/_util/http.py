@@ -17,11 +17,11 @@ _MOST_IDLE = 16
 
 
 class HttpConnections(Closable):
-    """Hold the connections to a server; from several threads, each of which gets a connection of its own while it asks.
+    """Connections to a server. Several threads may use them: each has a connection of its own while it asks.
 
     Args:
         url: ``http://host:8080`` or ``https://host/prefix``.
-        timeout: After how many seconds without a byte a request has failed.
+        timeout: Seconds without a byte after which a request fails.
 
     Raises:
         ConfigError: The URL is not of that form.

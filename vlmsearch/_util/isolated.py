@@ -75,7 +75,7 @@ def _answer(request: dict[str, Any], data: list[bytes], answers: IO[bytes]) -> N
         error = (type(exc).__name__, "", str(exc), _cause(exc))
     except OSError as exc:
         error = ("OSError", str(exc.errno or EIO), exc.strerror or str(exc), _cause(exc))
-    except Exception as exc:  # noqa: BLE001 - of a parser, for what it did not expect
+    except Exception as exc:  # noqa: BLE001 - a parser raises anything for input that it did not expect
         said = f"{type(exc).__name__}: {one_line(exc)}"
         error = ("InvalidInputError", "corrupt", f"{name} cannot be read: {said}", said)
     is_worn = is_worn or data_bytes(os.getpid()) * _WORN > request["memory_bytes"]

@@ -84,7 +84,7 @@ def stream(
     Args:
         function: ``module:name`` of a function that takes a JSON value and byte strings, and yields the same.
         value: The JSON value.
-        limits: What it may take.
+        limits: Limits of the call.
         name: Whatever is read, for messages.
         data: The byte strings.
 
@@ -92,11 +92,11 @@ def stream(
         JSON values with byte strings.
 
     Raises:
-        InvalidInputError: What the function raised; ``too_large`` where the memory did not suffice, ``timeout`` where
+        InvalidInputError: The function raised it; ``too_large`` where the memory did not suffice, ``timeout`` where
             it took too long, ``corrupt`` where the child died otherwise.
-        OSError: What the function raised.
-        ConfigError: What the function raised.
-        MissingDependencyError: What the function raised.
+        OSError: The function raised it.
+        ConfigError: The function raised it.
+        MissingDependencyError: The function raised it.
         OperationCancelledError: The current call was given up.
     """
     check_cancelled()

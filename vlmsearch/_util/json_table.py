@@ -20,7 +20,7 @@ class JsonTable:
     """One table of a file that describes a model; each method raises ConfigError where the value is another.
 
     Args:
-        data: What is to be a table.
+        data: The content of the table.
         path: The file, for messages.
         place: Where in the file, such as ``text: ``.
     """

@@ -40,7 +40,7 @@ else:
 
 @functools.cache
 def boot_id() -> str:
-    """Return what distinguishes this run of the machine from those before it; "" where the system does not tell."""
+    """Return the id of this run of the machine; "" where the system does not tell."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         if sys.platform == "darwin":
             command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
@@ -50,7 +50,7 @@ def boot_id() -> str:
 
 
 class LockedError(Exception):
-    """Another process holds the lock; ``process`` is its id, or "" where that is not known."""
+    """Another process holds the lock; ``process`` is its id, "" for an unknown one."""
 
     def __init__(self, process: str) -> None:
         super().__init__(process)
@@ -58,7 +58,7 @@ class LockedError(Exception):
 
 
 class FileLock:
-    """Held from construction until `close`; the operating system frees it when the process ends in any way.
+    """A lock that is held from construction until `close`; the system frees it when the process ends in any way.
 
     Raises LockedError if the lock is held already, and OSError where the file cannot be written to or is not a regular
     file. A process that is forked meanwhile does not hold it.
@@ -126,13 +126,13 @@ class FolderLock(FileLock):
         self._state = state
 
     def mended(self) -> None:
-        """Note that what could not be relied on is gone."""
+        """Note that the files that could not be relied on are gone."""
         self._put(_IDLE)
         self.is_intact, self._is_broken = True, False
 
     @contextmanager
     def writing(self, broken_by: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-        """Give a write is under way meanwhile; after one of these errors it counts as cut off for good."""
+        """Note a write for as long as the block lasts; after one of these errors it counts as cut off for good."""
         with self._guard:
             self._put(_WRITING)
             if not self._is_noted:  # before anything else changes, it is on the disk that it may
@@ -153,7 +153,7 @@ class FolderLock(FileLock):
 
     @property
     def is_clean(self) -> bool:
-        """Return whether nothing has been written that may not be on the disk."""
+        """Return whether all that was written is on the disk."""
         return self._state == _CLEAN
 
     def settled(self) -> None:
@@ -206,7 +206,7 @@ _busy_guard = threading.Lock()
 
 @contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Give only one thread of one process is in this block for one lock file; others wait their turn."""
+    """Let one thread of one process into this block for a lock file; others wait their turn."""
     with _busy_guard:
         mine = _busy.setdefault(str(path), threading.Lock())
     with mine:

@@ -1,4 +1,4 @@
-"""What a process and its children share: messages of a JSON value and byte strings, each with its length before it."""
+"""Messages between a process and its children: a JSON value and byte strings, each with its length before it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_message(file: IO[bytes], value: object, data: Sequence[Bytes] = ()) ->
 
 
 def read_message(file: IO[bytes]) -> tuple[Any, list[bytes]] | None:
-    """Return the next message, or None at the end; ValueError for what is none."""
+    """Return the next message, or None at the end; ValueError where it is no message."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None

@@ -25,7 +25,7 @@ _LINE = 400
 
 @dataclass(frozen=True)
 class Command:
-    """What to run; ``on_stop`` is run too when it is stopped before its end."""
+    """A command; ``on_stop`` is run too when it is stopped before its end."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -99,7 +99,7 @@ def _ending(status: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return what a signal is called, such as ``SIGKILL``; real-time signals have numbers alone."""
+    """Return the name of a signal, such as ``SIGKILL``; real-time signals have numbers alone."""
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 

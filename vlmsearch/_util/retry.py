@@ -21,7 +21,7 @@ def pauses(retries: int) -> Iterator[float]:
 
 
 def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool]) -> T:
-    """Return what ``call`` returns, after up to ``retries`` more calls for errors that ``passes`` says may pass."""
+    """Call a function, up to ``retries`` times more after errors that may pass, as ``passes`` says."""
     for pause in pauses(retries):
         try:
             return call()
@@ -37,7 +37,7 @@ _LONGEST_WAIT = 1e9
 
 
 def check_seconds(**limits: float) -> None:
-    """ConfigError for a time, by its option's name, that nothing can wait."""
+    """Raise ConfigError for a time that is too long to wait, by its option's name."""
     for name, seconds in limits.items():
         if not 0 < seconds <= _LONGEST_WAIT:
             raise ConfigError(f"{name} is above 0 and at most {_LONGEST_WAIT:.0f} seconds, not {seconds:g}")

@@ -10,7 +10,7 @@ MAX_DEPTH = 64
 
 
 def parse_json(text: str) -> Any:
-    """Return what a JSON text says.
+    """Parse a JSON text.
 
     Args:
         text: The text, from whoever wrote it.
@@ -19,7 +19,7 @@ def parse_json(text: str) -> Any:
         The value.
 
     Raises:
-        ValueError: It is not JSON of RFC 8259, or is nested deeper than `MAX_DEPTH`.
+        ValueError: The text is not JSON of RFC 8259, or is nested deeper than `MAX_DEPTH`.
 
     Example:
         >>> parse_json('{"a": [1]}')

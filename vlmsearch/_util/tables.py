@@ -50,8 +50,8 @@ def as_dataclass(
     Args:
         kind: The dataclass. A field whose metadata say ``given: False`` is not read.
         table: The values by the names of the fields.
-        where: What the table is, for messages.
-        read: What makes a value of the annotated type: `check`, or `convert` for a table of strings.
+        where: Name of the table, for messages.
+        read: The function that makes a value of the annotated type: `check`, or `convert` for strings.
 
     Raises:
         ConfigError: A key is unknown or missing, or a value is of another type.
@@ -73,7 +73,7 @@ def as_dataclass(
 
 
 def suggest(given: str, known: Iterable[str]) -> str:
-    """``did you mean X? `` with the nearest of the known names, or nothing."""
+    """Return ``did you mean X? `` with the nearest of the known names, or nothing."""
     import difflib
 
     near = difflib.get_close_matches(given, list(known), 1, 0.5)
@@ -81,7 +81,7 @@ def suggest(given: str, known: Iterable[str]) -> str:
 
 
 def convert(text: str, kind: object, where: str) -> object:
-    """Return what a string stands for as the annotated type; ConfigError, beginning with ``where``, says what may be.
+    """Convert a string to the annotated type; ConfigError, beginning with ``where``, says what may be.
 
     >>> convert("yes", bool, "tls"), convert("3", int | None, "threads")
     (True, 3)
@@ -98,7 +98,7 @@ def convert(text: str, kind: object, where: str) -> object:
 
 
 def check(value: object, kind: object, where: str) -> object:
-    """Return a value of TOML or JSON as the annotated type; ConfigError, beginning with ``where``, says what may be."""
+    """Check a value of TOML or JSON, of the annotated type; ConfigError, beginning with ``where``, says what may be."""
     kind = _without_none(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -121,7 +121,7 @@ def check(value: object, kind: object, where: str) -> object:
 
 
 def _without_none(kind: object) -> object:
-    """Return the type of ``X | None``: None is for what is not given."""
+    """Return the type of ``X | None``, where None means that no value is given."""
     if typing.get_origin(kind) in (Union, types.UnionType):
         return next(argument for argument in typing.get_args(kind) if argument is not type(None))
     return kind

@@ -20,7 +20,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def sanitise(text: str) -> str:
-    """``text`` as one line that is neither a source, nor a citation, nor a token of a chat template.
+    """Return a text as one line that is neither a source, nor a citation, nor a token of a chat template.
 
     Line breaks of every kind become spaces; control and format characters go. Square brackets and what looks like
     them become parentheses, so that ``[1]`` and ``[INST]`` mean nothing; a ``<`` stands alone, so that ``</s>`` and
@@ -31,7 +31,7 @@ def sanitise(text: str) -> str:
 
 
 def well_formed(text: str) -> str:
-    """``text`` in valid Unicode, as tokenizers and wires need it: with a mark for each half of a surrogate pair."""
+    """Return a text in valid Unicode, as tokenizers and wires need it: a half surrogate pair becomes a mark."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -44,10 +44,10 @@ def utf8_bytes(text: str) -> bytes:
 
 
 def visible(text: str) -> str:
-    r"""``text`` with an escape, ``\u001b``, for each character that steers a terminal or that it cannot write.
+    r"""Return a text with an escape, ``\u001b``, for each character that steers a terminal or that it cannot write.
 
-    These are control characters but for line feeds and tabs, the marks that change the direction of writing, separators
-    of lines and halves of surrogate pairs. The escapes are those of JSON, so that JSON stays what it is.
+    These are control characters without line feeds and tabs, marks that change the direction of writing, separators of
+    lines and halves of surrogate pairs. The escapes are those of JSON, so that JSON stays what it is.
     """
     return _UNSEEN.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
 
@@ -55,7 +55,7 @@ def visible(text: str) -> str:
 class VisibleStream:
     """A text stream that shows what is written to it as `visible` does: no text from outside is a command there.
 
-    ``unfiltered`` is the stream below, for what draws on a terminal on purpose.
+    ``unfiltered`` is the stream below, for code that draws on a terminal on purpose.
     """
 
     def __init__(self, unfiltered: TextIO) -> None:

@@ -77,7 +77,7 @@ class BoundedQueue(Generic[T]):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """No more items will come."""
+        """Note that no more items will come."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,12 +1,12 @@
-"""Where the time of a call goes: the one place that spans and metrics come from.
+"""Measurement of where the time of a call goes: the one place that spans and metrics come from.
 
 An operation is a verb of the pipeline or a request of the service; the stages within it are `STAGES`. Both are spans
 of OpenTelemetry where the application has set a tracer provider, and whoever called `listen` is told of every stage.
 Where nobody listens, a stage is a look at two variables: OpenTelemetry is not even imported.
 
 Names of attributes are those of OpenTelemetry's semantic conventions for databases (``db.*``) and generative models
-(``gen_ai.*``), and ``vlmsearch.*`` for what they have no name for. No attribute holds what a query, a document or an
-answer says.
+(``gen_ai.*``). Where they have no name, it begins with ``vlmsearch.``. No attribute holds what a query, a document or
+an answer says.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StageTiming:
         operation: The verb or request that it was part of; "" for none.
         seconds: How long it took; of a stream, how long its pieces were waited for.
         error: The name of the exception that ended it; "" for none.
-        attributes: What else is known of it.
+        attributes: Attributes of its span.
     """
 
     stage: Stage
@@ -133,7 +133,7 @@ class Span:
 
 Measured: TypeAlias = AbstractContextManager[Span]
 _SILENCE: Measured = nullcontext(Span(None))
-"""What nobody listens to."""
+"""A stage without listeners."""
 
 
 def _start(name: str, attributes: Attributes, **options: Any) -> Span:
@@ -159,7 +159,7 @@ def _measured(span: Span, tell: Callable[[float, str], None] | None = None) -> I
 
 
 def _teller(stage: Stage, attributes: Attributes) -> Callable[[float, str], None]:
-    """Return what tells the listeners of a stage of the current operation."""
+    """Return a function that tells the listeners of a stage of the current operation."""
     of = _operation.get()
 
     def tell(seconds: float, error: str) -> None:
@@ -173,9 +173,9 @@ def stage(name: Stage, attributes: Attributes = NO_ATTRIBUTES, *, what: str = ""
     """Measure one stage of the work, for as long as the ``with`` block lasts.
 
     Args:
-        name: Which.
-        attributes: What to say of it, such as ``{"db.operation.name": "search"}``.
-        what: What the name of the span says beside the stage.
+        name: The stage.
+        attributes: Attributes of the span, such as ``{"db.operation.name": "search"}``.
+        what: A part of the span's name behind the stage.
 
     Example:
         >>> with stage("encode", {"gen_ai.operation.name": "embeddings"}) as span:
@@ -217,10 +217,10 @@ def operation(
     """Make all stages in the ``with`` block parts of one verb or request.
 
     Args:
-        name: Such as ``search``.
-        attributes: What to say of it.
+        name: The verb or the request, such as ``search``.
+        attributes: Attributes of the span.
         carrier: The headers of the request that is served, in lower case, which may hold the caller's trace context;
-            None for what is no request.
+            None for a verb.
     """
     return _operating(name, attributes, carrier) if _is_heard() else _SILENCE
 
@@ -292,9 +292,9 @@ def together(name: str, attributes: Attributes, waiting: Sequence[api.Span | Non
     """Make work that one thread does for several callers a span in the trace of the first, with links to the others.
 
     Args:
-        name: What it is.
-        attributes: What to say of it.
-        waiting: What `waiting_span` gave each caller. The servers that are asked are told the trace of the first.
+        name: Name of the work.
+        attributes: Attributes of the span.
+        waiting: The span of each caller, from `waiting_span`. Servers are told the trace of the first.
     """
     spans = [span for span in waiting if span is not None]
     if not spans or _tracer() is None:

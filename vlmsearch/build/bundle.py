@@ -101,18 +101,17 @@ def build_bundle(
         _prove_all(work)
         for tower in loaded.towers:
             _add_precisions(work, tower, [precision for precision in chosen if precision != "fp32"])
-        failed = _missed(work.checks)
-        if failed and not force:
-            missed = "; ".join(failed)
-            raise QualityError(f"{recipe.name} was not built: {missed} (`force=True` builds it all the same)")
-        _finish(work, chosen, forced=failed)
+        _finish(work, chosen, forced=missed_gates(recipe.name, work.checks, force=force))
         publish(folder, target)
     return open_bundle(target)
 
 
-def _missed(checks: Sequence[Check]) -> list[str]:
-    """Return the gates that were missed, with what was reached."""
-    return [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in checks if not c.passed]
+def missed_gates(name: str, checks: Sequence[Check], *, force: bool) -> list[str]:
+    """Return the gates that were missed, with what was reached; QualityError for any unless ``force``."""
+    missed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in checks if not c.passed]
+    if missed and not force:
+        raise QualityError(f"{name} was not built: {'; '.join(missed)} (`force=True` builds it all the same)")
+    return missed
 
 
 def need_peers() -> None:
@@ -248,18 +247,24 @@ def _plan(plan: QuantisationPlan) -> Json:
 
 def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[str]) -> None:
     """Write ``bundle.json``, with retrieval measured on what was just built where the recipe asks for it."""
-    measured: Json = {
-        "checks": {c.name: {"value": round(c.value, 7), "gate": c.gate, "passed": c.passed} for c in work.checks},
-        "items_per_second": rounded(work.speed),
-        "samples": {tower: _samples(work, tower) for tower in work.checkpoint.towers},
-        "machine": machine_name(),
-        "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
-    }
+    samples: Json = {tower: _samples(work, tower) for tower in work.checkpoint.towers}
+    measured = figures(work.checks, work.speed, samples)
     write_description(work.folder, work.described, {}, measured, work.quantisation, forced)
     fits = _fit_relevance(work, measured)
     if work.recipe.scenes:
         measured["retrieval"] = _retrieval(work, precisions)
     write_description(work.folder, work.described, fits, measured, work.quantisation, forced)
+
+
+def figures(checks: Sequence[Check], speed: Mapping[str, float], samples: Json) -> Json:
+    """Return what was measured as ``bundle.json`` has it."""
+    return {
+        "checks": {c.name: {"value": round(c.value, 7), "gate": c.gate, "passed": c.passed} for c in checks},
+        "items_per_second": rounded(speed),
+        "samples": samples,
+        "machine": machine_name(),
+        "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
+    }
 
 
 def _samples(work: _Work, tower: Tower) -> Json:
@@ -288,12 +293,12 @@ def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:
     from vlmsearch.build.retrieval import scene_recall
     from vlmsearch.encoders.onnx import OnnxEncoder
 
-    figures: Json = {"scenes": work.recipe.scenes, "command": f"vlmsearch bench scenes {work.recipe.name}"}
+    found: Json = {"scenes": work.recipe.scenes, "command": f"vlmsearch bench scenes {work.recipe.name}"}
     for precision in (p for p in precisions if p in ("fp32", "int8")):
         work.report(f"finding {work.recipe.scenes} scenes with {precision}", 0, 1)
         with OnnxEncoder(f"{work.folder}/", precision=precision) as encoder:
-            figures[precision] = scene_recall(encoder, work.recipe.scenes)
-    return figures
+            found[precision] = scene_recall(encoder, work.recipe.scenes)
+    return found
 
 
 def rounded(values: Mapping[str, float]) -> Json:
@@ -308,9 +313,7 @@ def write_description(
 ) -> None:  # fmt: skip
     """Write ``bundle.json`` for what lies in ``folder``."""
     image, text = bundle.preprocess, bundle.text
-    names = sorted(path.name for path in folder.iterdir() if path.name != "bundle.json")
     data: Json = {
-        "format": FORMAT,
         "name": bundle.name,
         "source": bundle.source,
         "revision": bundle.revision,
@@ -321,15 +324,21 @@ def write_description(
         "dims": list(bundle.dims),
         "image": dataclasses.asdict(image) if image else None,
         "text": dataclasses.asdict(text),
-        "files": {name: file_entry(folder / name) for name in names},
         "relevance": {modality: dataclasses.asdict(fit) for modality, fit in relevance.items()},
         "quantisation": dict(quantisation),
         "forced": list(forced),
         "measured": measured,
         "logits": dataclasses.asdict(bundle.logits) if bundle.logits else None,
     }
-    text_form = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-    (folder / "bundle.json").write_text(text_form, encoding="utf-8")
+    write_json(folder, data)
+
+
+def write_json(folder: Path, data: Json) -> None:
+    """Write ``bundle.json``, with the format and the files in ``folder``."""
+    names = sorted(path.name for path in folder.iterdir() if path.name != "bundle.json")
+    whole = {"format": FORMAT, **data, "files": {name: file_entry(folder / name) for name in names}}
+    text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    (folder / "bundle.json").write_text(text, encoding="utf-8")
 
 
 def keep_recipe(recipe: Recipe | RerankerRecipe, folder: Path) -> None:

@@ -222,7 +222,7 @@ def lowers(folder: Path) -> bool:
     return any(part.get("type") == "Lowercase" or part.get("lowercase") is True for part in parts)
 
 
-_POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max", "lasttoken": "last"}
+_POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls"}
 """By the names of old configurations; new ones leave out ``_token`` and ``_tokens``."""
 
 

@@ -22,7 +22,7 @@ from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
 from vlmsearch.models.bundle import cache_folder
 from vlmsearch.models.recipe import Recipe, RerankerRecipe
 
-_MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "last": "lasttoken"}
+_MODES = {"mean": "mean_tokens", "cls": "cls_token"}
 _SENTENCEPIECE = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
 _LEAST_SHARE = 0.9
 """Of the tokens that a model knows, how many its vocabulary must have: models are padded to round numbers."""

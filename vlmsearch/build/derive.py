@@ -94,7 +94,7 @@ def derive_recipe(
     if is_text and not pooling and not (folder / "modules.json").is_file():
         raise ConfigError(
             f"{named} does not say how its tokens are pooled (it has no modules.json): look it up in its README and "
-            f"run `vlmsearch build {named} --pooling mean`, cls, max or last"
+            f"run `vlmsearch build {named} --pooling mean` or cls"
         )
     return _measured(recipe, load_checkpoint(checkpoint_folder(recipe)), card)
 

@@ -217,6 +217,15 @@ def quantise(
         tried.append((plan, subject.measure(model)))
         return QuantisedTower(model, plan, tried[-1][1], tuple(tried))
 
+    def damage(names: Sequence[str]) -> float:
+        others = tuple(name for name in seen if name not in names)
+        plan = dataclasses.replace(_plan(best), excluded=others)
+        return 1 - some.measure(write(some, precision, plan, seen)).nearness
+
+    def searched(done: int) -> None:
+        report(f"{precision}: looking for the Linears that hurt most", done, len(seen))
+
+    some = subject.some(_SEARCH_SAMPLES)
     static = attempt(QuantisationPlan("static"))
     for share in PERCENTILES:
         narrower = attempt(QuantisationPlan("static", share))
@@ -232,7 +241,7 @@ def quantise(
     best = smoothed
     if not smoothed.drift.passes(subject.gate):
         best = max(plain, smoothed, key=_nearness)
-        order = _by_damage(subject, precision, _plan(best), seen, report)
+        order = by_damage(list(seen), damage, searched)
         best = _exclude(best, order, int(settings.most_excluded * len(seen)), subject.gate, attempt)
     return dataclasses.replace(best, tried=tuple(tried))
 
@@ -277,27 +286,24 @@ def _plan(result: QuantisedTower[D]) -> QuantisationPlan:
     return result.plan
 
 
-def _by_damage(
-    subject: Subject[D], precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation], report: Report
+def by_damage(
+    names: Sequence[str], damage: Callable[[Sequence[str]], float], report: Callable[[int], None]
 ) -> list[str]:
     """Return the Linears, most harmful first.
 
-    Each is quantised alone, or with its neighbours where time would not do.
+    ``damage`` measures what some of them do. Each is measured alone, or with its neighbours where time is short.
+    ``report`` is told how many were measured.
     """
-    names, part = list(seen), subject.some(_SEARCH_SAMPLES)
-    damage: list[tuple[float, list[str]]] = []
+    measured: list[tuple[float, Sequence[str]]] = []
     size = place = 0
     while place < len(names):
         group = names[place : place + max(size, 1)]
         begun = time.perf_counter()
-        others = tuple(name for name in names if name not in group)
-        drift = part.measure(write(part, precision, dataclasses.replace(plan, excluded=others), seen))
-        damage.append((1 - drift.nearness, group))
+        measured.append((damage(group) / len(group), group))
         place += len(group)
         size = size or max(1, round((time.perf_counter() - begun) * len(names) / _SEARCH_SECONDS))
-        report(f"{precision}: looking for the Linears that hurt most", place, len(names))
-    damage.sort(key=lambda item: -item[0] / len(item[1]))
-    return [name for _, group in damage for name in group]
+        report(place)
+    return [name for _, group in sorted(measured, key=lambda pair: -pair[0]) for name in group]
 
 
 def _exclude(

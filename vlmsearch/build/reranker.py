@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from vlmsearch._util.files import folder_in_the_making, publish
-from vlmsearch._util.machine import machine_name
-from vlmsearch.build.bundle import Json, check_target, file_entry, keep_recipe, need_peers, rounded, story
+from vlmsearch.build.bundle import Json, check_target, figures, keep_recipe, missed_gates, need_peers, story, write_json
 from vlmsearch.build.calibrate import calibrate as observe
 from vlmsearch.build.checkpoint import Checkpoint
 from vlmsearch.build.fetch import checkpoint_folder, fingerprint
@@ -23,8 +20,8 @@ from vlmsearch.build.load import load_cross_encoder
 from vlmsearch.build.pairs import LabelledPairs, labelled_pairs
 from vlmsearch.build.quantize import Report, ScoreDrift, Subject, export, quantise, score_drift, silent
 from vlmsearch.build.relevance import calibration_error
-from vlmsearch.errors import ConfigError, QualityError
-from vlmsearch.models.bundle import FORMAT, RERANKER, cache_folder
+from vlmsearch.errors import ConfigError
+from vlmsearch.models.bundle import RERANKER, cache_folder
 from vlmsearch.models.recipe import Calibration, RerankerRecipe
 from vlmsearch.models.reranker import (
     PRECISIONS,
@@ -103,23 +100,11 @@ def build_reranker(
             checks.append(Check(f"{precision}.calibration_error", error, gates.calibration_error, most=True))
             for name, value in threshold_figures(probabilities, held_out.labels).items():
                 checks.append(Check(f"{precision}.{name}", value))
-        failed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in checks if not c.passed]
-        if failed and not force:
-            missed = "; ".join(failed)
-            raise QualityError(f"{recipe.name} was not built: {missed} (`force=True` builds it all the same)")
+        failed = missed_gates(recipe.name, checks, force=force)
         for name, model in models.items():
             (folder / name).write_bytes(model)
-        measured: Json = {
-            "checks": {c.name: {"value": round(c.value, 7), "gate": c.gate, "passed": c.passed} for c in checks},
-            "items_per_second": rounded(speed),
-            "samples": {
-                "origin": held_out.origin,
-                "count": len(held_out.labels),
-                "relevant": int(held_out.labels.sum()),
-            },
-            "machine": machine_name(),
-            "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
-        }
+        count, relevant = len(held_out.labels), int(held_out.labels.sum())
+        measured = figures(checks, speed, {"origin": held_out.origin, "count": count, "relevant": relevant})
         _describe(folder, recipe, loaded, platt, stories, failed, measured)
         if recipe.scenes:
             measured["retrieval"] = _retrieval(folder, recipe, chosen, report)
@@ -199,12 +184,12 @@ def _retrieval(folder: Path, recipe: RerankerRecipe, precisions: Sequence[Rerank
     """Return how often the right scene comes first, without the re-ranker and with it."""
     from vlmsearch.build.retrieval import reranked_recall
 
-    figures: Json = {"scenes": recipe.scenes, "command": f"vlmsearch bench scenes {recipe.name}"}
+    found: Json = {"scenes": recipe.scenes, "command": f"vlmsearch bench scenes {recipe.name}"}
     for precision in precisions:
         report(f"re-ranking {recipe.scenes} scenes with {precision}", 0, 1)
         with OnnxReranker(f"{folder}/", precision=precision) as reranker:
-            figures[precision] = reranked_recall(reranker, recipe.scenes)
-    return figures
+            found[precision] = reranked_recall(reranker, recipe.scenes)
+    return found
 
 
 def _describe(
@@ -212,9 +197,7 @@ def _describe(
     forced: Sequence[str], measured: Json,
 ) -> None:  # fmt: skip
     """Write ``bundle.json`` for what lies in ``folder``."""
-    names = sorted(path.name for path in folder.iterdir() if path.name != "bundle.json")
     data: Json = {
-        "format": FORMAT,
         "kind": RERANKER,
         "name": recipe.name,
         "source": recipe.source,
@@ -223,10 +206,8 @@ def _describe(
         "fingerprint": fingerprint(checkpoint, recipe.name),
         "text": {"max_tokens": checkpoint.max_tokens, "pad": checkpoint.pad},
         "calibration": dataclasses.asdict(platt),
-        "files": {name: file_entry(folder / name) for name in names},
         "quantisation": stories,
         "forced": list(forced),
         "measured": measured,
     }
-    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-    (folder / "bundle.json").write_text(text, encoding="utf-8")
+    write_json(folder, data)

@@ -222,11 +222,6 @@ class _Sentences:
         seen = mask.unsqueeze(-1)
         if self._pooling == "cls":
             return _unit(hidden[:, 0])
-        if self._pooling == "last":
-            last = mask.sum(dim=1) - 1
-            return _unit(hidden[torch.arange(len(hidden), device=hidden.device), last])
-        if self._pooling == "max":
-            return _unit(hidden.masked_fill(seen == 0, -1e9).amax(dim=1))
         return _unit((hidden * seen).sum(dim=1) / seen.sum(dim=1))
 
 

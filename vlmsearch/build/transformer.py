@@ -218,36 +218,20 @@ def last_column(graph: OnnxGraph) -> Pool:
     return lambda y: graph.op("Slice", y, graph.ints(-1), graph.ints(2**31 - 1), graph.ints(1), scope="pool")
 
 
-def last_token(layers: Layers, padding: str, length: str, most: int) -> Pool:
-    """Return the last token that is not padding."""
-    graph, op, order = layers.graph, layers.graph.op, positions_order(layers, length, most)
-    seen = op("Cast", padding, scope="pool", to=int(TensorProto.FLOAT))
-    count = op("ReduceSum", seen, graph.ints(1), scope="pool", keepdims=1)
-    place = op("Sub", count, graph.constant(np.array(1, np.float32), "one"), scope="pool")
-    chosen = op("Unsqueeze", layers.cast(op("Equal", order, place, scope="pool"), "pool"), graph.ints(1), scope="pool")
-    return lambda y: op("MatMul", chosen, y, scope="pool")
+Pooling = Literal["mean", "cls"]
 
 
-Pooling = Literal["mean", "cls", "max", "last"]
-
-
-def one_token(layers: Layers, padding: str, length: str, most: int, pooling: Pooling) -> Pool | None:
+def one_token(graph: OnnxGraph, pooling: Pooling) -> Pool | None:
     """Return what takes the one token out that a pooling needs; None where it needs all."""
-    if pooling == "cls":
-        return first_token(layers.graph)
-    return last_token(layers, padding, length, most) if pooling == "last" else None
+    return first_token(graph) if pooling == "cls" else None
 
 
 def pool_tokens(layers: Layers, x: str, padding: str, pooling: Pooling) -> str:
     """Return one vector per text, (n, 1, width); ``x`` is the one token already where `one_token` took it."""
-    graph, op = layers.graph, layers.graph.op
-    if pooling in ("cls", "last"):
+    if pooling == "cls":
         return x
+    graph, op = layers.graph, layers.graph.op
     seen = layers.cast(padding, "pool")
-    if pooling == "max":
-        hidden = op("Mul", op("Sub", seen, layers.scalar(1.0), scope="pool"), layers.scalar(1e4), scope="pool")
-        x = op("Add", x, op("Unsqueeze", hidden, graph.ints(2), scope="pool"), scope="pool")
-        return op("ReduceMax", x, scope="pool", axes=(1,), keepdims=1)
     count = op("Max", op("ReduceSum", seen, graph.ints(1), scope="pool", keepdims=1), layers.scalar(1.0), scope="pool")
     share = op("Unsqueeze", op("Div", seen, count, scope="pool"), graph.ints(1), scope="pool")
     return op("MatMul", share, x, scope="pool")

@@ -60,7 +60,7 @@ def _batches(text: str) -> Range:
 )
 @option("--revision", default="", metavar="REV", help="A branch, tag or commit of the hub.  [default: main, once]")
 @option(
-    "--pooling", type=click.Choice(["mean", "cls", "max", "last"]),
+    "--pooling", type=click.Choice(["mean", "cls"]),
     help="How tokens are pooled, where a repository does not say.",
 )  # fmt: skip
 @option("--show", is_flag=True, help="Print the recipe and build nothing.")

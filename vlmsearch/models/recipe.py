@@ -128,7 +128,7 @@ class Gates:
 
 IMAGE_FAMILIES = frozenset({"clip", "siglip"})
 """The families whose models have an image tower."""
-PoolingName = Literal["", "mean", "cls", "max", "last"]
+PoolingName = Literal["", "mean", "cls"]
 
 
 @dataclass(frozen=True)

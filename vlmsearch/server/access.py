@@ -1,4 +1,4 @@
-"""Who may ask for what: tokens, sessions of the page, where a request comes from, and a line about each request."""
+"""Access: tokens, sessions of the page, the origin of a request, and an audit line for each request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 _PUBLIC_FOLDER = "/page/"
 _CLIENT_GONE = 499
-"""What the line about a request says where its client did not wait for the answer, as nginx has it."""
+"""The status in the audit line of a request whose client did not wait for the answer, as in nginx."""
 _LOG = logging.getLogger(__name__)
 _AUDIT = logging.getLogger("vlmsearch.audit")
 _HEADERS = {
@@ -41,24 +41,24 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Nothing is run or shown but what the server itself gives, and no other site shows any of it."""
+"""Browsers run and show only what the server itself sends, and no other site can frame it."""
 
 
 def session_cookie(scheme: str) -> str:
-    """Return what the cookie of a session is called: over TLS so that no other host of the domain can set it."""
+    """Return the name of the session cookie. Over TLS, no other host of the domain can set it."""
     return f"__Host-{_SESSION_COOKIE}" if scheme == "https" else _SESSION_COOKIE
 
 
 class Sessions:
-    """Keep who has entered a token into the page; a session ends with its token, or after twelve hours.
+    """The sessions of users who logged in to the page with a token. A session ends with its token, or after 12 hours.
 
-    They are kept in memory alone: a server that is started again asks for the token once more. A token has 100 at
-    most, so that no token ends the sessions of another.
+    They are kept in memory: after a restart, users log in again. A token has 100 sessions at most, so that no token
+    ends the sessions of another.
 
     Args:
-        tokens: Those in force.
-        buckets: What shares out the requests of tokens, as which the beginning of a session counts.
-        clock: What tells the time in seconds.
+        tokens: Tokens in force.
+        buckets: Request rates of tokens; a log-in counts as a request.
+        clock: Function that returns the time in seconds.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Sessions:
         self._open: dict[str, tuple[str, float]] = {}
 
     def start(self, secret: str) -> tuple[str, Caller] | None:
-        """Return what names a new session, 32 random bytes, and who began it; None where there is no such token.
+        """Start a session and return its id, 32 random bytes, and its caller; None for a wrong token.
 
         Raises:
-            ApiError: The token has had its requests.
+            ApiError: The token has used up its requests.
         """
         token = self._tokens.find(secret)
         if token is None:
@@ -89,7 +89,7 @@ class Sessions:
         return session, token.caller
 
     def find(self, session: str) -> Token | None:
-        """Return the token that a session was started with, while both are in force."""
+        """Return the token of a session, while both are in force."""
         sha256, ends = self._open.get(session, ("", 0.0))
         if self._clock() >= ends:
             self.end(session)
@@ -97,26 +97,26 @@ class Sessions:
         return next((token for token in self._tokens.current() if token.sha256 == sha256), None)
 
     def end(self, session: str) -> None:
-        """End a session, if there is such."""
+        """End a session, if it exists."""
         self._open.pop(session, None)
 
 
 def add_access(app: FastAPI, settings: ServerSettings) -> None:
-    """Put an application behind tokens and limits, as an operator set them; see `Access` and `BodyLimits`.
+    """Put an application behind tokens and limits; see `Access` and `BodyLimits`.
 
     Args:
         app: The application, which finds the sessions in ``app.state.sessions``.
-        settings: What the operator set.
+        settings: Settings of the operator.
 
     Raises:
-        ConfigError: The file of tokens is not one.
+        ConfigError: The file of tokens cannot be read.
     """
     tokens = TokenFile(Path(settings.tokens)) if settings.tokens else None
     if tokens and not tokens.read():
         _LOG.warning("%s holds no tokens: `vlmsearch token add` makes one, and nobody gets in before", tokens.path)
     buckets = TokenBuckets(settings.rate) if settings.rate else None
     app.state.sessions = sessions = Sessions(tokens, buckets) if tokens else None
-    app.add_middleware(BodyLimits, most=settings.max_body * 2**20)
+    app.add_middleware(BodyLimits, max_bytes=settings.max_body * 2**20)
     app.add_middleware(Access, tokens=tokens, sessions=sessions, origins=settings.cors, buckets=buckets)
     if settings.cors:  # around the others, so that pages of these sites can read why they are refused
         app.add_middleware(
@@ -129,18 +129,17 @@ def add_access(app: FastAPI, settings: ServerSettings) -> None:
 
 
 class Access:
-    """Refuse requests that may not be made, say who makes the others, and write a line about each.
+    """ASGI middleware that refuses requests without the right to be made, and writes an audit line for each request.
 
-    Middleware of ASGI, around all of an application: what a route forgets is refused all the same. What it lets pass
-    without a token is the files of the page, the health of the server and the beginning of a session. Routes find who
-    is calling in ``request.state.caller``.
+    It stands around the whole application, so that no route can forget it. The files of the page, the health of the
+    server and the start of a session need no token. Routes find the caller in ``request.state.caller``.
 
     Args:
-        app: What is asked with what passes.
-        tokens: Those in force; None for a server that only programs on this machine reach, who may all.
-        sessions: Those of the page; None where there are no tokens.
-        origins: Sites whose pages may ask with a token of theirs (CORS), such as ``https://photos.example.com``.
-        buckets: What shares out the requests of tokens; None for any number.
+        app: The application.
+        tokens: Tokens in force; None for a server that only this machine reaches, where everything is allowed.
+        sessions: Sessions of the page; None without tokens.
+        origins: Sites whose pages may send requests with a token (CORS), such as ``https://photos.example.com``.
+        buckets: Request rates of tokens; None for no limit.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class Access:
             _audit(scope, caller, status, time.perf_counter() - started)
 
     def _caller(self, scope: Scope) -> Caller | None:
-        """Return who sends a request: by its header where it has one, whether that token is in force or not."""
+        """Return the caller by the header of a request, or else by its session; None for a token not in force."""
         if self._tokens is None or self._sessions is None:
             return Caller()
         headers = Headers(scope=scope)
@@ -200,7 +199,7 @@ class Access:
         return token.caller if token else None
 
     def _refusal(self, scope: Scope, caller: Caller | None) -> ApiError | None:
-        """Why a request may not be made; None for one that may."""
+        """Return the error of a request that is refused; None for one that is allowed."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self._tokens is None and not _is_local(host):
@@ -224,10 +223,10 @@ class Access:
         return self._buckets.refusal(caller.name) if self._buckets else None
 
     def _is_foreign(self, headers: Headers) -> bool:
-        """Return whether a browser sends this for a page of another site, by a header that no page can set.
+        """Check whether a browser sends this for a page of another site, by a header that no page can set.
 
-        Programs send none; but what comes with a cookie comes from a browser, and from no other site, whoever may ask
-        with a token.
+        Programs send no such header. A request with a cookie comes from a browser, and is refused from every other
+        site, also from one that may use tokens.
         """
         if "authorization" in headers:  # a page has a token only from somebody who holds it
             return False
@@ -241,12 +240,12 @@ class Access:
 
 
 def _is_local(host: str) -> bool:
-    """Return whether a Host header names this machine.
+    """Check whether a Host header names this machine.
 
-    A page whose own name leads here (DNS rebinding) sends that name.
+    A page whose name resolves to this machine (DNS rebinding) sends that name.
     """
-    found = parse_address(host)
-    return found is not None and is_loopback(found[0])
+    address = parse_address(host)
+    return address is not None and is_loopback(address[0])
 
 
 def _is_public(scope: Scope) -> bool:
@@ -255,7 +254,7 @@ def _is_public(scope: Scope) -> bool:
 
 
 def _audit(scope: Scope, caller: Caller | None, status: int, seconds: float) -> None:
-    """Write who did what, and nothing of what it was done with: a path that no route has may be anything."""
+    """Write the caller and the route to the log, and nothing else of the request: unknown paths may say anything."""
     who = "-" if caller is None else caller.name or "local"
     action = f"{scope['method']} {getattr(scope.get('route'), 'path', '-')}"
     index = scope["state"].get("index") or scope.get("path_params", {}).get("index", "")

@@ -91,7 +91,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def add_middleware(app: FastAPI, service: Service) -> None:
-    """Put what every request passes around the routes: what is added last is outermost."""
+    """Add the middleware, the outermost last."""
     app.add_middleware(Endings)
     add_access(app, service.settings)
     app.add_middleware(Monitoring, metrics=app.state.metrics)
@@ -101,7 +101,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document, with the forms of bodies that the routes read themselves."""
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
-        _, found = models_json_schema([(form, "validation") for form in BODIES], ref_template=_REF)
-        document["components"]["schemas"].update(found["$defs"])
+        _, definitions = models_json_schema([(form, "validation") for form in BODIES], ref_template=_REF)
+        document["components"]["schemas"].update(definitions["$defs"])
         app.openapi_schema = document
     return app.openapi_schema

@@ -1,4 +1,4 @@
-"""Bodies: JSON, or a form whose one part is that JSON and whose files belong to it; threads parse large ones."""
+"""Bodies: JSON, or a form with that JSON in one part and files in the others. Threads parse large bodies."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vlmsearch.server.errors import ApiError
 
 F = TypeVar("F", bound=BaseModel)
 _SMALL = 2**16
-"""Bytes that are parsed in less time than it takes to hand them to a thread."""
+"""Bytes of a body that is parsed faster than a thread takes it over."""
 MOST_VALUES = 2**18
-"""Of the JSON of a body: each costs some 50 bytes to read, however short it is."""
+"""Values in the JSON of a body: to read a short one takes 50 bytes, too."""
 _JSON, _MULTIPART = "application/json", "multipart/form-data"
 
 
 @dataclass(frozen=True)
 class Body(Generic[F]):
-    """What was sent.
+    """The body of a request.
 
     Attributes:
-        form: The JSON of it.
-        files: The bytes of the files beside it, by the names of their parts.
+        form: Its JSON.
+        files: Bytes of the files beside it, by the names of their parts.
     """
 
     form: F
@@ -109,7 +109,7 @@ def _read(kind: type[F], json: bytes) -> F:
 
 
 def _check_values(json: bytes) -> None:
-    """Raise the error of JSON with too many values to be read; what its texts say is none."""
+    """Raise ApiError for JSON with too many values; commas and brackets in strings do not count."""
     if len(json) <= MOST_VALUES or _values(json) <= MOST_VALUES:
         return
     plain = json.replace(rb"\\", b"").replace(rb"\"", b"")  # so that a quotation mark begins or ends a text
@@ -122,12 +122,15 @@ def _values(json: bytes) -> int:
 
 
 def form_docs(kind: type[BaseModel]) -> dict[str, Any]:
-    """Return what the OpenAPI document says of a body of JSON that `form_of` reads."""
+    """Return the part of the OpenAPI document about a body that `form_of` reads."""
     return {"requestBody": {"required": True, "content": {_JSON: {"schema": _reference(kind)}}}}
 
 
 def body_docs(kind: type[BaseModel], part: str, files: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what the OpenAPI document says of such a body; no ``files``: parts of any name."""
+    """Return the part of the OpenAPI document about a body that `body_of` reads.
+
+    Without ``files``, parts may have any name.
+    """
     schema = _reference(kind)
     binary = {"contentMediaType": "application/octet-stream"}
     form: dict[str, Any] = {

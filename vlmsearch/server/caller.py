@@ -1,4 +1,4 @@
-"""Who sends a request, and what they may do."""
+"""The sender of a request, with its rights."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Right = Literal["read", "write", "admin"]
-"""What a caller may do with an index; each includes those before it."""
+"""A right on an index, which includes the rights before it."""
 _ORDER = get_args(Right)
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Name who sends a request.
+    """The sender of a request.
 
     Attributes:
-        name: Their token's name, for the log; "" where nobody needs a token.
-        role: What they may do.
-        indexes: The indexes that they may see, by name; None for all.
+        name: Name of the token, for the log; "" where nobody needs a token.
+        role: Highest right.
+        indexes: Names of the indexes that the caller may see; None for all.
 
     Example:
         >>> caller = Caller("page", "read", frozenset({"photos"}))
@@ -30,9 +30,9 @@ class Caller:
     indexes: frozenset[str] | None = None
 
     def sees(self, index: str) -> bool:
-        """Return whether an index exists as far as they are told."""
+        """Check whether the caller may know of an index."""
         return self.indexes is None or index in self.indexes
 
     def may(self, right: Right) -> bool:
-        """Return whether their role includes a right."""
+        """Check whether the role includes a right."""
         return _ORDER.index(self.role) >= _ORDER.index(right)

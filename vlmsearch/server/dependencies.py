@@ -1,6 +1,6 @@
-"""What routes ask for: the service, who is calling, and an index with the right to use it.
+"""Dependencies of routes: the service, the caller, and an index that the caller may use.
 
-They are coroutines although they wait for nothing: FastAPI runs any other dependency in a thread.
+They are coroutines although they wait for nothing: FastAPI runs other dependencies in threads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CallerHere = Annotated[Caller, Depends(get_caller)]
 
 
 def find_index(service: Service, caller: Caller, name: str, right: Right) -> OpenIndex:
-    """Return an index that the caller may see and use so; the error for one that they may not see is that for none."""
+    """Return an index that the caller may use. A hidden index gives the same error as a missing one."""
     if name not in service.indexes or not caller.sees(name):
         raise not_found(f"no index {name!r} for you: GET /api/v1/indexes lists them")
     check_right(caller, right)
@@ -42,7 +42,7 @@ def find_index(service: Service, caller: Caller, name: str, right: Right) -> Ope
 
 
 def check_right(caller: Caller, right: Right) -> None:
-    """Raise the error of a caller whose role is too low."""
+    """Raise ApiError for a caller whose role is too low."""
     if not caller.may(right):
         raise ApiError(403, "forbidden", f"the token {caller.name!r} has the role {caller.role}; this needs {right}")
 

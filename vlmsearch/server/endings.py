@@ -1,4 +1,4 @@
-"""How a request ends: with an answer, also where there is a bug, or with its client, for whom nothing more is done."""
+"""The end of a request: an answer, also after a bug; or a client that went, whose work is cancelled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _WITHOUT_BODY = ("GET", "HEAD", "DELETE", "OPTIONS")
 
 
 class Endings:
-    """Cancel the handling of a request whose client has gone, and answer one that a bug ended.
+    """ASGI middleware that cancels requests whose clients have gone, and answers those that fail by a bug.
 
     Args:
-        app: What handles requests.
+        app: The application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -53,7 +53,7 @@ class Endings:
 
 
 class _Client:
-    """What comes from a client; once its request is read, a task waits for it to go and then cancels the group."""
+    """The messages of a client. After its request is read, a task waits for it to go and then cancels the group."""
 
     def __init__(self, receive: Receive, group: TaskGroup) -> None:
         self._receive = receive
@@ -63,7 +63,7 @@ class _Client:
         self._is_watched = False
 
     async def read_ahead(self) -> None:
-        """Read a request that has no body, so that its client is watched though nobody asks for more."""
+        """Read a request without a body, so that its client is watched."""
         self._waiting.append(await self.read())
 
     async def read(self) -> Message:

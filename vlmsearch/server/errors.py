@@ -1,4 +1,4 @@
-"""Errors and what clients get of them: one form for every route, the one that OpenAI's clients read.
+"""Errors as clients get them: in one form for every route, which OpenAI's clients read.
 
 ``type`` says what to do about it and ``code``, where there is one, why an input cannot be used (`InvalidInputError`).
 """
@@ -27,9 +27,9 @@ from vlmsearch.wire import ERROR_TYPES, ErrorAnswer, ErrorDetail, to_json
 
 _log = logging.getLogger(__name__)
 _PLACE_CHARS, _MESSAGE_CHARS = 100, 500
-"""Of what a client is told of its own request, which has keys and names of any length."""
+"""Characters that an error quotes of a request, which has keys and names of any length."""
 RETRY_SECONDS = 1.0
-"""After how long to try again, where nothing better is known."""
+"""Seconds after which to try again, where nothing better is known."""
 _STATUS = {
     "index_mismatch": 409,
     "invalid_request": 400,
@@ -65,12 +65,12 @@ class ApiError(Exception):
     """An error as a client gets it.
 
     Args:
-        status: The status of the answer.
-        type: What it is, in one word.
+        status: Status of the answer.
+        type: Kind of the error, in one word.
         message: What was given, what is possible, what to do.
-        code: Why an input cannot be used, in one word.
-        param: The part of the request that is wrong.
-        retry_after: After how many seconds to try again.
+        code: Reason why an input cannot be used, in one word.
+        param: Part of the request that is wrong.
+        retry_after: Seconds after which to try again.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class ApiError(Exception):
 
 
 def not_found(message: str) -> ApiError:
-    """Return the error for what is not there, or not for this caller."""
+    """Return the error for a thing that is missing, or hidden from this caller."""
     return ApiError(404, "not_found", message)
 
 
 def api_error(exc: BaseException) -> ApiError:
-    """Return what a client gets of an error; of a bug, that there is one and no more."""
+    """Return an error as a client gets it. Of a bug, clients get no details."""
     if isinstance(exc, ApiError):
         return exc
     if isinstance(exc, RequestValidationError):
@@ -108,13 +108,13 @@ def api_error(exc: BaseException) -> ApiError:
     for kind, status, type in _KINDS:
         if isinstance(exc, kind):
             code = exc.code if isinstance(exc, InvalidInputError) else None
-            retry = getattr(exc, "retry_after", RETRY_SECONDS) if status in (429, 503) else None
+            retry = (getattr(exc, "retry_after", 0) or RETRY_SECONDS) if status in (429, 503) else None
             return ApiError(status, type, one_line(exc, 2000), code=code, retry_after=retry)
     return ApiError(500, "internal", "the server failed: its log says why, under this request's id")
 
 
 def _of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
-    """Return the first thing that is wrong with a request."""
+    """Return the first error in a request."""
     first = errors[0]
     place = ".".join(str(part)[:_PLACE_CHARS] for part in first["loc"][1:]) or str(first["loc"][0])
     return ApiError(422, "invalid_request", f"{place}: {first['msg'][:_MESSAGE_CHARS]}", param=place)
@@ -154,7 +154,7 @@ def error_answer(exc: BaseException, request_id: str | None = None) -> Json:
 
 
 def request_id(request: Request) -> str | None:
-    """Return the id that the log has of a request."""
+    """Return the id of a request in the log."""
     return getattr(request.state, "request_id", None)
 
 

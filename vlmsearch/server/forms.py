@@ -19,9 +19,9 @@ from vlmsearch.types import MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_METADATA_KEYS
 _MOST_DOCUMENTS = 10_000
 _MOST_LIKE = 1000
 _TEXT_CHARS = 16 * 2**20
-"""Of the text of a document."""
+"""Characters of a document's text."""
 _IMAGE_CHARS = 2**30
-"""More than ``max_body`` usually lets pass; what an image may be is said by `ImageLimits`."""
+"""Characters of an image: more than ``max_body`` usually lets pass. `ImageLimits` has the limits of images."""
 
 
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES, description="The id of a document.")]
@@ -37,34 +37,32 @@ Stops: TypeAlias = Annotated[list[Name], Items(100)]
 
 
 class StrictForm(BaseModel):
-    """What a request holds: nothing that is not asked for, and nothing of another type."""
+    """A request, without unknown keys and values of other types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _keep_one_unknown(cls, given: Any) -> Any:
-        """Leave out unknown keys but the first: pydantic would make an error for each."""
+        """Leave out unknown keys but the first: pydantic would make an error for each of them."""
         unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, dict) else []
         return {key: given[key] for key in given if key in cls.model_fields or key == unknown[0]} if unknown else given
 
 
 class ImageForm(StrictForm):
-    """An image where a text could stand."""
+    """An image in the place of a text."""
 
     image: EncodedImage
 
 
 class QueryForm(StrictForm):
-    """What is looked for: a text, an image, documents of the index, or several of these."""
+    """A query: a text, an image, documents of the index, or several of these."""
 
-    text: Text | None = Field(
-        None, description='What to look for; `-word` and `-"some words"` leave out what they say.'
-    )
+    text: Text | None = Field(None, description='Text to look for. `-word` and `-"some words"` exclude what they say.')
     image: EncodedImage | None = None
     like: Annotated[list[Id], Items(_MOST_LIKE)] = Field([], description="Ids of documents whose vectors to look for.")
     without: Union[Text, ImageForm, Annotated[list[Id], Items(_MOST_LIKE)], None] = Field(
-        None, description="What the matches must not be: a text, an image, or ids of documents."
+        None, description="Content to exclude: a text, an image, or ids of documents."
     )
 
 
@@ -82,15 +80,15 @@ class SearchManyForm(StrictForm):
 
 @with_options(RankingKeywords)
 class ExplainForm(QueryForm):
-    """A search, and the document whose place in it is to be explained."""
+    """A search, and the document whose place in it is explained."""
 
     id: Id
     parts: bool = Field(False, description="Whether to find the sentences and the regions that mattered.")
-    seconds: float = Field(10.0, gt=0, le=60, description="After how long to look for no more regions.")
+    seconds: float = Field(10.0, gt=0, le=60, description="Seconds after which no more regions are tried.")
 
 
 class GenerationForm(StrictForm):
-    """How to write an answer: see `vlmsearch.GenerationOptions`."""
+    """Options of an answer: see `vlmsearch.GenerationOptions`."""
 
     max_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0)
@@ -129,7 +127,7 @@ class AddForm(StrictForm):
     """Documents to index."""
 
     documents: Annotated[list[DocumentForm], Items(_MOST_DOCUMENTS)]
-    retry_rejects: bool = Field(False, description="Whether to try those that were rejected again.")
+    retry_rejects: bool = Field(False, description="Whether to try rejected inputs again.")
 
 
 class IdsForm(StrictForm):
@@ -139,10 +137,10 @@ class IdsForm(StrictForm):
 
 
 class MetadataForm(IdsForm):
-    """What to change in the metadata of documents."""
+    """Changes of the metadata of documents."""
 
     set: Scalars = Field({}, description="Values by their keys.")
-    unset: Annotated[list[Key], Items(MAX_METADATA_KEYS)] = Field([], description="Keys to take off.")
+    unset: Annotated[list[Key], Items(MAX_METADATA_KEYS)] = Field([], description="Keys to remove.")
 
 
 class LabelForm(StrictForm):
@@ -150,29 +148,29 @@ class LabelForm(StrictForm):
 
     labels: Annotated[list[Name], Items(1000)]
     templates: Annotated[list[Name], Items(100)] = Field(
-        ["{}"], description="What images are described by, with {} for the label."
+        ["{}"], description="Descriptions of images, with {} for the label."
     )
     where: Where = None
     min_score: Share | None = None
     single: bool = False
     write: bool = Field(False, description="Whether to put the labels into the index.")
     key: Key = "label"
-    limit: int | None = Field(None, ge=1, description="The most documents.")
+    limit: int | None = Field(None, ge=1, description="Maximum number of documents.")
 
 
 class JudgedForm(StrictForm):
-    """A query and the documents that answer it."""
+    """A query with its relevant documents."""
 
-    id: Name | None = Field(None, description="Names the query; by default its place in the list, from 1.")
+    id: Name | None = Field(None, description="Id of the query; by default its place in the list, from 1.")
     query: Text | None = None
     image: EncodedImage | None = None
     relevant: Union[Annotated[list[Id], Items(_MOST_DOCUMENTS)], Annotated[dict[Id, int], Entries(_MOST_DOCUMENTS)]] = (
-        Field(description="Ids, or grades by ids; none where nothing answers.")
+        Field(description="Ids, or grades by ids; none for a query without an answer.")
     )
 
 
 class EvalForm(StrictForm):
-    """Queries whose answers are known."""
+    """Queries with known answers."""
 
     queries: Annotated[list[JudgedForm], Items(_MOST_DOCUMENTS)] = Field(min_length=1)
     limit: int = Field(10, ge=1, le=LONGEST_PAGE)
@@ -180,11 +178,11 @@ class EvalForm(StrictForm):
 
 
 class IndexJob(StrictForm):
-    """Index folders, files and tables of the server, below the folders that the operator allowed."""
+    """Paths of the server to index, below the folders that the operator allowed."""
 
     kind: Literal["index"]
     paths: Annotated[list[Annotated[str, Field(max_length=4096)]], Items(100)] = Field(min_length=1)
-    prune: bool = Field(False, description="Whether to remove what is there no longer.")
+    prune: bool = Field(False, description="Whether to remove documents whose files are gone.")
     retry_rejects: bool = False
     pdf: bool = Field(False, description="Whether to take the pages of PDF files.")
     video: bool = Field(False, description="Whether to take a frame of each scene of films, with its subtitles.")
@@ -193,18 +191,18 @@ class IndexJob(StrictForm):
 
     @property
     def options(self) -> SourceOptions:
-        """Return what is taken of files; links are never followed."""
+        """Return the options of reading files. Links are never followed."""
         return SourceOptions(pdf=self.pdf, video=self.video, office=self.office, ocr=self.ocr, follow_links=False)
 
 
 class LabelJob(LabelForm):
-    """Label the documents of an index."""
+    """A job that labels the documents of an index."""
 
     kind: Literal["label"]
 
 
 class DuplicatesJob(StrictForm):
-    """Find duplicate images."""
+    """A job that finds duplicate images."""
 
     kind: Literal["duplicates"]
     threshold: Share | None = None
@@ -212,13 +210,13 @@ class DuplicatesJob(StrictForm):
 
 
 class EvalJob(EvalForm):
-    """Measure how well the index answers queries."""
+    """A job that measures how well the index answers queries."""
 
     kind: Literal["eval"]
 
 
 class CheckJob(StrictForm):
-    """Check that all parts of the index agree."""
+    """A job that checks whether all parts of the index agree."""
 
     kind: Literal["check"]
     repair: bool = False

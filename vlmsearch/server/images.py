@@ -1,4 +1,4 @@
-"""The images of documents: those that were sent are kept on disk, and small ones are made to be looked at."""
+"""The images of documents: uploads are kept on disk, and thumbnails are made and cached."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from vlmsearch.types import Document
 _CACHED_BYTES = 64 << 20
 _MAX_FAILED = 10_000
 _QUALITY, _ORIGINAL_QUALITY = 82, 92
-"""Of JPEGs: small ones, and frames of films in their size."""
+"""Qualities of JPEGs: thumbnails, and frames of films in full size."""
 _PNG_LEVEL = 3
-"""A page is a tenth of its pixels in 50 ms; the best level takes ten times as long for a fifth less."""
+"""A page shrinks to a tenth in 50 ms. The best level takes ten times as long and saves another fifth."""
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_NAME = 60
 _TYPES = {
@@ -45,13 +45,13 @@ _TYPES = {
 
 
 class Uploads:
-    """Keep the images of documents that were sent, one folder a document, named by a digest of index and id.
+    """The uploaded images of documents: a folder for each document, named by a checksum of index and id.
 
-    No part of a request names a file: the end of an id, with letters, digits, dots and dashes alone, is the file's name
-    because searches by words and prompts use it.
+    The file has the end of the id as its name, because words and prompts use it. The name has only letters, digits,
+    dots and dashes: no request names another file.
 
     Args:
-        folder: Where they are.
+        folder: Folder of all uploads.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,13 +67,13 @@ class Uploads:
         """Write images, and remove afterwards what no document of the store has any more.
 
         Args:
-            index: The name of the index.
-            store: Its store.
-            ids: Those of the documents that are written meanwhile.
-            images: The bytes of their images, by the ids.
+            index: Name of the index.
+            store: Store of the index.
+            ids: Ids of the documents that are written meanwhile.
+            images: Bytes of their images, by id.
 
         Yields:
-            The files, by the ids.
+            The files, by id.
         """
         folders = {id: self._folder_of(index, id) for id in ids}
         with self._lock:
@@ -84,7 +84,7 @@ class Uploads:
             self._finish(store, folders)
 
     def _finish(self, store: Store, folders: Mapping[str, Path]) -> None:
-        """Remove what no document has. Where the store fails it stays until the document is written or deleted."""
+        """Remove files without a document. If the store fails, they stay until the document is written or deleted."""
         there = {id: folder for id, folder in folders.items() if folder.is_dir()}
         kept: Mapping[str, object] | None
         try:
@@ -106,7 +106,7 @@ class Uploads:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def without_folders(self, message: str) -> str:
-        """Return what is said of a file with its name alone."""
+        """Return a message about a file without its folders."""
         return self._shown.sub("", message)
 
     def _folder_of(self, index: str, id: str) -> Path:
@@ -127,9 +127,9 @@ class Uploads:
 
 
 def _remove_others(folder: Path, kept: object) -> None:
-    for each in folder.iterdir() if folder.is_dir() else ():
-        if not isinstance(kept, Path) or each != kept.parent:
-            shutil.rmtree(each, ignore_errors=True)
+    for child in folder.iterdir() if folder.is_dir() else ():
+        if not isinstance(kept, Path) or child != kept.parent:
+            shutil.rmtree(child, ignore_errors=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
@@ -139,9 +139,9 @@ class Picture:
     """An image as it is sent.
 
     Attributes:
-        data: Its bytes.
-        type: What a browser calls its format.
-        tag: Changes whenever the image does.
+        data: Bytes.
+        type: Media type.
+        tag: Version tag, which changes with the image.
     """
 
     data: bytes
@@ -150,35 +150,35 @@ class Picture:
 
 
 class Thumbnails:
-    """Make small images of files, and keep those that were asked for last, up to 64 MiB.
+    """Thumbnails of files, with a cache of the last 64 MiB.
 
     Args:
-        limits: How large the files may be.
-        most: How many bytes are kept.
+        limits: Limits of the files.
+        max_bytes: Size of the cache.
     """
 
-    def __init__(self, limits: ImageLimits = DEFAULT_LIMITS, most: int = _CACHED_BYTES) -> None:
+    def __init__(self, limits: ImageLimits = DEFAULT_LIMITS, max_bytes: int = _CACHED_BYTES) -> None:
         self._limits = limits
-        self._most = most
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._bytes = 0
         self._failed: OrderedDict[str, InvalidInputError] = OrderedDict()
-        """Why images could not be made, by the file and its version: those that take long are not tried again."""
+        """Errors of images that failed, by file and version: slow ones are not tried again."""
 
     def tag(self, path: Path, size: int) -> str:
-        """Return what changes whenever the small image of a file does.
+        """Return the version tag of a thumbnail.
 
         Raises:
-            InvalidInputError: There is no such file.
+            InvalidInputError: The file does not exist.
         """
         return _tag(path, str(size))
 
     def get(self, path: Path, size: int) -> Picture:
-        """Return the image of a file with no side longer than ``size`` pixels, as a JPEG.
+        """Return the thumbnail of a file as a JPEG, with no side longer than ``size`` pixels.
 
         Raises:
-            InvalidInputError: The file is not there, or not an image that can be used.
+            InvalidInputError: The file does not exist, or is no usable image.
         """
         tag = _tag(path, str(size))
         with self._lock:
@@ -211,7 +211,7 @@ class Thumbnails:
         with self._lock:
             self._bytes += len(data) - len(self._kept.pop(tag, b""))
             self._kept[tag] = data
-            while self._bytes > self._most:
+            while self._bytes > self._max_bytes:
                 _, dropped = self._kept.popitem(last=False)
                 self._bytes -= len(dropped)
 
@@ -223,10 +223,10 @@ def _jpeg(image: PIL.Image.Image, quality: int) -> bytes:
 
 
 def original(path: Path, limits: ImageLimits) -> Picture:
-    """Return an image file as it is; of a part of a file, a page as a PNG, and what is rather a photograph as a JPEG.
+    """Return an image file as it is. A page becomes a PNG, another part of a file a JPEG.
 
     Raises:
-        InvalidInputError: The file is not there, or in no format of images.
+        InvalidInputError: The file does not exist, or is no image.
     """
     tag = _tag(path, "original")
     part = named_part(path)
@@ -245,14 +245,14 @@ def original(path: Path, limits: ImageLimits) -> Picture:
 
 
 def image_path(document: Document) -> Path | None:
-    """Return the file of a document's image, where it has one."""
+    """Return the file of a document's image; None without one."""
     return document.image if isinstance(document.image, Path) else None
 
 
 def _tag(path: Path, of: str) -> str:
     try:
-        found = file_of(path).stat()
+        stat = file_of(path).stat()
     except OSError as exc:
         raise InvalidInputError("unreadable", f"{path.name!r} cannot be read: {exc.strerror}") from exc
-    form = f"{path}\0{found.st_mtime_ns}\0{found.st_size}\0{of}"
+    form = f"{path}\0{stat.st_mtime_ns}\0{stat.st_size}\0{of}"
     return hashlib.sha256(form.encode("utf-8", "surrogateescape")).hexdigest()[:32]

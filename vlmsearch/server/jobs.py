@@ -1,4 +1,4 @@
-"""Long work: it runs in threads of its own, says how far it is, and can be cancelled. It is kept in memory alone."""
+"""Jobs: long work in threads, with progress and cancellation. Jobs are kept in memory."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from vlmsearch.server.errors import ApiError, api_error, error_of
 from vlmsearch.wire import JobAnswer, JobState
 
 Work: TypeAlias = "Callable[[Job], object]"
-"""Does a job and returns its result; it calls `Job.advance` on the way."""
+"""A function that does a job and returns its result. It calls `Job.advance` on the way."""
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 2
 _PLACES = 10
-"""Jobs of one token that run or wait."""
+"""Maximum number of jobs of a token that run or wait."""
 _STREAMS = 20
-"""Clients with one token that follow a job."""
+"""Maximum number of clients with one token that follow a job."""
 _KEPT = 50
-"""Jobs of one token that are remembered after their end."""
+"""Maximum number of jobs of a token that are remembered after their end."""
 
 
 @dataclass(eq=False)
@@ -37,21 +37,21 @@ class Job:
     """One piece of long work.
 
     Attributes:
-        id: Names it.
-        kind: What it does.
-        index: The name of the index.
-        owner: The name of the token that started it; "" where there are none.
-        right: What a caller needs to cancel it.
-        paths: What it indexes; None for another kind of job.
-        state: How it is.
-        done: How far it is.
-        total: How far it has to go; None where that is not known.
-        result: What came of it.
-        error: Why it failed.
-        created: When it was accepted.
-        ended: When it was over.
-        token: What cancels it.
-        listeners: What is called whenever it has changed, from any thread.
+        id: Id.
+        kind: Kind of the work.
+        index: Name of the index.
+        owner: Name of the token that started it; "" without tokens.
+        right: Right that a caller needs to cancel it.
+        paths: Paths that it indexes; None for another kind of job.
+        state: State.
+        done: Number of inputs that are done.
+        total: Number of inputs; None if unknown.
+        result: Result of a job that is done.
+        error: Error of a job that failed.
+        created: Time when it was accepted.
+        ended: Time when it ended.
+        token: Token that cancels it.
+        listeners: Functions that are called after each change, from any thread.
     """
 
     id: str
@@ -72,18 +72,18 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing changes any more."""
+        """Return whether the job has ended."""
         return self.ended is not None
 
     def advance(self, done: int) -> None:
-        """Note how far it is; OperationCancelledError where it was cancelled."""
+        """Note the progress; OperationCancelledError if the job was cancelled."""
         self.done = done
         self.total = self.total and max(self.total, done)  # files of several documents give more than one
         self.notify()
         self.token.check()
 
     def notify(self) -> None:
-        """Tell those who follow it that it has changed."""
+        """Call the listeners."""
         for listener in tuple(self.listeners):
             listener()
 
@@ -105,13 +105,13 @@ class Job:
 
 
 class Jobs(Closable):
-    """Run jobs, two at a time, and remember the last of each token; indexes take turns, and tokens have places."""
+    """The jobs of a service. Two run at a time, indexes take turns, and the last jobs of each token are remembered."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._waiting: dict[str, deque[tuple[Job, Work]]] = {}
-        """By their index; the one whose turn is last comes last."""
+        """Waiting jobs by index, in the order of their turns."""
         self._running: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._threads = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="vlmsearch-job")
@@ -121,18 +121,18 @@ class Jobs(Closable):
         """Accept a job.
 
         Args:
-            kind: What it does.
-            index: The name of the index.
-            owner: The name of the token that starts it.
-            right: What a caller needs to cancel it.
-            work: Does it.
-            paths: What it indexes; None for another kind of job.
+            kind: Kind of the work.
+            index: Name of the index.
+            owner: Name of the token that starts it.
+            right: Right that a caller needs to cancel it.
+            work: Function that does the work.
+            paths: Paths that it indexes; None for another kind of job.
 
         Returns:
             The job, which waits for its turn.
 
         Raises:
-            ApiError: The token has no place left, or the server is stopping.
+            ApiError: The token has too many jobs, or the server is stopping.
         """
         with self._lock:
             if self._is_closed:
@@ -140,10 +140,12 @@ class Jobs(Closable):
             own = [job for job in self._jobs.values() if job.owner == owner]
             over = [job for job in own if job.is_over]
             if len(own) - len(over) >= _PLACES:
-                message = f"{_PLACES} jobs of one token run or wait, which is the most: try again when one is done"
+                message = (
+                    f"{_PLACES} jobs of this token run or wait, and more are not accepted: try again when one is done"
+                )
                 raise ApiError(429, "overloaded", message, retry_after=30)
-            for each in over[: max(0, len(over) - _KEPT)]:
-                del self._jobs[each.id]
+            for job in over[: max(0, len(over) - _KEPT)]:
+                del self._jobs[job.id]
             job = Job(uuid.uuid4().hex, kind, index, owner, right, paths)
             self._jobs[job.id] = job
             self._waiting.setdefault(index, deque()).append((job, work))
@@ -155,13 +157,13 @@ class Jobs(Closable):
         """Count a client that follows a job, as long as the ``with`` block lasts.
 
         Args:
-            owner: The name of its token.
+            owner: Name of its token.
 
         Raises:
-            ApiError: Too many with that token follow a job.
+            ApiError: Too many clients with that token follow a job.
         """
         if self._streams[owner] >= _STREAMS:
-            message = f"{_STREAMS} clients with one token follow a job, which is the most: close one"
+            message = f"{_STREAMS} clients with this token follow a job, and more are not accepted: close one"
             raise ApiError(429, "overloaded", message, retry_after=30)
         self._streams[owner] += 1
         try:
@@ -170,7 +172,7 @@ class Jobs(Closable):
             self._streams[owner] -= 1
 
     def get(self, id: str) -> Job | None:
-        """Return a job, or None where there is no such."""
+        """Return a job; None if it does not exist."""
         return self._jobs.get(id)
 
     def all(self) -> list[Job]:
@@ -179,19 +181,19 @@ class Jobs(Closable):
             return list(self._jobs.values())[::-1]
 
     def cancel_all(self) -> None:
-        """Cancel what is not over, and accept nothing more."""
+        """Cancel all jobs, and accept no more."""
         self._is_closed = True
         for job in list(self._jobs.values()):
             job.token.cancel()
             job.notify()
 
     def close(self) -> None:
-        """Cancel what is not over, and wait until it has ended."""
+        """Cancel all jobs, and wait for their ends."""
         self.cancel_all()
         self._threads.shutdown()
 
     def _run_next(self) -> None:
-        """Run a job of the index with the fewest running, among several of that whose turn it is."""
+        """Run a job of the index with the fewest running jobs; among several such indexes, that whose turn it is."""
         with self._lock:
             index = min(self._waiting, key=self._running.__getitem__)
             queue = self._waiting.pop(index)

@@ -1,4 +1,4 @@
-"""What a client may send and how fast: bytes of a body, the pace at which they come, requests a second."""
+"""Limits for clients: the length of a body, its speed, and requests a second."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vlmsearch.server.errors import ApiError, error_answer
 
 WITHOUT_TOKEN = 65536
-"""Bytes of a body that is sent without a token, as that of the request for a session is."""
+"""Maximum length of a body without a token, in bytes, such as that of a log-in."""
 GRACE_SECONDS = 20.0
-"""For a body of any length to arrive."""
+"""Time that a body of any length may take."""
 LEAST_RATE = 4096.0
-"""Bytes a second that a body has on average beyond that."""
+"""Minimum average speed of a body beyond that time, in bytes a second."""
 BURST_SECONDS = 10.0
-"""So many seconds' worth of requests may come at once: a page asks for all its thumbnails together."""
+"""Length of a burst: a page asks for all its thumbnails together."""
 _GONE: Message = {"type": "http.disconnect"}
 
 
 class BodyLimits:
-    """Refuse bodies that are too long, also those that do not say how long they are, and those that come too slowly.
+    """ASGI middleware that refuses bodies that are too long or too slow.
 
-    Middleware of ASGI. A body is counted as it is read, so that no more than the limit is ever in memory.
+    A body is counted while it is read, so that at most the limit is in memory.
 
     Args:
-        app: What is asked with what passes.
-        most: The most bytes of a body.
-        grace: Seconds that a body may take, however short it is.
-        least_rate: Bytes a second that it has on average beyond that.
+        app: The application.
+        max_bytes: Maximum length of a body, in bytes.
+        grace: Seconds that a body of any length may take.
+        least_rate: Minimum average speed beyond that, in bytes a second.
     """
 
     def __init__(
-        self, app: ASGIApp, *, most: int, grace: float = GRACE_SECONDS, least_rate: float = LEAST_RATE
+        self, app: ASGIApp, *, max_bytes: int, grace: float = GRACE_SECONDS, least_rate: float = LEAST_RATE
     ) -> None:
         self._app = app
-        self.most = most
+        self.max_bytes = max_bytes
         self.grace = grace
         self.least_rate = least_rate
 
@@ -48,19 +48,19 @@ class BodyLimits:
             await self._app(scope, receive, send)
             return
         is_known = scope.get("state", {}).get("caller", True)
-        exchange = _Exchange(self, self.most if is_known else WITHOUT_TOKEN, scope, receive, send)
-        if int(Headers(scope=scope).get("content-length", "0")) > exchange.most:  # uvicorn lets only numbers pass
+        exchange = _Exchange(self, self.max_bytes if is_known else WITHOUT_TOKEN, scope, receive, send)
+        if int(Headers(scope=scope).get("content-length", "0")) > exchange.max_bytes:  # uvicorn lets only numbers pass
             await exchange.refuse_length()
         else:
             await self._app(scope, exchange.receive, exchange.send)
 
 
 class _Exchange:
-    """One request. Once it is refused, the application is told that the client has gone, and cannot answer."""
+    """One request. After it is refused, the application is told that the client has gone, and cannot answer."""
 
-    def __init__(self, limits: BodyLimits, most: int, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, limits: BodyLimits, max_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
         self._limits = limits
-        self.most = most
+        self.max_bytes = max_bytes
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -69,7 +69,7 @@ class _Exchange:
         self._is_whole = self._has_begun = self._is_refused = False
 
     async def receive(self) -> Message:
-        """Return the next part of the body, and what comes after it."""
+        """Return the next message: a part of the body, or what comes after it."""
         if self._is_refused:
             return _GONE
         if self._is_whole:
@@ -86,10 +86,10 @@ class _Exchange:
             )
         self._received += len(message.get("body", b""))
         self._is_whole = not message.get("more_body", False)
-        return await self.refuse_length() if self._received > self.most else message
+        return await self.refuse_length() if self._received > self.max_bytes else message
 
     async def send(self, message: Message) -> None:
-        """Pass on what the application answers."""
+        """Send the application's answer."""
         self._has_begun = True
         if not self._is_refused:
             await self._send(message)
@@ -97,7 +97,7 @@ class _Exchange:
     async def refuse_length(self) -> Message:
         """Answer that the body is too long."""
         return await self._refuse(
-            ApiError(413, "too_large", f"the body of a request has at most {self.most:,} bytes: send less at once")
+            ApiError(413, "too_large", f"the body of a request has at most {self.max_bytes:,} bytes: send less at once")
         )
 
     async def _refuse(self, error: ApiError) -> Message:
@@ -109,11 +109,11 @@ class _Exchange:
 
 
 class TokenBuckets:
-    """Share out requests: each name has so many a second, and may save up those of ten seconds.
+    """Token buckets: each name has a number of requests a second, and may save up those of ten seconds.
 
     Args:
-        rate: Requests a second.
-        clock: What tells the time in seconds.
+        rate: Requests a second, above 0.
+        clock: Function that returns the time in seconds.
 
     Example:
         >>> now = [0.0]
@@ -134,7 +134,7 @@ class TokenBuckets:
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, name: str) -> float:
-        """Return 0.0 where a request may come now, else after how many seconds it may."""
+        """Return the seconds that a request has to wait; 0.0 for a request that may come now."""
         now = self._clock()
         left, since = self._left.get(name, (self._most, now))
         left = min(self._most, left + (now - since) * self._rate)
@@ -143,7 +143,7 @@ class TokenBuckets:
         return 0.0 if is_free else (1 - left) / self._rate
 
     def refusal(self, name: str) -> ApiError | None:
-        """Return the error of a request that may not come yet; None for one that may."""
+        """Return the error of a request that has to wait; None for one that may come now."""
         wait = self.take(name)
         if not wait:
             return None

@@ -1,6 +1,6 @@
 """Log lines on the error output, each with the id of the request that it is about.
 
-No line holds what a query, a document or an answer says: see `vlmsearch.server.access` for who did what.
+Lines hold no queries, documents or answers. `vlmsearch.server.access` writes the audit lines.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from vlmsearch._util.tracing import trace_id
 from vlmsearch.server.settings import Log
 
 REQUEST_ID: ContextVar[str] = ContextVar("vlmsearch_request_id", default="")
-"""The id of the request that is answered here; "" for none."""
+"""The id of the request that is being answered; "" for none."""
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _KEPT = ("vlmsearch", "uvicorn")
 _MOST_CHARS = 2**16
-"""Of a message and of a traceback: the error of a bug may quote what a client sent."""
+"""Characters of a message and of a traceback: the error of a bug may quote what a client sent."""
 _INDENT = "    "
-"""Before what is not the first line of a record, so that it does not look like another record."""
+"""Indent of the lines after the first, so that they do not look like other records."""
 
 
 class _AboutRequest(logging.Filter):
-    """What every line says beside its message."""
+    """A filter that adds the ids of the request and of the trace to a record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.request_id = REQUEST_ID.get()
@@ -37,7 +37,7 @@ class _AboutRequest(logging.Filter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: ``time``, ``level``, ``logger``, ``message`` and what else the record has."""
+    """A JSON object for each record: ``time``, ``level``, ``logger``, ``message`` and its other fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line.
@@ -77,7 +77,7 @@ class TextLines(logging.Formatter):
             record: The record.
 
         Returns:
-            The time, the level, the message and the id of the request; what steers a terminal is shown as an escape.
+            The time, the level, the message and the id of the request. Control characters are escaped.
         """
         first, *rest = visible(_shortened(super().format(record))).split("\n")
         about = getattr(record, "request_id", "")
@@ -88,10 +88,10 @@ class TextLines(logging.Formatter):
 
 @contextmanager
 def configured(form: Log) -> Iterator[None]:
-    """Write what the service and uvicorn log to the error output, and of other packages what is wrong, until the end.
+    """Log to the error output until the end: all of the service and uvicorn, and warnings of other packages.
 
     Args:
-        form: How lines look.
+        form: Format of the lines.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
@@ -113,13 +113,13 @@ def configured(form: Log) -> Iterator[None]:
 
 
 def _shortened(text: str) -> str:
-    """Return a text with its middle left out where it is long: a traceback says at its end what went wrong."""
+    """Return a long text without its middle: the end of a traceback says what went wrong."""
     half = _MOST_CHARS // 2
     return text if len(text) <= _MOST_CHARS else f"{text[:half]}\n... {len(text):,} characters ...\n{text[-half:]}"
 
 
 def _time(record: logging.LogRecord) -> str:
-    """Return when it was, in UTC and ISO 8601, to the millisecond."""
+    """Return the time of a record, in UTC and ISO 8601, to the millisecond."""
     return (
         datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     )

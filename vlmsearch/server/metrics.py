@@ -1,6 +1,6 @@
-"""What Prometheus reads at ``/metrics``.
+"""Metrics for Prometheus, at ``/metrics``.
 
-Every label has few values: templates of routes instead of paths, and no index but those that the operator named.
+Every label has few values: templates of routes instead of paths, and the indexes that the operator named.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128)
 _COUNT_EVERY = 15.0
-"""How old the sizes of indexes may be, in seconds."""
+"""Seconds after which indexes are counted again."""
 _COUNT_FOR = 2.0
-"""How long a scrape waits for the stores; one that does not answer is left to the next scrape."""
+"""Seconds that a scrape waits for the stores. The next scrape has the counts of a slow store."""
 
 
 class Metrics:
-    """Count what a service does.
+    """The metrics of a service.
 
     Args:
         service: The service.
@@ -83,19 +83,19 @@ class Metrics:
         """Count one request that was answered.
 
         Args:
-            method: Its method.
-            route: The template of its route.
-            status: The status of the answer; 499 where the client went before there was one.
-            seconds: How long it took.
+            method: Method.
+            route: Template of the route.
+            status: Status of the answer; 499 if the client went before.
+            seconds: Duration.
         """
         self._requests.labels(method, route, str(status)).inc()
         self._request_seconds.labels(method, route).observe(seconds)
 
     def note_stage(self, measured: StageTiming) -> None:
-        """Count one stage that is over.
+        """Count one stage that has ended.
 
         Args:
-            measured: What is known of it.
+            measured: Measurement of the stage.
         """
         self._stage_seconds.labels(measured.operation, measured.stage).observe(measured.seconds)
         if measured.error:
@@ -105,14 +105,14 @@ class Metrics:
         """Count one batch that was encoded.
 
         Args:
-            batch: What is known of it.
+            batch: Measurement of the batch.
         """
         self._batch_items.labels(batch.kind).observe(batch.items)
         self._batch_requests.labels(batch.kind).observe(batch.requests)
         self._batch_seconds.labels(batch.kind).observe(batch.seconds)
 
     def page(self) -> bytes:
-        """Return all figures, in Prometheus's text format. It asks the stores, so it is not for the event loop."""
+        """Return all metrics in Prometheus's text format. It asks the stores: call it in a thread."""
         return generate_latest(self._registry)
 
     @contextmanager
@@ -129,7 +129,7 @@ class Metrics:
 
 
 class _Waiting(Collector):
-    """What waits for a thread or for a place in a batch, and which jobs there are."""
+    """The queues of threads and batches, and the jobs."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -143,21 +143,21 @@ class _Waiting(Collector):
         for labels, count in Counts((job.kind, job.state) for job in self._service.jobs.all()).items():
             jobs.add_metric(labels, count)
         yield jobs
-        stats = {each.fingerprint: each.stats() for each in self._service.encoders.values()}
+        stats = {encoder.fingerprint: encoder.stats() for encoder in self._service.encoders.values()}
         requests = GaugeMetricFamily("vlmsearch_queue_requests", "Requests that wait for a batch.", labels=["encoder"])
         items = GaugeMetricFamily("vlmsearch_queue_items", "Texts and images that wait for one.", labels=["encoder"])
         refused = CounterMetricFamily("vlmsearch_queue_refused", "Requests without a batch.", labels=["encoder"])
         cancelled = CounterMetricFamily("vlmsearch_queue_cancelled", "Requests given up.", labels=["encoder"])
-        for encoder, found in stats.items():
-            requests.add_metric([encoder], found.waiting)
-            items.add_metric([encoder], found.waiting_items)
-            refused.add_metric([encoder], found.refused)
-            cancelled.add_metric([encoder], found.cancelled)
+        for encoder, queue in stats.items():
+            requests.add_metric([encoder], queue.waiting)
+            items.add_metric([encoder], queue.waiting_items)
+            refused.add_metric([encoder], queue.refused)
+            cancelled.add_metric([encoder], queue.cancelled)
         yield from (requests, items, refused, cancelled)
 
 
 class _Indexes(Collector):
-    """How many documents each index has. A store that does not answer holds no scrape up."""
+    """The number of documents of each index. A store that does not answer holds no scrape up."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""What every request is given before anything looks at it: an id, a span, and a place in the metrics."""
+"""The id, the span and the metrics of every request."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ ID_HEADER = "X-Request-ID"
 _GIVEN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLIENT_GONE = 499
-"""What nginx calls a request whose client went before there was an answer."""
+"""The status of a request whose client went before the answer, as in nginx."""
 
 
 class Monitoring:
     """ASGI middleware, the outermost one.
 
-    The id of a request is the one that its client sends as ``X-Request-ID``, where that can be written into a log, and
-    is sent back. Its span goes on with the trace that the client names as ``traceparent``.
+    A request has the id that its client sends as ``X-Request-ID``, if that is fit for a log, and the answer repeats it.
+    Its span continues the trace that the client names as ``traceparent``.
 
     Args:
         app: The application.
-        metrics: What counts.
+        metrics: The metrics.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -36,7 +36,7 @@ class Monitoring:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Run the service until it is asked to stop, and finish what was accepted."""
+"""The HTTP server, which finishes what it accepted before it stops."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vlmsearch.server.settings import ServerSettings
 
 _BACKLOG = 2048
 _HEAD_BYTES = 65536
-"""Of the request line and the headers."""
+"""Maximum length of the request line and the headers."""
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """Return a socket that listens where the settings say; ConfigError where that cannot be."""
+    """Return a socket that listens at the address of the settings; ConfigError if that fails."""
     settings.check_address()
     _check_tls(settings)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -35,7 +35,7 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 
 def _check_tls(settings: ServerSettings) -> None:
-    """Raise ConfigError where the certificate and its key cannot be used."""
+    """Raise ConfigError for a certificate and a key that cannot be used."""
     if settings.tls_cert and settings.tls_key:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
@@ -45,7 +45,7 @@ def _check_tls(settings: ServerSettings) -> None:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn, which tells the service when it is asked to stop.
+    """A uvicorn server that tells the service when it is asked to stop.
 
     Args:
         app: The application.
@@ -72,6 +72,6 @@ class HttpServer(uvicorn.Server):
         self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop accepting, and end what would never end by itself."""
+        """Stop accepting requests, and end streams and jobs."""
         self._service.stop()
         super().handle_exit(sig, frame)

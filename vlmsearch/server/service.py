@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 _WAITING_EACH = 16
-"""How many calls may wait for each thread; one more is told to come back."""
+"""Maximum number of calls that wait for each thread; further calls are refused."""
 _DRAWING = 4
 """Threads that draw the images of documents: searches do not wait for a page that takes long."""
 
@@ -52,19 +52,19 @@ class OpenIndex:
 
 
 class Service(Closable):
-    """Hold the open indexes by name; encoders, generators and re-rankers of one URL are opened once.
+    """The open indexes by name. Encoders, generators and re-rankers of one URL are opened once.
 
     Args:
         settings: What the operator set.
         indexes: The open indexes, by name.
 
     Attributes:
-        encoders: The encoders by their URLs.
-        on_batch: What is called after each batch that they encode, from their threads.
-        threads: What requests work in.
-        uploads: The images that were sent.
-        thumbnails: The small images that were asked for last.
-        jobs: Long work.
+        encoders: Encoders by their URLs.
+        on_batch: Functions that are called after each batch, from threads of the encoders.
+        threads: Threads of requests.
+        uploads: Images that were sent.
+        thumbnails: Thumbnails that were asked for last.
+        jobs: Jobs.
         is_stopping: Whether the service was asked to stop.
 
     Example:
@@ -91,7 +91,7 @@ class Service(Closable):
         """Open the back ends of all indexes.
 
         Args:
-            settings: What the operator set.
+            settings: Settings of the operator.
 
         Returns:
             The service, which closes them.
@@ -120,7 +120,7 @@ class Service(Closable):
         return service
 
     def _open_encoder(self, url: str) -> BatchingEncoder:
-        """Return the encoder of a URL, which merges what many requests ask of it."""
+        """Return the encoder of a URL, which batches the inputs of many requests."""
         encoder = self.encoders[url] = BatchingEncoder(open_encoder(url), on_batch=self._note_batch)
         return encoder
 
@@ -129,32 +129,32 @@ class Service(Closable):
             listener(batch)
 
     def private_places(self) -> list[str]:
-        """Return the files and folders, links followed, that are the service's own: no index job reads them."""
-        places = [Path(each) for each in (self.settings.uploads, self.settings.tokens, self.settings.tls_key) if each]
+        """Return the files and folders of the service itself, with links resolved. No job reads them."""
+        places = [Path(path) for path in (self.settings.uploads, self.settings.tokens, self.settings.tls_key) if path]
         for index in self.indexes.values():
             places += index.pipeline.store.places()
         return list(map(os.path.realpath, places))
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a function returns that may take long: it runs in a thread, never on the event loop.
+        """Call a function in a thread and return its result.
 
-        It is given up where the task is cancelled: see `vlmsearch._util.cancellation`.
+        Cancelling the task ends the call: see `vlmsearch._util.cancellation`.
 
         Raises:
-            OverloadedError: So many calls wait already that this one would wait for long.
+            OverloadedError: Too many calls are waiting.
         """
         return await self.threads.run(partial(function, *args, **kwargs))
 
     async def draw(self, function: Callable[[], T]) -> T:
-        """Return what a function returns that draws an image, as `call` does, in threads of its own.
+        """Call a function that draws an image in one of the threads for that.
 
         Raises:
-            OverloadedError: So many calls wait already that this one would wait for long.
+            OverloadedError: Too many calls are waiting.
         """
         return await self._drawing.run(function)
 
     async def answer(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Json:
-        """Return what a function returns as an answer, which is written in the same thread.
+        """Call a function in a thread and return its result as JSON, which the same thread writes.
 
         Raises:
             OverloadedError: As for `call`.
@@ -162,11 +162,11 @@ class Service(Closable):
         return await self.threads.run(lambda: Json(function(*args, **kwargs)))
 
     def threads_in_use(self) -> tuple[int, int]:
-        """Return how many threads work for requests, and how many calls wait for one."""
+        """Return the number of threads in use, and that of the waiting calls."""
         return self.threads.in_use
 
     def stop(self) -> None:
-        """Say that the service is about to stop: jobs are cancelled, and what follows them ends."""
+        """Cancel the jobs and end their streams: the service is about to stop."""
         self.is_stopping = True
         self.jobs.cancel_all()
 
@@ -176,14 +176,14 @@ class Service(Closable):
 
 
 class _Parts:
-    """What indexes share, by its URL."""
+    """The back ends that indexes share, by their URLs."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._opened: dict[tuple[object, str], Closable] = {}
 
     def open(self, opener: Callable[[str], T], url: str) -> T:
-        """Return what a URL names, opened once."""
+        """Return the back end of a URL, which is opened once."""
         key = (opener, url)
         if key not in self._opened:
             self._opened[key] = self._stack.enter_context(opener(url))  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ class _Parts:
 
 
 def _usual_encoder(name: str, store: Store) -> str:
-    """Return what built an index, or the default for a new one."""
+    """Return the URL of the encoder that built an index; the default for a new index."""
     manifest = store.manifest()
     if manifest is None:
         return DEFAULT_ENCODER

@@ -1,4 +1,4 @@
-"""What an operator sets: where the service listens, which indexes it has, and what it allows."""
+"""The settings of an operator: address, indexes and limits of a service."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
 
 DEFAULT_INDEX = "default"
-"""What an index is called that is the only one, and was not given a name."""
+"""The name of an only index without a name."""
 INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Log = Literal["text", "json"]
 
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """Describe one index of the service.
+    """The settings of an index.
 
     Attributes:
-        store: The URL of the store.
-        encoder: The URL of the encoder; None for what built the index.
-        generator: The URL of what writes answers; "" for none.
-        reranker: The URL of what `rerank` asks; None for none.
-        allow: Folders of this machine that index jobs may read, but for what is the service's own in them: uploads,
-            indexes, the file of tokens and the key.
+        store: URL of the store.
+        encoder: URL of the encoder; None for the encoder that built the index.
+        generator: URL of the generator of answers; "" for no answers.
+        reranker: URL of the re-ranker; None for none.
+        allow: Folders of this machine that jobs may index. Uploads, indexes, the file of tokens and the key are always
+            left out.
 
     Example:
         >>> IndexSettings(store="sqlite:./photos", allow=("photos",)).generator
@@ -48,23 +48,23 @@ class IndexSettings:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Hold what an operator can set.
+    """The settings of a service.
 
     Attributes:
-        indexes: The indexes by name: letters, digits, ``.``, ``_`` and ``-``.
-        host: The address to listen on.
-        port: The port; 0 for a free one.
-        uploads: The folder that keeps the images of documents that were sent over HTTP.
-        tokens: The file of `vlmsearch token`; None where nobody needs one, which only loopback allows.
-        max_body: The largest body of a request, in MiB.
-        rate: The most requests of one token a second; None for no limit.
+        indexes: Indexes by name: letters, digits, ``.``, ``_`` and ``-``.
+        host: Address to listen on.
+        port: Port; 0 for a free one.
+        uploads: Folder of the images that are sent over HTTP.
+        tokens: File of `vlmsearch token`; None for access without tokens, from this machine alone.
+        max_body: Maximum length of a request's body, in MiB, above 0.
+        rate: Maximum number of requests of a token a second, above 0; None for no limit.
         cors: Origins whose pages may call the service from a browser.
-        tls_cert: The certificate to serve TLS with; None for plain HTTP.
-        tls_key: The key of the certificate.
-        log: Whether log lines are for people (``text``) or one JSON object each (``json``).
-        threads: How many requests work at a time, so that encoders get large batches; others wait for their turn.
-        stop_seconds: How long what was accepted may take after the service was asked to stop.
-        image_limits: How large images may be, in requests and in files.
+        tls_cert: Certificate for TLS; None for plain HTTP.
+        tls_key: Key of the certificate.
+        log: Format of log lines: ``text`` for people, or ``json`` for one object a line.
+        threads: Number of requests that are handled at a time, above 0. Many make large batches for encoders.
+        stop_seconds: Seconds that accepted requests may take after the service was asked to stop, above 0.
+        image_limits: Limits of images, in requests and in files.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -107,7 +107,7 @@ class ServerSettings:
             raise ConfigError("TLS takes a certificate and its key: give both `tls_cert` and `tls_key`")
 
     def check_address(self) -> None:
-        """Raise ConfigError where other machines could use the service without a token."""
+        """Raise ConfigError for a service that other machines could use without a token."""
         if self.tokens is None and not is_loopback(self.host):
             raise ConfigError(
                 f"`host={self.host}` can be reached from other machines: name a file of `tokens`, "
@@ -129,12 +129,14 @@ def read_settings(path: Path) -> ServerSettings:
     Raises:
         ConfigError: The file cannot be read, or a setting is wrong; the message says which.
     """
-    found = as_dataclass(ServerSettings, read_table(path), str(path))
+    settings = as_dataclass(ServerSettings, read_table(path), str(path))
     folder = path.absolute().parent
 
     def place(given: str) -> str:
         return str(folder / expand_home(given))
 
-    indexes = {name: replace(index, allow=tuple(map(place, index.allow))) for name, index in found.indexes.items()}
-    tokens, cert, key = (given and place(given) for given in (found.tokens, found.tls_cert, found.tls_key))
-    return replace(found, uploads=place(found.uploads), tokens=tokens, tls_cert=cert, tls_key=key, indexes=indexes)
+    indexes = {name: replace(index, allow=tuple(map(place, index.allow))) for name, index in settings.indexes.items()}
+    tokens, cert, key = (given and place(given) for given in (settings.tokens, settings.tls_cert, settings.tls_key))
+    return replace(
+        settings, uploads=place(settings.uploads), tokens=tokens, tls_cert=cert, tls_key=key, indexes=indexes
+    )

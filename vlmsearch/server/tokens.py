@@ -23,7 +23,7 @@ from vlmsearch.server.caller import Caller, Right
 
 ROLES: tuple[Right, ...] = get_args(Right)
 _PREFIX = "vlms_"
-"""By which tools that look for secrets in source code find tokens."""
+"""The prefix by which secret scanners find tokens."""
 _RANDOM_BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -33,15 +33,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Token:
-    """Describe one token as the file keeps it; the token itself is kept nowhere.
+    """A token as the file has it, without its secret.
 
     Attributes:
-        name: Names its holder, in audit lines too.
-        role: What it may do.
-        indexes: The indexes that it may see; None for all, also those to come.
-        sha256: The hash of the token in hexadecimal digits. A token is 32 random bytes, so nobody finds it by trying,
-            however fast the hash is; what makes a hash slow protects passwords that people choose.
-        created: When it was made, in UTC, as ISO 8601 has it.
+        name: Name of its holder, also in audit lines.
+        role: Highest right.
+        indexes: Names of the indexes that it may see; None for all, also future ones.
+        sha256: SHA-256 of the secret in hexadecimal digits. A secret is 32 random bytes, which cannot be guessed. Slow
+            hashes are for passwords that people choose.
+        created: Time when it was made, in UTC and ISO 8601.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Token:
 
     @property
     def caller(self) -> Caller:
-        """Return who sends a request with this token."""
+        """Return the caller that has this token."""
         return Caller(self.name, self.role, None if self.indexes is None else frozenset(self.indexes))
 
 
 class TokenFile:
-    """Keep tokens in a JSON file, which is replaced as a whole at each change.
+    """A JSON file of tokens, which is replaced as a whole at each change.
 
     Args:
-        path: The file; it need not be there.
+        path: The file, which need not exist.
 
     Example:
         >>> import tempfile
@@ -78,10 +78,10 @@ class TokenFile:
         self._tokens: tuple[Token, ...] = ()
 
     def read(self) -> tuple[Token, ...]:
-        """Return the tokens, in the order in which they were added; none where there is no file.
+        """Return the tokens, in the order in which they were added; none without a file.
 
         Raises:
-            ConfigError: The file cannot be read, or is not one of tokens.
+            ConfigError: The file cannot be read, or holds something else.
         """
         try:
             text = self.path.read_text(encoding="utf-8")
@@ -95,17 +95,16 @@ class TokenFile:
             raise ConfigError(f"{self.path} is not a file of tokens: {exc}; `vlmsearch token add` writes one") from exc
 
     def current(self) -> tuple[Token, ...]:
-        """Return the tokens as they are now, read again whenever the file has changed.
+        """Return the tokens in force, which are read again when the file has changed.
 
-        A file that somebody damaged leaves those before in force, with an error in the log; without a file there are
-        none.
+        With a damaged file, the tokens before stay in force, and the log has an error. Without a file there are none.
         """
         try:
-            found = self.path.stat()
+            stat = self.path.stat()
         except OSError:
             state = None
         else:
-            state = (found.st_mtime_ns, found.st_size, found.st_ino)
+            state = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if state != self._state:
             try:
                 self._tokens = self.read()
@@ -115,34 +114,34 @@ class TokenFile:
         return self._tokens
 
     def find(self, secret: str) -> Token | None:
-        """Return the token of a secret, None where there is none; in a time that depends on neither."""
+        """Return the token of a secret; None for a wrong secret. The time depends on neither."""
         given = _digest(secret)
-        found = None
+        match = None
         for token in self.current():
             if hmac.compare_digest(token.sha256, given):
-                found = token
-        return found
+                match = token
+        return match
 
     def add(self, name: str, *, role: Right, indexes: Sequence[str] | None = None) -> str:
         """Make a token.
 
         Args:
-            name: Who holds it: 1 to 64 letters, digits, dots, dashes and underscores.
-            role: What it may do.
-            indexes: What it may see; None for all.
+            name: Name of its holder: 1 to 64 letters, digits, dots, dashes and underscores.
+            role: Highest right.
+            indexes: Names of the indexes that it may see; None for all.
 
         Returns:
-            The token, which cannot be found out again.
+            The secret, which is kept nowhere.
 
         Raises:
-            ConfigError: There is one of that name, a value is wrong, or the file cannot be written.
+            ConfigError: The name is taken, a value is wrong, or the file cannot be written.
         """
         secret = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")
         token = Token(name, role, None if indexes is None else tuple(indexes), _digest(secret), created)
         _check(token)
         with self._changing() as tokens:
-            if any(each.name == name for each in tokens):
+            if any(token.name == name for token in tokens):
                 raise ConfigError(f"there is a token {name!r}: remove it first, or give the new one another name")
             self._write([*tokens, token])
         return secret
@@ -151,10 +150,10 @@ class TokenFile:
         """Remove a token, which a running server refuses from then on.
 
         Args:
-            name: Its name.
+            name: Name of the token.
 
         Raises:
-            ConfigError: There is none of that name, or the file cannot be written.
+            ConfigError: There is no such token, or the file cannot be written.
         """
         with self._changing() as tokens:
             left = [token for token in tokens if token.name != name]
@@ -165,9 +164,9 @@ class TokenFile:
 
     @contextmanager
     def _changing(self) -> Iterator[tuple[Token, ...]]:
-        """Give the tokens, while no other process changes them.
+        """Yield the tokens, while no other process changes them.
 
-        One that adds must not bring back what another removed.
+        A process that adds must not bring back what another one removed.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,12 +194,12 @@ def _digest(secret: str) -> str:
 
 
 def _parse(text: str) -> tuple[Token, ...]:
-    """Return the tokens of a file; ValueError says what is wrong with it."""
-    found = json.loads(text)
-    if not isinstance(found, dict) or found.get("version") != _VERSION or not isinstance(found.get("tokens"), list):
+    """Return the tokens of a file; ValueError for another file."""
+    parsed = json.loads(text)
+    if not isinstance(parsed, dict) or parsed.get("version") != _VERSION or not isinstance(parsed.get("tokens"), list):
         raise ValueError(f"it has no version {_VERSION} and a list of tokens")
     tokens = []
-    for row in found["tokens"]:
+    for row in parsed["tokens"]:
         try:
             token = Token(**row)
         except TypeError as exc:
@@ -213,14 +212,14 @@ def _parse(text: str) -> tuple[Token, ...]:
 
 
 def _check(token: Token) -> None:
-    """Raise ConfigError for what no token has."""
+    """Raise ConfigError for a token with a wrong value."""
     if not isinstance(token.name, str) or not _NAME.fullmatch(token.name):
         raise ConfigError(f"a token's name has 1 to 64 letters, digits, dots, - and _, not {token.name!r}")
     if token.role not in ROLES:
         raise ConfigError(f"a token's role is one of {', '.join(ROLES)}, not {token.role!r}")
     indexes = token.indexes
     if indexes is not None and (
-        not isinstance(indexes, (list, tuple)) or not indexes or not all(isinstance(each, str) for each in indexes)
+        not isinstance(indexes, (list, tuple)) or not indexes or not all(isinstance(name, str) for name in indexes)
     ):
         raise ConfigError(f"the indexes of a token are a list of names, or null for all, not {indexes!r}")
     if not isinstance(token.sha256, str) or not _DIGEST.fullmatch(token.sha256):

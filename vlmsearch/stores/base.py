@@ -76,7 +76,7 @@ class Store(Closable, ABC):
 
     @abstractmethod
     def manifest(self) -> Manifest | None:
-        """Return what built this index. Nothing is created.
+        """Return the manifest of the index: what built it. Nothing is created.
 
         Returns:
             The manifest, with the tuning that the index has now, or None where there is no index yet.
@@ -121,7 +121,7 @@ class Store(Closable, ABC):
         """Find the nearest documents by cosine.
 
         Args:
-            field: Which vectors of the documents to compare with.
+            field: The field to compare vectors of.
             vectors: The queries: float32 of shape (n, dim), each row of length one.
             limit: Documents for each query at most.
             where: Filter on the metadata.
@@ -137,7 +137,7 @@ class Store(Closable, ABC):
         """Compare given documents with a query, as they are now.
 
         Args:
-            field: Which vectors of the documents to compare with.
+            field: The field to compare vectors of.
             vectors: The query: float32 of shape (1, dim), of length one.
             ids: Ids of the documents.
             where: Filter on the metadata.
@@ -170,7 +170,7 @@ class Store(Closable, ABC):
         return older vectors of documents that were replaced since.
 
         Args:
-            field: Which vectors of the documents.
+            field: The field of the vectors.
             count: Vectors at most.
 
         Returns:

@@ -1,7 +1,7 @@
-"""Documents in a database: what all stores over one share, whatever the database is.
+"""Documents in a database: the part that all stores over a database share.
 
-A back end says how rows are read and vectors are compared. What is checked beforehand, and what is answered while there
-is no index yet, stands here once.
+A back end reads and writes rows, and compares vectors. Here are the checks before that, and the answers while there is
+no index yet.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DatabaseStore(GenerationalStore):
         super().start_at(slot)
         self._samples = VectorSamples()
 
-    # ---- what a back end has; there is an index when these are called
+    # ---- for the back end; there is an index when these are called
 
     @abstractmethod
     def read_states(self, ids: Collection[str]) -> Mapping[str, DocumentState]:
@@ -146,7 +146,7 @@ class DatabaseStore(GenerationalStore):
         return count
 
     def batches(self, items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-        """Yield so many at a time, as long as the index is the one that is open here."""
+        """Yield batches, as long as the index is the one that is open here."""
         for start in range(0, len(items), size):
             if start:
                 self.check_in_use()

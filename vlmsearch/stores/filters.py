@@ -11,9 +11,10 @@ The notation is MongoDB's: ``{"year": 2024}``, ``{"year": {"$gte": 2020, "$lt": 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, Union, get_args
+from typing import Any, Literal, TypeAlias, Union, get_args
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.types import Scalar
@@ -23,12 +24,13 @@ TOO_DEEP = f"a filter nests objects and lists at most {_DEEPEST} deep"
 Operator = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin"]
 """An operator of a `Comparison`."""
 _OPERATORS: tuple[str, ...] = get_args(Operator)
-_ORDER: dict[str, Callable[[float, float], bool]] = {
-    "$gt": lambda a, b: a > b,
-    "$gte": lambda a, b: a >= b,
-    "$lt": lambda a, b: a < b,
-    "$lte": lambda a, b: a <= b,
+ORDERINGS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
 }
+"""The comparisons of numbers, or of arrays of numbers, by operator."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,10 @@ class Comparison:
         if self.key not in metadata:
             return self.operator in ("$ne", "$nin")
         have = normalise(metadata[self.key])
-        if self.operator in _ORDER:
-            return type(have) is float and type(self.value) is float and _ORDER[self.operator](have, self.value)
+        if self.operator in ORDERINGS:
+            return (
+                type(have) is float and type(self.value) is float and bool(ORDERINGS[self.operator](have, self.value))
+            )
         wanted = self.value if isinstance(self.value, tuple) else (self.value,)
         is_among = any(type(have) is type(value) and have == value for value in wanted)
         return is_among == (self.operator in ("$eq", "$in"))
@@ -177,7 +181,7 @@ def _parse_condition(key: str, operator: object, operand: object) -> Comparison:
             raise ConfigError(f"{known} on {key!r} takes a list of values, not {operand!r}")
         return Comparison(key, known, tuple(_scalar(key, value) for value in operand))
     value = _scalar(key, operand)
-    if known in _ORDER and type(value) is not float:
+    if known in ORDERINGS and type(value) is not float:
         raise ConfigError(f"{known} on {key!r} compares numbers, not {operand!r}")
     return Comparison(key, known, value)
 

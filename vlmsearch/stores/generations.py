@@ -102,7 +102,7 @@ class GenerationalStore(Store):
 
     @abstractmethod
     def opened(self, manifest: Manifest, generation: str) -> None:
-        """Get what searching and writing need, now that the index is there."""
+        """Prepare searching and writing, now that the index is there."""
 
     @abstractmethod
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
@@ -145,7 +145,7 @@ class GenerationalStore(Store):
         return {**row, "fingerprint": fingerprint, "spaces": described, "language": language}
 
     def manifest(self) -> Manifest | None:
-        """Return what built this index, with the tuning that it has now; None where there is no index yet."""
+        """Return the manifest, with the tuning that the index has now; None where there is no index yet."""
         manifest = self.as_opened()
         if manifest is None:
             return None
@@ -153,7 +153,7 @@ class GenerationalStore(Store):
         return replace(manifest, tuning=_tuning(row)) if _identity(row) == _identity(self._row or {}) else manifest
 
     def as_opened(self) -> Manifest | None:
-        """Open the index, and return what built it, with its tuning at that time; None where there is no index yet."""
+        """Open the index and return its manifest, with the tuning of that time; None where there is no index yet."""
         with self._opening:
             if self._opened is None:
                 row = self.read_slot(self._slot)
@@ -195,7 +195,7 @@ class GenerationalStore(Store):
         return manifest
 
     def needed(self) -> Manifest:
-        """Return what built the index; ConfigError where there is no index yet."""
+        """Return the manifest; ConfigError where there is no index yet."""
         manifest = self.as_opened()
         if manifest is None:
             raise ConfigError(f"{self.name} is not an index yet: bind it to an encoder before writing")

@@ -38,7 +38,7 @@ class VectorSamples:
         self._kept: dict[tuple[Field, int], tuple[Hashable, Vectors]] = {}
 
     def get(self, field: Field, count: int, state: Hashable, draw: Callable[[], Vectors]) -> Vectors:
-        """Return what ``draw`` gave when the index was in this state.
+        """Return the sample of the index in this state, drawn at the first call.
 
         Args:
             field: The field of the sample.

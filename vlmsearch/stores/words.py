@@ -178,7 +178,7 @@ def check_language(language: str) -> str:
         The same.
 
     Raises:
-        ConfigError: It is none of these; the message lists them.
+        ConfigError: There is no such language; the message lists all.
 
     Example:
         >>> check_language("de")
@@ -520,7 +520,7 @@ class FullText:
             db: The database.
 
         Raises:
-            sqlite3.DatabaseError: It is damaged.
+            sqlite3.DatabaseError: The index is damaged.
         """
         db.execute(f"""INSERT INTO "{self.table}" ("{self.table}") VALUES ('integrity-check')""")  # noqa: S608
 

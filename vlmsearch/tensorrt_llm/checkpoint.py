@@ -84,7 +84,7 @@ def check_model(folder: Path, plan: LlmPlan) -> None:
     faults = [*_differences(config, plan)]
     if faults:
         raise ConfigError(f"{folder} is not the model of the recipe {recipe.name}: {'; '.join(faults)}")
-    missing = [*_missing(folder), *_missing_code(folder, config)]
+    missing = [*_missing(folder)]
     if missing:
         raise ModelUnavailableError(f"{folder} is not whole: {'; '.join(missing)}")
 
@@ -118,15 +118,6 @@ def _missing(folder: Path) -> Iterator[str]:
             yield f"{', '.join(lacking)} of {index.name} is missing"
     if not any((folder / name).is_file() for name in VOCABULARIES):
         yield f"there is no tokenizer ({', '.join(VOCABULARIES)})"
-
-
-def _missing_code(folder: Path, config: Mapping[str, object]) -> Iterator[str]:
-    """Yield the modules that transformers imports to read the model, and does not find."""
-    named = config.get("auto_map")
-    modules = {str(name).partition(".")[0] for name in named.values()} if isinstance(named, dict) else set()
-    for module in sorted(modules):
-        if "--" not in module and not (folder / f"{module}.py").is_file():  # with --: in another repository
-            yield f"{module}.py, which config.json names, is missing"
 
 
 def check_scripts(folder: Path, plan: LlmPlan) -> None:

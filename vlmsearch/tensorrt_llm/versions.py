@@ -101,28 +101,14 @@ def targets() -> list[Target]:
 
 
 def find_target(release: str) -> Target:
-    """Return a release by its name; ConfigError says what is wrong with it and which is nearest."""
+    """Return a release by its name; ConfigError names those that there are."""
     known = {target.release: target for target in targets()}
     if release in known:
         return known[release]
-    first, last = min(known), max(known)
-    if not re.fullmatch(r"\d\d\.(0[1-9]|1[0-2])", release):
-        raise ConfigError(f"a Triton release is written YY.MM, not {release!r}; there are {first} to {last}")
-    if release > last:
-        raise ConfigError(
-            f"Triton {release} has no container with TensorRT-LLM, and no stable TensorRT-LLM after "
-            f"{known[last].versions.tensorrt_llm} builds engines: the nearest that can is {last}; without engines use "
-            f"trtllm-serve, or `vlmsearch llm repo --platform llmapi` for {last}"
-        )
-    versions = matrix().releases.get(release)
-    if versions is not None:
-        number = versions.tensorrt_llm or "of a version that is not known here"
-        raise ConfigError(
-            f"Triton {release} has TensorRT-LLM {number}, which is older than the build commands that are known here: "
-            f"the nearest that can is {first}"
-        )
-    near = min(known, key=lambda name: abs(_months(name) - _months(release)))
-    raise ConfigError(f"there is no Triton {release} with TensorRT-LLM: the nearest is {near}")
+    raise ConfigError(
+        f"no engine can be built for Triton {release!r}: there are releases from {min(known)} to {max(known)}; without "
+        "engines use trtllm-serve, or `vlmsearch llm repo --platform llmapi`"
+    )
 
 
 def same_version(one: str, other: str) -> bool:
@@ -148,8 +134,3 @@ def _toolchain(version: str) -> Toolchain | None:
 
 def _order(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-
-
-def _months(release: str) -> int:
-    year, month = release.split(".")
-    return int(year) * 12 + int(month)

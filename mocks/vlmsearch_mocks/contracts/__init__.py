@@ -1,4 +1,4 @@
-"""Suites that every back end has to pass, ours and yours.
+"""Suites that every back end has to pass, your own included.
 
 Subclass one as ``Test...``, say how the back end is made, and pytest runs it:
 

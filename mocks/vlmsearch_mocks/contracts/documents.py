@@ -27,7 +27,7 @@ from vlmsearch_mocks.contracts.records import (
 )
 
 _ROUNDING = 1e-6
-"""How far a number of a vector may be from what was written: Chroma keeps vectors normalised once more."""
+"""Difference of a number of a vector from what was written: Chroma keeps vectors normalised once more."""
 OTHERS: list[tuple[str, Sequence[Space]]] = [
     ("encoder 2", SPACES),
     ("encoder 1", SPACES[:1]),

@@ -33,7 +33,7 @@ class MetadataSuite(StoreSuite):
     """Changing metadata, and nothing that others have written since they were read."""
 
     def test_metadata_are_replaced_and_vectors_stay_bit_for_bit(self, store: Store) -> None:
-        """Only metadata and the digest are others; filters see them, and words are found as before."""
+        """Check that metadata and the digest alone change; filters see them, and words are found as before."""
         store.upsert(make_records(30, (IMAGE, TEXT)))
         before = {record.document.id: record for record in store.records([f"id-{i}" for i in range(30)])}
         ids = ["id-7", "id-3", "id-21"]
@@ -59,7 +59,7 @@ class MetadataSuite(StoreSuite):
             assert len(store.search_words("text", limit=40).hits) == 30
 
     def test_what_others_changed_since_is_left_as_it_is(self, store: Store) -> None:
-        """An update, another change of metadata, and one of the stamp alone each win over a change that read before."""
+        """Check that updates and changes of metadata or of the stamp alone win over a change that read before."""
         store.upsert(make_records(5))
         changes = _read(store, [f"id-{i}" for i in range(5)])
         new = make_records(3, seed=9)
@@ -92,7 +92,7 @@ class MetadataSuite(StoreSuite):
         assert {hit.id for hit in store.search(IMAGE, query, limit=9)[0]} == {"id-0", "id-2", "id-3"}
 
     def test_nothing_is_changed_where_some_metadata_do_not_fit(self, store: Store) -> None:
-        """All that do not fit are named."""
+        """Check that all changes that do not fit are named."""
         store.upsert(make_records(3))
         first, second, third = _read(store, ["id-0", "id-1", "id-2"])
         wrong = [replace(read, metadata={"$no": 1}) for read in (first, third)]
@@ -103,14 +103,14 @@ class MetadataSuite(StoreSuite):
         assert store.update_metadata([]) == []
 
     def test_an_index_that_is_not_there_has_nothing_to_change(self, tmp_path: Path) -> None:
-        """And none is made."""
+        """Check that nothing is made."""
         with self.make_store(tmp_path / "none") as store:
             (record,) = make_records(1)
             assert store.update_metadata([MetadataChange(record.document, record.stamp, {}, "")]) == []
             assert store.manifest() is None
 
     def test_changes_beside_writers_undo_nothing(self, store: Store, tmp_path: Path) -> None:
-        """What was acknowledged last is there, while two threads write and delete, and one changes metadata."""
+        """Check that the last acknowledged state is there while threads write, delete and change metadata."""
         ids = [f"id-{i}" for i in range(12)]
         store.upsert(make_records(12))
         is_over, failures = threading.Event(), list[BaseException]()
@@ -160,7 +160,7 @@ class MetadataSuite(StoreSuite):
             assert store.rejects() == [reject]
 
     def test_each_index_has_its_own(self, store: Store) -> None:
-        """A change in an index that is built beside another is in that one alone, and both are in order."""
+        """Check that a change in an index that is built beside another is in that one alone, and both are in order."""
         if not isinstance(store, Replaceable):
             return
         store.upsert(make_records(3))

@@ -51,7 +51,7 @@ def exact(records: Sequence[Record], field: Field, query: Vectors) -> list[Hit]:
 
 
 class Closeable(Protocol):
-    """What a suite opens once and closes at its end."""
+    """An object that a suite opens once and closes at its end."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -61,7 +61,7 @@ T = TypeVar("T", bound=Closeable)
 
 
 def once_a_class(request: pytest.FixtureRequest, make: Callable[[], T]) -> T:
-    """Return what ``make`` gives at the first test of a class, closed after the last one."""
+    """Make an object at the first test of a class, and close it after the last one."""
     node = request.node.getparent(pytest.Class)
     if _MADE not in node.stash:
         made = node.stash[_MADE] = make()
@@ -71,7 +71,7 @@ def once_a_class(request: pytest.FixtureRequest, make: Callable[[], T]) -> T:
 
 
 class StoreSuite(ABC):
-    """What the suites for stores need to know.
+    """Settings of the suites for stores.
 
     ``durable`` stores find what they had after `close`; ``recall`` is the least share of the true neighbours among
     those found in collections of thousands, 1 for exact search.

@@ -68,7 +68,7 @@ FILTERS: list[tuple[Mapping[str, object], str]] = [
 
 
 class SearchSuite(StoreSuite):
-    """Search, filters, size and threads."""
+    """Tests of search, filters, size and threads."""
 
     # ---- replacing
 

@@ -23,7 +23,7 @@ def tunable(store: Store) -> Tunable:
 
 
 def tuning_of(store: Store) -> Mapping[str, float]:
-    """Return what the manifest says."""
+    """Return the tuning in the manifest."""
     manifest = store.manifest()
     assert manifest is not None
     return manifest.tuning

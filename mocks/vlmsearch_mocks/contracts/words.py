@@ -69,7 +69,7 @@ def words_of_store(store: Store) -> WordSearch:
 
 
 def search_words(store: Store, query: str, *, limit: int = 100, where: Mapping[str, object] | None = None) -> list[Hit]:
-    """Return what the store finds by words."""
+    """Find documents by words, and check their scores."""
     condition = parse_filter(where) if where else None
     ranked = words_of_store(store).search_words(query, limit=limit, where=condition)
     hits = ranked.hits

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support import servers
 from tests.support.chroma import (
     IMAGE,
     PROCESSES,
@@ -593,16 +594,15 @@ def test_a_server_that_is_away_is_asked_as_often_as_was_said(retries: int) -> No
     assert len(asked) == retries + 1
 
 
-def test_a_store_outlives_a_restart_of_its_server(
-    tmp_path: Path, start_chroma: Callable[..., AbstractContextManager[str]]
-) -> None:
-    with start_chroma(tmp_path) as address:
+@pytest.mark.server
+def test_a_store_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
+    with servers.chroma_server(tmp_path) as address:
         store = ChromaStore(f"//{address}/name", timeout=5)
         store.bind("encoder", SPACES)
         store.upsert([record(i) for i in range(50)])
     with pytest.raises(BackendUnavailableError, match="to read rows"):
         store.upsert([record(50)])
-    with start_chroma(tmp_path, address):
+    with servers.chroma_server(tmp_path, address):
         store.upsert([record(50)])
         assert len(check_whole(store)) == 51
         store.close()

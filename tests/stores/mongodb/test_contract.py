@@ -38,6 +38,7 @@ class TestMongoWithChroma(StoreContract, RejectListContract, TuningContract, Wor
         return MongoChromaStore(f"//{self.mongo}/{name_for(tmp_path)}", chroma=f"http://{self.chroma}")
 
 
+@pytest.mark.exhaustive
 class TestMongoWithEmbeddedChroma(StoreContract, RejectListContract, TuningContract, WordsContract):
     durable = True
     recall = 0.95

@@ -286,6 +286,7 @@ def test_a_killed_writer_is_taken_off_after_a_moment_and_vectors_are_kept_again(
         code = (
             f"import os, signal; from vlmsearch.stores.mongodb.store import MongoStore\n"
             f"store = MongoStore({location!r})\n"
+            "store.needed()\n"
             "with store._changes.writing(): store.manifest(); os.kill(os.getpid(), signal.SIGKILL)"
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL

@@ -320,7 +320,7 @@ def test_words_of_another_stemmer_are_told_and_made_again(tmp_path: Path, monkey
 
     def use(release: str, length: int) -> SqliteStore:
         monkeypatch.setattr(words, "_stemmer_release", lambda: f"snowballstemmer {release}")
-        monkeypatch.setattr(words, "_stemmer", lambda language: lambda word: word[:length])
+        monkeypatch.setattr(words, "_stem", lambda word, language: word[:length])
         store = SqliteStore(str(tmp_path / "index"), language="de")
         store.bind("e", SPACES)
         return store

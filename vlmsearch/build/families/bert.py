@@ -92,7 +92,7 @@ class Bert(TextTower):
         x = layers.lookup(weights["embeddings.word_embeddings.weight"], ids)
         x = layers.graph.op("Add", x, self.places(layers, weights, ids, length), scope="embed")
         mask = Mask(padding, scores=self.scores(layers, weights, length))
-        pool = one_token(layers, padding, length, self.positions, self.pooling)
+        pool = one_token(layers.graph, self.pooling)
         x = encoder(layers, self.transformer, weights, x, mask, pool)
         unit(layers, pool_tokens(layers, x, padding, self.pooling), self.transformer.width)
 

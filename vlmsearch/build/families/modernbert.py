@@ -86,7 +86,7 @@ class ModernBert(TextTower):
         ]
         x = layers.lookup(weights["embeddings.tok_embeddings.weight"], ids)
         x = layers.norm(x, blocks[0].norm1)
-        pool = one_token(layers, padding, length, self.positions, self.pooling)
+        pool = one_token(layers.graph, self.pooling)
         final = norm_weights(weights, "final_norm", form, bias=False)
         x = pre_norm(layers, x, blocks, final, form, Mask(padding), pool, normed=True)
         unit(layers, pool_tokens(layers, x, padding, self.pooling), form.width)

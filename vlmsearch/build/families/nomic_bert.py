@@ -77,7 +77,7 @@ class NomicBert(TextTower):
         table = weights["embeddings.word_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
         x = layers.norm(layers.lookup(table, ids), norm_weights(weights, "emb_ln", form))
         blocks = [replace(_block(weights, i, form), rotary=rotary) for i in range(form.layers)]
-        pool = one_token(layers, padding, length, self.positions, self.pooling)
+        pool = one_token(layers.graph, self.pooling)
         x = post_norm(layers, x, blocks, form, Mask(padding), pool)
         unit(layers, pool_tokens(layers, x, padding, self.pooling), form.width)
 

@@ -1,1 +1,1 @@
-"""What the service answers, a module a subject."""
+"""The routes of the service: a module for each subject."""

@@ -53,7 +53,7 @@ async def ask(
 
 
 def ask_arguments(index: OpenIndex, form: AskForm) -> dict[str, Any]:
-    """Return what `Pipeline.ask` takes."""
+    """Return the arguments of `Pipeline.ask`."""
     return {
         "question": form.question,
         "image": image_bytes(form.image) if form.image is not None else None,
@@ -71,7 +71,7 @@ def _options(index: OpenIndex, form: AskForm) -> GenerationOptions | None:
 
 
 async def _events(service: Service, parts: AnswerParts, request: str | None) -> AsyncIterator[bytes]:
-    """Yield the events of an answer; a client that goes stops the generator."""
+    """Yield the events of an answer. A client that goes stops the generator."""
     async with AsyncAnswerStream(parts, service.threads) as stream:
         try:
             yield event("matches", {"matches": parts.matches})
@@ -90,15 +90,15 @@ async def label(
     caller: CallerHere,
     form: Annotated[LabelForm, Depends(form_of(LabelForm))],
 ) -> Json:
-    """Say which of some labels fit each document; of an index that is not small, a job does it."""
+    """Label the documents of a small index. A job labels a large one."""
     check_right(caller, "write" if form.write else "read")
     return await service.answer(run_label, index, form)
 
 
 def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> LabelReport:
-    """Return what labels fit, in the form of ``vlmsearch label --json``."""
+    """Return the labels as ``vlmsearch label --json`` prints them."""
     begun = time.monotonic()
-    found = list(
+    labelled = list(
         index.pipeline.label(
             form.labels,
             templates=form.templates,
@@ -111,12 +111,12 @@ def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], No
             on_progress=on_progress,
         )
     )
-    counts = Counter(name for each in found for name in each.labels)
+    counts = Counter(name for document in labelled for name in document.labels)
     names = dict.fromkeys(" ".join(name.split()) for name in form.labels)
     return LabelReport(
         {name: counts[name] for name in names},
-        tuple(LabelledId(each.document.id, each.labels, each.written) for each in found),
-        written=sum(each.written for each in found),
+        tuple(LabelledId(document.document.id, document.labels, document.written) for document in labelled),
+        written=sum(document.written for document in labelled),
         seconds=time.monotonic() - begun,
     )
 
@@ -125,21 +125,21 @@ def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], No
 async def measure(
     service: ServiceHere, index: ReadIndex, form: Annotated[EvalForm, Depends(form_of(EvalForm))]
 ) -> Json:
-    """Measure how well the index answers queries whose answers are known; of many queries, a job does it."""
+    """Measure how well the index answers a few queries with known answers. A job takes many queries."""
     return await service.answer(run_eval, index, form)
 
 
 def run_eval(index: OpenIndex, form: EvalForm, on_progress: Callable[[int], None] | None = None) -> Mapping[str, Any]:
-    """Return what is measured, in the form of ``vlmsearch eval --json``."""
+    """Return the measures as ``vlmsearch eval --json`` prints them."""
     queries = []
-    for number, each in enumerate(form.queries, 1):
-        grades = each.relevant if isinstance(each.relevant, dict) else dict.fromkeys(each.relevant, 1)
-        image = image_bytes(each.image) if each.image is not None else None
-        text = each.query if each.query and each.query.strip() else None
+    for number, judged in enumerate(form.queries, 1):
+        grades = judged.relevant if isinstance(judged.relevant, dict) else dict.fromkeys(judged.relevant, 1)
+        image = image_bytes(judged.image) if judged.image is not None else None
+        text = judged.query if judged.query and judged.query.strip() else None
         if text is None and image is None:
             raise ConfigError(f"query {number} needs `query`, `image` or both")
         relevant = {id: grade for id, grade in grades.items() if grade > 0}
-        queries.append(JudgedQuery(each.id or str(number), relevant, text, image))
+        queries.append(JudgedQuery(judged.id or str(number), relevant, text, image))
     if len({query.id for query in queries}) < len(queries):
         raise ConfigError("two queries have the same `id`")
     check_reranker(index, form.rerank)

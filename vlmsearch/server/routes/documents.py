@@ -47,7 +47,7 @@ OneId = Annotated[str, Query(min_length=1, max_length=1024, description="The id 
 
 @router.get("", response_model=InfoAnswer)
 async def info(service: ServiceHere, index: ReadIndex, caller: CallerHere) -> Json:
-    """Say what is in an index and what built it."""
+    """Describe an index: its documents, and the encoder that built it."""
     return await service.answer(info_json, index, caller)
 
 
@@ -60,7 +60,7 @@ async def read(
     after: Annotated[str | None, Query(description="The id at the end of the page before.")] = None,
     where: Annotated[str | None, Query(description='A filter on metadata in JSON, such as {"year": 2020}.')] = None,
 ) -> Json:
-    """Read documents by their ids, or all of them, page by page in the order of their ids."""
+    """Return documents by their ids, or all documents page by page, in the order of their ids."""
     if id:
         return await service.answer(_by_ids, index, id)
     return await service.answer(_page, index, limit, after, _condition(where))
@@ -68,9 +68,9 @@ async def read(
 
 def _by_ids(index: OpenIndex, ids: list[str]) -> DocumentPage:
     distinct = list(dict.fromkeys(ids))
-    found = {document.id: document for document in index.pipeline.store.get(distinct)}
-    documents = tuple(found[id] for id in distinct if id in found)
-    return DocumentPage(documents, missing=tuple(id for id in distinct if id not in found))
+    by_id = {document.id: document for document in index.pipeline.store.get(distinct)}
+    documents = tuple(by_id[id] for id in distinct if id in by_id)
+    return DocumentPage(documents, missing=tuple(id for id in distinct if id not in by_id))
 
 
 def _condition(where: str | None) -> Filter | None:
@@ -86,8 +86,8 @@ def _condition(where: str | None) -> Filter | None:
 
 
 def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> DocumentPage:
-    found = documents_after(index.pipeline.store, after or "", limit + 1, condition)
-    return DocumentPage(tuple(found[:limit]), after=found[limit - 1].id if len(found) > limit else None)
+    documents = documents_after(index.pipeline.store, after or "", limit + 1, condition)
+    return DocumentPage(tuple(documents[:limit]), after=documents[limit - 1].id if len(documents) > limit else None)
 
 
 @router.post("/documents", response_model=model_of(IndexReport), openapi_extra=body_docs(AddForm, "documents"))
@@ -125,7 +125,7 @@ def _without_folders(service: Service, rejects: Iterable[Reject]) -> tuple[Rejec
 
 @router.post("/documents/delete", response_model=model_of(Deleted), openapi_extra=form_docs(IdsForm))
 async def delete(service: ServiceHere, index: WriteIndex, form: Annotated[IdsForm, Depends(form_of(IdsForm))]) -> Json:
-    """Remove documents, with their vectors and what was uploaded for them; unknown ids are passed over."""
+    """Remove documents, with their vectors and uploads. Unknown ids are ignored."""
     return await service.answer(_delete, service, index, form.ids)
 
 
@@ -140,7 +140,7 @@ def _delete(service: Service, index: OpenIndex, ids: list[str]) -> Deleted:
 async def change(
     service: ServiceHere, index: WriteIndex, form: Annotated[MetadataForm, Depends(form_of(MetadataForm))]
 ) -> Json:
-    """Set and take off keys of documents' metadata; their vectors stay as they are."""
+    """Set and remove keys of documents' metadata. Vectors stay as they are."""
     store = index.pipeline.store
     return await service.answer(lambda: Changed(change_metadata(store, form.ids, form.set, form.unset)))
 
@@ -162,7 +162,7 @@ _PICTURE = {200: {"content": {"image/*": {}}, "description": "The image."}, 304:
 async def image(
     service: ServiceHere, index: ReadIndex, id: OneId, if_none_match: Annotated[str | None, Header()] = None
 ) -> Response:
-    """Return the image of a document as it is."""
+    """Return the image of a document in its own format."""
 
     def find() -> Picture:
         return original(_path_of(index, id), service.settings.image_limits)
@@ -194,30 +194,30 @@ _FILE: dict[int | str, dict[str, Any]] = {
     416: {"content": {"text/plain": {}}, "description": "`Range` names no bytes of the file."},
 }
 _FILE_POLICY = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-"""What a browser's own view of a PDF needs."""
+"""The policy that a browser's own PDF viewer needs."""
 
 
 @router.get("/file", response_class=FileResponse, responses=_FILE)
 async def file(service: ServiceHere, index: ReadIndex, id: OneId) -> Response:
-    """Return the PDF or the film that a document is a part of, or is, as it is.
+    """Return the PDF or the film of a document, or of the part that it is.
 
     A browser opens it where a fragment says: `#page=3`, `#t=12.480`, as at the end of the ids of parts.
     """
 
     def find() -> Path:
-        found = file_of(_path_of(index, id))
-        if kind_of(str(found)) is None:
+        path = file_of(_path_of(index, id))
+        if kind_of(str(path)) is None:
             raise not_found(f"{id!r} is no part of a file")
-        return found
+        return path
 
-    found = await service.call(find)
+    path = await service.call(find)
     headers = {"Cache-Control": _CACHE, "Content-Security-Policy": _FILE_POLICY, "X-Content-Type-Options": "nosniff"}
-    return FileResponse(found, headers=headers, filename=found.name, content_disposition_type="inline")
+    return FileResponse(path, headers=headers, filename=path.name, content_disposition_type="inline")
 
 
 def _path_of(index: OpenIndex, id: str) -> Path:
-    found = index.pipeline.store.get([id])
-    path = image_path(found[0]) if found else None
+    documents = index.pipeline.store.get([id])
+    path = image_path(documents[0]) if documents else None
     if path is None:
         raise not_found(f"no document {id!r} with an image file in {index.name}")
     if not file_of(path).exists():
@@ -229,8 +229,8 @@ def _quoted(tag: str) -> str:
     return f'"{tag}"'
 
 
-def _picture(found: Picture, known: str | None) -> Response:
-    headers = {"ETag": _quoted(found.tag), "Cache-Control": _CACHE}
-    if known == _quoted(found.tag):
+def _picture(picture: Picture, known: str | None) -> Response:
+    headers = {"ETag": _quoted(picture.tag), "Cache-Control": _CACHE}
+    if known == _quoted(picture.tag):
         return Response(status_code=304, headers=headers)
-    return Response(found.data, media_type=found.type, headers={**headers, "X-Content-Type-Options": "nosniff"})
+    return Response(picture.data, media_type=picture.type, headers={**headers, "X-Content-Type-Options": "nosniff"})

@@ -1,4 +1,4 @@
-"""Whether the service is alive, and whether it can answer."""
+"""Probes: whether the service is alive, and whether it can answer."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from vlmsearch.server.errors import ApiError, Json
 from vlmsearch.server.service import OpenIndex, Service
 
 _PATIENCE = 5.0
-"""How many seconds the back ends of an index have to answer."""
+"""Seconds that the back ends of an index have to answer."""
 _KEPT = 1.0
-"""For how many seconds what they said holds: a probe needs no token, and asks the encoder and the stores."""
+"""Seconds that an answer of the back ends holds: probes need no token, and ask the encoders and the stores."""
 router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", response_model=dict[str, str])
 async def alive() -> Json:
-    """Say that the process answers."""
+    """Answer while the process is alive."""
     return Json({"status": "ok"})
 
 
 class Readiness:
-    """Know whether the back ends of all indexes answer; they are asked once a second at most, by one request.
+    """The readiness of all back ends. They are asked once a second at most, by one request.
 
     Args:
         service: The service.
@@ -39,7 +39,7 @@ class Readiness:
         self._failure: ApiError | None = None
 
     async def failure(self) -> ApiError | None:
-        """Return what clients get while a back end does not answer; None where all do."""
+        """Return the error while a back end does not answer; None when all of them do."""
         async with self._lock:
             if time.monotonic() - self._asked >= _KEPT:
                 self._failure = await self._ask()
@@ -60,7 +60,7 @@ class Readiness:
 
 @router.get("/readyz", response_model=dict[str, str])
 async def ready(service: ServiceHere, request: Request) -> Json:
-    """Say whether the back ends of all indexes answer; 503 where one does not, or the server is stopping."""
+    """Check whether the back ends of all indexes answer; 503 if one does not, or if the server is stopping."""
     if service.is_stopping:
         raise ApiError(503, "shutting_down", "the server is stopping", retry_after=5)
     readiness: Readiness = request.app.state.readiness
@@ -71,7 +71,7 @@ async def ready(service: ServiceHere, request: Request) -> Json:
 
 
 def _ask_back_ends(index: OpenIndex) -> None:
-    """Search for something, which asks the encoder and every part of the store."""
+    """Search for a word, which asks the encoder and every part of the store."""
     store, encoder = index.pipeline.store, index.pipeline.encoder
     if not any("text" in space.modalities for space in encoder.spaces):
         len(store)

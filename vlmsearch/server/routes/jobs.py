@@ -92,15 +92,15 @@ def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJo
 class AllowedPaths(Paths):
     """Paths below the folders that the operator allowed.
 
-    Links in folders are not followed, what is the service's own is left out of folders, and a row of a table whose
-    image is there or elsewhere is not read.
+    Links in folders are not followed, and files of the service itself are left out. A row of a table is rejected if its
+    image is a file of the service, or in another folder.
 
     Args:
-        paths: The paths, which are below those folders.
-        allowed: The folders, without links.
-        private: The files and folders of the service, without links.
-        options: What is taken of files.
-        limits: What reading a table may take.
+        paths: Paths below those folders.
+        allowed: The folders, with links resolved.
+        private: Files and folders of the service, with links resolved.
+        options: Options of reading files.
+        limits: Limits of images and tables.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class AllowedPaths(Paths):
 
     def _walk(self, folder: str) -> Iterator[str | tuple[str, OSError]]:
         real = os.path.realpath(folder)
-        for found in super()._walk(folder):
-            name = found if isinstance(found, str) else found[0]
+        for entry in super()._walk(folder):
+            name = entry if isinstance(entry, str) else entry[0]
             place = os.path.join(real, name[len(folder) :].lstrip(os.sep))  # no link was followed below the folder
             if not _is_in(place, self._private):
-                yield found
+                yield entry
 
     def __iter__(self) -> Iterator[Item]:
-        """Iterate as Paths do, with a Reject for each image elsewhere."""
+        """Yield items as Paths do, with a Reject for each image in another folder."""
         for item in super().__iter__():
             image = item.document.image if isinstance(item, Sourced) else None
             if isinstance(item, Sourced) and isinstance(image, Path) and not self._may_read(image):
@@ -133,7 +133,7 @@ class AllowedPaths(Paths):
 
 
 def is_allowed(path: Path, allowed: list[str], private: list[str]) -> bool:
-    """Return whether a path, links followed, is an allowed folder or below one, and not one of the service."""
+    """Check whether a path, with links resolved, is in an allowed folder and not of the service itself."""
     real = os.path.realpath(path)
     return _is_in(real, allowed) and not _is_in(real, private)
 
@@ -143,21 +143,21 @@ def _is_in(real: str, places: list[str]) -> bool:
 
 
 def _allowed(index: OpenIndex, wanted: IndexJob, private: list[str]) -> Paths:
-    """Return the paths of a request; ConfigError for one that is not below a folder that the operator allowed."""
-    folders = [os.path.abspath(expand_home(Path(each))) for each in index.settings.allow]
+    """Return the paths of a request; ConfigError for a path outside the folders that the operator allowed."""
+    folders = [os.path.abspath(expand_home(Path(folder))) for folder in index.settings.allow]
     if not folders:
         raise ConfigError(f"the index {index.name!r} reads no folders of the server: its operator `allow`s none")
     real = [os.path.realpath(folder) for folder in folders]
-    found = []
+    paths = []
     for path in wanted.paths:
         if "\0" in path:
             raise ConfigError(f"no file is called {path!r}")
         places = [Path(os.path.abspath(os.path.join(folder, path))) for folder in folders]
-        place = next((each for each in places if is_allowed(each, real, private) and os.path.exists(each)), None)
+        place = next((place for place in places if is_allowed(place, real, private) and os.path.exists(place)), None)
         if place is None:
             raise ConfigError(f"{path!r} is not there, or not below {' or '.join(folders)}")
-        found.append(place)
-    return AllowedPaths(found, real, private, wanted.options, index.pipeline.image_limits)
+        paths.append(place)
+    return AllowedPaths(paths, real, private, wanted.options, index.pipeline.image_limits)
 
 
 @router.get("/jobs", response_model=model_of(JobList))
@@ -169,17 +169,17 @@ async def jobs(service: ServiceHere, caller: CallerHere) -> Json:
 
 @router.get("/jobs/{id}", response_model=model_of(JobAnswer))
 async def job(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
-    """Say how a job is; with its result, once it is done."""
+    """Describe a job, with its result once it is done."""
     return Json(_find(service, caller, id).answer())
 
 
 @router.delete("/jobs/{id}", status_code=202, response_model=model_of(JobAnswer))
 async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
-    """Cancel a job; what it did until then stays."""
-    found = _find(service, caller, id)
-    check_right(caller, found.right)
-    found.token.cancel()
-    return Json(found.answer(), 202)
+    """Cancel a job. What it did until then stays."""
+    job = _find(service, caller, id)
+    check_right(caller, job.right)
+    job.token.cancel()
+    return Json(job.answer(), 202)
 
 
 @router.get(
@@ -194,19 +194,19 @@ async def events(service: ServiceHere, caller: CallerHere, id: JobId) -> EventSt
 
 
 def _find(service: Service, caller: CallerHere, id: str) -> Job:
-    found = service.jobs.get(id)
-    if found is None or not caller.sees(found.index):
+    job = service.jobs.get(id)
+    if job is None or not caller.sees(job.index):
         raise not_found(f"no job {id!r}: GET /api/v1/jobs lists them")
-    find_index(service, caller, found.index, "read")
-    return found
+    find_index(service, caller, job.index, "read")
+    return job
 
 
 async def _resumed(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """Yield a stream whose first event was waited for, so that a refusal is still an answer."""
+    """Return a stream after its first event, so that a refusal is an answer with a status."""
     async with aclosing(stream):
         yield first
-        async for each in stream:
-            yield each
+        async for data in stream:
+            yield data
 
 
 async def _events(service: Service, job: Job, owner: str) -> AsyncGenerator[bytes, None]:

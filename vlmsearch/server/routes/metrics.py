@@ -1,4 +1,4 @@
-"""The figures of the service, for Prometheus."""
+"""The metrics of the service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ router = APIRouter(tags=["health"])
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE: {}}}})
 async def metrics(request: Request, caller: CallerHere) -> Response:
-    """Return all figures, which a token that sees all indexes may read."""
+    """Return all metrics, for tokens that see all indexes."""
     if caller.indexes is not None:
         raise ApiError(403, "forbidden", "the figures are of all indexes, and the token may not see them all")
-    found: Metrics = request.app.state.metrics
-    return Response(await anyio.to_thread.run_sync(found.page), media_type=CONTENT_TYPE)
+    metrics: Metrics = request.app.state.metrics
+    return Response(await anyio.to_thread.run_sync(metrics.page), media_type=CONTENT_TYPE)

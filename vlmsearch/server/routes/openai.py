@@ -46,19 +46,19 @@ from vlmsearch.types import Answer, AnswerParts, ImageSource, Match, Role, Space
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 MOST_INPUTS = 2048
-"""As OpenAI has it."""
+"""Inputs of a request, as at OpenAI."""
 MOST_TOKENS = 8192
-"""Of one input, as OpenAI has it."""
+"""Tokens of an input, as at OpenAI."""
 
 
 class OpenForm(BaseModel):
-    """A request in the form of another API: what is not known is ignored, as its clients send ever more."""
+    """A request in the form of another API. Unknown keys are ignored: new clients send more of them."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
 
 class EmbeddingsForm(OpenForm):
-    """What to encode."""
+    """Texts or images to encode."""
 
     input: Union[
         EncodedImage,
@@ -82,9 +82,9 @@ class SpaceModel:
     """A space of an index as a model that makes embeddings.
 
     Attributes:
-        index: The index.
-        space: The space.
-        source: The name of the encoder's model for it, or "" where it has none.
+        index: Index.
+        space: Space.
+        source: Name of the encoder's model for it; "" without a name.
     """
 
     index: OpenIndex
@@ -93,11 +93,11 @@ class SpaceModel:
 
     @property
     def id(self) -> str:
-        """Return its name, of which there is one."""
+        """Return its unique name."""
         return f"{self.index.name}/{self.space.name}"
 
     def is_called(self, name: str) -> bool:
-        """Return whether a name is one of those that it may share with others."""
+        """Check whether a name, which others may share, is one of its names."""
         return name != "" and name in (self.space.name, self.source)
 
 
@@ -108,19 +108,19 @@ def _space_models(service: Service, caller: Caller) -> Iterator[SpaceModel]:
             # a bundle has one part of the fingerprint, NAME:DIGEST, and one space
             names = [part.partition(":")[0] for part in encoder.fingerprint.split("+")]
             sources = names if len(names) == len(encoder.spaces) else [""] * len(encoder.spaces)
-            yield from (SpaceModel(index, *each) for each in zip(encoder.spaces, sources))
+            yield from (SpaceModel(index, *space_source) for space_source in zip(encoder.spaces, sources))
 
 
 def _find_space(service: Service, caller: Caller, name: str) -> SpaceModel:
-    """Return the space of that name; where indexes share its encoder, that of any of them."""
+    """Return the space of that name. If indexes share its encoder, it is of any of them."""
     models = list(_space_models(service, caller))
-    found = [model for model in models if model.id == name] or [model for model in models if model.is_called(name)]
-    if not found:
+    matches = [model for model in models if model.id == name] or [model for model in models if model.is_called(name)]
+    if not matches:
         raise _no_model(name)
-    if len({model.index.pipeline.encoder.fingerprint for model in found}) > 1:
-        full = ", ".join(model.id for model in found)
+    if len({model.index.pipeline.encoder.fingerprint for model in matches}) > 1:
+        full = ", ".join(model.id for model in matches)
         raise ApiError(400, "invalid_request", f"{name!r} is a model of several indexes: write {full}", param="model")
-    return found[0]
+    return matches[0]
 
 
 def _no_model(name: str) -> ApiError:
@@ -165,14 +165,14 @@ async def embeddings(
     caller: CallerHere,
 ) -> Response:
     """Encode texts, or images as data URLs with `modality: image`; `dimensions` cuts Matryoshka models alone."""
-    found = _find_space(service, caller, form.model)
-    request.state.index = found.index.name
-    data = await service.call(_embed, form, found, service.settings.image_limits)
+    model = _find_space(service, caller, form.model)
+    request.state.index = model.index.name
+    data = await service.call(_embed, form, model, service.settings.image_limits)
     return Response(data, media_type="application/json")
 
 
 def _embed(form: EmbeddingsForm, model: SpaceModel, limits: ImageLimits) -> bytes:
-    """Return the answer as JSON; in a thread, as it may have a million numbers."""
+    """Return the answer as JSON, which may have a million numbers."""
     encoder, space = model.index.pipeline.encoder, model.space
     length = _check_length(encoder, space, form.dimensions)
     if form.modality not in space.modalities:
@@ -194,7 +194,7 @@ def _embed(form: EmbeddingsForm, model: SpaceModel, limits: ImageLimits) -> byte
 
 
 def _check_length(encoder: Encoder, space: Space, wanted: int | None) -> int:
-    """Return the length of the vectors; ConfigError for one that the model was not trained to be cut to."""
+    """Return the length of the vectors; ConfigError for a length that the model was not trained for."""
     tokenizer = _tokenizer_of(encoder)
     shorter = tokenizer.shorter.get(space.name, ()) if tokenizer else ()
     if wanted is None or wanted == space.dim or wanted in shorter:
@@ -216,7 +216,7 @@ def _tokenizer_of(encoder: Encoder) -> TokenizesTexts | None:
 
 
 def _embed_images(given: object, encoder: Encoder, space: Space, limits: ImageLimits) -> Vectors:
-    """Return the vectors of images that are written as data URLs."""
+    """Return the vectors of images in data URLs."""
 
     def prepare(url: object) -> ImageSource:
         if not isinstance(url, str) or not url.startswith("data:"):
@@ -228,7 +228,7 @@ def _embed_images(given: object, encoder: Encoder, space: Space, limits: ImageLi
 
 
 def _embed_texts(given: Any, encoder: Encoder, space: Space, role: Role) -> tuple[Vectors, int]:
-    """Return the vectors of texts, or of token ids, and how many tokens these have."""
+    """Return the vectors of texts or token ids, and the number of tokens."""
     items = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
     tokenizer = _tokenizer_of(encoder)
     if isinstance(items[0], str):
@@ -245,7 +245,7 @@ def _embed_texts(given: Any, encoder: Encoder, space: Space, role: Role) -> tupl
 
 
 class UrlForm(OpenForm):
-    """Where an image is."""
+    """The URL of an image."""
 
     url: EncodedImage = Field(description="A data URL.")
 
@@ -266,19 +266,19 @@ class MessageForm(OpenForm):
 
 
 class TypeForm(OpenForm):
-    """What an answer looks like."""
+    """The format of an answer."""
 
     type: Name
 
 
 class StreamForm(OpenForm):
-    """What a stream has beside the text."""
+    """The options of a stream."""
 
     include_usage: bool | None = None
 
 
 class ChatForm(OpenForm):
-    """A conversation, whose last message by a user is the question; those before it are not read."""
+    """A conversation. Its last message by a user is the question; earlier messages are not read."""
 
     model: Name = Field(description="The name of an index.")
     messages: Annotated[list[MessageForm], Items(10_000)] = Field(min_length=1)
@@ -344,7 +344,7 @@ def _question(form: ChatForm) -> tuple[str, bytes | None]:
     for name, is_refused in refused.items():
         if is_refused:
             raise ApiError(400, "invalid_request", f"`{name}`: an answer from an index is one text", param=name)
-    content = next((each.content for each in reversed(form.messages) if each.role == "user"), None)
+    content = next((message.content for message in reversed(form.messages) if message.role == "user"), None)
     if content is None:
         raise ApiError(
             400, "invalid_request", "the last message of a `user` is the question: there is none", param="messages"
@@ -371,7 +371,7 @@ def _options(form: ChatForm, generator: Generator) -> GenerationOptions | None:
 
 
 class _Reply:
-    """The forms of one answer."""
+    """An answer in OpenAI's forms."""
 
     def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerStream, where: str) -> None:
         self._form = form
@@ -382,7 +382,7 @@ class _Reply:
         self._created = int(time.time())
 
     def whole(self, answer: Answer) -> dict[str, object]:
-        """Return the answer at once."""
+        """Return the whole answer."""
         message = {
             "role": "assistant",
             "content": answer.text,
@@ -398,7 +398,7 @@ class _Reply:
         }
 
     async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
-        """Yield the answer as it is made; a client that goes stops the generator."""
+        """Yield the answer as it is made. A client that goes stops the generator."""
         async with AsyncAnswerStream(self._parts, service.threads) as stream:
             try:
                 yield self._chunk({"role": "assistant", "content": ""})

@@ -1,4 +1,4 @@
-"""The page: static files, which ask everything else of the API."""
+"""The page: static files that use the API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 FOLDER = Path(__file__).parents[1] / "page"
 _ASK_AGAIN = {"Cache-Control": "no-cache"}
-"""A browser keeps the files, and asks each time whether they have changed: after an upgrade none is an old one."""
+"""Browsers keep the files, and ask each time whether they have changed: an upgrade leaves no old ones."""
 
 
 class _Files(StaticFiles):

@@ -1,8 +1,10 @@
-"""Re-ranking as others' clients ask for it: Cohere's, that of text-embeddings-inference, and infinity's.
+"""Re-ranking in the forms of Cohere, text-embeddings-inference and infinity.
 
-The forms are those of Cohere's API reference (v1 and v2), of the OpenAPI document of text-embeddings-inference
-(https://github.com/huggingface/text-embeddings-inference) and of infinity (https://github.com/michaelfeil/infinity).
-All scores are probabilities from 0 to 1; a text that cannot be judged, such as an empty one, has 0.
+- Cohere: its API reference, v1 and v2.
+- text-embeddings-inference: https://github.com/huggingface/text-embeddings-inference
+- infinity: https://github.com/michaelfeil/infinity
+
+All scores are probabilities from 0 to 1. A text that cannot be judged, such as an empty one, has 0.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from vlmsearch.types import Document
 
 router = APIRouter(tags=["rerank"])
 MOST_DOCUMENTS = 10_000
-"""As Cohere has it."""
+"""Documents of a request, as at Cohere."""
 _ANY_MODEL = "default/not-specified"
-"""What infinity calls the model of a request that names none."""
+"""The model of a request to infinity that names none."""
 
 
 class DocumentOfText(OpenForm):
@@ -75,7 +77,7 @@ class InfinityForm(OpenForm):
 
 
 class TeiForm(OpenForm):
-    """A request of text-embeddings-inference's; its `truncate` is always so, from the right."""
+    """A request of text-embeddings-inference's; texts are always cut at the end."""
 
     query: Text
     texts: Texts
@@ -95,7 +97,7 @@ async def cohere(
     service: ServiceHere,
     caller: CallerHere,
 ) -> Json:
-    """Order texts by how relevant they are to a query, as Cohere's second version has it."""
+    """Order texts by relevance to a query, as Cohere's API v2."""
     _, reranker = _find(service, caller, form.model, request)
     ranks = await service.call(_rank, reranker, form.query, form.documents, form.top_n)
     return Json(_cohere([{"index": place, "relevance_score": score} for place, score in ranks], "2"))
@@ -108,9 +110,9 @@ async def cohere_first(
     service: ServiceHere,
     caller: CallerHere,
 ) -> Json:
-    """Order texts by how relevant they are to a query, as Cohere's first version has it."""
+    """Order texts by relevance to a query, as Cohere's API v1."""
     _, reranker = _find(service, caller, form.model, request)
-    texts = [each if isinstance(each, str) else each.text for each in form.documents]
+    texts = [document if isinstance(document, str) else document.text for document in form.documents]
     results: list[dict[str, object]] = []
     for place, score in await service.call(_rank, reranker, form.query, texts, form.top_n):
         document = {"document": {"text": texts[place]}} if form.return_documents else {}
@@ -129,7 +131,7 @@ async def rerank(
     service: ServiceHere,
     caller: CallerHere,
 ) -> Json:
-    """Order texts by how relevant they are to a query, as text-embeddings-inference and infinity have it."""
+    """Order texts by relevance to a query, as text-embeddings-inference and infinity."""
     asked = form.root
     if isinstance(asked, TeiForm):
         _, reranker = _find(service, caller, None, request)
@@ -162,7 +164,7 @@ async def rerank(
 
 
 def _find(service: Service, caller: Caller, model: str | None, request: Request) -> tuple[str, Reranker]:
-    """Return the re-ranker that is meant, the only one where none is named, and an index that has it."""
+    """Return the re-ranker of that name, or the only one if ``model`` is None, with an index that has it."""
     seen = [(name, index.pipeline.reranker) for name, index in service.indexes.items() if caller.sees(name)]
     able = [(name, reranker) for name, reranker in seen if reranker is not None]
     if not able:
@@ -181,8 +183,8 @@ def _find(service: Service, caller: Caller, model: str | None, request: Request)
     return named[0]
 
 
-def _rank(reranker: Reranker, query: str, texts: Sequence[str], most: int | None) -> list[tuple[int, float]]:
-    """Return the places of the texts with their scores, best first."""
+def _rank(reranker: Reranker, query: str, texts: Sequence[str], top_n: int | None) -> list[tuple[int, float]]:
+    """Return the positions of the texts with their scores, best first."""
     scores = reranker.score(query, [Document(str(place), text=text) for place, text in enumerate(texts)])
     ranks = sorted(enumerate(score or 0.0 for score in scores), key=lambda rank: -rank[1])
-    return [(place, round(score, 6)) for place, score in ranks[:most]]
+    return [(place, round(score, 6)) for place, score in ranks[:top_n]]

@@ -47,7 +47,7 @@ def _summary(index: OpenIndex, caller: Caller) -> IndexSummary:
 
 
 def info_json(index: OpenIndex, caller: Caller) -> JsonObject:
-    """Return what is in an index and what built it; of one that holds nothing yet, what will build it."""
+    """Return the description of an index. An empty one has the encoder that will build it."""
     return {**index.pipeline.info(), "can": to_json(_rights(index, caller))}
 
 
@@ -89,7 +89,7 @@ async def search_many(
 
 
 def _search_many(index: OpenIndex, form: SearchManyForm) -> ManyMatches:
-    queries = [make_query(**query_arguments(each)) for each in form.queries]
+    queries = [make_query(**query_arguments(query)) for query in form.queries]
     return ManyMatches(tuple(index.pipeline.search_many(queries, **search_arguments(index, form))))
 
 
@@ -101,7 +101,7 @@ def _search_many(index: OpenIndex, form: SearchManyForm) -> ManyMatches:
 async def explain(
     service: ServiceHere, index: ReadIndex, body: Annotated[Body[ExplainForm], Depends(body_of(ExplainForm, "request"))]
 ) -> Json:
-    """Explain why a search shows a document, or what takes it out of the result; images are sent as for a search."""
+    """Explain why a search shows a document, or what excludes it. Images are sent as for a search."""
     return await service.answer(_explain, index, body.form, body.files)
 
 
@@ -121,7 +121,7 @@ def run_search(index: OpenIndex, form: SearchForm, files: Mapping[str, bytes] = 
 
 
 def query_arguments(form: QueryForm, files: Mapping[str, bytes] = _NO_FILES) -> dict[str, Any]:
-    """Return what `Pipeline.search` and `Pipeline.explain` take of a query."""
+    """Return the arguments of `Pipeline.search` and `Pipeline.explain` for a query."""
     without: str | ImageSource | list[str] | None
     without = image_bytes(form.without.image) if isinstance(form.without, ImageForm) else form.without
     for given, part in ((form.image, "image"), (form.without, "without_image")):
@@ -133,13 +133,13 @@ def query_arguments(form: QueryForm, files: Mapping[str, bytes] = _NO_FILES) -> 
 
 
 def search_arguments(index: OpenIndex, form: StrictForm) -> dict[str, Any]:
-    """Return the options of a search that a form has."""
+    """Return the options of a search in a form."""
     given = {name: getattr(form, name) for name in search_options() if name in type(form).model_fields}
     check_reranker(index, given["rerank"])
     return given
 
 
 def check_reranker(index: OpenIndex, is_asked: bool) -> None:
-    """Raise ApiError where a re-ranker is asked that the index does not have."""
+    """Raise ApiError if a re-ranker is asked of an index without one."""
     if is_asked and index.pipeline.reranker is None:
         raise ApiError(501, "not_available", f"the index {index.name!r} has no re-ranker: the operator sets one")

@@ -1,4 +1,4 @@
-"""Sessions: what the page gets for a token, so that no script has to keep it."""
+"""Sessions: the page gets one for a token, so that no script has to keep the token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SessionForm(BaseModel):
 
 
 class SessionAnswer(BaseModel):
-    """Whose session it is."""
+    """The holder of a session."""
 
     name: str
     role: Right
@@ -31,8 +31,8 @@ class SessionAnswer(BaseModel):
 
 
 def _sessions(request: Request) -> Sessions | None:
-    found: Sessions | None = request.app.state.sessions
-    return found
+    sessions: Sessions | None = request.app.state.sessions
+    return sessions
 
 
 SessionsHere = Annotated["Sessions | None", Depends(_sessions)]
@@ -42,7 +42,7 @@ SessionsHere = Annotated["Sessions | None", Depends(_sessions)]
 async def start_session(
     form: Annotated[SessionForm, Body()], request: Request, response: Response, sessions: SessionsHere
 ) -> SessionAnswer:
-    """Start a session of twelve hours with a token; its cookie cannot be read by scripts or sent by other sites."""
+    """Start a session of 12 hours with a token. Scripts cannot read its cookie, and other sites cannot send it."""
     if sessions is None:
         caller = Caller()
     else:
@@ -64,7 +64,7 @@ async def start_session(
 
 @router.delete("/session", status_code=204)
 async def end_session(request: Request, response: Response, sessions: SessionsHere) -> None:
-    """End the session that the request comes with, if there is one."""
+    """End the session of the request, if there is one."""
     name = session_cookie(request.url.scheme)
     if sessions is not None:
         sessions.end(request.cookies.get(name, ""))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.vectors import Key, VectorRows
 from vlmsearch.stores.documents import DocumentState
 from vlmsearch.types import Field
@@ -28,6 +29,22 @@ class Discrepancies:
         for field, keys in self.orphans.items():
             vectors.remove_from(field, keys | self.stale[field])
 
+    def report(
+        self, store: str, documents: int, *, unfinished: Iterable[str], in_progress: int, repaired: bool
+    ) -> CheckReport:
+        """Return the report on a store."""
+        kinds = {"orphans": self.orphans, "stale": self.stale, "missing": self.missing, "unindexed": self.unindexed}
+        names = {kind: _row_names(keys) for kind, keys in kinds.items()}
+        return CheckReport(
+            store,
+            documents,
+            self.counts,
+            unfinished=tuple(sorted(unfinished)),
+            in_progress=in_progress,
+            repaired=repaired,
+            **names,
+        )
+
     def lost_fields(self) -> dict[str, set[Field]]:
         """Return the fields whose vectors are missing, by document."""
         lost: dict[str, set[Field]] = {}
@@ -37,7 +54,7 @@ class Discrepancies:
         return lost
 
 
-def row_names(keys_by_field: Mapping[Field, set[Key]]) -> tuple[str, ...]:
+def _row_names(keys_by_field: Mapping[Field, set[Key]]) -> tuple[str, ...]:
     """Return field, id and version of each vector, for people."""
     return tuple(sorted(f"{field} {id} {version}" for field, keys in keys_by_field.items() for id, version in keys))
 

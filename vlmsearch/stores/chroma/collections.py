@@ -200,7 +200,7 @@ class ChromaCollection:
         return self._rows("read rows", lambda rows: rows.get(**options))
 
     def nearest(self, vectors: Vectors, count: int, where: Where | None) -> list[list[tuple[str, float]]]:
-        """Find ids and cosines of the ``count`` rows nearest to each vector, best first; fewer where no more pass."""
+        """Find ids and cosines of the nearest rows of each vector, best first; fewer only where no more pass."""
         cosines = self._query(vectors, count, where)
         if any(len(rows) < count for rows in cosines):
             self._add_unlinked(cosines, vectors, where)

@@ -123,7 +123,7 @@ class ChromaConnection(ABC):
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[None]:
-        """Hold off other writers of this process meanwhile; those of other processes only where not `is_shared`."""
+        """Hold off other writers of this process meanwhile, and those of other processes unless `is_shared`."""
 
     def dropping(self, collection: str) -> AbstractContextManager[None]:
         """Remove what Chroma leaves on the disk of a collection that is dropped meanwhile."""

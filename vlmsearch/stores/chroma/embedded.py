@@ -1,9 +1,9 @@
 """An embedded Chroma database: one folder, one process at a time, and nothing lost in a crash or a power cut.
 
 Chroma keeps rows in SQLite and vectors in HNSW files beside it. It rewrites those files in place and does not flush
-them. A process that is killed, or a machine that stops, leaves files that Chroma cannot load, that crash it
-(chroma-core/chroma#7238, #7678), or that lack vectors. SQLite also has every vector in Chroma's own log,
-``embeddings_queue``, which Chroma trims after each rewrite. Here the log is kept, so the files are only a cache:
+them. A killed process or a power cut leaves files that Chroma cannot load, that crash it or that lack vectors
+(chroma-core/chroma#7238, #7678). SQLite also has every vector in Chroma's own log, ``embeddings_queue``,
+which Chroma trims after each rewrite. Here the log is kept instead, so the files are only a cache:
 
 * The lock file tells whether they can be relied on (see `FolderLock`). Where they cannot, the next process removes
   them, and Chroma builds them again from the log, in about half a millisecond a vector.
@@ -257,7 +257,7 @@ class _OpenFolder:
             system.stop()
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
-        """Return what ``call`` returns. Loading a collection may rewrite its files, so that counts as a write."""
+        """Call the database. Loading a collection may rewrite its files, so that counts as a write."""
         while True:
             cause = None
             with self._gate.shared():

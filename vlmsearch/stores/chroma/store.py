@@ -23,7 +23,7 @@ import numpy as np
 
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.chroma.check import Discrepancies, compare, row_names
+from vlmsearch.stores.chroma.check import Discrepancies, compare
 from vlmsearch.stores.chroma.collections import (
     DEFAULT_HNSW,
     UNSEARCHED_HNSW,
@@ -402,15 +402,10 @@ class ChromaStore(ChromaVectorStore):
             discrepancies = compare(self._vectors, self._every_state, self.read_states, self._under_way)
             if repair:
                 self._repair(discrepancies)
-        return CheckReport(
+        return discrepancies.report(
             self.name,
             documents,
-            discrepancies.counts,
-            orphans=row_names(discrepancies.orphans),
-            stale=row_names(discrepancies.stale),
-            missing=row_names(discrepancies.missing),
-            unindexed=row_names(discrepancies.unindexed),
-            unfinished=tuple(sorted(map(str, cut_off))),
+            unfinished=map(str, cut_off),
             in_progress=len(entries) - len(cut_off),
             repaired=repair,
         )

@@ -24,9 +24,9 @@ from vlmsearch.types import Field
 _ONE: Row = {"_id": "changes"}
 _READ: Row = {"open": 1, "count": 1, "now": NOW}
 _LAST_GASP = 5.0
-"""For how many seconds a server may still be carrying out what a writer sent before it was killed."""
+"""Seconds that a server may still be carrying out what a writer sent before it was killed."""
 _SIGN_OF_LIFE = PATIENCE.total_seconds() / 10
-"""How often, in seconds, a writer says that it is still there."""
+"""Seconds between two signs of life of a writer."""
 
 
 class Changes:
@@ -38,9 +38,9 @@ class Changes:
 
     @contextmanager
     def writing(self) -> Iterator[Callable[[], None]]:
-        """Somebody writes meanwhile, and calls what this gives between its steps, to say that it is still there.
+        """Note a write, and give a function to call between its steps, which says that the writer is still there.
 
-        Where that fails, nobody knows what was written, and the entry stays.
+        After an error nobody knows what was written, and the entry stays.
         """
         version = new_version()
         seen = time.monotonic()
@@ -73,7 +73,7 @@ class Changes:
         return None
 
     def writes(self) -> tuple[list[str], int]:
-        """Writes whose writers are gone, and how many others there are."""
+        """List the writes whose writers are gone, and count the others."""
         row = self._read()
         gone = _gone(row)
         return gone, len(row.get("open", {})) - len(gone)
@@ -91,7 +91,7 @@ class Changes:
 
 
 def _gone(row: Row) -> list[str]:
-    """Return those who are on the row and are not there any more."""
+    """Return the entries of writers that are not there any more."""
     entries: dict[str, Any] = row.get("open", {})
     return [version for version, entry in entries.items() if not is_alive({"_id": version, "now": row["now"], **entry})]
 
@@ -112,12 +112,12 @@ class VectorCache:
         self._loading = threading.Lock()
 
     def find(self, field: Field) -> tuple[VectorBlock, ...] | None:
-        """Return the vectors of a field, where they are here and as they are in the database."""
+        """Return the vectors of a field that are kept; None where the database has changed since."""
         kept = self._kept.get(field)
         return kept.blocks if kept is not None and kept.count == self._changes.count() else None
 
     def load(self, field: Field, read: Callable[[], Iterator[VectorBlock]]) -> Iterator[VectorBlock]:
-        """Yield what ``read`` gives, kept where it fits and nobody wrote meanwhile."""
+        """Yield the blocks that ``read`` gives, and keep them where they fit and nobody wrote meanwhile."""
         count = self._changes.count() if self._most else None
         if count is None or not self._loading.acquire(blocking=False):
             yield from read()

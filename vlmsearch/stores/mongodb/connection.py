@@ -1,4 +1,4 @@
-"""How MongoDB is reached, how rows are written, and what its errors become."""
+"""Connections to MongoDB, writing of rows, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TRANSIENT = (ConnectionFailure, ExecutionTimeout, WTimeoutError)
 _TRANSIENT_LABELS = ("RetryableWriteError", "TransientTransactionError", "RetryableError")
 _EXPECTED = (PyMongoError, BSONError, OSError)
 LIVE: Row = {"version": {"$ne": None}}
-"""What rows of documents pass that are there; others are of deleted ones whose vectors are not gone yet."""
+"""The filter for documents; other rows are of deleted documents whose vectors are not gone yet."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +78,19 @@ class MongoAddress:
 
 @dataclass(frozen=True)
 class MongoOptions:
-    """How to reach the servers; in a URL, each is an option of ``mongodb:`` and ``mongodb+chroma:``.
+    """Options of a connection to the servers; in a URL, each is one of ``mongodb:`` and ``mongodb+chroma:``.
 
     Attributes:
-        timeout: Seconds that one attempt may take; of the pair, also with Chroma.
-        retries: How many more attempts follow, from 0 to 20; of the pair, also with Chroma.
+        timeout: Seconds that one attempt may take, above 0; of the pair, also with Chroma.
+        retries: Further attempts, from 0 to 20; of the pair, also with Chroma.
         srv: Whether the host is a name whose SRV record lists the servers (``mongodb+srv``).
         replica_set: The replica set's name, where it is to be checked.
         tls: Whether connections are encrypted.
         tls_ca_file: The certificates of authorities to trust, PEM; the system's by default.
         tls_certificate_key_file: The client's certificate and key, PEM.
         auth_source: The database that knows the user; by default what the mechanism or the server says.
-        auth_mechanism: How to log in; by default, with VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD where they
-            are set.
+        auth_mechanism: The way to log in; by default, with VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD where
+            they are set.
     """
 
     timeout: float = 30.0
@@ -140,7 +140,7 @@ class MongoConnection:
     _opening: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
-        """Return what ``call`` returns on a collection; what fails for a moment is tried again, so it must bear that.
+        """Call a function with a collection, again after errors of the moment, so it must bear repetition.
 
         BackendUnavailableError, naming servers and operation, where it keeps failing; BackendError for other failures.
         """
@@ -237,14 +237,14 @@ def is_transient(exc: BaseException) -> bool:
 
 
 def is_duplicate(exc: BulkWriteError) -> bool:
-    """Return whether nothing failed but upserts of rows that someone else inserted at the same time."""
+    """Return whether only upserts failed, of rows that someone else inserted at the same time."""
     details: Mapping[str, Any] = exc.details or {}
     errors = details.get("writeErrors", [])
     return bool(errors) and not details.get("writeConcernErrors") and all(e["code"] == DUPLICATE_KEY for e in errors)
 
 
 def _message(exc: Exception) -> str:
-    """Return what the driver says, without the documents that it was about."""
+    """Return the driver's message, without the documents that it was about."""
     if isinstance(exc, BulkWriteError):
         errors = (exc.details or {}).get("writeErrors") or (exc.details or {}).get("writeConcernErrors") or [{}]
         return f"{len(errors)} writes failed, the first with code {errors[0].get('code')}"
@@ -252,7 +252,7 @@ def _message(exc: Exception) -> str:
 
 
 def bulk(rows: Rows, writes: Sequence[Any]) -> int:
-    """Do all writes, in any order; returns how many rows were there or are now.
+    """Do all writes, in any order, and return how many rows were there or are now.
 
     Upserts of rows that someone else inserted meanwhile count as not done.
     """

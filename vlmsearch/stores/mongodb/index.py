@@ -1,4 +1,4 @@
-"""What the stores that keep documents in MongoDB share: the index itself, its documents, words and reject list.
+"""An index in MongoDB, its documents, words and reject list, which both stores with documents in MongoDB share.
 
 An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
 and, for each generation, ``name.N.documents``. A generation is built beside the one in use, and takes its place when
@@ -79,7 +79,7 @@ class MongoIndex(DatabaseStore):
     # ---- what it is made of
 
     def read_slot(self, slot: Slot) -> Row | None:
-        """The row of a slot, or None."""
+        """Read the row of a slot; None where it has none."""
         row = self._about("look for the index", lambda rows: rows.find_one({"_id": slot}))
         return None if row is None else {key: value for key, value in row.items() if key != "_id"}
 
@@ -97,13 +97,13 @@ class MongoIndex(DatabaseStore):
         self._about("forget an index", lambda rows: rows.delete_one({"_id": slot, "revision": revision}))
 
     def slots(self) -> list[Slot]:
-        """All slots that have a row."""
+        """List the slots that have a row."""
         return [
             str(row["_id"]) for row in self._about("look for the index", lambda rows: list(rows.find({}, {"_id": 1})))
         ]
 
     def wait_until_ready(self) -> None:
-        """Make the indexes that are missing: that of words, and that by which samples are drawn."""
+        """Make the indexes that are missing: of words, and for drawing samples."""
         self.run("make its index of samples", _create_index_of_samples)
         language = self.needed().language
         if language:
@@ -133,7 +133,7 @@ class MongoIndex(DatabaseStore):
         return rows
 
     def scan(self, projection: Mapping[str, int], where: Row = LIVE) -> Iterator[list[Row]]:
-        """The rows of all documents that pass ``where``, some at a time, in the order of their ids."""
+        """Yield the rows of all documents that pass ``where``, some at a time, in the order of their ids."""
         condition = dict(where)
         while self.as_opened() is not None:
             page = self._find(condition, projection, "list documents", limit=PAGE)
@@ -151,14 +151,14 @@ class MongoIndex(DatabaseStore):
         return self.run(operation, read)
 
     def ids(self) -> Iterator[str]:
-        """All ids, in the order of their bytes."""
+        """Yield all ids, in the order of their bytes."""
         for page in self.scan({"_id": 1}):
             yield from (row["_id"] for row in page)
         if self.as_opened() is not None:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """The next so many documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, in the order of their ids."""
         if self.as_opened() is None:
             return []
         condition: Row = {**LIVE, "_id": {"$gt": id}, **(compile_filter(where) if where else {})}
@@ -190,7 +190,7 @@ class MongoIndex(DatabaseStore):
     # ---- words
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """The documents that share words with a query, best first; equal scores in the order of their ids."""
+        """Find the documents that share words with a query, best first; equal scores are in the order of the ids."""
         manifest, words = self.as_opened(), search_string(query)
         if manifest is None or not manifest.language or not words or limit < 1:
             return WordHits([], 0.0)
@@ -214,7 +214,7 @@ class MongoIndex(DatabaseStore):
         return [hit for hit in known.scores(rows, terms, 0.0) if hit.score > 0]
 
     def _statistics(self, query: str, language: str) -> tuple[WordStatistics, list[Term]]:
-        """What is known of the words of the index, and the terms of a query."""
+        """Return the statistics of the words of the index, and the terms of a query."""
 
         def read(rows: Rows) -> tuple[WordStatistics, list[Term]]:
             size = rows.estimated_document_count()
@@ -233,7 +233,7 @@ class MongoIndex(DatabaseStore):
     # ---- the disk
 
     def disk_use(self) -> DiskUse:
-        """What the documents of all generations take as the server says, before it compresses them."""
+        """Measure the documents of all generations as the server does, before it compresses them."""
         statistics = [self.run("measure it", _statistics_of, generation=figures) for figures in self.kept_generations()]
         whole = self.run("ask for its disk", lambda rows: rows.database.command("dbStats"))
         free = whole["fsTotalSize"] - whole["fsUsedSize"] if "fsTotalSize" in whole else None
@@ -265,7 +265,7 @@ class MongoIndex(DatabaseStore):
     # ---- the collections
 
     def run(self, operation: str, call: Callable[[Rows], T], *, part: str = "documents", generation: str = "") -> T:
-        """What ``call`` returns on a collection of a generation, the one in use by default."""
+        """Call a function with a collection of a generation, by default the one in use."""
         return self._connection.run(f"{self._prefix}.{generation or self.generation}.{part}", operation, call)
 
     def _about(self, operation: str, call: Callable[[Rows], T]) -> T:

@@ -1,4 +1,4 @@
-"""Which writes are under way, so that one that was cut off can be told from one that is only slow.
+"""The writes under way, so that one that was cut off can be told from one that is only slow.
 
 An entry is made before anything is written and removed when everything is. Times are those of the server.
 """
@@ -17,18 +17,18 @@ from vlmsearch.stores.writers import at_work, is_under_way, life_of, new_version
 T = TypeVar("T")
 Change = Literal["write", "delete"]
 PATIENCE = timedelta(minutes=10)
-"""After so long, by the clock of the server, a write of another process counts as cut off."""
+"""Time, by the clock of the server, after which a write of another process counts as cut off."""
 AT: Row = {"$currentDate": {"at": True}}
 """The update that notes the time."""
 NOW = "$$NOW"
-"""What a projection gives the time as."""
+"""The server's time, in a projection."""
 
 
 class RunOnRows(Protocol):
-    """How a collection is called: `MongoConnection.run` on a collection."""
+    """A function that calls a collection: `MongoConnection.run` on one."""
 
     def __call__(self, operation: str, call: Callable[[Rows], T], /) -> T:
-        """Return what ``call`` returns."""
+        """Call a function with the collection."""
 
 
 @dataclass(frozen=True)

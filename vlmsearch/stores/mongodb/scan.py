@@ -37,7 +37,7 @@ class VectorBlock:
         return self.vectors.nbytes + sum(map(len, self.heads)) + 64 * len(self.heads)
 
     def hit(self, index: int, cosine: float) -> VersionedHit:
-        """Return what is at a place."""
+        """Return the hit at a place."""
         id, version = _texts(self.heads[index])
         return VersionedHit(id, min(1.0, max(-1.0, cosine)), version)
 
@@ -55,7 +55,7 @@ def merge_blocks(blocks: Sequence[VectorBlock]) -> VectorBlock:
 
 
 def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list[list[VersionedHit]]:
-    """For each query its ``limit`` nearest, best first; equal cosines in the order of their ids."""
+    """Find the nearest rows of each query, best first; equal cosines are in the order of the ids."""
     best: list[list[VersionedHit]] = [[] for _ in queries]
     min_cosines = np.full(len(queries), -np.inf, np.float32)
     for block in blocks:
@@ -102,7 +102,7 @@ def _is_head(head: bytes) -> bool:
 
 
 def _texts(head: bytes) -> tuple[str, str]:
-    """Id and version of a row that begins with them."""
+    """Return id and version of a row that begins with them."""
     after = 13 + int.from_bytes(head[9:13], "little")
     start = after + len(_VERSION) + 4
     length = int.from_bytes(head[start - 4 : start], "little")

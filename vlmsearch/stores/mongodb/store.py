@@ -41,18 +41,18 @@ from vlmsearch.types import Field, Manifest, MetadataChange, Record, Space, Vect
 
 _WRITES = 500
 _VECTOR_HEAD = 64
-"""What a vector takes beside its numbers: the name of its field, twice, and what BSON says of it."""
+"""Bytes of a vector beside its numbers: the name of its field, twice, and its head in BSON."""
 
 
 class MongoStore(MongoIndex):
     """Documents and vectors in a database: ``mongodb://host:27017/database``, hosts separated by commas.
 
-    A user and password come from VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD, or from what the option
-    ``auth_mechanism`` says; `MongoOptions` has this and all else about reaching the servers. ``index`` names the index
-    in the database. Servers with ``$vectorSearch`` are searched by it, unless a query has a filter; others are
-    searched exactly, from vectors in memory while the index does not change and they take no more than ``cache`` MiB.
-    ``index_timeout``, in seconds, is how long a new index of theirs is waited for. ``language`` is how a new index
-    compares words: ``none``, ``en`` by default, or another of MongoDB's languages.
+    A user and password come from VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD, unless the option
+    ``auth_mechanism`` says otherwise; `MongoOptions` has this and all else about the connection. ``index`` names the
+    index in the database. Servers with ``$vectorSearch`` are searched by it, unless a query has a filter. Others are
+    searched exactly: from vectors in memory while the index does not change and they take no more than ``cache`` MiB.
+    ``index_timeout`` is the time to wait for a new vector index, in seconds. ``language`` is that of a new index, by
+    which words are compared: ``none``, ``en`` by default, or another of MongoDB's languages.
     """
 
     kind = "mongodb"
@@ -195,7 +195,10 @@ class MongoStore(MongoIndex):
             return self.run("delete documents", lambda rows: rows.delete_many({"_id": {"$in": ids}})).deleted_count
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Return what there is, and writes that were cut off; a document and its vectors are one row, so they agree."""
+        """Count documents and vectors, and list writes that were cut off.
+
+        A document and its vectors are one row, so they agree.
+        """
         self.needed()
         unfinished, under_way = self._changes.writes()
         if repair:

@@ -36,12 +36,12 @@ _HALF_SURROGATES = 128
 
 
 def rows_of(records: Sequence[Record], version: str) -> list[dict[str, Any]]:
-    """Return what is kept of records beside their vectors; InvalidBatchError names those that MongoDB cannot keep."""
+    """Return the rows of records, without vectors; InvalidBatchError names records that MongoDB cannot keep."""
     return apply_to_each(lambda record: row_of(record, version), records)
 
 
 def row_of(record: Record, version: str) -> dict[str, Any]:
-    """Return what is kept of a record beside its vectors; InvalidInputError where MongoDB cannot keep it."""
+    """Return the row of a record, without vectors; InvalidInputError where MongoDB cannot keep it."""
     document = record.document
     path = str(document.image) if isinstance(document.image, Path) else None
     exact = {key: value for key, value in document.metadata.items() if _is_large(value)}
@@ -98,7 +98,7 @@ def state_of(row: Mapping[str, Any]) -> DocumentState:
 
 
 def reject_row(reject: Reject) -> dict[str, Any]:
-    """Return what is kept of an entry of the reject list."""
+    """Return the row of an entry of the reject list."""
     stamp = {"digest": _string(reject.stamp.digest), "source": _string(reject.stamp.source)}
     return {"code": reject.code, "message": _string(reject.message), **stamp}
 

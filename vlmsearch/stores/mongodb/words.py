@@ -1,13 +1,15 @@
 """Ranking by words with the text index that MongoDB itself has (``$text``, which Atlas has too).
 
-MongoDB finds the documents, and its ``textScore`` says which are read: it grows with how often a word is in a document
-and how large a part of its words it is, but does not count a rare word more than a frequent one. So the texts of the
-first ones, `_SPARE` more than are asked for, are scored again by BM25. How many documents hold a word is exact for an
-index of up to `_SAMPLED` documents and, in a larger one, for words that are in fewer than a hundredth of them; for
-others it is estimated from a sample of `_SAMPLED`, with a standard error of at most a third of it, so that the idf of
-a word, in nats, is off by about 0.3 at worst. So is how long a document is on average. The sample is read again when
-the number of documents has changed by a thirtieth; of an index that it holds whole, when that number has changed or
-this object has written.
+MongoDB finds the documents, and its ``textScore`` says which are read. It grows with how often a word is in a document
+and with the part of its words that this is. But it does not count a rare word more than a frequent one. So the texts of
+the first ones, `_SPARE` more than are asked for, are scored again by BM25.
+
+The number of documents that hold a word is exact for an index of up to `_SAMPLED` documents. In a larger one it is
+exact for words that are in fewer than a hundredth of them. For others it is estimated from a sample of `_SAMPLED`, with
+a standard error of at most a third. So the idf of a word, in nats, is off by about 0.3 at worst. The mean length of
+documents is estimated from the sample, too. The sample is read again when the number of documents has changed by a
+thirtieth. Where it holds the whole index, it is read again after every change of that number and every write of this
+object.
 
 A query that holds only stop words of the index's language finds nothing, for the index has no stop words in it.
 """
@@ -47,18 +49,18 @@ _INDEX = "vlmsearch_words"
 _NO_ROW_HAS_THIS = "language_of_words"
 _INDEX_NOT_FOUND = 27
 _SEPARATORS = re.compile(r"[\x00-\x20\x7f\"'_-]+")
-"""What begins a phrase or a negation, what would end a string, and what separates words on other stores."""
+"""Characters that begin a phrase or a negation, end a string, or separate words on other stores."""
 _SAMPLED = 1000
-"""How many documents tell how often words are in others."""
+"""Documents of the sample from which frequencies of words are estimated."""
 _FREQUENT = 10
-"""In how many of these a word is whose documents are not counted one by one."""
+"""Documents of the sample that hold a word whose documents are not counted one by one."""
 _SPARE = 100
-"""How many more documents are scored than are asked for."""
+"""Documents that are scored beyond those that are asked for."""
 _STEPS = 30
 """Statistics are of an index whose size has changed by less than one part in so many."""
 _MOST_COUNTS = 20_000
 _MOST_BYTES = 256 * 2**10
-"""How long the words of a row may be: the text index takes terms of 4 MB, and of more it takes none."""
+"""Bytes of the words of a row at most: the text index takes terms of 4 MB, and none of a longer text."""
 
 
 def check_mongo_language(language: str) -> None:
@@ -72,7 +74,7 @@ def check_mongo_language(language: str) -> None:
 
 
 def indexed_words(words: str) -> str:
-    """Return what the text index is given: the words apart, and of a long text each distinct word once."""
+    """Return the words of a text for the text index; of a long text, each distinct word once."""
     clean = " ".join(_split(words))
     if len(clean) * 4 > _MOST_BYTES and len(clean.encode()) > _MOST_BYTES:
         clean = " ".join(dict.fromkeys(clean.lower().split())).encode()[:_MOST_BYTES].decode(errors="ignore")
@@ -103,12 +105,12 @@ def find_words(rows: Rows, words: str, limit: int, condition: Row) -> list[Row]:
 
 
 class WordStatistics:
-    """How often words are in the texts of an index, and how long these are.
+    """Frequencies of words in the texts of an index, and the mean length of these.
 
     Args:
         texts: The words of all rows, or of `_SAMPLED` of them.
-        documents: How many rows there are.
-        language: How words are compared.
+        documents: Number of all rows.
+        language: Language by which words are compared.
     """
 
     def __init__(self, texts: Sequence[str], documents: int, language: str) -> None:
@@ -149,13 +151,13 @@ class WordStatistics:
 
 
 def read_statistics(rows: Rows, size: int, language: str) -> WordStatistics:
-    """Read what is known of the words of a collection of about so many rows."""
+    """Read the statistics of the words of a collection of about ``size`` rows."""
     cursor = rows.find(LIVE, {"words": 1, "draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(_SAMPLED)
     return WordStatistics([row.get("words", "") for row in cursor], size, language)
 
 
 def size_class(size: int, writes: int) -> tuple[int, int]:
-    """Return what is the same for collections whose statistics are near enough to each other."""
+    """Return a value that is the same for collections whose statistics are near enough to each other."""
     return (size, writes) if size < _SAMPLED else (round(math.log(size) * _STEPS), -1)
 
 
@@ -165,7 +167,7 @@ def count_rows(rows: Rows, word: str) -> int:
 
 
 def _without_index(call: Callable[[], T], otherwise: T) -> T:
-    """Return what ``call`` returns; ``otherwise`` where the collection or its text index is not there."""
+    """Call a function; return ``otherwise`` where the collection or its text index is not there."""
     try:
         return call()
     except OperationFailure as exc:

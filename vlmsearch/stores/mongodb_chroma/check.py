@@ -1,4 +1,4 @@
-"""Comparing documents in MongoDB with their vectors in Chroma and with the journal, while others may write."""
+"""Comparison of documents in MongoDB with vectors in Chroma and with the journal, while others may write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.operations import UpdateOne
 
 from vlmsearch.stores.base import CheckReport
-from vlmsearch.stores.chroma.check import Discrepancies, States, compare, row_names
+from vlmsearch.stores.chroma.check import Discrepancies, States, compare
 from vlmsearch.stores.chroma.vectors import VectorRows
 from vlmsearch.stores.documents import DocumentState
 from vlmsearch.stores.mongodb.connection import Row, bulk
@@ -32,7 +32,7 @@ class Checker:
     forget: Callable[[Mapping[str, Sequence[str]]], None]
 
     def report(self, *, repair: bool) -> CheckReport:
-        """Return what is there and what is not in order, and whether it has been repaired."""
+        """Check documents, vectors and journal."""
         entries = self.journal.entries()
         unfinished = [entry for entry in entries if not entry.is_alive]
         if repair:
@@ -54,14 +54,10 @@ class Checker:
             self._repair(vectors, half_done)
         writes = [f"{entry.kind} of {len(entry.ids)} documents, {entry.version}" for entry in unfinished]
         writes += [f"{'replace' if row['version'] else 'delete'} {id}" for id, row in half_done.items()]
-        return CheckReport(
+        return vectors.report(
             self.index.name,
             sum(row["version"] is not None for row in rows.values()),
-            vectors.counts,
-            orphans=row_names(vectors.orphans),
-            stale=row_names(vectors.stale),
-            missing=row_names(vectors.missing),
-            unfinished=tuple(sorted(writes)),
+            unfinished=writes,
             in_progress=len(entries) - len(unfinished),
             repaired=repair,
         )

@@ -3,8 +3,8 @@
 A write is noted in the journal under a new version, and as pending in the documents' rows; vectors are added to Chroma
 under that version; then each row in MongoDB is changed so that it names the version, which is the instant at which the
 document changes; then the vectors of the version before are removed, and the entry of the journal. Only a version that
-is pending in a row can become its version: whoever takes a writer for gone takes the version off the row first, and
-then what the writer has sent or will send comes to nothing. A delete leaves a row without a version until the vectors
+is pending in a row can become its version. Whoever takes a writer for gone takes the version off the row first. Then
+what the writer has sent or will send comes to nothing. A delete leaves a row without a version until the vectors
 are gone. Search finds only vectors of the version that the document's row names.
 """
 
@@ -94,7 +94,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         return VectorRows(self._chroma, generation, spaces)
 
     def disk_use(self) -> DiskUse:
-        """Return what documents and vectors take: as MongoDB says, in a folder, or about that on a server."""
+        """Measure documents and vectors; the vectors on a Chroma server are estimated."""
         documents, dims = super().disk_use(), [s.dim for s in self.needed().spaces for _ in s.fields]
         folder = self._chroma.disk_use()
         if folder is None:
@@ -131,7 +131,8 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         changed: list[str] = []
         for batch in self.batches(changes, _WRITES):
             versions = self._versions([change.document.id for change in batch])  # before the records are read
-            records = changed_records(self.records(list(versions)), batch)
+            there = [change.document.id for change in batch if change.document.id in versions]
+            records = changed_records(self.records(there), batch)
             lost = {record.document.id for record in (self._write(records, versions) if records else ())}
             changed += [record.document.id for record in records if record.document.id not in lost]
         return changed
@@ -248,7 +249,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         return self.checker().report(repair=repair)
 
     def checker(self) -> Checker:
-        """Return what compares documents, vectors and journal."""
+        """Return the checker of documents, vectors and journal."""
         return Checker(self, self.vectors(), self._journal, self.forget)
 
     def close(self) -> None:

@@ -247,7 +247,7 @@ class _Comparison:
         return dots
 
     def scan(self, blocks: Sequence[Coded], wanted: Sequence[Mask | None]) -> Found:
-        """Return what may be among the best of some blocks, and some that may not."""
+        """Return candidates for the best of some blocks, all of them and some others."""
         candidates: list[Found] = []
         min_dot = -math.inf
         for block, mask in zip(blocks, wanted):

@@ -8,16 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.filters import Comparison, Filter, normalise
+from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, normalise
 from vlmsearch.types import Scalar
 
 _ABSENT, _NUMBER, _BOOL, _STRING = range(4)
-_ORDER: dict[str, Callable[..., NDArray[np.bool_]]] = {
-    "$gt": np.greater,
-    "$gte": np.greater_equal,
-    "$lt": np.less,
-    "$lte": np.less_equal,
-}
 
 Mask = NDArray[np.bool_]
 Stored = float | int | bytes
@@ -58,8 +52,8 @@ class Column:
     def passing(self, comparison: Comparison) -> Mask:
         """Return for each document whether it passes."""
         value = comparison.value
-        if comparison.operator in _ORDER:
-            within: Mask = (self.kinds == _NUMBER) & _ORDER[comparison.operator](self.numbers, value)
+        if comparison.operator in ORDERINGS:
+            within: Mask = (self.kinds == _NUMBER) & ORDERINGS[comparison.operator](self.numbers, value)
             return within
         wanted: dict[int, list[float]] = {}
         for operand in value if isinstance(value, tuple) else (value,):

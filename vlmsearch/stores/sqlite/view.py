@@ -56,7 +56,7 @@ class Views:
         self._latest = View()
 
     def now(self, db: sqlite3.Connection, asked: Field | None, where: Filter | None) -> View:
-        """Return what a transaction sees, with the codes of one field and the columns that a filter needs.
+        """Return the view of a transaction, with the codes of one field and the columns that a filter needs.
 
         Of two threads, the one that begins to read later waits here for the other. Its transaction, which should not
         have read anything yet, then sees at least as much. For one that sees less, all is read again.

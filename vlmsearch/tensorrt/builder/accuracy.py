@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,7 +12,7 @@ import numpy as np
 
 from vlmsearch.build.data import gather
 from vlmsearch.build.inputs import Feed, Feeds, image_feeds, padded_feeds, run, text_feeds
-from vlmsearch.build.quantize import Drift, Report, drift
+from vlmsearch.build.quantize import Drift, Report, by_damage, drift
 from vlmsearch.models.bundle import Bundle, Tower
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import Range, Recipe, TowerGate
@@ -26,6 +25,7 @@ from vlmsearch.types import Vectors
 BATCHES = (1, 8, 32, 128, 256)
 """The batch sizes that every report has, as far as the engine takes them."""
 _RUNS = 50
+_SAMPLES = 16
 
 
 @dataclass(frozen=True)
@@ -117,29 +117,22 @@ def timings_of(plan: Plan) -> tuple[Timing, ...]:
     return tuple(Timing(**{name: entry[name] for name in names}) for entry in entries)
 
 
-_SECONDS = 120.0
-_SAMPLES = 16
-
-
-def by_damage(model: bytes, int8: Mapping[str, Int8], check: AccuracyCheck, report: Report) -> list[str]:
-    """Return the Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do.
+def harmful_first(model: bytes, int8: Mapping[str, Int8], check: AccuracyCheck, report: Report) -> list[str]:
+    """Return the Linears, most harmful first.
 
     ``model`` is the float32 file; ONNX Runtime computes on the CPU, so that no engine is built for it.
     """
     feeds, items = check.feeds.some(_SAMPLES)
-    reference, names = check.reference[items], list(int8)
-    damage: list[tuple[float, list[str]]] = []
-    size = place = 0
-    while place < len(names):
-        group = names[place : place + max(size, 1)]
-        begun = time.perf_counter()
-        vectors, _ = run(engine_graph(model, int8, group, spelled_out=False), feeds)
-        damage.append((1 - drift(reference, vectors).mean_cosine, group))
-        place += len(group)
-        size = size or max(1, round((time.perf_counter() - begun) * len(names) / _SECONDS))
-        report(f"{check.tower}: looking for the Linears that hurt most", place, len(names))
-    damage.sort(key=lambda item: -item[0] / len(item[1]))
-    return [name for _, group in damage for name in group]
+    reference = check.reference[items]
+
+    def damage(names: Sequence[str]) -> float:
+        vectors, _ = run(engine_graph(model, int8, names, spelled_out=False), feeds)
+        return 1 - drift(reference, vectors).mean_cosine
+
+    def searched(done: int) -> None:
+        report(f"{check.tower}: looking for the Linears that hurt most", done, len(int8))
+
+    return by_damage(list(int8), damage, searched)
 
 
 def words(precision: str, kept: Sequence[str]) -> str:

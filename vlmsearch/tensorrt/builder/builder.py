@@ -22,8 +22,8 @@ from vlmsearch.models.recipe import Range, Recipe
 from vlmsearch.tensorrt.builder.accuracy import (
     BATCHES,
     AccuracyCheck,
-    by_damage,
     encode,
+    harmful_first,
     prepare_check,
     slowness,
     time_engine,
@@ -180,7 +180,7 @@ class EngineBuilder:
         """Yield which Linears stay in FP16, attempt by attempt."""
         yield ()
         if precision == "int8":
-            order = by_damage(self._file("fp32"), self.int8, self.check, self.report)
+            order = harmful_first(self._file("fp32"), self.int8, self.check, self.report)
             yield from (tuple(sorted(order[: math.ceil(share * len(order))])) for share in SHARES)
 
     def _attempt(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> Made | Missed:

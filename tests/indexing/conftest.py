@@ -1,0 +1,8 @@
+"""The fixtures that these tests share with others."""
+
+from tests.support.every_store import make_store
+from tests.support.mongo_servers import mongo_address
+from tests.support.object_storage import storage
+from tests.support.servers import chroma_address
+
+__all__ = ["chroma_address", "make_store", "mongo_address", "storage"]
