@@ -221,10 +221,10 @@ def ask(store: Store, vectors: Mapping[Field, Vectors], text: str) -> Candidates
 
 def by_evidence(judge: Judge, candidates: Candidates, only: str | None = None) -> Ranking:
     """Rank as `vlmsearch search` does, or by one field alone."""
-    evidence = judge.evidence(candidates.vectors, by_text=True, most=candidates.most)
+    evidence = judge.evidence(candidates.vectors, by_text=True, max_bm25=candidates.most)
     ranked = {name: hits for name, hits in candidates.ranked.items() if only in (None, name)}
     most = candidates.most if WORDS in ranked else 0.0
-    return fuse(ranked, candidates.owned, evidence, judge.weights, behind=candidates.behind, most=most).order
+    return fuse(ranked, candidates.owned, evidence, judge.weights, behind=candidates.behind, max_bm25=most).order
 
 
 def by_reciprocal_rank(candidates: Candidates) -> Ranking:

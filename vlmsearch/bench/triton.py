@@ -23,7 +23,7 @@ from vlmsearch.triton.client.batches import split_location
 from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
 
-Kind = Literal["images", "texts"]
+Workload = Literal["images", "texts"]
 _TIMEOUT = 60.0
 _START_SECONDS = 1.0
 """Seconds before clients are counted, so that all are at work."""
@@ -69,7 +69,7 @@ class _Count:
 class TritonLoad(Closable):
     """Requests to one ensemble, ``items`` to a request, of ``data`` in turn; no failed request is repeated."""
 
-    def __init__(self, location: str, kind: Kind, data: Sequence[bytes], *, items: int = 1) -> None:
+    def __init__(self, location: str, kind: Workload, data: Sequence[bytes], *, items: int = 1) -> None:
         if not data:
             raise ConfigError("there is nothing to send")
         address, self._model = split_location(location)
@@ -138,7 +138,7 @@ class TritonLoad(Closable):
                 count.times.append(took)
 
 
-def in_process(encoder: Encoder, kind: Kind, data: Sequence[bytes], seconds: float) -> float:
+def in_process(encoder: Encoder, kind: Workload, data: Sequence[bytes], seconds: float) -> float:
     """Items a second of an encoder in this process, called again and again with all of ``data``."""
     done, started = 0, time.perf_counter()
     texts = [item.decode() for item in data] if kind == "texts" else []

@@ -1,7 +1,7 @@
-"""Files of several documents: what comes of each kind, and the option that it is taken with.
+"""Files of several documents: what comes of each format, and the option that it is taken with.
 
-A kind is added by an entry in `KINDS`: endings, the field of `SourceOptions`, and the function that gives the parts of
-a file.
+An entry in `KINDS` adds a format: endings, the field of `SourceOptions`, and the function that gives the parts of a
+file.
 """
 
 from __future__ import annotations

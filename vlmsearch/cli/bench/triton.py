@@ -12,7 +12,7 @@ from vlmsearch.cli.bench.data import numbers, print_errors
 from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
-    from vlmsearch.bench.triton import Kind, TritonLevel, TritonLoad
+    from vlmsearch.bench.triton import TritonLevel, TritonLoad, Workload
 
 
 @command("triton")
@@ -45,7 +45,7 @@ def bench_triton(
     from vlmsearch.bench.triton import TritonLoad
     from vlmsearch.cli.bench.data import read_images, read_texts
 
-    kind: Kind = "texts" if as_texts else "images"
+    kind: Workload = "texts" if as_texts else "images"
     data = [text.encode() for text in read_texts(None, count)] if as_texts else read_images(images, count)
     with TritonLoad(url.removeprefix("triton:"), kind, data, items=items) as load:
         levels, alone = _measure(load, kind, data, concurrency, seconds=seconds, rounds=rounds, compare=compare)
@@ -69,7 +69,7 @@ def bench_triton(
 
 def _measure(
     load: TritonLoad,
-    kind: Kind,
+    kind: Workload,
     data: list[bytes],
     concurrency: list[int],
     *,

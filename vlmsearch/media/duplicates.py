@@ -1,8 +1,8 @@
-"""Whether two images are copies of one picture, whatever was done to the copies.
+"""Whether two images are duplicates: the same picture, whatever was done to it.
 
-Copies may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters and mirrored, brighter or
-in other colours; and they may have a badge in a corner, one line of text or a frame that the other lacks. Anything else
-that differs makes another picture. Three steps, each of which sees only what the one before it let pass:
+Duplicates may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters and mirrored,
+brighter or in other colours. They may have a badge in a corner, one line of text or a frame that the other lacks. Any
+other difference makes another picture. Three steps, each of which sees only what the one before it let pass:
 
 1. **Where one lies in the other.** Both are reduced to 16 x 16 grey values: a perceptual hash that keeps its numbers.
    Those of one image in its eight orientations are correlated with those of 49 windows of the other, both ways round.
@@ -194,8 +194,8 @@ def placements(first: Sketch, second: Sketch) -> list[Placement]:
     return [Placement(float(both[s][window, way]), _WINDOWS[window], way, bool(s)) for s, window, way in best]
 
 
-def is_copy(one: Look, other: Look, ways: Sequence[Placement] | None = None) -> bool:
-    """Return whether two images are copies of one picture.
+def is_duplicate(one: Look, other: Look, ways: Sequence[Placement] | None = None) -> bool:
+    """Return whether two images are duplicates.
 
     Args:
         one: The first image.
@@ -209,8 +209,8 @@ def is_copy(one: Look, other: Look, ways: Sequence[Placement] | None = None) -> 
         >>> from vlmsearch.demo.scenes import make_scene
         >>> picture, another = make_scene(1).draw(), make_scene(2).draw()
         >>> cropped = picture.crop((20, 10, 250, 240)).rotate(90)
-        >>> one, copy, other = (look_at(image) for image in (picture, cropped, another))
-        >>> is_copy(one, copy), is_copy(one, other)
+        >>> one, duplicate, other = (look_at(image) for image in (picture, cropped, another))
+        >>> is_duplicate(one, duplicate), is_duplicate(one, other)
         (True, False)
     """
     ways = placements(one.sketch, other.sketch) if ways is None else ways
