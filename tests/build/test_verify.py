@@ -137,8 +137,8 @@ def test_other_weights_are_noticed(tmp_path: Path) -> None:
 def test_checks_know_their_side() -> None:
     assert Check("a", 0.9, 0.9).passed
     assert not Check("a", 0.89, 0.9).passed
-    assert Check("a", 1.0, 1.0, most=True).passed
-    assert not Check("a", 1.1, 1.0, most=True).passed
+    assert Check("a", 1.0, 1.0, is_maximum=True).passed
+    assert not Check("a", 1.1, 1.0, is_maximum=True).passed
     assert Check("a", -5).passed
     names = [check.name for check in drift_checks("text", "int8", Drift(1, 1, 1, 1), GATES)]
     assert names == ["text.int8.mean_cosine", "text.int8.min_cosine", "text.int8.overlap"]

@@ -82,8 +82,8 @@ def build_bundle(
 ) -> Bundle:
     """Build what a recipe says and give the finished bundle.
 
-    ``checkpoint`` is a folder to build from instead of the recipe's source, ``out`` the bundle's folder (by default in
-    the user's cache), ``calibrate`` images and texts of the user's own. Nothing appears at ``out`` before all is
+    ``checkpoint`` is a folder to build from instead of the recipe's source. ``out`` is the bundle's folder, by default
+    in the user's cache. ``calibrate`` names images and texts of the user. Nothing appears at ``out`` before all is
     proven; an older bundle there is replaced, and ConfigError if anything else is there. QualityError lists the gates
     that were missed, unless ``force``, which builds all the same and notes it in the bundle. Needs the extra
     ``export``.
@@ -293,12 +293,12 @@ def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:
     from vlmsearch.build.retrieval import scene_recall
     from vlmsearch.encoders.onnx import OnnxEncoder
 
-    found: Json = {"scenes": work.recipe.scenes, "command": f"vlmsearch bench scenes {work.recipe.name}"}
+    recalls: Json = {"scenes": work.recipe.scenes, "command": f"vlmsearch bench scenes {work.recipe.name}"}
     for precision in (p for p in precisions if p in ("fp32", "int8")):
         work.report(f"finding {work.recipe.scenes} scenes with {precision}", 0, 1)
         with OnnxEncoder(f"{work.folder}/", precision=precision) as encoder:
-            found[precision] = scene_recall(encoder, work.recipe.scenes)
-    return found
+            recalls[precision] = scene_recall(encoder, work.recipe.scenes)
+    return recalls
 
 
 def rounded(values: Mapping[str, float]) -> Json:
@@ -311,7 +311,7 @@ def write_description(
     quantisation: Mapping[str, Json],
     forced: Sequence[str],
 ) -> None:  # fmt: skip
-    """Write ``bundle.json`` for what lies in ``folder``."""
+    """Write ``bundle.json`` into ``folder``."""
     image, text = bundle.preprocess, bundle.text
     data: Json = {
         "name": bundle.name,

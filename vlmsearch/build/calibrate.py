@@ -33,11 +33,11 @@ class Spread:
 
     def update(self, rows: Array) -> None:
         """Take in rows of shape (n, channels)."""
-        least, greatest = rows.min(axis=0), rows.max(axis=0)
-        self.least = least if self.least is None else np.minimum(self.least, least)
-        self.greatest = greatest if self.greatest is None else np.maximum(self.greatest, greatest)
-        most = max(float(greatest.max()), -float(least.min()))
-        while self._limit <= most:
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        self.least = low if self.least is None else np.minimum(self.least, low)
+        self.greatest = high if self.greatest is None else np.maximum(self.greatest, high)
+        peak = max(float(high.max()), -float(low.min()))
+        while self._limit <= peak:
             pairs = self._counts.reshape(-1, 2).sum(axis=1)
             self._counts[:] = 0
             self._counts[_BINS // 4 : _BINS * 3 // 4] = pairs
@@ -49,14 +49,14 @@ class Spread:
         """Between which values a share of ``percentile`` / 100 lies; all of them with 100."""
         if self.least is None or self.greatest is None:
             raise ValueError("nothing was taken in")
-        least, greatest = float(self.least.min()), float(self.greatest.max())
+        low, high = float(self.least.min()), float(self.greatest.max())
         if percentile >= 100:
-            return least, greatest
+            return low, high
         total = np.cumsum(self._counts)
         beyond = (1 - percentile / 100) / 2 * total[-1]
         width = 2 * self._limit / _BINS
         first, last = np.searchsorted(total, [beyond, total[-1] - beyond])
-        return max(least, first * width - self._limit), min(greatest, (last + 1) * width - self._limit)
+        return max(low, first * width - self._limit), min(high, (last + 1) * width - self._limit)
 
     def scaled(self, factors: Array) -> tuple[float, float]:
         """Between which values everything lies once each channel is divided by its factor."""
@@ -73,7 +73,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known of one Linear: the spread of its inputs, and each input channel's greatest absolute weight."""
+    """Measurements of one Linear: the spread of its inputs, and each input channel's greatest absolute weight."""
 
     inputs: Spread
     weight_peaks: Array
@@ -107,9 +107,9 @@ def calibrate(
     batches = [part for batch in feeds.batches for part in _small(batch, len(values), checkpoint, tower)]
     for number, batch in enumerate(batches, start=1):
         mask = batch.get("attention_mask")
-        for name, found in zip(spreads, session.run(values, batch)):
-            kept = found[mask.astype(bool)] if mask is not None and found.shape[:2] == mask.shape else found
-            spreads[name].update(kept.reshape(-1, found.shape[-1]))
+        for name, inputs in zip(spreads, session.run(values, batch)):
+            kept = inputs[mask.astype(bool)] if mask is not None and inputs.shape[:2] == mask.shape else inputs
+            spreads[name].update(kept.reshape(-1, inputs.shape[-1]))
         report(number, len(batches))
     return {name: Observation(spread, layers.weight_peaks[name]) for name, spread in spreads.items()}
 
@@ -119,6 +119,6 @@ def _small(batch: Feed, values: int, checkpoint: Checkpoint, tower: Tower) -> li
     form = checkpoint.tower(tower).transformer
     first = next(iter(batch.values()))
     tokens = checkpoint.image.tokens if tower == "image" and checkpoint.image else first.shape[1]
-    each = values * tokens * form.width * 2 * 4  # a quarter of the inputs is four times as wide
-    step = max(1, int(_BUDGET / each))
+    size = values * tokens * form.width * 2 * 4  # a quarter of the inputs is four times as wide
+    step = max(1, int(_BUDGET / size))
     return [{name: array[i : i + step] for name, array in batch.items()} for i in range(0, len(first), step)]

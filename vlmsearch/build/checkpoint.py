@@ -98,10 +98,12 @@ class Checkpoint:
             self._check_numbers("mean", *self.image.mean)
             self._check_numbers("deviation", *self.image.std)
 
-    def _check(self, what: str, value: object, least: int, most: int) -> None:
-        """Raise ConfigError for what settings name as a size and no model has."""
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise ConfigError(f"{self.folder}: {what}: {least} to {most:,} can be exported, not {str(value)[:60]!r}")
+    def _check(self, what: str, value: object, minimum: int, maximum: int) -> None:
+        """Raise ConfigError for a size in the settings that no model has."""
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            raise ConfigError(
+                f"{self.folder}: {what}: {minimum} to {maximum:,} can be exported, not {str(value)[:60]!r}"
+            )
 
     def _check_numbers(self, what: str, *values: object) -> None:
         for value in values:
@@ -186,7 +188,7 @@ def whole_image(prep: Json, folder: Path) -> Preprocess:
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """What sentence-transformers does around a transformer.
+    """The modules of sentence-transformers around a transformer.
 
     ``limit`` is the most tokens that it lets through, if it says so. Whether a model has its Normalize module makes no
     difference here: vectors have length one always, and search compares them by their cosine. For a model without one,

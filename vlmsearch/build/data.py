@@ -117,9 +117,9 @@ def _own(paths: Sequence[Path], *, images: bool) -> tuple[list[ImageSource], lis
     pictures = [local_image(document.image) for document in documents if images and document.image is not None]
     lines = (line.strip() for document in documents for line in (document.text or "").splitlines())
     texts = list(dict.fromkeys(line for line in lines if line))
-    for found, what in ((pictures, "images"), (texts, "texts")):
-        if 0 < len(found) < _LEAST:
-            raise ConfigError(f"`calibrate` holds {len(found)} {what}; {_LEAST} are needed at least, or none")
+    for items, what in ((pictures, "images"), (texts, "texts")):
+        if 0 < len(items) < _LEAST:
+            raise ConfigError(f"`calibrate` holds {len(items)} {what}; {_LEAST} are needed at least, or none")
     if not pictures and not texts:
         raise ConfigError(f"`calibrate` holds no {'images and no ' if images else ''}texts")
     return pictures, texts
@@ -130,18 +130,18 @@ def _texts(count: int, *, from_scenes: bool) -> list[str]:
     if from_scenes:
         return [make_scene(CALIBRATION_SEED + count + i).captions(1)[0] for i in range(count)]
     rng, known = random.Random(0), sentences()
-    found = dict.fromkeys(known)
-    while len(found) < count:
+    texts = dict.fromkeys(known)
+    while len(texts) < count:
         together = " ".join(rng.sample(known, 1 + int(rng.random() * 4)))
         words = together.split()
-        found[" ".join(words[: 2 + int(rng.random() * len(words))])] = None
-    mixed = list(found)
+        texts[" ".join(words[: 2 + int(rng.random() * len(words))])] = None
+    mixed = list(texts)
     rng.shuffle(mixed)
     return mixed[:count]
 
 
 def _split(items: Sequence[T], fitted: int, held_out: int) -> tuple[tuple[T, ...], tuple[T, ...]]:
-    """At most so many items of either kind, spread evenly over all, in the same proportion where there are fewer."""
+    """Return the items to fit and those held out, spread evenly over all; fewer of both where there are not enough."""
     total = min(len(items), fitted + held_out)
     chosen = [items[i * len(items) // total] for i in range(total)]
     share = max(total * held_out // (fitted + held_out), _LEAST // 2)

@@ -43,9 +43,9 @@ def find_or_derive(
     folder = expand_home(recipe)
     if is_path(recipe) and is_checkpoint(folder) and not (folder / RECIPE).is_file():
         return derive_recipe("", pooling=pooling, checkpoint=folder, kind=kind)
-    found = None if chosen else find_any_recipe(recipe)
-    if found is not None:
-        return found
+    known = None if chosen else find_any_recipe(recipe)
+    if known is not None:
+        return known
     return derive_recipe(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, kind=kind)
 
 
@@ -112,16 +112,16 @@ def _begin(source: str, revision: str, checkpoint: Path | None) -> tuple[Path, R
 
 def _measured(recipe: Recipe, loaded: Checkpoint, card: dict[str, object]) -> Recipe:
     """Return the recipe with what the checkpoint says of itself."""
-    most = min(loaded.max_tokens, _USUAL_TOKENS)
+    max_tokens = min(loaded.max_tokens, _USUAL_TOKENS)
     return dataclasses.replace(
         recipe,
-        max_tokens=most if most < loaded.max_tokens else 0,
+        max_tokens=max_tokens if max_tokens < loaded.max_tokens else 0,
         space=recipe.family if loaded.image else "sentence",
         languages=_languages(card),
         parameters=sum(array.size for array in loaded.weights.values()),
         dim=loaded.dim,
         prompts=loaded.prompts,
-        shapes=Shapes(text_length=(min(2, most), min(32, most), most)),
+        shapes=Shapes(text_length=(min(2, max_tokens), min(32, max_tokens), max_tokens)),
     )
 
 

@@ -108,8 +108,8 @@ def _prompt(tokenizer: Tokenizer, text: str) -> TextPrompt:
     """
     if not text:
         return TextPrompt()
-    found = [tokenizer.encode(text + after, add_special_tokens=False).ids for after in _AFTER_PROMPTS]
-    same = (ids[0] for ids in itertools.takewhile(lambda ids: len(set(ids)) == 1, zip(*found)))
+    rows = [tokenizer.encode(text + after, add_special_tokens=False).ids for after in _AFTER_PROMPTS]
+    same = (ids[0] for ids in itertools.takewhile(lambda ids: len(set(ids)) == 1, zip(*rows)))
     return TextPrompt(text, tuple(same))
 
 

@@ -126,10 +126,10 @@ def model_card(folder: Path) -> dict[str, object]:
     from yaml import YAMLError
 
     try:
-        found = _library().metadata_load(folder / "README.md")
+        card = _library().metadata_load(folder / "README.md")
     except (RecursionError, ValueError, YAMLError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return card if isinstance(card, dict) else {}
 
 
 def _names(folder: Path) -> list[str]:

@@ -270,9 +270,9 @@ class QdqLayers(_QuantisedLayers):
 class CpuInt8Layers(_QuantisedLayers):
     """Writes ONNX Runtime's fused operators for a CPU: INT8 Linears, one-pass attention and activation.
 
-    The Linears in ``quantised`` are in INT8, with weights symmetric per output channel. Weights use 7 of the 8 bits:
-    x86 processors without VNNI add pairs of products in 16 bits, and with 7 bits no such sum can overflow, so that all
-    processors give the same result. The table of tokens is kept in float16, at half the size.
+    The Linears in ``quantised`` are in INT8, with weights symmetric per output channel. Weights use 7 of the 8 bits, so
+    that all processors give the same result. x86 processors without VNNI add pairs of products in 16 bits, and with 7
+    bits no such sum overflows. The table of tokens is kept in float16, at half the size.
     """
 
     def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
@@ -352,15 +352,15 @@ class CpuInt8Layers(_QuantisedLayers):
         """Return whether texts are long and none is padded; written once per mask."""
         if padding not in self._whole:
             op, ints = self.graph.op, self.graph.ints
-            least = op("ReduceMin", padding, scope="mask", keepdims=0)
+            minimum = op("ReduceMin", padding, scope="mask", keepdims=0)
             length = op("Gather", op("Shape", padding, scope="mask"), ints(1), scope="mask")
             is_long = op("GreaterOrEqual", length, ints(UNPADDED), scope="mask")
-            whole = op("Cast", least, scope="mask", to=int(TensorProto.BOOL))
+            whole = op("Cast", minimum, scope="mask", to=int(TensorProto.BOOL))
             self._whole[padding] = op("And", whole, is_long, scope="mask")
         return self._whole[padding]
 
 
-def quantise_weight(weight: Array, most: int) -> tuple[NDArray[np.int8], Array]:
-    """INT8 integers of shape (in, out) and one scale per output channel: symmetric, from -``most`` to ``most``."""
-    scales = np.maximum(np.abs(weight).max(axis=0), 1e-12).astype(np.float32) / np.float32(most)
-    return np.clip(np.rint(weight / scales), -most, most).astype(np.int8), scales
+def quantise_weight(weight: Array, largest: int) -> tuple[NDArray[np.int8], Array]:
+    """Return symmetric INT8 integers, (in, out), up to ``largest``, and one scale per output channel."""
+    scales = np.maximum(np.abs(weight).max(axis=0), 1e-12).astype(np.float32) / np.float32(largest)
+    return np.clip(np.rint(weight / scales), -largest, largest).astype(np.int8), scales

@@ -26,26 +26,25 @@ FAMILIES: Mapping[str, Reader] = {
     "roberta": roberta.read,
     "xlm-roberta": roberta.read,
 }
-"""What reads an encoder of a family; see `read_config`."""
+"""Readers of the encoders of a family; see `read_config`."""
 CROSS_ENCODERS: Mapping[str, Reader] = {
     "bert": bert.read_cross_encoder,
     "roberta": roberta.read_cross_encoder,
     "xlm-roberta": roberta.read_cross_encoder,
 }
-"""What reads a re-ranker of a ``model_type``."""
+"""Readers of the re-rankers of a ``model_type``."""
 
 
 def load_checkpoint(folder: Path, prompts: Prompts | None = None, max_tokens: int = 0) -> Checkpoint:
     """Read an encoder's checkpoint; ConfigError says what is missing or which families can be exported.
 
-    ``prompts`` replaces those that its own files name; ``max_tokens`` is the most that it may read, where that is less
-    than it can.
+    ``prompts`` replaces those that its own files name. ``max_tokens`` limits the tokens that it reads.
     """
-    found = _load(folder, FAMILIES, "encoders")
+    checkpoint = _load(folder, FAMILIES, "encoders")
     return dataclasses.replace(
-        found,
-        prompts=found.prompts if prompts is None else prompts,
-        max_tokens=min(max_tokens or found.max_tokens, found.max_tokens),
+        checkpoint,
+        prompts=checkpoint.prompts if prompts is None else prompts,
+        max_tokens=min(max_tokens or checkpoint.max_tokens, checkpoint.max_tokens),
     )
 
 
@@ -93,8 +92,8 @@ def read_config(folder: Path) -> tuple[str | None, Json]:
     A checkpoint in OpenCLIP's layout is read as such where transformers' is not there too.
     """
     if (folder / openclip.CONFIG).is_file():
-        ours = [folder / "config.json", *folder.glob("model*.safetensors")]
-        if not ours[0].is_file() or ((folder / openclip.WEIGHTS).is_file() and len(ours) < 2):
+        own = [folder / "config.json", *folder.glob("model*.safetensors")]
+        if not own[0].is_file() or ((folder / openclip.WEIGHTS).is_file() and len(own) < 2):
             return "open_clip", read_json(folder / openclip.CONFIG)
     config = read_json(folder / "config.json")
     return (config.get("model_type") if isinstance(config, dict) else None), config

@@ -42,7 +42,7 @@ class LabelledPairs:
         return list(zip(self.queries, self.documents))
 
     def some(self, count: int) -> LabelledPairs:
-        """At most so many pairs, spread evenly over all."""
+        """Return up to ``count`` pairs, spread evenly over all."""
         rows = np.unique(np.linspace(0, len(self.labels) - 1, min(count, len(self.labels))).astype(int))
         queries, documents = (tuple(texts[row] for row in rows) for texts in (self.queries, self.documents))
         return LabelledPairs(queries, documents, self.labels[rows], self.origin)
@@ -63,18 +63,18 @@ def labelled_pairs(source: PairsFrom, queries: int, candidates: int) -> Labelled
 
     ConfigError where the collection has fewer queries.
     """
-    found = drawn_scenes(2 * queries) if source == "scenes" else labelled_passages()
-    different = list({query: number for number, query in enumerate(found.queries)}.values())
+    collection = drawn_scenes(2 * queries) if source == "scenes" else labelled_passages()
+    different = list({query: number for number, query in enumerate(collection.queries)}.values())
     if len(different) < queries:
-        raise ConfigError(f"there are {len(different)} queries on {found.origin}, not {queries}")
+        raise ConfigError(f"there are {len(different)} queries on {collection.origin}, not {queries}")
     chosen = random.Random(0).sample(different, queries)
-    nearest = _nearest(found.documents, [found.queries[number] for number in chosen], candidates)
+    nearest = _nearest(collection.documents, [collection.queries[number] for number in chosen], candidates)
     rows = [(number, document) for number, near in zip(chosen, nearest) for document in near]
     return LabelledPairs(
-        tuple(found.queries[number] for number, _ in rows),
-        tuple(found.documents[document] for _, document in rows),
-        np.array([document in found.relevant[number] for number, document in rows]),
-        found.origin,
+        tuple(collection.queries[number] for number, _ in rows),
+        tuple(collection.documents[document] for _, document in rows),
+        np.array([document in collection.relevant[number] for number, document in rows]),
+        collection.origin,
     )
 
 
@@ -113,7 +113,7 @@ def labelled_passages() -> Collection:
 
 
 def _nearest(documents: Sequence[str], queries: Sequence[str], count: int) -> list[list[int]]:
-    """For each query the documents that share most of its words, rare ones counting more."""
+    """Return for each query the documents that share most of its words; rare words count more."""
     bags = [frozenset(_WORD.findall(document.lower())) for document in documents]
     frequencies = Counter(word for bag in bags for word in bag)
     weights = {word: math.log(1 + len(bags) / frequency) for word, frequency in frequencies.items()}

@@ -37,21 +37,21 @@ def build_with_progress(
     The bundle's folder is put into ``parent``, by default the user's cache. The other arguments are those of
     `build_bundle` and `find_or_derive`.
     """
-    found = find_or_derive(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, kind=kind)
-    checkpoint = checkpoint or checkpoint_folder(found)  # the hub's library draws its own bars
-    out = parent / found.name if parent else None
-    with steps(found.name) as report:
-        if isinstance(found, RerankerRecipe):
+    chosen = find_or_derive(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, kind=kind)
+    checkpoint = checkpoint or checkpoint_folder(chosen)  # the hub's library draws its own bars
+    out = parent / chosen.name if parent else None
+    with steps(chosen.name) as report:
+        if isinstance(chosen, RerankerRecipe):
             return build_reranker(
-                found,
+                chosen,
                 checkpoint=checkpoint,
                 out=out,
-                precisions=_of_rerankers(found.name, precisions, calibrate),
+                precisions=_of_rerankers(chosen.name, precisions, calibrate),
                 force=force,
                 progress=report,
             )
         return build_bundle(
-            found,
+            chosen,
             checkpoint=checkpoint,
             out=out,
             precisions=precisions,
@@ -64,7 +64,7 @@ def build_with_progress(
 def _of_rerankers(
     name: str, precisions: Sequence[Precision] | None, calibrate: Sequence[Path]
 ) -> list[RerankerPrecision] | None:
-    """Return the precisions of a re-ranker; ConfigError for what is for encoders only."""
+    """Return the precisions of a re-ranker; ConfigError for options of encoders only."""
     if calibrate:
         raise ConfigError(f"{name} is a re-ranker, which is not calibrated on texts and images: leave out `calibrate`")
     if precisions and not set(precisions) <= set(PRECISIONS):

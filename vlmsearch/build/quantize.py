@@ -35,7 +35,7 @@ def silent(step: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class QuantisationPlan:
-    """How a tower is quantised.
+    """A way of quantising a tower.
 
     Static ranges are fixed, from ``percentile`` of the calibration values; dynamic ones are those of each batch.
     ``smoothing`` is SmoothQuant's alpha, ``excluded`` the Linears left in high precision.
@@ -48,7 +48,7 @@ class QuantisationPlan:
 
 
 class Closeness(Protocol):
-    """How near a model of lower precision is to float32."""
+    """The nearness of a model of lower precision to float32."""
 
     @property
     def rate(self) -> float:
@@ -67,7 +67,7 @@ D = TypeVar("D", bound=Closeness)
 
 @dataclass(frozen=True)
 class Drift:
-    """How a model differs from float32: cosines, the share of the 10 nearest kept; and its rate in items a second."""
+    """The differences of a model from float32: cosines, the share of the 10 nearest kept; and its items a second."""
 
     mean_cosine: float
     min_cosine: float
@@ -86,7 +86,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class ScoreDrift:
-    """How a cross-encoder differs from float32: its probabilities, and the share of pairs in the same order.
+    """The differences of a cross-encoder from float32: its probabilities, and the share of pairs in the same order.
 
     ``order`` is (1 + tau) / 2 of Kendall's rank correlation, over all pairs that float32 does not find equal.
     """
@@ -132,8 +132,8 @@ class Subject(Generic[D]):
 
     def measure(self, model: bytes) -> D:
         """Return how a model of this tower differs from float32."""
-        found, rate = run(model, self.feeds)
-        return self.compare(self.reference, found, rate)
+        vectors, rate = run(model, self.feeds)
+        return self.compare(self.reference, vectors, rate)
 
     def some(self, count: int) -> Subject[D]:
         """Return the same with fewer samples."""
@@ -147,18 +147,18 @@ def drift(reference: Vectors, vectors: Vectors, rate: float = 0.0) -> Drift:
     return Drift(float(cosines.mean()), float(cosines.min()), neighbour_overlap(reference, vectors), rate)
 
 
-def score_drift(reference: Vectors, found: Vectors, rate: float = 0.0) -> ScoreDrift:
+def score_drift(reference: Vectors, vectors: Vectors, rate: float = 0.0) -> ScoreDrift:
     """Return how probabilities differ from those of float32, both (n, 1)."""
-    differences = np.abs(np.nan_to_num(found, nan=-1.0) - reference)
-    return ScoreDrift(float(differences.mean()), float(differences.max()), _same_order(reference, found), rate)
+    differences = np.abs(np.nan_to_num(vectors, nan=-1.0) - reference)
+    return ScoreDrift(float(differences.mean()), float(differences.max()), _same_order(reference, vectors), rate)
 
 
-def _same_order(reference: Vectors, found: Vectors) -> float:
-    """Return the share of the pairs that ``reference`` orders which ``found`` orders the same way.
+def _same_order(reference: Vectors, scores: Vectors) -> float:
+    """Return the share of the pairs that ``reference`` orders which ``scores`` orders the same way.
 
     A tie counts half.
     """
-    wanted, got = (np.sign(values - values.T) for values in (reference, np.nan_to_num(found, nan=-1.0)))
+    wanted, got = (np.sign(values - values.T) for values in (reference, np.nan_to_num(scores, nan=-1.0)))
     ordered = wanted != 0
     return float((1 + (wanted * got)[ordered].mean()) / 2) if ordered.any() else 1.0
 
@@ -230,13 +230,13 @@ def quantise(
     for share in PERCENTILES:
         narrower = attempt(QuantisationPlan("static", share))
         static = narrower if _is_better(narrower, static, subject.gate) else static
-    found = [static] if precision == "qdq" or trusted else []
+    passing = [static] if precision == "qdq" or trusted else []
     if precision == "int8":
-        found.append(attempt(QuantisationPlan("dynamic")))
-    for result in found:
+        passing.append(attempt(QuantisationPlan("dynamic")))
+    for result in passing:
         if result.drift.passes(subject.gate):
             return dataclasses.replace(result, tried=tuple(tried))
-    plain = found[0]
+    plain = passing[0]
     smoothed = attempt(dataclasses.replace(_plan(plain), smoothing=settings.smoothing, percentile=100.0))
     best = smoothed
     if not smoothed.drift.passes(subject.gate):
@@ -258,12 +258,12 @@ def _ranges(plan: QuantisationPlan, seen: Observation, *, symmetric: bool) -> Qu
     smooth = None if plan.smoothing is None else seen.smoothing(plan.smoothing)
     if plan.method == "dynamic":
         return Quantised(smooth=smooth)
-    least, greatest = seen.inputs.range(plan.percentile) if smooth is None else seen.inputs.scaled(smooth)
+    low, greatest = seen.inputs.range(plan.percentile) if smooth is None else seen.inputs.scaled(smooth)
     if symmetric:
-        return Quantised(max(-least, greatest, 1e-9) / 127, 0, smooth)
-    least, greatest = min(least, 0.0), max(greatest, 0.0)
-    scale = max(greatest - least, 1e-9) / 255
-    return Quantised(scale, round(-least / scale), smooth)
+        return Quantised(max(-low, greatest, 1e-9) / 127, 0, smooth)
+    low, greatest = min(low, 0.0), max(greatest, 0.0)
+    scale = max(greatest - low, 1e-9) / 255
+    return Quantised(scale, round(-low / scale), smooth)
 
 
 def _is_better(narrower: QuantisedTower[D], wider: QuantisedTower[D], gate: TowerGate | ScoreGate) -> bool:
@@ -309,18 +309,18 @@ def by_damage(
 def _exclude(
     best: QuantisedTower[D],
     order: Sequence[str],
-    most: int,
+    max_count: int,
     gate: TowerGate | ScoreGate,
     attempt: Callable[[QuantisationPlan], QuantisedTower[D]],
 ) -> QuantisedTower[D]:
     """Return the model with as few Linears in high precision as pass the gate, found by bisection; else the nearest."""
-    if most < 1:
+    if max_count < 1:
         return best
     plan = _plan(best)
-    passing = attempt(dataclasses.replace(plan, excluded=tuple(order[:most])))
+    passing = attempt(dataclasses.replace(plan, excluded=tuple(order[:max_count])))
     if not passing.drift.passes(gate):
         return max(best, passing, key=_nearness)
-    low, high = 1, most
+    low, high = 1, max_count
     while low < high:
         count = (low + high) // 2
         result = attempt(dataclasses.replace(plan, excluded=tuple(order[:count])))

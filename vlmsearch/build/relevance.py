@@ -1,10 +1,10 @@
 """Fit how likely a document is what a text asks for, on labelled pairs, and say how well the fit holds on others.
 
-A `RelevanceFit` is a logistic regression on the cosine of a query with a document and on what the query's cosines with
-the index look like. The indexes are simulated: for each query some of the documents, and for half of the queries none
-that answers them, so that a fit has seen both large and small indexes, of few and of many topics. The documents that it
-learns from are those that a search would have to tell apart: the nearest ones of each query. Some indexes hold one
-field alone, the topics that are nearest to the query, so that all of it is rather near to every question asked there.
+A `RelevanceFit` is a logistic regression. Its inputs are the cosine of a query with a document, and the mean and
+spread of the query's cosines with the index. The indexes are simulated, large and small, of few and of many topics.
+Each holds some of the documents; for half of the queries none of them is an answer. A fit learns from the nearest
+documents of each query, which a search has to tell apart. Some indexes hold one field alone: the topics nearest to the
+query.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vlmsearch.types import Modality, RelevanceFit, Vectors
 RELEVANCE_SEED = 40_000_000
 """The first seed of the drawn scenes used here; training, calibration and evaluation have others."""
 SIGMOID_BATCH = 32_768
-"""How many pairs a batch had that SigLIP (Zhai et al., 2023) and SigLIP 2 (Tschannen et al., 2025) were trained on."""
+"""Pairs in a training batch of SigLIP (Zhai et al., 2023) and SigLIP 2 (Tschannen et al., 2025)."""
 _NEAREST = 30
 _ONE_FIELD, _FIELD_TOPICS = 0.3, 12
 """The share of the simulated indexes that hold one field, and how many topics that has at most."""
@@ -55,8 +55,8 @@ def fit_encoder(
 ) -> dict[Modality, tuple[RelevanceFit, dict[str, float]]]:
     """Return the fits of an encoder of one space, with the figures on queries that were not fitted on.
 
-    A modality that the encoder cannot tell relevant documents from others by is left out, but for images of a model
-    that was trained with a sigmoid: those are judged by that; see `sigmoid_fit`.
+    A modality is left out if the encoder cannot tell its relevant documents from others. Images of a model that was
+    trained with a sigmoid are judged by that instead; see `sigmoid_fit`.
 
     Args:
         encoder: The encoder.
@@ -82,18 +82,20 @@ def fit_encoder(
     fits = {modality: fit(labelled) for modality, labelled in sets.items()}
     if "image" in fits and fits["image"] is None:
         fits["image"] = sigmoid_fit(logits, usual=_usual(sets["image"]))
-    return {modality: (one, measure(sets[modality], one)) for modality, one in fits.items() if one is not None}
+    return {
+        modality: (fitted, measure(sets[modality], fitted)) for modality, fitted in fits.items() if fitted is not None
+    }
 
 
 def sigmoid_fit(logits: Logits | None, *, usual: tuple[float, float] = (0.0, 0.25)) -> RelevanceFit | None:
     """Return the fit that a model trained with a sigmoid brings along; None for another.
 
-    In a training batch of n pairs, one image in n belongs to a text. The model's logit is the log-odds of that, so
-    that what a cosine speaks for or against is the logit less the log-odds of one in n: ``logit + log(n - 1)``. It is
-    added to the log-odds that a document has before a search.
+    In a training batch of n pairs, one image in n belongs to a text. The model's logit is the log-odds of that. The
+    evidence of a cosine is therefore the logit less the log-odds of one in n: ``logit + log(n - 1)``. It is added to
+    the log-odds that a document has before a search.
 
-    A fit on labelled pairs goes before it: measured on drawn scenes with the demonstration model, a sigmoid trained
-    on batches of 512 has a calibration error of 0.18, the fit of 0.016. Scenes of a batch resemble each other, and the
+    A fit on labelled pairs goes before it. On drawn scenes, a sigmoid trained on batches of 512 has a calibration error
+    of 0.18, and the fit has 0.016. Scenes of a batch resemble each other, and the
     sigmoid does not know what else is in an index.
 
     Args:
@@ -158,10 +160,10 @@ def measure(labelled: LabelledVectors, fitted: RelevanceFit) -> dict[str, float]
     scores, labels, best, answerable = [], [], [], []
     for cosines, answers, background, query in _indexes(labelled, chosen):
         evidence = fitted_evidence(fitted, background, query)
-        found = np.array([to_relevance(PRIOR + evidence(float(cosine))) for cosine in cosines])
-        scores.append(found)
+        relevance = np.array([to_relevance(PRIOR + evidence(float(cosine))) for cosine in cosines])
+        scores.append(relevance)
         labels.append(answers)
-        best.append(found.max())
+        best.append(relevance.max())
         answerable.append(answers.any())
     score, label = np.concatenate(scores), np.concatenate(labels)
     shown, silent, has = score >= THRESHOLD, np.array(best) < THRESHOLD, np.array(answerable)
@@ -232,7 +234,7 @@ def _usual(labelled: LabelledVectors) -> tuple[float, float]:
 def _indexes(
     labelled: LabelledVectors, queries: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_], IndexBackground, NDArray[np.float32]]]:
-    """For each query in a simulated index: cosines of the nearest documents, which answer it, background and query."""
+    """Yield for each query its nearest cosines in a simulated index, which answer it, the background and the query."""
     rng = np.random.default_rng(0)
     everything = np.arange(len(labelled.documents))
     everywhere = labelled.queries @ labelled.documents.T

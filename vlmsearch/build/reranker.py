@@ -36,9 +36,9 @@ from vlmsearch.rerankers.onnx import OnnxReranker
 from vlmsearch.types import Vectors
 
 GATED = 512
-"""How many pairs lower precisions are compared with float32 on."""
+"""Pairs that lower precisions are compared with float32 on."""
 CALIBRATED = 256
-"""How many pairs INT8 ranges are taken from."""
+"""Pairs that INT8 ranges are taken from."""
 BINS = 15
 """Of probabilities, all of one width, in the expected calibration error."""
 
@@ -87,7 +87,7 @@ def build_reranker(
             model, drift, how = _quantised(loaded, tokenizer, fitted, held_out, platt, recipe, report)
             models[reranker_file("int8")], stories[reranker_file("int8")] = model, how
             checks += [
-                Check("int8.mean_difference", drift.mean_difference, gates.int8.difference, most=True),
+                Check("int8.mean_difference", drift.mean_difference, gates.int8.difference, is_maximum=True),
                 Check("int8.max_difference", drift.max_difference),
                 Check("int8.order", drift.order, gates.int8.order),
             ]
@@ -97,7 +97,7 @@ def build_reranker(
             logits, speed[precision] = run(models[reranker_file(precision)], _feeds(held_out, loaded, tokenizer))
             probabilities = platt.probabilities(logits[:, 0])
             error = calibration_error(probabilities, held_out.labels, bins=BINS)
-            checks.append(Check(f"{precision}.calibration_error", error, gates.calibration_error, most=True))
+            checks.append(Check(f"{precision}.calibration_error", error, gates.calibration_error, is_maximum=True))
             for name, value in threshold_figures(probabilities, held_out.labels).items():
                 checks.append(Check(f"{precision}.{name}", value))
         failed = missed_gates(recipe.name, checks, force=force)
@@ -132,17 +132,17 @@ def _feeds(pairs: LabelledPairs, checkpoint: Checkpoint, tokenizer: Tokenizer) -
 def fit_platt(logits: NDArray[np.floating], labels: NDArray[np.bool_]) -> PlattScaling:
     """Scale and shift that make the labels likeliest (Platt, 1999), by Newton's method.
 
-    As there, the labels are drawn in a little from 0 and 1, so that pairs that the model tells apart without a fault
-    do not ask for infinite certainty.
+    As there, the labels are moved a little away from 0 and 1. Otherwise pairs that the model always tells apart would
+    ask for infinite certainty.
     """
     positive, negative = int(labels.sum()), int((~labels).sum())
     wanted = np.where(labels, (positive + 1) / (positive + 2), 1 / (negative + 2))
     inputs = np.stack([logits.astype(np.float64), np.ones(len(logits))], axis=1)
     weights = np.array([0.0, np.log((positive + 1) / (negative + 1))])
     for _ in range(100):
-        found = 1 / (1 + np.exp(-inputs @ weights))
-        slope = inputs.T @ (found - wanted)
-        curve = (inputs * (found * (1 - found))[:, None]).T @ inputs + 1e-9 * np.eye(2)
+        chances = 1 / (1 + np.exp(-inputs @ weights))
+        slope = inputs.T @ (chances - wanted)
+        curve = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + 1e-9 * np.eye(2)
         step = np.linalg.solve(curve, slope)
         weights = weights - step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-10:
@@ -167,9 +167,9 @@ def _quantised(
 ) -> tuple[bytes, ScoreDrift, Json]:  # fmt: skip
     """Return the INT8 model, how it differs from float32, and how it was made."""
 
-    def compare(reference: Vectors, found: Vectors, rate: float) -> ScoreDrift:
-        one, other = (platt.probabilities(values).astype(np.float32) for values in (reference, found))
-        return score_drift(one, other, rate)
+    def compare(reference: Vectors, logits: Vectors, rate: float) -> ScoreDrift:
+        expected, other = (platt.probabilities(values).astype(np.float32) for values in (reference, logits))
+        return score_drift(expected, other, rate)
 
     feeds = _feeds(held_out.some(GATED), checkpoint, tokenizer)
     reference, _ = run(export(checkpoint, "text"), feeds)
@@ -184,19 +184,19 @@ def _retrieval(folder: Path, recipe: RerankerRecipe, precisions: Sequence[Rerank
     """Return how often the right scene comes first, without the re-ranker and with it."""
     from vlmsearch.build.retrieval import reranked_recall
 
-    found: Json = {"scenes": recipe.scenes, "command": f"vlmsearch bench scenes {recipe.name}"}
+    recalls: Json = {"scenes": recipe.scenes, "command": f"vlmsearch bench scenes {recipe.name}"}
     for precision in precisions:
         report(f"re-ranking {recipe.scenes} scenes with {precision}", 0, 1)
         with OnnxReranker(f"{folder}/", precision=precision) as reranker:
-            found[precision] = reranked_recall(reranker, recipe.scenes)
-    return found
+            recalls[precision] = reranked_recall(reranker, recipe.scenes)
+    return recalls
 
 
 def _describe(
     folder: Path, recipe: RerankerRecipe, checkpoint: Checkpoint, platt: PlattScaling, stories: dict[str, Json],
     forced: Sequence[str], measured: Json,
 ) -> None:  # fmt: skip
-    """Write ``bundle.json`` for what lies in ``folder``."""
+    """Write ``bundle.json`` into ``folder``."""
     data: Json = {
         "kind": RERANKER,
         "name": recipe.name,

@@ -30,7 +30,7 @@ def scene_recall(encoder: Encoder, count: int = 1000) -> dict[str, float]:
     captions = [scene.caption() for scene in scenes]
     space = next((space for space in encoder.spaces if "image" in space.modalities), None)
     if space:
-        found = encoder.encode_images([scene.draw() for scene in scenes])[space.name]
+        vectors = encoder.encode_images([scene.draw() for scene in scenes])[space.name]
         asked = encoder.encode_texts(captions, role="query")[space.name]
         what = "text to image"
     else:
@@ -39,13 +39,13 @@ def scene_recall(encoder: Encoder, count: int = 1000) -> dict[str, float]:
         name = encoder.spaces[0].name
         paraphrases = [scene.captions(1, _PARAPHRASE, style="full")[0] for scene in scenes]
         asked = encoder.encode_texts(paraphrases, role="query")[name]
-        found, what = encoder.encode_texts(captions)[name], "paraphrase to text"
-    return {f"{what} recall@{depth}": share for depth, share in recall(asked, found).items()}
+        vectors, what = encoder.encode_texts(captions)[name], "paraphrase to text"
+    return {f"{what} recall@{depth}": share for depth, share in recall(asked, vectors).items()}
 
 
-def recall(asked: Vectors, found: Vectors) -> dict[int, float]:
-    """For each depth, the share of rows of ``asked`` whose own row of ``found`` is among the nearest."""
-    scores = asked @ found.T
+def recall(asked: Vectors, vectors: Vectors) -> dict[int, float]:
+    """Return for each depth the share of rows of ``asked`` whose own row of ``vectors`` is among the nearest."""
+    scores = asked @ vectors.T
     ranks = (scores > np.diagonal(scores)[:, None]).sum(axis=1)
     return {depth: round(float((ranks < depth).mean()), 4) for depth in DEPTHS}
 
@@ -67,10 +67,10 @@ def reranked_recall(reranker: Reranker, count: int = 1000, first: int = FIRST) -
     ):
         pipeline.add(documents)
         for number, query in enumerate(queries):
-            found = pipeline.search(query, limit=first, min_score=0.0)
+            matches = pipeline.search(query, limit=first, min_score=0.0)
             asked = parse_query(query)
-            again = rerank(query, [(m.document.id, m.score, m.document) for m in found], reranker, first=first)
-            for name, best in (("without", found[0].document.id), ("re-ranked", again[0].id)):
+            again = rerank(query, [(m.document.id, m.score, m.document) for m in matches], reranker, first=first)
+            for name, best in (("without", matches[0].document.id), ("re-ranked", again[0].id)):
                 own[name].append(best == str(number))
                 fits[name].append(asked.fits(scenes[int(best)]))
     figures = {f"partial recall@1 {name}": float(np.mean(hits)) for name, hits in own.items()}

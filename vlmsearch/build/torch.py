@@ -47,14 +47,17 @@ class TorchEncoder(BundleEncoder):
         device: str = "cpu",
         dim: int | None = None,
     ) -> None:
-        found = [_locate(each, name) for each in bundle_names(location)]
+        located = [_locate(model, name) for model in bundle_names(location)]
         super().__init__(
-            [as_bundle(load_checkpoint(folder, recipe.prompts, recipe.max_tokens), recipe) for folder, recipe in found],
+            [
+                as_bundle(load_checkpoint(folder, recipe.prompts, recipe.max_tokens), recipe)
+                for folder, recipe in located
+            ],
             batch_size=batch_size,
             workers=available_cores(),
             dim=dim,
         )
-        self._references = {recipe.name: load_reference(folder, device) for folder, recipe in found}
+        self._references = {recipe.name: load_reference(folder, device) for folder, recipe in located}
 
     def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
         """Vectors of one batch of pixels."""
@@ -252,9 +255,9 @@ def _inputs(ids: Ids, mask: Ids, device: str) -> Iterator[torch.Tensor]:
     return (torch.from_numpy(array.astype(np.int64)).to(device) for array in (ids, mask))
 
 
-def _features(found: Any) -> torch.Tensor:
+def _features(output: Any) -> torch.Tensor:
     """Unit vectors of one tower's features: transformers 4 gives them as a tensor, 5 in an output."""
-    return _unit(getattr(found, "pooler_output", found))
+    return _unit(getattr(output, "pooler_output", output))
 
 
 def _unit(rows: torch.Tensor) -> torch.Tensor:
@@ -271,10 +274,10 @@ def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:
     if is_path(location) and is_checkpoint(folder):
         kind, _ = read_config(folder)
         return folder, Recipe(name or folder.resolve().name, "", _space(kind, name), checkpoint=str(folder))
-    found = find_or_derive(location, kind="encoder")
-    if not isinstance(found, Recipe):
+    recipe = find_or_derive(location, kind="encoder")
+    if not isinstance(recipe, Recipe):
         raise ConfigError(f"{location} is a re-ranker, which encodes nothing")
-    return checkpoint_folder(found), found
+    return checkpoint_folder(recipe), recipe
 
 
 def _space(kind: str | None, name: str | None) -> str:

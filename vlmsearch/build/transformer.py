@@ -187,24 +187,24 @@ def first_rows(layers: Layers, table: Array, length: str) -> str:
     return graph.op("Slice", layers.weight(whole, "positions"), graph.ints(0), length, graph.ints(0), scope="embed")
 
 
-def positions_order(layers: Layers, length: str, most: int) -> str:
-    """Return the float vector 0, 1, 2, ..., as long as the texts are, of which none is longer than ``most``."""
+def positions_order(layers: Layers, length: str, max_length: int) -> str:
+    """Return the float vector 0, 1, 2, ..., as long as the texts, which have up to ``max_length`` tokens."""
     graph = layers.graph
-    order = graph.constant(np.arange(padded_length(most), dtype=np.float32), "order")
+    order = graph.constant(np.arange(padded_length(max_length), dtype=np.float32), "order")
     return graph.op("Slice", order, graph.ints(0), length, graph.ints(0), scope="embed")
 
 
-def distances(layers: Layers, length: str, most: int) -> str:
+def distances(layers: Layers, length: str, max_length: int) -> str:
     """Return how far the second of two positions comes after the first, as floats, (length, length)."""
-    op, ints, order = layers.graph.op, layers.graph.ints, positions_order(layers, length, most)
+    op, ints, order = layers.graph.op, layers.graph.ints, positions_order(layers, length, max_length)
     first, second = (op("Unsqueeze", order, ints(axis), scope="embed") for axis in (1, 0))
     return op("Sub", second, first, scope="embed")
 
 
-def rotary_positions(name: str, most: int, size: int, base: float, length: str) -> Rotary:
-    """Return the rotary positions of texts of up to ``most`` tokens, for heads of ``size``."""
+def rotary_positions(name: str, max_length: int, size: int, base: float, length: str) -> Rotary:
+    """Return the rotary positions of texts of up to ``max_length`` tokens, for heads of ``size``."""
     turns = base ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
-    angles = np.arange(padded_length(most), dtype=np.float32)[:, None] * turns.astype(np.float32)
+    angles = np.arange(padded_length(max_length), dtype=np.float32)[:, None] * turns.astype(np.float32)
     return Rotary(name, np.cos(angles), np.sin(angles), length)
 
 

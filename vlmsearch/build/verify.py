@@ -62,36 +62,36 @@ def tokenizer_cases(count: int) -> list[str]:
     rng, known = random.Random(1), sentences()
     letters = [code for first, last in _RANGES for code in range(first, last)]
     words = " ".join(known).split()
-    found = dict.fromkeys(_FIXED)
-    while len(found) < count:
+    texts = dict.fromkeys(_FIXED)
+    while len(texts) < count:
         parts = [rng.choice(words) for _ in range(rng.randrange(1, 25))]
         for _ in range(rng.randrange(4)):
             parts.insert(rng.randrange(len(parts) + 1), rng.choice(_PIECES))
         if rng.random() < 0.2:
             parts.append("".join(chr(rng.choice(letters)) for _ in range(rng.randrange(1, 12))))
         text = rng.choice((" ", " ", " ", "  ", "", "\n", "\u00a0")).join(parts)
-        found[rng.choice((str, str, str.upper, str.title))(text)] = None
-    return list(found)[:count]
+        texts[rng.choice((str, str, str.upper, str.title))(text)] = None
+    return list(texts)[:count]
 
 
 IMAGES, TEXTS, TOKENISED = 64, 256, 2000
-"""How many of each are compared with transformers."""
+"""Numbers of samples that are compared with transformers."""
 _SIZES = ((640, 480), (333, 500), (1024, 512), (500, 375), (180, 200), (480, 360), (700, 700), (301, 299))
 
 
 @dataclass(frozen=True)
 class Check:
-    """One figure, and the gate it must reach: from above, or from below where ``most``; None where it is only told."""
+    """A figure and the gate that it must reach, a minimum or, if ``is_maximum``, a maximum; None for no gate."""
 
     name: str
     value: float
     gate: float | None = None
-    most: bool = False
+    is_maximum: bool = False
 
     @property
     def passed(self) -> bool:
         """Return whether the gate is reached."""
-        return self.gate is None or (self.value <= self.gate if self.most else self.value >= self.gate)
+        return self.gate is None or (self.value <= self.gate if self.is_maximum else self.value >= self.gate)
 
 
 def verify_vectors(tower: Tower, model: bytes, feeds: Feeds, reference: Reference, gates: Gates) -> Check:
@@ -118,48 +118,50 @@ def verify_images(
     processor = image_processor(folder)
     files = _photographs(pictures)
     images = [open_image(data) for data in files]
-    theirs = [np.asarray(processor(image, do_rescale=False, do_normalize=False)["pixel_values"][0]) for image in images]
-    ours = [preprocess.apply(image) for image in images]
-    worst = max(float(np.abs(a.transpose(1, 2, 0) - b.astype(np.float64)).max()) for a, b in zip(theirs, ours))
+    expected = [
+        np.asarray(processor(image, do_rescale=False, do_normalize=False)["pixel_values"][0]) for image in images
+    ]
+    pixels = [preprocess.apply(image) for image in images]
+    worst = max(float(np.abs(a.transpose(1, 2, 0) - b.astype(np.float64)).max()) for a, b in zip(expected, pixels))
     values = np.stack([np.asarray(processor(image)["pixel_values"][0], np.float32) for image in images])
     vectors, _ = run(model, pixel_feeds(np.stack([to_pixels(data, preprocess) for data in files])))
     cosines = row_cosines(vectors, reference.values(values))
     return [
-        Check("pixels.difference", worst, float(gates.pixels), most=True),
+        Check("pixels.difference", worst, float(gates.pixels), is_maximum=True),
         Check("jpeg.cosine", float(cosines.min()), gates.jpeg),
     ]
 
 
 def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
     """Return how many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer."""
-    theirs = _their_tokenizer(folder)
+    peer = _their_tokenizer(folder)
     if form.lower:
-        lower_case(theirs.backend_tokenizer)
+        lower_case(peer.backend_tokenizer)
     texts = tokenizer_cases(TOKENISED)
     different = 0
     roles: tuple[Role, ...] = ("document",) if form.query == form.document else ("document", "query")
     for role in roles:
         given = prompted(texts, form, role)
         padding = "max_length" if form.fill else False
-        expected = theirs(given, truncation=True, max_length=form.max_tokens, padding=padding)["input_ids"]
-        found = token_rows(texts, form, tokenizer, role)
+        expected = peer(given, truncation=True, max_length=form.max_tokens, padding=padding)["input_ids"]
+        rows = token_rows(texts, form, tokenizer, role)
         if form.fill:  # where padding is seen, it has to be the same
-            found = token_arrays(found, form)[0].tolist()
-        different += sum(row != list(ids) for row, ids in zip(found, expected))
-    return Check("tokens.different", float(different), 0.0, most=True)
+            rows = token_arrays(rows, form)[0].tolist()
+        different += sum(row != list(ids) for row, ids in zip(rows, expected))
+    return Check("tokens.different", float(different), 0.0, is_maximum=True)
 
 
 def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
     """Return how many of 2,000 pairs get other ids or types than from the tokenizer in transformers."""
-    theirs = _their_tokenizer(folder)
+    peer = _their_tokenizer(folder)
     texts = tokenizer_cases(TOKENISED)
     pairs = list(zip(texts, [*texts[7:], *texts[:7]]))
-    expected = theirs(*map(list, zip(*pairs)), truncation="longest_first", max_length=max_tokens, padding=False)
-    found = tokenizer.encode_batch(pairs)
-    types = expected.get("token_type_ids") or [one.type_ids for one in found]  # some models have none
-    rows = zip(found, expected["input_ids"], types)
-    different = sum(one.ids != list(ids) or one.type_ids != list(types) for one, ids, types in rows)
-    return Check("tokens.different", float(different), 0.0, most=True)
+    expected = peer(*map(list, zip(*pairs)), truncation="longest_first", max_length=max_tokens, padding=False)
+    encodings = tokenizer.encode_batch(pairs)
+    types = expected.get("token_type_ids") or [encoding.type_ids for encoding in encodings]  # some models have none
+    rows = zip(encodings, expected["input_ids"], types)
+    different = sum(encoding.ids != list(ids) or encoding.type_ids != list(types) for encoding, ids, types in rows)
+    return Check("tokens.different", float(different), 0.0, is_maximum=True)
 
 
 def _their_tokenizer(folder: Path) -> Any:
@@ -189,10 +191,10 @@ def verify_logits(
     texts = tokenizer_cases(TEXTS // 2)
     odd = list(zip(texts, texts[::-1]))
     feeds = pair_feeds([*pairs.some(TEXTS // 2).texts, *odd], tokenizer, checkpoint.pad)
-    found, _ = run(model, feeds)
+    logits, _ = run(model, feeds)
     reference = CrossEncoderReference(checkpoint.folder)
     expected = np.concatenate([reference.logits(batch) for batch in feeds.batches])
-    return Check("fp32.difference", float(np.abs(found[feeds.order] - expected).max()), gates.float32, most=True)
+    return Check("fp32.difference", float(np.abs(logits[feeds.order] - expected).max()), gates.float32, is_maximum=True)
 
 
 def drift_checks(tower: Tower, precision: str, drift: Drift, gates: Gates) -> list[Check]:

@@ -25,10 +25,10 @@ def is_checkpoint(folder: Path) -> bool:
 
 def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files that hold the weights, one or several with an index; all there."""
-    for one in (folder / "model.safetensors", folder / "open_clip_model.safetensors"):
-        index = one.with_name(f"{one.name}.index.json")
-        if one.is_file():
-            return [one]
+    for path in (folder / "model.safetensors", folder / "open_clip_model.safetensors"):
+        index = path.with_name(f"{path.name}.index.json")
+        if path.is_file():
+            return [path]
         if index.is_file():
             files = [folder / Path(name).name for name in _listed(index)]
             for file in files:
@@ -60,15 +60,15 @@ def only_pickled(name: str) -> str:
 
 def unpickled(folder: Path) -> dict[str, Any]:
     """Return the tensors of PyTorch's own files; its restricted unpickler makes nothing but tensors."""
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for file in sorted(folder.glob("pytorch_model*.bin")):
         try:
-            found |= _torch().load(file, map_location="cpu", weights_only=True)
+            tensors |= _torch().load(file, map_location="cpu", weights_only=True)
         except MissingDependencyError:
             raise
         except Exception as exc:  # whatever torch raises for a damaged file, or one that is more than tensors
             raise ConfigError(f"{file} is damaged: {one_line(exc)}") from exc
-    return found
+    return tensors
 
 
 class _Weights(dict[str, Array]):
@@ -84,7 +84,7 @@ class _Weights(dict[str, Array]):
 
 def read_weights(folder: Path, rename: Callable[[str], str]) -> dict[str, Array]:
     """Return all tensors in float32."""
-    found = _Weights(folder)
+    weights = _Weights(folder)
     for file in weight_files(folder):
         try:
             tensors = _read_safetensors(file)
@@ -92,19 +92,21 @@ def read_weights(folder: Path, rename: Callable[[str], str]) -> dict[str, Array]
             raise
         except Exception as exc:  # whatever the readers raise for a damaged file
             raise ConfigError(f"{file} is damaged: {one_line(exc)}") from exc
-        found.update({rename(name): array for name, array in tensors.items()})
-    return found
+        weights.update({rename(name): array for name, array in tensors.items()})
+    return weights
 
 
 def _read_safetensors(file: Path) -> dict[str, Array]:
     try:
         with safe_open(file, "np") as tensors:
-            found = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+            arrays = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
     except TypeError:  # bfloat16, which NumPy has from ml_dtypes at best
         _torch()
         with safe_open(file, "pt") as tensors:
             return _floats({name: tensors.get_tensor(name) for name in tensors.keys()})  # noqa: SIM118
-    floats = {name: array for name, array in found.items() if array.dtype.kind == "f" or array.dtype.name == "bfloat16"}
+    floats = {
+        name: array for name, array in arrays.items() if array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+    }
     return {name: array.astype(np.float32, copy=False) for name, array in floats.items()}
 
 

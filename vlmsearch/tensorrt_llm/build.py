@@ -28,7 +28,7 @@ STATE = "build.json"
 _FORMAT = 1
 _STEPS: tuple[StepName, ...] = ("tokenizer", "checkpoint", "engine", "check")
 _ANSWERED = re.compile(r'^Output \[Text 0 Beam 0\]: "(.*?)"$', re.MULTILINE | re.DOTALL)
-"""What run.py prints of the answer."""
+"""The answer in the output of run.py."""
 
 
 @dataclass(frozen=True)
@@ -184,15 +184,15 @@ def _check_here(plan: LlmPlan) -> None:
     if python is None:
         raise ConfigError(f"there is no python3 here: run this in {plan.target.image}, or with `docker=True`")
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-    found, wanted = done.stdout.strip(), plan.target.versions.tensorrt_llm
-    if done.returncode or not same_version(found, wanted):
-        has = f"TensorRT-LLM {found}" if found else "no TensorRT-LLM in python3"
+    version, wanted = done.stdout.strip(), plan.target.versions.tensorrt_llm
+    if done.returncode or not same_version(version, wanted):
+        has = f"TensorRT-LLM {version}" if version else "no TensorRT-LLM in python3"
         raise ConfigError(f"there is {has} here, and Triton {plan.target.release} has {wanted}: plan for what is here")
 
 
 def _check_target(job: BuildJob) -> None:
-    ours = {STATE, ".lock", ".model", "logs", *_STEPS}
-    strange = [path.name for path in job.out.iterdir() if path.name not in ours and not path.name.endswith(".building")]
+    own = {STATE, ".lock", ".model", "logs", *_STEPS}
+    strange = [path.name for path in job.out.iterdir() if path.name not in own and not path.name.endswith(".building")]
     if strange and not (job.out / STATE).exists():
         raise ConfigError(f"{job.out} holds {strange[0]!r}, which no build made: choose another `out`")
 

@@ -39,8 +39,8 @@ def _files(folder: Path, step: StepName, plan: LlmPlan) -> Iterator[str]:
         elif path.stat().st_size == 0:
             yield f"{name} is empty"
     pattern = {"checkpoint": "rank*.safetensors", "engine": "rank*.engine"}.get(step)
-    found = {path.name for path in folder.glob(pattern)} if pattern else set()
-    for name in sorted(found - set(plan.products[step])):
+    files = {path.name for path in folder.glob(pattern)} if pattern else set()
+    for name in sorted(files - set(plan.products[step])):
         yield f"{name} is one too many for tp {plan.tp} x pp {plan.pp}"
 
 
@@ -91,9 +91,9 @@ def _engine(config: Json, plan: LlmPlan) -> Iterator[str]:
 
 def _compare(config: Json, wanted: Mapping[str, object], left_out: Mapping[str, object]) -> Iterator[str]:
     for path, value in wanted.items():
-        found: object = config
+        actual: object = config
         for key in path.split("."):
-            found = found.get(key) if isinstance(found, dict) else None
-        found = left_out.get(path) if found is None else found
-        if found != value:
-            yield f"{path} is {json.dumps(found)}, not {json.dumps(value)}"
+            actual = actual.get(key) if isinstance(actual, dict) else None
+        actual = left_out.get(path) if actual is None else actual
+        if actual != value:
+            yield f"{path} is {json.dumps(actual)}, not {json.dumps(value)}"

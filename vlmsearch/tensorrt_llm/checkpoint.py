@@ -29,7 +29,7 @@ _TOKENIZER = (
 _WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py")
 """Python too: the conversion script reads Phi with the code that its config.json names in ``auto_map``."""
 _MOST_UP = 2
-"""How far up the links of the hub's cache lead: out of a snapshot, and out of all snapshots."""
+"""Folders up that the links of the hub's cache lead: out of a snapshot, and out of all snapshots."""
 _POINTER = b"version https://git-lfs"
 _GPT2 = {"layers": "n_layer", "heads": "n_head", "hidden": "n_embd", "vocab": "vocab_size", "context": "n_positions"}
 _LLAMA = {
@@ -93,9 +93,9 @@ def _differences(config: Mapping[str, object], plan: LlmPlan) -> Iterator[str]:
     shape = plan.recipe.architecture
     for name, key in (_GPT2 if shape.family == "gpt" else _LLAMA).items():
         wanted = getattr(shape, name)
-        found = config.get(key, wanted if name == "kv_heads" else None)
-        if found != wanted:
-            yield f"{key} is {found}, not {wanted}"
+        value = config.get(key, wanted if name == "kv_heads" else None)
+        if value != wanted:
+            yield f"{key} is {value}, not {wanted}"
 
 
 def _missing(folder: Path) -> Iterator[str]:
@@ -128,9 +128,9 @@ def check_scripts(folder: Path, plan: LlmPlan) -> None:
             fetch = plan.clone or f"the container has it in {plan.target.toolchain.root}"
             raise ConfigError(f"{folder} has no {script} of TensorRT-LLM {version}: {fetch}")
     mark = folder / "tensorrt_llm" / "version.py"
-    found = re.search(r'__version__ = "([^"]+)"', mark.read_text(encoding="utf-8")) if mark.is_file() else None
-    if found and not same_version(found[1], version):
-        raise ConfigError(f"{folder} is TensorRT-LLM {found[1]}, and Triton {plan.target.release} has {version}")
+    stated = re.search(r'__version__ = "([^"]+)"', mark.read_text(encoding="utf-8")) if mark.is_file() else None
+    if stated and not same_version(stated[1], version):
+        raise ConfigError(f"{folder} is TensorRT-LLM {stated[1]}, and Triton {plan.target.release} has {version}")
 
 
 def mounted(folder: Path) -> tuple[Path, str]:

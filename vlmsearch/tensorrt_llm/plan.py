@@ -12,10 +12,10 @@ from vlmsearch.tensorrt_llm.versions import SOURCE, Target
 
 StepName = Literal["checkpoint", "engine", "tokenizer", "check"]
 RUN = "examples/run.py"
-"""What runs a prompt through an engine, in TensorRT-LLM's repository of every version."""
+"""The program that runs a prompt through an engine, in TensorRT-LLM's repository of every version."""
 PROMPT = "The capital of France is"
 ANSWER = "answer.txt"
-"""What the check leaves: how the engine went on."""
+"""The file that the check writes: how the engine went on."""
 
 _ALGORITHMS = {
     "none": "",
@@ -25,18 +25,18 @@ _ALGORITHMS = {
     "fp8": "FP8",
     "int8_sq": "W8A8_SQ_PER_CHANNEL",
 }
-"""What ``quant_algo`` in config.json says; the conversion scripts' own SmoothQuant says more."""
+"""The ``quant_algo`` in config.json; the conversion scripts' own SmoothQuant says more."""
 _FOLDERS = {"gpt": "gpt2", "llama": "llama", "phi": "phi"}
 """Names of the folder that a model lies in: GPT's conversion script finds the variant in its path."""
 _SMOOTHQUANT = "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"
 _CALIBRATION = {"gpt": "lambada", "llama": "ccdv/cnn_dailymail"}
-"""What a conversion script calibrates with, by default; quantize.py takes ``cnn_dailymail``."""
+"""The data set of a conversion script, by default; quantize.py takes ``cnn_dailymail``."""
 _CHECK_TOKENS = 16
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where everything lies, as the commands see it: in the container, unless they run here."""
+    """The paths in the commands: in the container, unless they run here."""
 
     model: str
     scripts: str = "/scripts"
@@ -90,8 +90,8 @@ class LlmPlan:
     def tokens(self) -> int:
         """Return the tokens of a whole batch, not more than trtllm-build makes of them."""
         limits = self.recipe.limits
-        most = limits.input if self.target.toolchain.length == "max_output_len" else limits.sequence
-        return min(limits.tokens, limits.batch * most)
+        max_tokens = limits.input if self.target.toolchain.length == "max_output_len" else limits.sequence
+        return min(limits.tokens, limits.batch * max_tokens)
 
     @property
     def script(self) -> str:
@@ -138,10 +138,10 @@ class LlmPlan:
     def unverified(self) -> tuple[str, ...]:
         """Return what about this plan nobody has read in NVIDIA's files at this version."""
         chain, version = self.target.toolchain, self.target.versions.tensorrt_llm
-        found = [*chain.unverified]
+        notes = [*chain.unverified]
         if version != chain.since:
-            found.append(f"{version} is taken to build as {chain.since} does")
-        return tuple(found)
+            notes.append(f"{version} is taken to build as {chain.since} does")
+        return tuple(notes)
 
     def command(self, step: StepName, places: Places) -> list[str]:
         """Return the command of a step; the tokenizer has none, it is copied."""

@@ -43,11 +43,10 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Quantisation:
-    """How weights are stored: ``int8_wo`` and ``int4_wo`` are weight-only; the others are calibrated.
+    """The storage of weights: ``int8_wo`` and ``int4_wo`` are weight-only; the others are calibrated.
 
-    ``block_size`` is for ``int4_awq``, ``samples`` is how many texts calibration reads, ``batch`` how many at once
-    (one is not padded, and calibrates on what it says alone), and ``kv_cache`` is the type of cached keys and values:
-    that of the model unless it says otherwise.
+    ``block_size`` is for ``int4_awq``. Calibration reads ``samples`` texts, ``batch`` at once; a single one is not
+    padded. ``kv_cache`` is the type of cached keys and values: ``same`` is that of the model.
     """
 
     method: Method = "none"
@@ -59,7 +58,7 @@ class Quantisation:
 
 @dataclass(frozen=True)
 class Limits:
-    """What an engine accepts: requests in a batch, tokens of a prompt, of prompt and answer, and of a whole batch."""
+    """The limits of an engine: requests in a batch, tokens of a prompt, of prompt and answer, and of a whole batch."""
 
     batch: int
     input: int

@@ -35,7 +35,7 @@ _ONLY = {"engine_dir": ("tensorrt_llm",), "tokenizer_dir": ("preprocessing", "po
 
 @dataclass(frozen=True)
 class LlmRepoOptions:
-    """How the repository of a built engine is made.
+    """Choices about the repository of a built engine.
 
     ``engine`` is a folder that ``llm build`` made, or one with engines; ``engine_dir`` and ``tokenizer_dir`` are
     where the server will find them, if not here. ``models`` are the ensemble's, or those with ``tensorrt_llm_bls``.
@@ -103,10 +103,10 @@ class ServedEngine:
 
 def read_repository(folder: Path) -> ServedEngine:
     """Return a repository as it was written; ConfigError if it has no language model that can be read from here."""
-    found = {name: folder / name / CONFIG for name in ("tensorrt_llm", "preprocessing", "ensemble")}
-    configs = {name: parse(path.read_text(encoding="utf-8"), name) for name, path in found.items() if path.is_file()}
+    paths = {name: folder / name / CONFIG for name in ("tensorrt_llm", "preprocessing", "ensemble")}
+    configs = {name: parse(path.read_text(encoding="utf-8"), name) for name, path in paths.items() if path.is_file()}
     if not configs.keys() & {"tensorrt_llm", "ensemble"}:
-        raise ConfigError(f"{folder} serves no language model: it has no {found['tensorrt_llm']}; `vlmsearch llm repo`")
+        raise ConfigError(f"{folder} serves no language model: it has no {paths['tensorrt_llm']}; `vlmsearch llm repo`")
     given = [value.string_value for config in configs.values() for value in config.parameters.values()]
     folders = tuple(dict.fromkeys(Path(text) for text in given if text.startswith("/") and Path(text).is_dir()))
     engine = configs["tensorrt_llm"].parameters if "tensorrt_llm" in configs else {}
@@ -136,8 +136,8 @@ def read_engine(folder: Path) -> dict[str, dict[str, object]]:
     missing = [f"rank{rank}.engine" for rank in range(ranks) if not (path.parent / f"rank{rank}.engine").is_file()]
     if missing:
         raise ConfigError(f"{path.parent} has not all engines: {', '.join(missing)} missing")
-    found: dict[str, dict[str, object]] = config
-    return found
+    engine: dict[str, dict[str, object]] = config
+    return engine
 
 
 def _engine_config(options: LlmRepoOptions) -> dict[str, dict[str, object]]:
@@ -184,9 +184,9 @@ def _faults(core: pb.ModelConfig, engine: Mapping[str, Mapping[str, object]]) ->
     """Yield what the server would only find out when it loads the engine, or a request comes."""
     build = engine["build_config"]
     given = {key: value.string_value for key, value in core.parameters.items() if "${" not in value.string_value}
-    most = int(str(build["max_batch_size"]))
-    if core.max_batch_size > most:
-        yield f"triton_max_batch_size is {core.max_batch_size}, and the engine takes {most}"
+    max_batch = int(str(build["max_batch_size"]))
+    if core.max_batch_size > max_batch:
+        yield f"triton_max_batch_size is {core.max_batch_size}, and the engine takes {max_batch}"
     beams = given.get("max_beam_width", "1")
     if not beams.isdecimal() or int(beams) > int(str(build["max_beam_width"])):
         yield f"max_beam_width is {beams}, and the engine takes {build['max_beam_width']}"
@@ -198,6 +198,6 @@ def _faults(core: pb.ModelConfig, engine: Mapping[str, Mapping[str, object]]) ->
 
 
 def _check_target(out: Path) -> None:
-    ours = (out / "tensorrt_llm" / CONFIG).exists()
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not ours)):
+    is_repository = (out / "tensorrt_llm" / CONFIG).exists()
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not is_repository)):
         raise ConfigError(f"{out} is there and is not a repository of a language model: choose another `out`")

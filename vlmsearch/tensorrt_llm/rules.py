@@ -83,7 +83,7 @@ def _quantisation(plan: LlmPlan) -> Iterator[str]:
     quantisation, shape = plan.recipe.quantisation, plan.recipe.architecture
     method, chain = quantisation.method, plan.target.toolchain
     if shape.family in chain.single and (method, quantisation.kv_cache) != ("none", "same"):
-        able = next(one.toolchain.since for one in targets() if shape.family not in one.toolchain.single)
+        able = next(release.toolchain.since for release in targets() if shape.family not in release.toolchain.single)
         yield f"TensorRT-LLM {chain.since} quantises no {shape.family}: the nearest that can is {_from(able)}"
     if (
         method == "int4_awq" and shape.family != "llama"

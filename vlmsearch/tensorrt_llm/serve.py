@@ -46,12 +46,12 @@ def ranks_command(
 
 def find_mpirun() -> str:
     """Return the ``mpirun`` on PATH; ConfigError where there is none."""
-    found = shutil.which("mpirun")
-    if found is None:
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
         raise ConfigError(
             "several ranks need mpirun, which is not on PATH: run this in NVIDIA's container, or with `docker=True`"
         )
-    return found
+    return mpirun
 
 
 def _rank_command(binary: Binary, folder: Path, ends: Endpoints, rank: int, extra: Sequence[str]) -> list[str]:

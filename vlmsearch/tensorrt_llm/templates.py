@@ -47,10 +47,10 @@ def read_templates(folder: Path, target: Target, models: tuple[str, ...]) -> dic
             texts[model] = path.read_text(encoding="utf-8")
         except OSError as exc:
             raise ConfigError(f"{path} cannot be read: {exc.strerror}") from exc
-        found = placeholders(texts[model])
+        places = placeholders(texts[model])
         chain = target.toolchain
-        lacking = [name for name in chain.mandatory.get(model, ()) if name not in found]
-        strange = [name for name in chain.absent if name in found]
+        lacking = [name for name in chain.mandatory.get(model, ()) if name not in places]
+        strange = [name for name in chain.absent if name in places]
         if lacking or strange:
             what = f"it has no ${{{lacking[0]}}}" if lacking else f"it has ${{{strange[0]}}}"
             raise ConfigError(f"{path} is not of TensorRT-LLM {version}: {what}; give the templates of v{version}")
@@ -62,20 +62,20 @@ def placeholders(text: str) -> dict[str, bool]:
 
     What stands in quotes may stay: NVIDIA's backend takes its own default for it. Comments do not count.
     """
-    found: dict[str, bool] = {}
+    places: dict[str, bool] = {}
     for token in _TOKEN.finditer(text):
         if token[1]:
-            found[token[1]] = True
+            places[token[1]] = True
         elif not token[0].startswith("#"):
             for name in _PLACE.findall(token[0]):
-                found.setdefault(name, False)
-    return found
+                places.setdefault(name, False)
+    return places
 
 
 def fill(text: str, values: Mapping[str, str], where: str) -> str:
     """Return a template with its values: escaped inside quotes, checked outside.
 
-    ConfigError for what cannot stand there.
+    ConfigError for a value that cannot stand there.
     """
 
     def replace(token: re.Match[str]) -> str:
@@ -96,13 +96,13 @@ def fill(text: str, values: Mapping[str, str], where: str) -> str:
 def assign(given: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return what a user gave, ``key`` or ``model.key``, by model; ConfigError for a key that no template has."""
     known = {model: placeholders(text) for model, text in texts.items()}
-    names = sorted({name for found in known.values() for name in found})
+    names = sorted({name for places_by_name in known.values() for name in places_by_name})
     values: dict[str, dict[str, str]] = {model: {} for model in texts}
     for key, value in given.items():
         model, dot, name = key.rpartition(".")
         if dot and model not in known:
             raise ConfigError(f"no model {model!r}; {suggest(model, known)}there are {', '.join(known)}")
-        places = [one for one in ([model] if dot else known) if name in known[one]]
+        places = [place for place in ([model] if dot else known) if name in known[place]]
         if not places:
             options = sorted(known[model]) if dot else names
             raise ConfigError(f"no template asks for {key!r}; {suggest(name, options)}there are {', '.join(options)}")

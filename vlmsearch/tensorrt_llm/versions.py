@@ -13,12 +13,12 @@ from vlmsearch._util.tables import as_dataclass, read_table
 from vlmsearch.errors import ConfigError
 
 SOURCE = "https://github.com/NVIDIA/TensorRT-LLM"
-"""Where conversion scripts come from, for images that do not have them."""
+"""The repository of conversion scripts, for images that do not have them."""
 
 
 @dataclass(frozen=True)
 class Versions:
-    """What is in a release's container with TensorRT-LLM; "" is what is not known."""
+    """Versions in a release's container with TensorRT-LLM; "" is not known."""
 
     tensorrt_llm: str = ""
     tensorrt: str = ""
@@ -28,14 +28,14 @@ class Versions:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """How TensorRT-LLM builds from version ``since`` on.
+    """The way that TensorRT-LLM builds from version ``since`` on.
 
     ``scripts`` are paths of conversion scripts in its repository, a family each, and ``single`` the families whose
     script converts for one GPU and unquantised; ``formats`` is what ``quantize`` takes. ``root`` is where the image
     keeps ``examples/`` ("": nowhere). ``length`` is the flag for the longest request. ``clone`` and ``templates`` are
-    the repository of the Triton templates and the folder in it, ``mandatory`` what each needs a value for, ``absent``
-    what only other versions have. ``calibration``: whether it takes local texts; ``uneven``: whether layers need not
-    divide by pp. ``unverified`` is what was not read at this version's own tag.
+    the repository of the Triton templates and the folder in it. ``mandatory`` are the placeholders that need a value,
+    ``absent`` those that only other versions have. ``calibration``: whether it takes local texts; ``uneven``: whether
+    layers need not divide by pp. ``unverified`` was not read at this version's own tag.
     """
 
     since: str
@@ -92,12 +92,12 @@ def matrix() -> Matrix:
 
 def targets() -> list[Target]:
     """Return every release whose engines can be planned, oldest first."""
-    found = []
+    known = []
     for name, versions in matrix().releases.items():
         toolchain = _toolchain(versions.tensorrt_llm)
         if toolchain:
-            found.append(Target(name, versions, toolchain))
-    return found
+            known.append(Target(name, versions, toolchain))
+    return known
 
 
 def find_target(release: str) -> Target:
@@ -111,9 +111,9 @@ def find_target(release: str) -> Target:
     )
 
 
-def same_version(one: str, other: str) -> bool:
-    """Return whether two versions of TensorRT-LLM are the same, but for what comes after their third number."""
-    return _order(one) == _order(other)
+def same_version(version: str, other: str) -> bool:
+    """Return whether the first three numbers of two versions of TensorRT-LLM are the same."""
+    return _order(version) == _order(other)
 
 
 def _inherited(toolchains: Any) -> list[dict[str, object]]:

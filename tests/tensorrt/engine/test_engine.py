@@ -153,7 +153,7 @@ def test_the_smallest_profile_that_takes_a_batch_is_used(make: MakeEngine) -> No
     engine = make(*profiles, model=TEXT)
     find = engine._steps.find
     for rows, profile in ((1, 0), (2, 1), (8, 1), (9, 2), (32, 2)):
-        step = find(rows, {name: array.shape for name, array in texts(rows, 5).items()}, most=32)
+        step = find(rows, {name: array.shape for name, array in texts(rows, 5).items()}, max_rows=32)
         assert step.profile == profile
         assert step.rows >= rows
     reference = ort.InferenceSession(TEXT, providers=["CPUExecutionProvider"])

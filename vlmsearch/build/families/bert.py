@@ -42,8 +42,8 @@ def sentences(folder: Path, weights: Weights, tower: Callable[[Pooling], TextTow
     """Return the checkpoint of a text tower that is used as the modules of sentence-transformers say."""
     modules = sentence_modules(folder)
     text = tower(modules.pooling)
-    most = min(modules.limit or text.positions, text.positions)
-    return Checkpoint(folder, weights, text.transformer.width, None, text, None, most, pad, modules.prompts)
+    max_tokens = min(modules.limit or text.positions, text.positions)
+    return Checkpoint(folder, weights, text.transformer.width, None, text, None, max_tokens, pad, modules.prompts)
 
 
 def read_cross_encoder(folder: Path, config: Json) -> Checkpoint:
@@ -66,8 +66,8 @@ def pairs(folder: Path, weights: Weights, tower: TextTower, pad: int) -> Checkpo
     """Return the checkpoint of a cross-encoder."""
     limits = folder / "tokenizer_config.json"
     limit = read_json(limits).get("model_max_length") if limits.is_file() else None
-    most = min(int(limit or tower.positions), tower.positions)
-    return Checkpoint(folder, weights, tower.transformer.width, None, tower, None, most, pad)
+    max_tokens = min(int(limit or tower.positions), tower.positions)
+    return Checkpoint(folder, weights, tower.transformer.width, None, tower, None, max_tokens, pad)
 
 
 def _parts(folder: Path, config: Json) -> tuple[Transformer, int, Weights]:

@@ -19,7 +19,7 @@ _NAMES = {
     ".ffn.lin2.": ".output.dense.",
     ".output_layer_norm.": ".output.LayerNorm.",
 }
-"""What BERT calls the same tensors."""
+"""The names of the same tensors in BERT."""
 
 
 def read(folder: Path, config: Json) -> Checkpoint:

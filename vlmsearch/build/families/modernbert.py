@@ -95,8 +95,8 @@ class ModernBert(TextTower):
         """Return what hides the tokens outside the window, (1, 1, length, length)."""
         graph, op = layers.graph, layers.graph.op
         away = op("Abs", distances(layers, length, self.positions), scope="window")
-        most = graph.constant(np.array(self.window, np.float32), "window")
-        hidden = layers.cast(op("Greater", away, most, scope="window"), "window")
+        window = graph.constant(np.array(self.window, np.float32), "window")
+        hidden = layers.cast(op("Greater", away, window, scope="window"), "window")
         bias = op("Mul", hidden, layers.scalar(-1e4), scope="window")
         return op("Unsqueeze", bias, graph.ints(0, 1), scope="window")
 

@@ -28,7 +28,7 @@ _NAMES = {
     ".attention.attn.o.": ".attention.output.dense.",
     ".attention.LayerNorm.": ".attention.output.LayerNorm.",
 }
-"""What BERT calls the same tensors."""
+"""The names of the same tensors in BERT."""
 
 
 def read(folder: Path, config: Json) -> Checkpoint:
@@ -53,10 +53,10 @@ class MpNet(Roberta):
     def scores(self, layers: Layers, weights: Weights, length: str) -> str | None:
         """Return the bias of two tokens, (1, heads, length, length)."""
         graph, op = layers.graph, layers.graph.op
-        most = padded_length(self.positions)
-        buckets = relative_buckets(np.arange(1 - most, most))
+        max_distance = padded_length(self.positions)
+        buckets = relative_buckets(np.arange(1 - max_distance, max_distance))
         table = weights["encoder.relative_attention_bias.weight"][buckets].T
-        start = graph.constant(np.array(most - 1, np.float32), "nearest")
+        start = graph.constant(np.array(max_distance - 1, np.float32), "nearest")
         place = op("Add", distances(layers, length, self.positions), start, scope="distance")
         place = op("Cast", place, scope="distance", to=int(TensorProto.INT32))
         bias = op("Gather", layers.weight(table, "distances"), place, scope="distance", axis=1)

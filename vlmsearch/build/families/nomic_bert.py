@@ -35,7 +35,7 @@ _SETTINGS = {
     "layer_norm_epsilon": "layer_norm_eps",
     "rotary_emb_base": "rope_theta",
 }
-"""What Nomic's own program and transformers call the same settings."""
+"""The settings of Nomic's own program, and their names in transformers."""
 _FULL_ROTARY = 1.0
 _THETA = 1000.0
 

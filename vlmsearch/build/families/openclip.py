@@ -133,12 +133,12 @@ def _rename(name: str) -> str:
 
 def _weights(folder: Path) -> Weights:
     """Return all tensors by transformers' names: projections turned, and query, key and value apart."""
-    found = read_weights(folder, _rename)
-    found.pop("attn_mask", None)
-    for name in [name for name in found if ".in_proj_" in name]:
+    tensors = read_weights(folder, _rename)
+    tensors.pop("attn_mask", None)
+    for name in [name for name in tensors if ".in_proj_" in name]:
         base, _, kind = name.rpartition(".in_proj_")
-        for role, part in zip("qkv", np.split(found.pop(name), 3)):
-            found[f"{base}.{role}_proj.{kind}"] = part
+        for role, part in zip("qkv", np.split(tensors.pop(name), 3)):
+            tensors[f"{base}.{role}_proj.{kind}"] = part
     for name in ("visual_projection.weight", "text_projection.weight"):
-        found[name] = np.ascontiguousarray(found[name].T)
-    return found
+        tensors[name] = np.ascontiguousarray(tensors[name].T)
+    return tensors

@@ -65,9 +65,9 @@ class Roberta(Bert):
         number = int(TensorProto.FLOAT)
         after = distances(layers, length, self.positions)
         # 1 where the second position is the first or comes after it
-        zero, one = (graph.constant(np.array(value, np.float32), f"number_{value}") for value in (0, 1))
+        zero, ones = (graph.constant(np.array(value, np.float32), f"number_{value}") for value in (0, 1))
         later = op("Cast", op("Less", after, zero, scope="embed"), scope="embed", to=number)
-        counted = op("Sub", one, later, scope="embed")
+        counted = op("Sub", ones, later, scope="embed")
         padding = op("Equal", ids, graph.constant(np.array(self.pad, np.int32), "pad"), scope="embed")
         own = op("Cast", op("Not", padding, scope="embed"), scope="embed", to=number)
         count = op("Mul", op("MatMul", own, counted, scope="embed"), own, scope="embed")

@@ -88,10 +88,10 @@ def _pad(folder: Path, usual: int) -> int:
     name = named.get("content") if isinstance(named, dict) else named
     if name is None:
         return usual
-    found = read_tokenizer((folder / "tokenizer.json").read_bytes(), str(folder)).token_to_id(str(name))
-    if found is None:
+    token = read_tokenizer((folder / "tokenizer.json").read_bytes(), str(folder)).token_to_id(str(name))
+    if token is None:
         raise ConfigError(f"{settings}: texts are padded with {name!r}, which tokenizer.json does not have")
-    return int(found)
+    return int(token)
 
 
 def _lower(folder: Path) -> bool:

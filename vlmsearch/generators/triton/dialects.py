@@ -56,7 +56,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How to ask one model; ``batches`` says whether shapes begin with a batch."""
+    """The tensors of one model; ``batches`` says whether shapes begin with a batch."""
 
     model: str
     inputs: Mapping[str, Input]

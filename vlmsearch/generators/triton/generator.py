@@ -105,8 +105,10 @@ class TritonGenerator(Generator):
         self._dialect = Dialect.of(model, inputs_of(config), batches=config.max_batch_size > 0)
         self._streams: bool = config.model_transaction_policy.decoupled
         steps = [self._connection.config(step.model_name) for step in config.ensemble_scheduling.step]
-        found = (stop_request(each.name, inputs_of(each), batches=each.max_batch_size > 0) for each in (config, *steps))
-        stops = [(each.name, arrays) for each, arrays in zip((config, *steps), found) if arrays]
+        requests = (
+            stop_request(part.name, inputs_of(part), batches=part.max_batch_size > 0) for part in (config, *steps)
+        )
+        stops = [(part.name, arrays) for part, arrays in zip((config, *steps), requests) if arrays]
         self._stop = Request(*stops[0]) if stops and self._streams else None
 
     def _pieces(self, prompt: str, inputs: _Response, dialect: Dialect, streams: bool) -> Iterator[str]:

@@ -54,8 +54,8 @@ class AccuracyCheck:
 
     def recall(self, plan: Plan) -> Drift:
         """Return how a plan's vectors differed when it was built."""
-        mean, least, overlap = (float(str(plan.report[name])) for name in ("mean_cosine", "min_cosine", "overlap"))
-        return Drift(mean, least, overlap, 0.0)
+        mean, minimum, overlap = (float(str(plan.report[name])) for name in ("mean_cosine", "min_cosine", "overlap"))
+        return Drift(mean, minimum, overlap, 0.0)
 
 
 def prepare_check(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> AccuracyCheck:

@@ -1,6 +1,6 @@
 """The making of one tower's engines: built, judged, and built again in another way where they are not good enough.
 
-A plan is built, run on samples that calibration has not seen, and kept only if it is as near to float32 as the
+A plan is built and run on samples that calibration has not seen. It is kept only if it is as near to float32 as the
 recipe's gate asks. INT8 that is not near enough is built again with the most harmful Linears in FP16. What TensorRT
 miscomputes, or cannot build or load, is built again in another form: of the graph, or of the optimization profiles.
 """
@@ -51,9 +51,9 @@ from vlmsearch.tensorrt.engine.runtime import this_machine
 from vlmsearch.tensorrt.engine.timing import Timing
 
 PRECISIONS: tuple[BuiltPrecision, ...] = ("fp16", "int8", "fp32")
-"""What ``auto`` chooses from."""
+"""The precisions that ``auto`` chooses from."""
 SHARES = (0.125, 0.25, 0.5)
-"""How many of the Linears are left in FP16 where all of them in INT8 do harm, one attempt after the other."""
+"""Shares of the Linears that are left in FP16 where INT8 in all of them does harm, attempt by attempt."""
 NEAR = 0.9998
 """The mean cosine to float32 that an engine without INT8 keeps. What is further off is not rounded but miscomputed."""
 ASTRAY = 0.02
@@ -146,7 +146,7 @@ class EngineBuilder:
         if not made:
             raise QualityError("; ".join(failed))
         self.report(f"{self.tower}: measuring all that passed", 0, 1)
-        return min(made, key=lambda each: slowness(self.time_plan(each.plan), self.batches))
+        return min(made, key=lambda entry: slowness(self.time_plan(entry.plan), self.batches))
 
     def time_plan(self, plan: Plan) -> tuple[Timing, ...]:
         """Return what a plan takes now."""
@@ -186,8 +186,8 @@ class EngineBuilder:
     def _attempt(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> Made | Missed:
         """Build one engine and measure it.
 
-        Where TensorRT fails on a form, or computes something else than the graph says, the next is tried, and at last
-        the nearest of all is taken. A form that failed is not tried again with other Linears in FP16.
+        Where TensorRT fails on a form or miscomputes it, the next one is tried. In the end the nearest of all is taken.
+        A form that failed is not tried again with other Linears in FP16.
         """
         refused: list[BackendError] = []
         tried: list[tuple[float, Made | Missed]] = []
@@ -209,12 +209,12 @@ class EngineBuilder:
                 continue
             if cosine >= NEAR or (precision == "int8" and (isinstance(result, Made) or result.right is None)):
                 return result
-            # In several plans it is the same computation: that is for what cannot be loaded as one.
+            # Several plans are the same computation, for an engine that cannot be loaded as one.
             self._failed |= {(precision, form), (precision, dataclasses.replace(form, apart=True))}
             tried.append((cosine, result))
         if not tried:
             raise refused[-1]
-        cosine, nearest = max(tried, key=lambda each: each[0])
+        cosine, nearest = max(tried, key=lambda pair: pair[0])
         told = f"{words(precision, kept)} is miscomputed, at a cosine of {cosine:.5f} to float32 in its nearest form"
         self.report(f"{self.tower}: {told}", 1, 1)
         return nearest
@@ -283,7 +283,7 @@ class EngineBuilder:
         settings[0] = dataclasses.replace(settings[0], cublas=key.machine.cublas)
         timings, begun = timing_file(self.machine), time.perf_counter()
         with current(self.device):
-            data = join_plans([build_plan(onnx, each, timing_cache=timings) for each in settings])
+            data = join_plans([build_plan(onnx, part, timing_cache=timings) for part in settings])
         return data, time.perf_counter() - begun
 
     def _key(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> PlanKey:
@@ -305,8 +305,8 @@ class EngineBuilder:
         return self.bundle.model(self.tower, precision)
 
     def _digest(self, precision: Precision) -> str:
-        found = self.bundle.files.get(model_file(self.tower, precision))
-        return found.sha256 if found else ""
+        file = self.bundle.files.get(model_file(self.tower, precision))
+        return file.sha256 if file else ""
 
     def _what(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> dict[str, object]:
         return {

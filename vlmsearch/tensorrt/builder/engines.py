@@ -42,15 +42,15 @@ def ensure_engine(
     at the recipe's batch sizes. ``profile`` is the least, usual and greatest batch, by default the recipe's; ``level``
     the builder's optimization level, 0 to 5. Only one thread of one process builds, the others wait for it.
 
-    ConfigError where the bundle lacks a file that this needs (it names the command that makes it), QualityError with
-    the figures where nothing passes the gate, BackendError in TensorRT's own words.
+    ConfigError names the command that makes a file that the bundle lacks. QualityError has the figures where nothing
+    passes the gate. BackendError is in TensorRT's own words.
     """
     given = recipe or recipe_of(bundle)
     builder = EngineBuilder(bundle, tower, device, given, profile, level, progress or silent)
     choice = builder.choice(precision)
-    found = chosen_plan(choice)
-    if found and read_or_discard(found, here=builder.machine) is not None:
-        return found
+    chosen = chosen_plan(choice)
+    if chosen and read_or_discard(chosen, here=builder.machine) is not None:
+        return chosen
     with building(choice) as done:
         if done:
             return done
@@ -74,9 +74,9 @@ def find_engine(
     Of a model whose recipe is a file of the user's, what was built last: its shapes and gate are in that file.
     """
     choice = EngineBuilder(bundle, tower, device, recipe_of(bundle), profile, level).choice(precision)
-    found = chosen_plan(choice)
-    if found or built_by(bundle):
-        return found
+    chosen = chosen_plan(choice)
+    if chosen or built_by(bundle):
+        return chosen
     free = _OF_A_RECIPE - {"batches"} if profile else _OF_A_RECIPE
     wanted = _but_for(choice, free)
     return next((plan for other, plan in all_choices() if _but_for(other, free) == wanted), None)
@@ -94,9 +94,9 @@ def engine_plan(
     aloud: bool,
 ) -> Plan | None:
     """Return the plan in the cache; where there is none, build it if ``build``, with progress shown if ``aloud``."""
-    found = find_engine(bundle, tower, precision=precision, device=device, profile=profile, level=level)
-    if found or not build:
-        return found
+    plan = find_engine(bundle, tower, precision=precision, device=device, profile=profile, level=level)
+    if plan or not build:
+        return plan
     with steps(bundle.name) if aloud else nullcontext(None) as progress:
         return ensure_engine(
             bundle, tower, precision=precision, device=device, profile=profile, level=level, progress=progress
@@ -110,9 +110,9 @@ def _but_for(choice: Choice, free: frozenset[str]) -> Choice:
 
 def recipe_of(bundle: Bundle) -> Recipe:
     """Return the recipe that a bundle was built by, or one with the defaults where it has none."""
-    found = built_by(bundle)
-    if found:
-        return found
-    most = bundle.text.max_tokens
-    shapes = Shapes(text_length=(min(2, most), min(32, most), most))
+    recipe = built_by(bundle)
+    if recipe:
+        return recipe
+    max_tokens = bundle.text.max_tokens
+    shapes = Shapes(text_length=(min(2, max_tokens), min(32, max_tokens), max_tokens))
     return Recipe(bundle.name, bundle.licence, bundle.space.name, source=bundle.source, shapes=shapes)

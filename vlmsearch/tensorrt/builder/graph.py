@@ -118,8 +118,8 @@ class _Writing:
 
     def _linear(self, node: onnx.NodeProto) -> str:
         """Return the name of the Linear whose product a node is; nothing for other nodes."""
-        found = node.op_type == "MatMul" and node.input[1] in self.constants and node.input[1].endswith(".weight")
-        return node.input[1].removesuffix(".weight") if found else ""
+        is_product = node.op_type == "MatMul" and node.input[1] in self.constants and node.input[1].endswith(".weight")
+        return node.input[1].removesuffix(".weight") if is_product else ""
 
     def _fused(self, node: onnx.NodeProto) -> tuple[onnx.NodeProto | None, onnx.NodeProto] | None:
         """Return the Add, if there is a bias, and the Split after a projection that gives several values at once."""
@@ -179,8 +179,8 @@ class _Writing:
         x = self.op("Mul", [x, constant("smaller", np.array(_SMALLER, self._kind))], "", f"{name}/smaller")
         centred = self.op("Sub", [x, self._mean(x, f"{name}/mean")], "", f"{name}/centred")
         square = self.op("Mul", [centred, centred], "", f"{name}/square")
-        least = constant(f"epsilon_{epsilon:g}", np.array(epsilon * _SMALLER**2, self._kind))
-        spread = self.op("Add", [self._mean(square, f"{name}/variance"), least], "", f"{name}/spread")
+        minimum = constant(f"epsilon_{epsilon:g}", np.array(epsilon * _SMALLER**2, self._kind))
+        spread = self.op("Add", [self._mean(square, f"{name}/variance"), minimum], "", f"{name}/spread")
         unit = self.op("Div", [centred, self.op("Sqrt", [spread], "", f"{name}/deviation")], "", f"{name}/unit")
         scaled = self.op("Mul", [unit, scale], "", f"{name}/scaled")
         self.op("Add", [scaled, bias], node.output[0], f"{name}/shifted")

@@ -32,7 +32,7 @@ _WORKSPACE = 8 * 2**30
 
 @dataclass(frozen=True)
 class Settings:
-    """How to build: ``level`` is the builder's optimization level, 0 to 5, None for TensorRT's own choice.
+    """Settings of a build: ``level`` is the builder's optimization level, 0 to 5, None for TensorRT's own choice.
 
     ``cublas`` is the version of the cuBLAS whose kernels TensorRT 8.6 may use, "" for none. It has to be there
     wherever the plan is loaded.
@@ -126,9 +126,9 @@ def _keep_float32(network: Any, config: Any) -> None:
 def _add_profile(builder: Any, config: Any, network: Any, profile: Profile) -> None:
     added = builder.create_optimization_profile()
     inputs = {network.get_input(i).name for i in range(network.num_inputs)}
-    for each in profile:
-        if each.input in inputs:
-            added.set_shape(each.input, each.min, each.opt, each.max)
+    for shapes in profile:
+        if shapes.input in inputs:
+            added.set_shape(shapes.input, shapes.min, shapes.opt, shapes.max)
     if config.add_optimization_profile(added) < 0:
         raise BackendError(f"TensorRT {trt.__version__} refuses the optimization profile {_shapes(profile)}")
 

@@ -21,7 +21,7 @@ _TOKENS = 20_480
 
 @dataclass(frozen=True)
 class Form:
-    """What an engine is made of: the file, whether its graph is `engine_graph`'s for 8.6, and the profiles.
+    """The sources of an engine: the file, whether its graph is `engine_graph`'s for 8.6, and the profiles.
 
     ``apart``: the first profile, that of the smallest batches, has a plan of its own, which with ``cublas`` may use
     cuBLAS. The other plan never does.
@@ -41,8 +41,8 @@ def forms(precision: BuiltPrecision, tower: Tower, machine: Machine) -> tuple[Fo
     fail in FP16. Nor can it load all that it compiles: of CLIP ViT-L/14's images in FP16 it reads a plan of three
     profiles, and of four finds an offset missing (NVIDIA/TensorRT issue 2977); so the fourth goes into another plan.
 
-    With the kernels of cuBLAS 12.9 single images take 0.68 (CLIP ViT-L/14), 0.85 (B/16) and 0.96 (B/32) of the time in
-    FP16 on an H200; texts and INT8 gain nothing that counts, nor do larger batches.
+    In FP16 on an H200, the kernels of cuBLAS 12.9 need 0.68 to 0.96 of the time for single images of CLIP: 0.68 for
+    ViT-L/14, 0.85 for B/16, 0.96 for B/32. Texts, INT8 and larger batches gain nothing that counts.
     """
     if precision == "fp32":
         plain = Form("fp32", spelled_out=False, split="one")
@@ -73,25 +73,25 @@ def profiles(
 ) -> tuple[Profile, ...]:
     """Return one profile for the batches that are ``given``; else one or several for the recipe's batches.
 
-    Kernels for one size are faster than kernels for all of them: on an H200, TensorRT 8.6 computes 18 % more images of
-    CLIP ViT-B/32 with a profile for batches of 256 alone, and batch 1 takes half the time. So there is a profile for
-    each of the recipe's three batches, and one for everything in between. Texts differ in length: there a few have a
-    profile, up to twice the usual batch, and the rest, of which very long ones go in smaller batches. Each profile
-    keeps kernels of its own, and TensorRT 8.6 part of the weights as well.
+    Kernels for one size are faster than kernels for all of them. With a profile for batches of 256 alone, TensorRT 8.6
+    computes 18 % more images of CLIP ViT-B/32 on an H200. Batch 1 takes half the time with its own. So there is a
+    profile for each of the recipe's three batches, and one for everything in between. Texts differ in length: they have
+    profiles for a few, for up to twice the usual batch and for the rest, where very long ones go in smaller batches.
+    Each profile keeps kernels of its own, and TensorRT 8.6 part of the weights as well.
     """
-    found, wanted = batches(recipe, tower, given), "one" if given else split
+    batch, wanted = batches(recipe, tower, given), "one" if given else split
     if bundle.preprocess is not None and tower == "image":
         tail = (bundle.preprocess.size, bundle.preprocess.size, 3)
-        parts = {"one": [found], "two": _halves(found), "three": _thirds(found, 1), "several": _sizes(found)}[wanted]
+        parts = {"one": [batch], "two": _halves(batch), "three": _thirds(batch, 1), "several": _sizes(batch)}[wanted]
         return tuple((_range("pixels", rows, (tail,) * 3),) for rows in parts)
-    thirds = _thirds(found, _FEW)
-    parts = {"one": [found], "two": _halves(found), "three": thirds, "several": thirds}[wanted]
+    thirds = _thirds(batch, _FEW)
+    parts = {"one": [batch], "two": _halves(batch), "three": thirds, "several": thirds}[wanted]
     shortest, usual, longest = recipe.shapes.columns
     made = []
     for rows in parts:
-        many = rows[0] > found[1]
-        most = min(longest, max(usual, _TOKENS // rows[2] // LENGTH_STEP * LENGTH_STEP)) if many else longest
-        tails = [(length,) for length in (shortest, usual, most)]
+        many = rows[0] > batch[1]
+        max_length = min(longest, max(usual, _TOKENS // rows[2] // LENGTH_STEP * LENGTH_STEP)) if many else longest
+        tails = [(length,) for length in (shortest, usual, max_length)]
         made.append(tuple(_range(name, rows, tails) for name in ("input_ids", "attention_mask")))
     return tuple(made)
 
@@ -101,26 +101,30 @@ def parted(shapes: tuple[Profile, ...], form: Form) -> tuple[tuple[Profile, ...]
     return (shapes[:1], shapes[1:]) if form.apart and len(shapes) > 1 else (shapes,)
 
 
-def _sizes(found: Range) -> list[Range]:
+def _sizes(batch: Range) -> list[Range]:
     """Return each of the three sizes alone, and all of them."""
-    single = [(rows, rows, rows) for rows in sorted(set(found))]
-    return [*single, found] if len(single) > 1 else single
+    single = [(rows, rows, rows) for rows in sorted(set(batch))]
+    return [*single, batch] if len(single) > 1 else single
 
 
-def _thirds(found: Range, few: int) -> list[Range]:
+def _thirds(batch: Range, few: int) -> list[Range]:
     """Return a ``few`` times the least batch, the usual number, and many."""
-    least, usual, most = found
-    last = min(few * least, usual, most)
-    return [(least, least, last), *_halves((last + 1, max(usual, last + 1), most))] if last < most else [found]
+    min_batch, usual, max_batch = batch
+    last = min(few * min_batch, usual, max_batch)
+    return (
+        [(min_batch, min_batch, last), *_halves((last + 1, max(usual, last + 1), max_batch))]
+        if last < max_batch
+        else [batch]
+    )
 
 
-def _halves(found: Range) -> list[Range]:
+def _halves(batch: Range) -> list[Range]:
     """Return up to twice the usual batch, and the rest."""
-    least, usual, most = found
-    middle = min(2 * usual, most)
-    return [(least, usual, middle), (middle + 1, most, most)] if middle < most else [found]
+    min_batch, usual, max_batch = batch
+    middle = min(2 * usual, max_batch)
+    return [(min_batch, usual, middle), (middle + 1, max_batch, max_batch)] if middle < max_batch else [batch]
 
 
 def _range(name: str, rows: Range, tails: Sequence[tuple[int, ...]]) -> ShapeRange:
-    least, usual, most = ((row, *tail) for row, tail in zip(rows, tails))
-    return ShapeRange(name, least, usual, most)
+    minimum, usual, maximum = ((row, *tail) for row, tail in zip(rows, tails))
+    return ShapeRange(name, minimum, usual, maximum)

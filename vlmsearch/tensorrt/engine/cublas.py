@@ -19,9 +19,9 @@ def cublas() -> str:
     if not hasattr(getattr(trt, "PreviewFeature", None), SWITCH):
         return ""
     for major in _MAJORS:
-        found = {_version(f"{name}.{major}", function) for name, function in _PARTS}
-        if len(found) == 1 and found != {""}:
-            return found.pop()
+        versions = {_version(f"{name}.{major}", function) for name, function in _PARTS}
+        if len(versions) == 1 and versions != {""}:
+            return versions.pop()
     return ""
 
 

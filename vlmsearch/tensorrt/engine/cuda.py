@@ -82,13 +82,13 @@ def find_gpu(index: int = 0) -> Gpu:
     count = device_count()
     if not 0 <= index < count:
         raise ConfigError(f"there is no GPU {index}: there are {count}, numbered from 0")
-    found = checked(runtime.cudaGetDeviceProperties(index))
+    properties = checked(runtime.cudaGetDeviceProperties(index))
     cuda = _version(checked(runtime.cudaDriverGetVersion()))
     return Gpu(
         index=index,
-        name=found.name.rstrip(b"\0").decode(),
-        capability=(int(found.major), int(found.minor)),
-        memory=int(found.totalGlobalMem),
+        name=properties.name.rstrip(b"\0").decode(),
+        capability=(int(properties.major), int(properties.minor)),
+        memory=int(properties.totalGlobalMem),
         driver=_driver_version() or f"for CUDA {cuda}",
         cuda=cuda,
         runtime=_version(checked(runtime.cudaRuntimeGetVersion())),
@@ -151,7 +151,7 @@ class Event(Closable):
         self.handle = int(self._event)
 
     def record(self, stream: Stream | int) -> None:
-        """It happens when ``stream``, or the stream with that handle, gets here."""
+        """Queue it on ``stream``, or on the stream with that handle: it happens when all work before it is done."""
         check(*runtime.cudaEventRecord(self.handle, stream if isinstance(stream, int) else stream.handle))
 
     def synchronize(self) -> None:
@@ -237,7 +237,7 @@ def copy_on_device(target: int, source: int, size: int, stream: Stream) -> None:
 
 
 def check(error: object) -> None:
-    """BackendError for what a call of CUDA answered; OutOfMemoryError where memory was the cause."""
+    """Raise BackendError for an error of CUDA; OutOfMemoryError where memory was the cause."""
     if error != _SUCCESS:
         _fail(error)
 
@@ -274,7 +274,7 @@ def _driver_version() -> str:
 
 
 class CudaGraph(Closable):
-    """Work that was captured once and is queued as a whole."""
+    """A graph of work that was captured once and is queued as a whole."""
 
     def __init__(self, executable: object) -> None:
         self._executable = executable

@@ -30,7 +30,7 @@ class Engine(Closable):
     """A TensorRT plan on one GPU, to be used from several threads.
 
     ``contexts`` batches run at once, each with memory of its own. ``graphs`` are the batch sizes that run as CUDA
-    graphs; a few more rows are computed where that saves time. ``max_batch`` bounds the rows that are computed at
+    graphs; a few more rows are computed if it saves time. ``max_batch`` bounds the rows that are computed at
     once, and with them the memory. Raises BackendError where TensorRT refuses the plan, ConfigError or
     ModelUnavailableError where there is no such GPU.
     """
@@ -106,7 +106,7 @@ class Engine(Closable):
             return time_step(slot, step, runs)
 
     def close(self) -> None:
-        """Wait for what runs, and free all memory. Calling it twice is allowed."""
+        """Wait for the batches that run, and free all memory. Calling it twice is allowed."""
         with current(self.gpu.index):
             self._pool.close()
             self._program.close()
@@ -124,8 +124,8 @@ class Engine(Closable):
                 self._limit = max(limit // 2, self._steps.min_batch)
 
     def _shortage(self) -> str:
-        least = max(map(self._program.activations, self._steps.profiles_for(1)))
-        need, free = (f"{size / 2**20:,.0f} MiB" for size in (least, free_memory()))
+        memory = max(map(self._program.activations, self._steps.profiles_for(1)))
+        need, free = (f"{size / 2**20:,.0f} MiB" for size in (memory, free_memory()))
         return (
             f"the engine computes in {need} of GPU memory, and {free} are free. One for smaller batches needs less: "
             f"`vlmsearch build NAME --engine tensorrt --profile 1,8,32`, and tensorrt:NAME?profile=1,8,32"
@@ -144,11 +144,11 @@ class Engine(Closable):
         vectors = np.empty((rows, self.dim), np.float32)
         if not rows:
             return vectors
-        most = self._steps.batch_for(shapes)
+        max_rows = self._steps.batch_for(shapes)
         done = 0
         with current(self.gpu.index):
             while done < rows:
-                piece = min(self._piece(rows - done, source.row_bytes), most)
+                piece = min(self._piece(rows - done, source.row_bytes), max_rows)
                 with self._pool.take(2 if piece < rows - done else 1) as slots:
                     piece = min(piece, *(slot.rows for slot in slots), rows - done)
                     flight = _Flight(self._steps, slots, shapes, source, piece)
@@ -163,8 +163,8 @@ class Engine(Closable):
         All that fit, or where copying takes long, so many that it overlaps computing.
         """
         if self._pool.size > 1 and row_bytes * rows >= 2 * _SPLIT_BYTES:
-            least = max(_SPLIT_ROWS, _SPLIT_BYTES // row_bytes)
-            return min((size for size in self._steps.usual if least <= size < self._limit), default=self._limit)
+            min_rows = max(_SPLIT_ROWS, _SPLIT_BYTES // row_bytes)
+            return min((size for size in self._steps.usual if min_rows <= size < self._limit), default=self._limit)
         return self._limit
 
     def _shrink(self, piece: int, failure: str) -> None:
@@ -174,7 +174,7 @@ class Engine(Closable):
 
 
 class _Source(Protocol):
-    """Where a batch comes from, and how many bytes a row of it costs to copy from the host."""
+    """The source of a batch; ``row_bytes`` are copied from the host for each row."""
 
     row_bytes: int
 
@@ -235,7 +235,7 @@ class _Flight:
     def _send(self, slot: ExecutionSlot, start: int, stop: int) -> bool:
         try:
             self.source.stage(slot, start, stop)
-            slot.launch(self.steps.find(stop - start, self.shapes, most=slot.rows))
+            slot.launch(self.steps.find(stop - start, self.shapes, max_rows=slot.rows))
             slot.fetch(stop - start)
         except OutOfMemoryError as exc:
             slot.settle()

@@ -1,7 +1,7 @@
 """Encoded images to a model's pixels on the GPU: decoded by nvImageCodec, resized and cropped by our own kernels.
 
-JPEGs go through the hardware decoder where the GPU has one. What the GPU cannot do as the CPU does it (other formats,
-other colour spaces, damaged files) goes the way of the CPU, image by image.
+JPEGs go through the hardware decoder where the GPU has one. The CPU decodes other formats, other colour spaces and
+damaged files, image by image.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class GpuImages(Closable):
         return pixels, refused
 
     def close(self) -> None:
-        """Wait for what is under way, and free all memory."""
+        """Wait for batches under way, and free all memory."""
         self._threads.close()
         with self._lock, current(self._device):
             slots, self._slots = self._slots, {}
@@ -258,8 +258,8 @@ def _raster(job: _Job, image: Any) -> Raster | None:
     """Return where a decoded image lies; None if it is not what its header said."""
     if image is None:
         return None
-    found = image.__cuda_array_interface__
-    if tuple(found["shape"]) != (job.jpeg.height, job.jpeg.width, _CHANNELS) or found["typestr"] != "|u1":
+    array = image.__cuda_array_interface__
+    if tuple(array["shape"]) != (job.jpeg.height, job.jpeg.width, _CHANNELS) or array["typestr"] != "|u1":
         return None
-    pitch = found["strides"][0] if found.get("strides") else job.jpeg.width * _CHANNELS
-    return Raster(found["data"][0], job.jpeg.width, job.jpeg.height, pitch, job.jpeg.orientation, job.place)
+    pitch = array["strides"][0] if array.get("strides") else job.jpeg.width * _CHANNELS
+    return Raster(array["data"][0], job.jpeg.width, job.jpeg.height, pitch, job.jpeg.orientation, job.place)

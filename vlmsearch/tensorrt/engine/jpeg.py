@@ -64,10 +64,10 @@ def read_header(data: bytes) -> Jpeg | None:
         if marker == _APP14 and body[:5] == b"Adobe" and body[11:12] != b"\1":
             return None
         if marker == _APP1:
-            found = _orientation(body)
-            if found is None:
+            turned = _orientation(body)
+            if turned is None:
                 return None
-            orientation = found if found > 1 else orientation
+            orientation = turned if turned > 1 else orientation
         at += 2 + length
     return None
 
@@ -92,8 +92,8 @@ def _usual_colours(body: bytes) -> bool:
 def _orientation(body: bytes) -> int | None:
     """EXIF's orientation, 1 where there is none; None where only the CPU path finds out."""
     if not body.startswith(b"Exif\0\0"):
-        found = _XMP.search(body)
-        return 1 if found is None or found[1] == b"1" else None
+        turned = _XMP.search(body)
+        return 1 if turned is None or turned[1] == b"1" else None
     exif = PIL.Image.Exif()
     with suppress(Exception):  # which damaged EXIF data raise; the CPU path then takes it as upright, too
         exif.load(body)

@@ -28,7 +28,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Machine:
-    """What a plan is bound to: the full TensorRT version, the GPU's name and its compute capability (``sm_90``).
+    """The machine of a plan: the full TensorRT version, the GPU's name and its compute capability (``sm_90``).
 
     ``cublas`` is the version of the cuBLAS whose kernels TensorRT can use, "" where there is none, or a plan has none.
     """
@@ -62,8 +62,8 @@ Profile: TypeAlias = tuple[ShapeRange, ...]
 class PlanKey:
     """All that a plan's content depends on.
 
-    ``onnx`` is the SHA-256 of the ONNX file it is built from, ``level`` the builder's optimization level,
-    ``fp16_layers`` the layers that were left in FP16, ``flags`` every other setting by name.
+    ``onnx`` is the SHA-256 of the ONNX file it is built from. ``level`` is the builder's optimization level.
+    ``fp16_layers`` are the layers that were left in FP16, ``flags`` all other settings by name.
     """
 
     onnx: str
@@ -98,7 +98,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was asked for: ``model`` is the SHA-256 of a tower's float32 ONNX file, ``options`` all that was given."""
+    """A request for an engine: ``model`` is the SHA-256 of a tower's float32 ONNX file."""
 
     model: str
     precision: EnginePrecision
@@ -182,7 +182,7 @@ def read_or_discard(plan: Plan, *, here: Machine) -> bytes | None:
 
 
 def mismatches(key: PlanKey, here: Machine) -> list[str]:
-    """Why a plan may not be loaded here, in words; none where it fits."""
+    """Return why a plan may not be loaded here, in words; nothing where it fits."""
     pairs = [
         ("TensorRT", key.machine.tensorrt, here.tensorrt),
         ("the GPU", key.machine.gpu, here.gpu),
@@ -227,14 +227,14 @@ def choose_plan(choice: Choice, plan: Plan) -> None:
 def chosen_plan(choice: Choice) -> Plan | None:
     """Return the plan that answers ``choice``, or None where none was chosen or it is gone; errors as `find_plan`."""
     _check_cached(plans_folder() / f"{choice.digest}.choice.json")
-    found = _read_choice(plans_folder() / f"{choice.digest}.choice.json")
-    return found[1] if found else None
+    chosen = _read_choice(plans_folder() / f"{choice.digest}.choice.json")
+    return chosen[1] if chosen else None
 
 
 def all_choices() -> list[tuple[Choice, Plan]]:
     """Return every choice that was made and whose plan is there, for any machine, the last one first."""
     paths = sorted(plans_folder().glob("*.choice.json"), key=_age)
-    return [found for path in paths if (found := _read_choice(path))]
+    return [choice for path in paths if (choice := _read_choice(path))]
 
 
 def _check_cached(path: Path) -> None:
@@ -271,8 +271,8 @@ def building(what: PlanKey | Choice) -> Iterator[Plan | None]:
     Gives the plan that somebody else finished meanwhile, which then need not be built. One that is damaged is removed.
     """
     with only_one(plans_folder() / f"{what.digest}.lock"):
-        found = find_plan(what) if isinstance(what, PlanKey) else chosen_plan(what)
-        yield found if found and read_or_discard(found, here=found.key.machine) is not None else None
+        plan = find_plan(what) if isinstance(what, PlanKey) else chosen_plan(what)
+        yield plan if plan and read_or_discard(plan, here=plan.key.machine) is not None else None
 
 
 def _text(entry: Mapping[str, object]) -> bytes:

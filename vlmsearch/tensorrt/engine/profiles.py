@@ -18,8 +18,8 @@ _ALWAYS_PADDED = 8  # batches that take the GPU less time than the CPU takes to 
 class Steps:
     """The steps of one program; ``graphs`` are the batch sizes that run as graphs.
 
-    ``usual`` are the batch sizes that the program was tuned for, ``min_batch`` and ``max_batch`` the least and the
-    greatest that it takes, ``sizes`` the most elements of a row of each input and of the output.
+    ``usual`` are the batch sizes that the program was tuned for. It takes ``min_batch`` to ``max_batch`` rows.
+    ``sizes`` are the most elements of a row of each input and of the output.
     """
 
     def __init__(self, program: Program, graphs: Sequence[int]) -> None:
@@ -35,11 +35,11 @@ class Steps:
             for i, r in enumerate(program.profiles[0])
         } | {program.output.name: int(np.prod(program.output.shape[1:]))}  # fmt: skip
 
-    def limit(self, most: int | None) -> int:
-        """Return the greatest batch of at most ``most`` rows; ConfigError where the program computes more at least."""
-        if most and most < self.min_batch:
-            raise ConfigError(f"the plan computes {self.min_batch} rows at least, not {most}")
-        return min(most or self.max_batch, self.max_batch)
+    def limit(self, max_rows: int | None) -> int:
+        """Return the greatest batch, of up to ``max_rows``; ConfigError where the program computes more at least."""
+        if max_rows and max_rows < self.min_batch:
+            raise ConfigError(f"the plan computes {self.min_batch} rows at least, not {max_rows}")
+        return min(max_rows or self.max_batch, self.max_batch)
 
     def batch_for(self, shapes: Mapping[str, Shape]) -> int:
         """Return the most rows of such inputs that fit one profile; BackendError where none takes them."""
@@ -52,26 +52,26 @@ class Steps:
     def profiles_for(self, rows: int) -> set[int]:
         """Return the profiles that batches of up to ``rows`` run with."""
         tails = {tail for profile in self._profiles for tail in (_tails(profile, "min"), _tails(profile, "max"))}
-        found = set()
+        profiles = set()
         for tail in tails:  # what fits a tail in between fits one of these
-            most = max(_most(profile) for profile in self._profiles if _fits(profile, tail))
-            found |= {self._profile(count, tail) for count in range(1, min(most, rows) + 1)}
-        return found
+            max_rows = max(_most(profile) for profile in self._profiles if _fits(profile, tail))
+            profiles |= {self._profile(count, tail) for count in range(1, min(max_rows, rows) + 1)}
+        return profiles
 
-    def find(self, rows: int, shapes: Mapping[str, Shape], *, most: int) -> Step:
-        """Return the step for a batch of ``rows``, which computes up to ``most``."""
+    def find(self, rows: int, shapes: Mapping[str, Shape], *, max_rows: int) -> Step:
+        """Return the step for a batch of ``rows``, which computes up to ``max_rows``."""
         tails = self._tails(shapes)
-        key = (rows, most, tails, True)
+        key = (rows, max_rows, tails, True)
         step = self._steps.get(key)
         if step is None:
-            most = min(most, self.batch_for(shapes))
+            max_rows = min(max_rows, self.batch_for(shapes))
             padded = next((size for size in self._graphs if size >= rows), 0)
-            if padded <= most and (padded <= _ALWAYS_PADDED or (padded - rows) * 8 <= padded) and padded:
+            if padded <= max_rows and (padded <= _ALWAYS_PADDED or (padded - rows) * 8 <= padded) and padded:
                 step = self._step(padded, tails, graph=True)
             else:
                 step = self._step(rows, tails, graph=False)
-            if step.rows > most:
-                raise BackendError(f"the plan computes {step.rows} rows at least, and there is memory for {most}")
+            if step.rows > max_rows:
+                raise BackendError(f"the plan computes {step.rows} rows at least, and there is memory for {max_rows}")
             self._steps[key] = step
         return step
 

@@ -68,7 +68,7 @@ def _checked(answer: tuple[object, ...]) -> Any:
 
 _PTX = Path(__file__).parent / "resize.ptx"
 _KINDS = {"bicubic": (0, 2.0), "bilinear": (1, 1.0)}
-"""What the kernels call a filter, and its support."""
+"""The number of a filter in the kernels, and its support."""
 _MOST_TAPS = 256
 _ELONGATED = 16
 _SWAPPED = 5
@@ -97,7 +97,7 @@ class Raster:
 
 @dataclass(frozen=True)
 class Geometry:
-    """How an upright image of some size becomes a model's pixels; ``turned``: with rows and columns exchanged."""
+    """The way from an upright image to a model's pixels; ``turned``: with rows and columns exchanged."""
 
     width: int
     height: int
@@ -161,7 +161,7 @@ class Resizer(Closable):
         """
         side, count = self._side, len(rasters)
         taps = max(geometry.taps for _, geometry in rasters)
-        most = max(geometry.rows for _, geometry in rasters)
+        max_rows = max(geometry.rows for _, geometry in rasters)
         forms = self._forms.array((count,), _FORM)
         start = 0
         for index, (raster, geometry) in enumerate(rasters):
@@ -174,7 +174,7 @@ class Resizer(Closable):
         sizes = (number(side), number(taps))
         launch = self._kernels.launch
         launch("weights", (side, 2, count), (images, *sizes, number(self._kind), table), stream)
-        launch("along_rows", (most * side, count, 1), (images, *sizes, table, temp), stream)
+        launch("along_rows", (max_rows * side, count, 1), (images, *sizes, table, temp), stream)
         last = (images, *sizes, table, temp, pointer(target))
         launch("along_columns", (3 * side * side, count, 1), last, stream)
 

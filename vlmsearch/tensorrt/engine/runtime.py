@@ -107,8 +107,8 @@ class Program(Closable):
         self._runtime = started(trt.Runtime)
         self._engines: list[tuple[Any, int]] = []  # of every profile: its plan's engine, and its number there
         profiles: list[Profile] = []
-        for each in split_plans(plan):
-            engine = self._runtime.deserialize_cuda_engine(each)
+        for part in split_plans(plan):
+            engine = self._runtime.deserialize_cuda_engine(part)
             if engine is None:
                 self._engines = []
                 raise log().failure("TensorRT cannot load the plan")
@@ -171,8 +171,8 @@ def _tensor(engine: Any, name: str) -> Tensor:
 
 
 def _range(engine: Any, name: str, profile: int) -> ShapeRange:
-    least, best, most = (tuple(shape) for shape in engine.get_tensor_profile_shape(name, profile))
-    return ShapeRange(name, least, best, most)
+    minimum, best, maximum = (tuple(shape) for shape in engine.get_tensor_profile_shape(name, profile))
+    return ShapeRange(name, minimum, best, maximum)
 
 
 def _use_profile(context: Any, profile: int, stream: Stream) -> None:

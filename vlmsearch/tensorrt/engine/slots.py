@@ -33,7 +33,7 @@ _MOST_GRAPHS = 160  # more than 9 batch sizes times 16 lengths; what comes later
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """How batches of one size run: with which profile, in which shapes, as a graph or not. Compared by identity."""
+    """The run of batches of one size: its profile, its shapes, and whether it is a graph. Compared by identity."""
 
     profile: int
     rows: int
@@ -135,7 +135,7 @@ class ExecutionSlot(Closable):
         copy_to_host(output.host.pointer, output.device.pointer, size, self.stream)
 
     def receive(self, target: NDArray[np.float32]) -> None:
-        """Wait for what was queued, and write the output's rows into ``target``."""
+        """Wait for the queued work, and write the output's rows into ``target``."""
         self.stream.synchronize()
         target[:] = self._output.view(target.shape)
 
@@ -156,7 +156,7 @@ class ExecutionSlot(Closable):
         return prepared
 
     def _capture(self, step: Step, prepared: _Prepared) -> CudaGraph | None:
-        """Return a graph of it; where that cannot be captured, the step runs without one from now on."""
+        """Return a graph of it; a step that cannot be captured runs without one from now on."""
         try:
             with Capture(self.stream) as capture:
                 prepared.context.enqueue(self.stream)

@@ -12,7 +12,7 @@ _WARM_UP = 5
 
 @dataclass(frozen=True)
 class Timing:
-    """What batches of one size took on the GPU.
+    """Times of batches of one size on the GPU.
 
     ``latency_ms`` is the median of runs with nothing queued before them, ``p99_ms`` their 99th percentile;
     ``batch_ms`` the mean of as many queued back to back. ``graph``: as CUDA graphs.

@@ -18,7 +18,7 @@ from vlmsearch.generators.local.sampling import Sampler, Scores
 from vlmsearch.generators.text import Decode, Detokenizer
 
 _CHECK_SECONDS = 0.05
-"""How often the engine checks that a text is still wanted."""
+"""Seconds between checks that a text is still wanted."""
 _CLOSED = "the engine is closed"
 
 
@@ -187,7 +187,7 @@ class BatchingEngine(Closable):
         return [texts[number] for number in kept]
 
     def _goes_on(self, text: _Text, token: int | None) -> bool:
-        """Add a token to a text and tell the new piece; False where that was the last."""
+        """Add a token to a text, tell the new piece, and return whether more follow."""
         if token is None or token in text.task.ends:
             return self._finish(text)
         piece = text.push(token)

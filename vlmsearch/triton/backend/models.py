@@ -213,10 +213,10 @@ def _roles(given: Any | None, count: int) -> list[Role]:
     if given is None:
         return ["document"] * count
     known: dict[bytes, Role] = {b"query": "query", b"document": "document"}
-    found = given.as_numpy()[:, 0].tolist()
-    if wrong := [role for role in found if role not in known]:
+    names = given.as_numpy()[:, 0].tolist()
+    if wrong := [role for role in names if role not in known]:
         raise ValueError(f"{ROLE} is query or document, not {wrong[0]!r}")
-    return [known[role] for role in found]
+    return [known[role] for role in names]
 
 
 def _texts(encoded: Sequence[bytes], *, repeated: bool) -> list[str]:

@@ -36,18 +36,18 @@ class RerankerModel:
                 given.append(self._pairs(request))
             except ValueError as exc:
                 given.append(exc)
-        pairs = [pair for each in given if not isinstance(each, ValueError) for pair in each]
+        pairs = [pair for item in given if not isinstance(item, ValueError) for pair in item]
         try:
-            found = iter(self._reranker.probabilities(pairs))
+            chances = iter(self._reranker.probabilities(pairs))
         except Exception as exc:  # noqa: BLE001 - of whatever kind, it is the clients' answer
             return [refused(exc) for _ in requests]
         return [
-            refused(each)
-            if isinstance(each, ValueError)
+            refused(item)
+            if isinstance(item, ValueError)
             else pb_utils.InferenceResponse(
-                [pb_utils.Tensor(PROBABILITY, np.array([[next(found)] for _ in each], np.float32))]
+                [pb_utils.Tensor(PROBABILITY, np.array([[next(chances)] for _ in item], np.float32))]
             )
-            for each in given
+            for item in given
         ]
 
     def finalize(self) -> None:

@@ -80,7 +80,7 @@ class TextStage(TextBatches):
         else:
             cut = {}
             for role in dict.fromkeys(roles):
-                own = [text for each, text in different if each == role]
+                own = [text for text_role, text in different if text_role == role]
                 cut |= {(role, text): parts for text, parts in zip(own, self._cut(role, own))}
         if pieces is None:
             chosen = [self._beginning(role, cut[role, text]) for role, text in wanted]

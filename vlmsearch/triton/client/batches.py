@@ -34,6 +34,8 @@ def size_of(image: ImageSource) -> int:
         return 0
 
 
-def batches(items: Sequence[int], sizes: Sequence[int], most: int, *, total: int = MOST_BYTES) -> Iterator[list[int]]:
-    """``items`` in order, up to ``most`` at a time and ``total`` bytes of them together."""
-    return groups(items, sizes, total=total, max_items=most)
+def batches(
+    items: Sequence[int], sizes: Sequence[int], max_items: int, *, total: int = MOST_BYTES
+) -> Iterator[list[int]]:
+    """Return ``items`` in order, up to ``max_items`` at a time and ``total`` bytes of them together."""
+    return groups(items, sizes, total=total, max_items=max_items)

@@ -1,6 +1,6 @@
 """A connection to a Triton server that outlives restarts of the server.
 
-Requests are pure functions of their inputs, so sending one again is safe, and is done where the server was not
+Requests are pure functions of their inputs, so sending one again is safe. That is done where the server was not
 reached, was overloaded or lost a model's process. A request that is too slow is given up but not cancelled. One that
 its caller gave up is cancelled from Triton 25.03 on: before that Triton may crash when a request is cancelled
 (github.com/triton-inference-server/server, #7368 and #8034).
@@ -38,7 +38,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
 _CANCELS_FROM = (2, 56)
-"""What Triton 25.03 calls itself."""
+"""The version that Triton 25.03 states."""
 _RETRIED_STATUS = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED")
 _RETRIED_MESSAGES = ("Stub process", "unknown model", "not ready")
 """A model that was there at connect comes back when the server has been restarted."""
@@ -121,9 +121,9 @@ class Connection(Closable):
     ) -> dict[str, NDArray[np.generic]]:
         """Return what a model makes of ``inputs``, by output.
 
-        Raises BackendUnavailableError when time is up, and BackendError for what another attempt would not change.
-        ``on_recovery`` is called before each attempt after a failure. An attempt that was too slow, or was cut short by
-        the deadline, is told with the failure before it, which may say what was wrong with the server.
+        Raises BackendUnavailableError when time is up, and BackendError where another attempt would not help.
+        ``on_recovery`` is called before each attempt after a failure. The error of an attempt that was too slow has the
+        failure before it, which may say what was wrong with the server.
         """
         end = time.monotonic() + self._deadline
         usual = _FIRST_PAUSE

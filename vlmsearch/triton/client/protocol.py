@@ -22,14 +22,14 @@ DEPLOYMENT = "vlmsearch"
 FINGERPRINT = "fingerprint"
 """The parameter of every other model: that of the bundle it was made from. In a request: what the client expects."""
 MISMATCH = "this server has other models: "
-"""How the error of a server begins that is not what the client expects."""
+"""The beginning of the error of a server that the client does not expect."""
 
 IMAGE = "IMAGE"
 """Encoded images, BYTES [1]."""
 TEXT = "TEXT"
 """UTF-8 texts, BYTES [1]."""
 ROLE = "ROLE"
-"""What a text is encoded as, ``query`` or ``document``, BYTES [1]; a document without it."""
+"""The role of a text, ``query`` or ``document``, BYTES [1]; a document without it."""
 PIECE = "PIECE"
 """Which piece of a long text is meant, INT32 [1], from 0; without it, as much of its beginning as the model reads.
 
@@ -47,9 +47,9 @@ MASK = "attention_mask"
 EMBEDDING = "embedding"
 RERANKER = "reranker"
 QUERY = "QUERY"
-"""What a re-ranker is asked of each text, UTF-8, BYTES [1]."""
+"""The query that a re-ranker compares with each text, UTF-8, BYTES [1]."""
 PROBABILITY = "PROBABILITY"
-"""What a re-ranker gives for each text, FP32 [1]."""
+"""The probability of each text from a re-ranker, FP32 [1]."""
 
 
 def image_model(space: str) -> str:
@@ -86,13 +86,17 @@ def status_of(error: InvalidInputError) -> str:
     return f"{error.code}: {error}"
 
 
-def texts_too_large(size: int, most: int) -> str:
-    """Why texts of ``size`` bytes, in one request, are refused: empty where the server takes that many."""
-    return f"too_large: the text has {size:,} bytes; this server takes {most:,} in a request" if size > most else ""
+def texts_too_large(size: int, max_bytes: int) -> str:
+    """Return why texts of ``size`` bytes in one request are refused; "" where the server takes that many."""
+    return (
+        f"too_large: the text has {size:,} bytes; this server takes {max_bytes:,} in a request"
+        if size > max_bytes
+        else ""
+    )
 
 
 def refusal(statuses: Sequence[str], parameters: str) -> str | None:
-    """Why a request fails as a whole, given its images' statuses and its parameters, as JSON; None if it does not."""
+    """Return why a request fails as a whole, by its images' statuses and its parameters as JSON, or None."""
     bad = next((item for item, status in enumerate(statuses) if status), None)
     if bad is None or json.loads(parameters or "{}").get(PARTIAL):
         return None
@@ -108,11 +112,11 @@ def error_of(status: str) -> InvalidInputError:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What an ensemble serves, as its parameter says.
+    """The description of an ensemble, as its parameter says.
 
-    ``dims`` are the lengths that each space's vectors may be cut to, ``rooms`` is the number of tokens of a text that
-    each space's model reads, by role, ``towers`` the fingerprint that each model must have, ``image_limits`` how large
-    an image may be that the server takes, ``max_text_bytes`` the most of all texts of a request: while it is split into
+    ``dims`` are the lengths that each space's vectors may be cut to. ``rooms`` are the tokens of a text that each
+    space's model reads, by role. ``towers`` are the fingerprints that the models must have. ``image_limits`` are those
+    of the images that the server takes. All texts of a request have up to ``max_text_bytes``: while they are split into
     tokens, others wait.
     """
 

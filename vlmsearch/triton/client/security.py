@@ -16,7 +16,7 @@ _TLS = "add tls=true to the URL"
 
 @dataclass(frozen=True)
 class Security:
-    """How to reach a server that is protected, from the environment.
+    """Certificates and headers for a server that is protected, from the environment.
 
     ``VLMSEARCH_TRITON_CA`` is a file with the certificates to trust, ``VLMSEARCH_TRITON_CERT`` and
     ``VLMSEARCH_TRITON_KEY`` are the client's own (mutual TLS), ``VLMSEARCH_TRITON_TOKEN`` becomes ``authorization:

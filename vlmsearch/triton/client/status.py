@@ -78,8 +78,8 @@ def read_status(url: str, *, tls: bool = False) -> Status:
             statistics = client.get_inference_statistics(**given).model_stats
         except InferenceServerException as exc:
             raise connection.error(exc, "its models") from exc
-    found = {(model.name, model.version): model for model in statistics}
-    return Status(address, version, tuple(_model(model, found.get((model.name, model.version))) for model in index))
+    by_name = {(model.name, model.version): model for model in statistics}
+    return Status(address, version, tuple(_model(model, by_name.get((model.name, model.version))) for model in index))
 
 
 def _model(
@@ -101,7 +101,7 @@ def _model(
         batches=statistics.execution_count,
         queue_ms=stats.queue.ns / done / 1e6,
         compute_ms=compute / done / 1e6,
-        batch_sizes=tuple((int(one.batch_size), int(one.compute_infer.count)) for one in statistics.batch_stats),
+        batch_sizes=tuple((int(batch.batch_size), int(batch.compute_infer.count)) for batch in statistics.batch_stats),
     )
 
 

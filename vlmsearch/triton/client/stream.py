@@ -19,7 +19,7 @@ from vlmsearch.triton.client.connection import Connection, make_tensor
 
 _FINAL = "triton_final_response"
 _END_SECONDS = 5.0
-"""How long a stopped request may take to end."""
+"""Seconds that a stopped request may take to end."""
 _Answer = tuple["triton.InferResult | None", "InferenceServerException | None"]
 
 

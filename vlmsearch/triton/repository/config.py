@@ -47,9 +47,9 @@ def preprocess_config(bundle: Bundle, options: RepoOptions) -> pb.ModelConfig:
 def tokenize_config(bundles: Sequence[Bundle], options: RepoOptions) -> pb.ModelConfig:
     """``text_tokenize``: texts to the token ids of every text tower; images are handed on as they are.
 
-    It alone sees what a client sent, one request at a time. That makes the ensemble robust: Triton gives the memory of
-    a request back as soon as one step fails, though others may be reading it, and a request without any input in a
-    batch with others stops Triton's Python backend for good.
+    It alone sees what a client sent, one request at a time. That makes the ensemble robust. Triton gives the memory of
+    a request back as soon as one step fails, though others may be reading it. A request without any input, in a batch
+    with others, stops Triton's Python backend for good.
     """
     config = _python_model(protocol.TOKENIZE, options)
     config.ClearField("dynamic_batching")

@@ -20,7 +20,7 @@ _MAX_NUMBER = 2**31 - 1
 
 @dataclass(frozen=True)
 class Queue:
-    """How requests wait and are put together, in every model.
+    """The queue and the batching of every model.
 
     ``delay_us`` is how long a batch may wait to become one of the ``preferred`` sizes (or full), in microseconds.
     ``limit`` is how many requests may wait (0: any number), ``timeout_ms`` for how long (0: for ever, unless the
@@ -35,7 +35,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class RepoOptions:
-    """How a repository is made.
+    """Choices about a repository.
 
     ``runtime`` is what runs the towers inside the Python backend: ONNX Runtime, or TensorRT with an engine.
     ``decode`` is where JPEGs are decoded; on a GPU by nvImageCodec. ``release`` is by default that of the server which

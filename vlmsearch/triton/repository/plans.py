@@ -14,7 +14,7 @@ from vlmsearch.tensorrt.engine.plans import APART, Choice, Plan, ShapeRange, all
 from vlmsearch.triton.repository.options import RepoOptions
 
 CODEC = ("cuda-bindings", "nvidia-nvimgcodec-cu12[nvjpeg]")
-"""What the server's Python needs to decode on a GPU."""
+"""Packages that the server's Python needs to decode on a GPU."""
 _ORDER = ("int8", "auto", "fp16", "fp32")
 """Of several plans of a tower the first."""
 
@@ -36,7 +36,7 @@ class TowerPlan:
         return len(self.plan.key.profiles) if self.plan else 1
 
     def shapes(self, given: Shapes) -> Shapes:
-        """Return what it was built for, over all its profiles; ``given`` where that is not known.
+        """Return the shapes that it was built for, over all its profiles; ``given`` for a plan without a description.
 
         The batches are those of texts of every length, unless they are split.
         """
@@ -46,7 +46,7 @@ class TowerPlan:
         if ranges[0].input == "pixels":
             return Shapes(image_batch=_over(ranges, 0))
         lengths = _over(ranges, 1)
-        every = [each for each in ranges if self.splits or each.max[1] == lengths[2]]
+        every = [profile_range for profile_range in ranges if self.splits or profile_range.max[1] == lengths[2]]
         return Shapes(text_batch=_over(every, 0), text_length=lengths)
 
 
@@ -62,10 +62,10 @@ def find_tower_plan(
     given, splits = folder / f"{model}.plan" if folder else None, options.platform == "python"
     if given and given.exists():
         described = given.with_suffix(".json").exists()
-        found = TowerPlan(given, open_plan(given) if described else None, splits)
-        if found.plan:
-            _loadable(bundle, [found.plan], options)
-        return found
+        placed = TowerPlan(given, open_plan(given) if described else None, splits)
+        if placed.plan:
+            _loadable(bundle, [placed.plan], options)
+        return placed
     plans = [plan for _, plan in _built(bundle, tower, options)]
     if not plans:
         return None
@@ -105,12 +105,12 @@ def _built(bundle: Bundle, tower: Tower, options: RepoOptions) -> list[tuple[Cho
     if name not in bundle.files:
         return []
     wanted = ("int8" if options.precision == "qdq" else options.precision,) if options.precision else _ORDER
-    found = [
+    built = [
         (choice, plan)
         for choice, plan in all_choices()
         if choice.model == bundle.files[name].sha256 and choice.precision in wanted
     ]
-    return sorted(found, key=lambda item: (wanted.index(item[0].precision), bool(item[0].options)))
+    return sorted(built, key=lambda item: (wanted.index(item[0].precision), bool(item[0].options)))
 
 
 def _loadable(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> list[Plan]:

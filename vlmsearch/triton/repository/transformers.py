@@ -39,7 +39,7 @@ _LISTS = ("bad_words", "stop_words")
 
 @dataclass(frozen=True)
 class LlmOptions:
-    """How a language model is served.
+    """Choices about serving a language model.
 
     A ``decoupled`` model streams, and texts join and leave the running batch of up to ``max_sequences``. Another one
     answers once, and a batch of up to ``max_batch`` requests is generated to its end. The prompt and the words of a
@@ -81,13 +81,13 @@ def write_repository(model: str, out: Path, options: LlmOptions | None = None) -
 
 def requirements() -> list[str]:
     """Return what the model needs beside this library, in the versions that are installed here."""
-    found = [_NUMPY]
+    packages = [_NUMPY]
     for name in _PACKAGES:
         try:
-            found.append(f"{name}=={version(name).partition('+')[0]}")
+            packages.append(f"{name}=={version(name).partition('+')[0]}")
         except PackageNotFoundError:
-            found.append(name)
-    return found
+            packages.append(name)
+    return packages
 
 
 def make_config(model: str, options: LlmOptions) -> pb.ModelConfig:

@@ -39,7 +39,7 @@ _VERSION = "1"
 
 @dataclass(frozen=True)
 class Repository:
-    """What was written: the folder, its models, and the TensorRT plans that are still to be put there.
+    """A repository that was written: the folder, its models, and the TensorRT plans that are still to be put there.
 
     ``commands`` build those plans on a machine with the GPU, after which the repository is to be written again.
     """
@@ -73,9 +73,9 @@ class _Part:
 def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Path | None = None) -> Repository:
     """Write the repository of a profile, a name or bundles (a comma between them) to ``out``, whole or not at all.
 
-    TensorRT plans are those that were built here, or lie in the folder ``plans`` as ``<model>.plan`` (with
-    ``<model>.json``, which describes it, if it was built by this library); those that are not there are named in the
-    result. An older repository at ``out`` is replaced; ConfigError if anything else is there.
+    TensorRT plans are those that were built here, or lie in the folder ``plans`` as ``<model>.plan``. One that this
+    library built has its description, ``<model>.json``, beside it. The result names the plans that are not there.
+    An older repository at ``out`` is replaced; ConfigError if anything else is there.
     """
     check_options(options)
     bundles = [bundle for name in models.split(",") for bundle in find_bundles(name.strip())]
@@ -128,8 +128,8 @@ def _parts(bundles: Sequence[Bundle], options: RepoOptions, plans: Path | None) 
     for bundle in bundles:
         for tower in bundle.towers:
             part = _Part(bundle, tower, _shapes(bundle))
-            found = find_tower_plan(bundle, tower, part.name, options, plans) if options.engines else None
-            parts.append(replace(part, plan=found))
+            plan = find_tower_plan(bundle, tower, part.name, options, plans) if options.engines else None
+            parts.append(replace(part, plan=plan))
     return parts
 
 
@@ -209,7 +209,7 @@ def write_model(folder: Path, source: str) -> None:
 
 
 def write_requirements(folder: Path, packages: Sequence[str]) -> None:
-    """Write the repository's requirements.txt: this library, of which a wheel is put beside it, and ``packages``.
+    """Write the repository's requirements.txt with this library, whose wheel lies beside it, and ``packages``.
 
     ``pip install -r requirements.txt`` finds the wheel wherever it is run: pip takes the path of ``--find-links`` as
     relative to the file. Where the library is installed already, with all that it has elsewhere, it stays.

@@ -14,7 +14,7 @@ from vlmsearch._util.address import is_loopback
 from vlmsearch.errors import ConfigError
 
 _STUB_SECONDS = 120
-"""How long a Python model may take to load."""
+"""Seconds that a Python model may take to load."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Binary:
 
 def on_path() -> Binary | None:
     """Return the ``tritonserver`` on PATH, as in NVIDIA's containers."""
-    found = shutil.which("tritonserver")
-    return Binary(found) if found else None
+    program = shutil.which("tritonserver")
+    return Binary(program) if program else None
 
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where a server listens."""
+    """The addresses of a server."""
 
     host: str = "127.0.0.1"
     http: int = 8000
@@ -97,7 +97,7 @@ def server_command(
 
 
 INSIDE = Endpoints("0.0.0.0")  # noqa: S104 - in a container; outside it is what was asked for
-"""Where a server in a container listens."""
+"""The addresses of a server in a container."""
 
 
 def docker_command(

@@ -41,7 +41,7 @@ _HASHED = {
         "675d61ffbfa78604709862923189bad94014bef562cc35cf61d3a07bba02a7ed",
     ),
 }
-"""What is the same for everyone, with the SHA-256 of its wheels for Linux on x86-64."""
+"""Packages that are the same for everyone, with the SHA-256 of their wheels for Linux on x86-64."""
 _SHARED = ("pillow", "tokenizers", "typing-extensions")
 _OPTIONAL = ("pillow-heif",)
 _MARK = "server.json"
@@ -63,13 +63,13 @@ def requirements(*, onnx: bool = True) -> list[str]:
     With the same versions, vectors are the same. Without ``onnx``, what they need beside TensorRT.
     """
     names = ("onnxruntime", *_SHARED) if onnx else _SHARED
-    found = [f"{name}=={version(name)}" for name in names]
+    packages = [f"{name}=={version(name)}" for name in names]
     for name in _OPTIONAL:
         try:
-            found.append(f"{name}=={version(name)}")
+            packages.append(f"{name}=={version(name)}")
         except PackageNotFoundError:
             continue
-    return found
+    return packages
 
 
 def server_folder() -> Path:
@@ -97,9 +97,9 @@ def find_installed(*, report: Callable[[str], None]) -> Binary | None:
     Args:
         report: Hears of each step.
     """
-    found = installed()
-    if found or _read_mark() is None:
-        return found
+    binary = installed()
+    if binary or _read_mark() is None:
+        return binary
     with only_one(_lock()):
         return installed() or _renew(report)
 
@@ -113,9 +113,9 @@ def ensure_installed(*, report: Callable[[str], None]) -> Binary:
     Raises:
         ModelUnavailableError: It cannot be installed; the message says what is missing.
     """
-    found = find_installed(report=report)
-    if found:
-        return found
+    binary = find_installed(report=report)
+    if binary:
+        return binary
     with only_one(_lock()):
         return installed() or _install(None, report)
 
@@ -231,10 +231,10 @@ def _choose(python: str | None) -> _Python:
     seen = []
     for name in names:
         path = shutil.which(name)
-        found = _look_at(path) if path else None
-        if found and found.version in _PYTHONS:
-            return found
-        seen.append(f"{name} ({found.version if found else 'not found'})")
+        interpreter = _look_at(path) if path else None
+        if interpreter and interpreter.version in _PYTHONS:
+            return interpreter
+        seen.append(f"{name} ({interpreter.version if interpreter else 'not found'})")
     raise ConfigError(
         f"Triton {SERVER} runs Python models with Python {', '.join(_PYTHONS)}, and there is {', '.join(seen)}: "
         "name one with `python`"

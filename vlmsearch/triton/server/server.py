@@ -28,21 +28,21 @@ _LINES = 60
 """Lines of the server's output that are kept, to be shown if it fails."""
 _POLL = 0.1
 _LAST_LINES = 2.0
-"""How many seconds the last lines of a server that has ended may take to arrive."""
+"""Seconds that the last lines of a server that has ended may take to arrive."""
 _STUB_NAME = "triton_python_b"
-"""What the kernel calls the processes of Python models."""
+"""The kernel's name of the processes of Python models."""
 _RACE = "boost::interprocess::lock_exception"
 _STARTS = 3
-"""How often a server is started that ends over a race of its own."""
+"""Starts of a server that ends over a race of its own."""
 
 
 def _reason(model: Mapping[str, str]) -> str:
-    """Why a model failed, without the traceback of a Python model."""
+    """Return why a model failed, without the traceback of a Python model."""
     return " ".join(model.get("reason", "no reason given").partition("\nAt:")[0].split())
 
 
 def _advice(failed: Sequence[str]) -> str:
-    """Return what to do about models that failed; empty where that is not known."""
+    """Return what to do about models that failed; "" if nothing is known."""
     if not any("No module named 'vlmsearch'" in reason for reason in failed):
         return ""
     return " (the server's Python lacks what the models need: pip install -r requirements.txt, in the repository)"
@@ -156,14 +156,14 @@ class Server(Closable):
 
     def lost(self) -> set[int]:
         """Processes of Python models that have died; Triton does not start them again."""
-        found = set()
+        processes = set()
         for place in Path("/proc").glob("[0-9]*"):
             with suppress(OSError, ValueError, IndexError):
                 name, _, rest = (place / "stat").read_text().rpartition(")")
                 state, _, _, session = rest.split()[:4]
                 if state == "Z" and int(session) == self.pid and name.endswith(_STUB_NAME):
-                    found.add(int(place.name))
-        return found
+                    processes.add(int(place.name))
+        return processes
 
     def protect(self) -> None:
         """Let nobody but this user read what is asked and answered.

@@ -19,12 +19,12 @@ _POLL = 0.5
 _MOST, _WITHIN = 5, 120.0
 """So many starts in so many seconds are not for want of luck."""
 _SICK_SECONDS = 5.0
-"""How long a server that lost a model's process may take to stop."""
+"""Seconds that a server that lost a model's process may take to stop."""
 
 
 @dataclass(frozen=True)
 class SupervisedCommand:
-    """What to run: a server's command and environment, where it listens, and how long its models may take to load."""
+    """A server's command and environment, its addresses, and the seconds that its models may take to load."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -61,7 +61,7 @@ def supervise(
 
 
 class _Stop(threading.Event):
-    """Whether to stop, which every process of a server is told once, also if it was being started at the time."""
+    """A request to stop, which every process of a server is told once, also while it is being started."""
 
     def __init__(self) -> None:
         super().__init__()
