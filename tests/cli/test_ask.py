@@ -33,7 +33,7 @@ def test_a_pipe_gets_the_answer_and_its_sources(folder: Path) -> None:
     done = ask(folder, "--generator", "mock:See [2] and [9].")
     found = json.loads(ask(folder, "--generator", "mock:See [2] and [9].", "--json").stdout)
     assert done.stdout == f"See [2] and.\n  [2] {found['citations'][0]['id']}\n"
-    assert done.stderr == "Note: [9] cited no source and was taken out of the answer\n"
+    assert done.stderr == "Note: [9] cited no source and was removed from the answer\n"
     assert found["text"] == "See [2] and."
     assert found["removed"] == [9]
     assert found["citations"] == [{"number": 2, "id": found["matches"][1]["id"]}]
@@ -55,7 +55,7 @@ def test_a_terminal_gets_a_stream(folder: Path) -> None:
 def test_sources_that_do_not_fit_are_named(folder: Path) -> None:
     done = ask(folder, "--generator", "mock:Yes [1].?context=57", "--max-tokens", "8")
     assert done.returncode == 0
-    assert done.stderr.startswith("Note: 1 of 3 sources did not fit into what mock: reads: star-")
+    assert done.stderr.startswith("Note: 1 of 3 sources did not fit into the prompt of mock:: star-")
     found = json.loads(ask(folder, "--generator", "mock:Yes [1].?context=57", "--max-tokens", "8", "--json").stdout)
     assert (len(found["matches"]), len(found["dropped"])) == (2, 1)
 

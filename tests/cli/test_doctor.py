@@ -68,7 +68,7 @@ def test_two_wheels_of_onnx_runtime_are_found_in_their_metadata(plant: Callable[
     plant("onnxruntime-gpu", "1.31.1")
     result = findings()["onnxruntime"]
     assert not result.ok
-    assert "are both installed, and onnxruntime overwrote the files of onnxruntime-gpu" in result.found
+    assert "are both installed, and onnxruntime overwrote the files of onnxruntime-gpu" in result.detail
     assert result.advice.startswith("pip uninstall -y onnxruntime onnxruntime-gpu && pip install --force-reinstall")
 
 
@@ -86,7 +86,7 @@ def test_a_module_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None
     result = findings()["onnxruntime"]
     assert not result.ok
     assert result.required
-    assert "it cannot be loaded" in result.found
+    assert "it cannot be loaded" in result.detail
 
 
 @pytest.mark.usefixtures("machine")
@@ -95,10 +95,10 @@ def test_what_is_there_and_what_is_missing(plant: Callable[[str, str], None], mo
     plant("nvidia-nvimgcodec-cu12", "0.9.0.20")
     monkeypatch.setattr(diagnosis, "library_version", lambda name, function: 91002)
     found = findings()
-    assert found["gpu"].found == "NVIDIA H200 (sm_90, 141 GiB); the driver runs CUDA 13.0"
-    assert found["cuda"].found == "cuda-bindings 12.9.4"
-    assert found["cudnn"].found == "9.10.2"
-    assert found["tensorrt"].found == HERE.tensorrt
+    assert found["gpu"].detail == "NVIDIA H200 (sm_90, 141 GiB); the driver runs CUDA 13.0"
+    assert found["cuda"].detail == "cuda-bindings 12.9.4"
+    assert found["cudnn"].detail == "9.10.2"
+    assert found["tensorrt"].detail == HERE.tensorrt
     assert found["nvimgcodec"].advice == "pip install nvidia-nvjpeg-cu12"
     plant("nvidia-nvjpeg-cu12", "12.4.0.76")
     assert findings()["nvimgcodec"].ok
@@ -112,7 +112,7 @@ def test_plans_that_fit_and_plans_that_do_not() -> None:
         store_plan(PlanKey(onnx, where, (profile,), "fp16"), b"a plan", {"model": f"clip-{number}"})
     damaged = store_plan(PlanKey("0" * 64, HERE, (profile,), "int8"), b"a plan", {})
     damaged.path.write_bytes(b"half")
-    found = sorted((result.ok, result.found) for result in doctor_gpu.gpu_results() if result.check == "plan")
+    found = sorted((result.ok, result.detail) for result in doctor_gpu.gpu_results() if result.check == "plan")
     assert len(found) == 3
     assert "is damaged" in found[0][1]
     assert found[1][1] == "clip-1 fp16, 0 MiB: it was built for TensorRT 8.6.0, and this is 10.14.1"
@@ -125,8 +125,8 @@ def test_cublas_is_told_where_tensorrt_uses_it(monkeypatch: pytest.MonkeyPatch) 
     profile = (ShapeRange("input_ids", (1, 8), (1, 32), (8, 80)),)
     for digit, version in zip("01", ("12.9.1", "12.8.4")):
         store_plan(PlanKey(digit * 64, replace(HERE, cublas=version), (profile,), "fp16"), b"plan", {"model": version})
-    assert findings()["tensorrt"].found == f"{HERE.tensorrt}, with cuBLAS 12.9.1"
-    told = sorted((result.ok, result.found) for result in doctor_gpu.gpu_results() if result.check == "plan")
+    assert findings()["tensorrt"].detail == f"{HERE.tensorrt}, with cuBLAS 12.9.1"
+    told = sorted((result.ok, result.detail) for result in doctor_gpu.gpu_results() if result.check == "plan")
     assert told == [
         (False, "12.8.4 fp16, 0 MiB: it was built for cuBLAS 12.8.4, and this is 12.9.1"),
         (True, "12.9.1 fp16, 0 MiB: fits"),
@@ -151,13 +151,13 @@ def test_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
             assert texts
 
     monkeypatch.setattr("vlmsearch.encoders.onnx.OnnxEncoder", Encoder)
-    assert findings()["onnx on gpu"].found == "onnx:demo runs on CUDAExecutionProvider"
+    assert findings()["onnx on gpu"].detail == "onnx:demo runs on CUDAExecutionProvider"
 
     def fail(self: Encoder, texts: list[str]) -> None:
         raise ModelUnavailableError("it is not bound")
 
     monkeypatch.setattr(Encoder, "encode_texts", fail)
-    assert "is the build for the CPU" in findings()["onnx on gpu"].found
+    assert "is the build for the CPU" in findings()["onnx on gpu"].detail
 
 
 def test_without_onnx_runtime_a_machine_with_a_gpu_is_still_described(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +168,6 @@ def test_without_onnx_runtime_a_machine_with_a_gpu_is_still_described(monkeypatc
     done = CliRunner().invoke(cli, ["doctor", "--json"])
     findings = {result["check"]: result for result in json.loads(done.stdout)}
     assert done.exit_code == 1
-    assert "it cannot be loaded" in findings["onnxruntime"]["found"]
-    assert findings["onnx on gpu"]["found"].startswith("ModuleNotFoundError")
+    assert "it cannot be loaded" in findings["onnxruntime"]["detail"]
+    assert findings["onnx on gpu"]["detail"].startswith("ModuleNotFoundError")
     assert {"cuda", "tensorrt", "nvimgcodec"} <= findings.keys()

@@ -237,11 +237,11 @@ def test_files_that_may_not_be_read_stop_no_others(tmp_path: Path) -> None:
 
 def test_doctor_finds_this_installation_sound() -> None:
     findings = {finding["check"]: finding for finding in json.loads(ok("doctor", "--json"))}
-    assert findings["encoding"]["found"] == "onnx:demo runs on CPUExecutionProvider"
+    assert findings["encoding"]["detail"] == "onnx:demo runs on CPUExecutionProvider"
     assert findings["onnx:demo"]["ok"]
-    assert findings["sqlite"]["found"].endswith(" with FTS5")
+    assert findings["sqlite"]["detail"].endswith(" with FTS5")
     assert {findings[name]["required"] for name in ("chromadb", "pymongo")} == {False}
-    assert {"jpeg", "png", "tiff", "gif", "bmp", "webp"} <= set(findings["images"]["found"].split(", "))
+    assert {"jpeg", "png", "tiff", "gif", "bmp", "webp"} <= set(findings["images"]["detail"].split(", "))
     assert "python" in ok("doctor")
 
 

@@ -47,7 +47,7 @@ def test_labels_are_counted_shown_and_written(folder: Path) -> None:
     assert [row[0] for row in rows] == ["label", label, background(4), "(none)"]
     assert rows[1][1] == str(count)
     assert "21 documents in" in shown.stderr
-    assert "--write keeps the labels" in shown.stderr
+    assert "--write saves the labels" in shown.stderr
     first = json.loads(ok("label", "--as", label, "--limit", "2", "--json", cwd=folder, **SETTINGS))
     assert len(first["documents"]) == 2
     found = json.loads(ok("label", "--as", label, "--write", "--json", cwd=folder, **SETTINGS, VLMSEARCH_LIMIT="2"))
@@ -75,8 +75,8 @@ def test_indexing_says_how_many_labels_are_gone_and_remove_takes_them_off(folder
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "name the labels with --as"),
-        (("--as", "cat", "--remove"), 2, "name the labels with --as"),
+        ((), 2, "name labels with --as"),
+        (("--as", "cat", "--remove"), 2, "name labels with --as"),
         (("--as", "cat", "--photos", "--template", "a {}"), 2, "give --photos or --template"),
         (("--as", "cat", "--template", "a photo"), 1, "--template has {} once"),
         (("--as", "cat", "--key", "$x"), 1, "under --key '$x'"),

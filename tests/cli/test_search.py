@@ -117,7 +117,7 @@ def test_a_field_that_did_not_list_a_match_has_no_rank(folder: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["x", "--without", "a", "--without-like", "red star"], 2, "give one of --without, --without-image"),
-        (["x", "--page", "2000"], 2, "--page goes to 1000 with --limit 10: the best 10,000 can be seen"),
+        (["x", "--page", "2000"], 2, "--page goes to 1000 with --limit 10: a search shows the best 10,000"),
         (["x", "--page", "2", "--cursor", "AAAA"], 2, "give --page or --cursor"),
         (["x", "--all", "--min-score", "0.5"], 2, "give --all or --min-score"),
         (["x", "--min-score", "2"], 2, "2.0 is not in the range"),

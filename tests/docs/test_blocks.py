@@ -25,6 +25,7 @@ from pathlib import Path
 
 import click
 import pytest
+from _pytest.mark.structures import ParameterSet
 from click.testing import CliRunner
 
 from tests.support.cli import ok, run
@@ -115,7 +116,14 @@ def folder(gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def page_with_its_mark(page: Path) -> ParameterSet:
+    """A page as a parameter, marked if its blocks use a server."""
+    is_served = any(address in page.read_text(encoding="utf-8") for address in SERVERS)
+    marks = [pytest.mark.server] if is_served else []
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
+
+
+@pytest.mark.parametrize("page", map(page_with_its_mark, PAGES))
 def test_the_blocks_of_a_page_run(page: Path, folder: Path, request: pytest.FixtureRequest) -> None:
     names: dict[str, object] = {"__name__": "__main__"}
     printed = ""

@@ -1,4 +1,4 @@
-"""The command line: one file a command, each loaded when it is used."""
+"""The command line: one module a command, loaded when the command runs."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from vlmsearch.errors import VlmsearchError
 _COMMANDS = {
     "index": "Index images and texts.",
     "watch": "Keep an index in step with folders.",
-    "search": "Find documents by a text, an image or documents like them.",
-    "explain": "Explain why a search shows a document, or does not.",
-    "ask": "Answer a question from what is found.",
-    "label": "Say which of some labels fit each document.",
-    "duplicates": "Find images that are copies of one picture.",
-    "eval": "Measure how well an index answers queries, compare and tune.",
+    "search": "Find documents by a text, an image or similar documents.",
+    "explain": "Explain why a search shows a document, or why it does not.",
+    "ask": "Answer a question from the documents of an index.",
+    "label": "Label documents without training.",
+    "duplicates": "Find near-duplicate images.",
+    "eval": "Measure the quality of a search, compare and tune it.",
     "delete": "Remove documents from an index.",
-    "mcp": "Let assistants search an index.",
-    "serve": "Serve indexes over HTTP: an API and a page.",
-    "info": "Show what is in an index and what built it.",
-    "demo": "Draw a gallery, index it and search it, offline.",
-    "check": "Check that all parts of an index agree, and repair it.",
-    "reindex": "Build an index anew with another model.",
-    "copy": "Copy an index to another store, vectors included.",
-    "export": "Write an index into a Parquet file, vectors included.",
-    "import": "Put what was exported into an index.",
+    "mcp": "Serve an index to AI assistants over MCP.",
+    "serve": "Serve indexes over HTTP: an API and a web page.",
+    "info": "Show the contents, the model and the settings of an index.",
+    "demo": "Draw a gallery, index it and search it. Works offline.",
+    "check": "Check an index for damage, and repair it.",
+    "reindex": "Rebuild an index with another model.",
+    "copy": "Copy an index to another store, with its vectors.",
+    "export": "Export an index to a Parquet file, with its vectors.",
+    "import": "Import an exported Parquet file.",
     "diff": "Compare two indexes.",
     "backends": "List encoders, stores and generators.",
     "doctor": "Check this installation.",
-    "build": "Build a model: export, quantise, verify.",
-    "models": "List the models that are built.",
+    "build": "Build models: export, quantise, verify.",
+    "models": "List the models that are built or available.",
     "triton": "Make, serve and monitor Triton model repositories.",
     "llm": "Build, make and serve language models with TensorRT-LLM.",
-    "token": "Make, list and remove the tokens of a server.",
-    "bench": "Measure, on this machine.",
+    "token": "Create, list and remove access tokens of a server.",
+    "bench": "Measure the speed of models and servers.",
 }
-"""Commands and what --help says of them, so that --help loads none of them."""
+"""Commands with their help, so that --help loads none of them."""
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -71,7 +71,7 @@ class _LazyGroup(click.Group):
 _SETTINGS = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,
-    "color": True,  # nothing is taken out of what is printed: see `main`
+    "color": True,  # click strips nothing: `VisibleStream` does
 }
 
 
@@ -85,18 +85,18 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line. Exits 1 for an error, 2 for wrong usage, 130 after Ctrl-C or SIGTERM.
+    """Run the command line. The exit status is 1 for an error, 2 for wrong usage, 130 after Ctrl-C or SIGTERM.
 
-    Whatever is printed goes through `VisibleStream`; what has styles is printed by `make_console`.
+    Plain output goes through `VisibleStream`; `make_console` prints text with styles.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _show_warning
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
-    if sys.stdout is None:  # what is opened next would get its number, and all that is printed by libraries
+    if sys.stdout is None:  # the next file that is opened would get its number, and the output of libraries
         _fail("the standard output is closed")
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # for what its encoding does not have
+        sys.stdout.reconfigure(errors="backslashreplace")  # for characters that its encoding lacks
     sys.stdout, sys.stderr = (cast("TextIO", VisibleStream(stream)) for stream in (sys.stdout, sys.stderr))
     try:
         cli.main(prog_name="vlmsearch", standalone_mode=False)
@@ -131,14 +131,14 @@ def _end_early() -> NoReturn:
 
 
 def _was_interrupted(exc: BaseException | None) -> bool:
-    """Return whether it comes of Ctrl-C: extension modules make an ImportError of that while they are loaded."""
+    """Check whether Ctrl-C caused an error: extension modules turn it into an ImportError while they load."""
     while exc is not None and not isinstance(exc, KeyboardInterrupt):
         exc = exc.__cause__ or exc.__context__
     return exc is not None
 
 
 def _describe(exc: OSError) -> str:
-    """Return what an error of the operating system was about: a file, the current folder or the output."""
+    """Describe an error of the operating system: of a file, the current folder or the output."""
     reason = exc.strerror or str(exc)
     if exc.filename is not None:
         return f"{reason}: {str(exc.filename)!r}"
@@ -151,12 +151,12 @@ def _describe(exc: OSError) -> str:
 
 
 def _drop_output() -> None:
-    """Write nothing more, not even at the interpreter's end."""
+    """Drop all further output, also at the exit of the interpreter."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Clean up as after Ctrl-C."""
+    """Stop as after Ctrl-C."""
     raise KeyboardInterrupt
 
 
@@ -168,6 +168,6 @@ def _show_warning(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    """Our own warnings as one line; those of libraries are for developers."""
+    """Print a warning of this package as one line; warnings of libraries are for developers."""
     if category.__module__.startswith("vlmsearch"):
-        click.echo(visible(f"Note: {message}"), err=True)  # which may be a progress bar's, that takes colours
+        click.echo(visible(f"Note: {message}"), err=True)  # a progress bar may have replaced the stream

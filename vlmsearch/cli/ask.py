@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 @image_option
 @search_flags(RankingKeywords, limit=SOURCES)
 @index_options("encoder", "generator", "image_limits", "server")
-@option("--stream/--no-stream", "stream", default=None, help="Show the text as it is made.  [default: on a terminal]")
-@option("--max-tokens", type=int, metavar="N", help="The most tokens of the answer.  [default: 256]")
-@option("--temperature", type=float, metavar="T", help="0 for the likeliest text, more for more variety.  [default: 0]")
-@option("--top-p", type=float, metavar="P", help="Sample from the likeliest tokens that make up this share.")
-@option("--top-k", type=int, metavar="K", help="Sample from this many of the likeliest tokens.")
-@option("--seed", type=int, metavar="N", help="The same seed samples the same text.")
+@option("--stream/--no-stream", "stream", default=None, help="Print the answer as it comes.  [default: on a terminal]")
+@option("--max-tokens", type=int, metavar="N", help="Maximum tokens of the answer.  [default: 256]")
+@option("--temperature", type=float, metavar="T", help="0 takes the likeliest tokens, 1 samples freely.  [default: 0]")
+@option("--top-p", type=float, metavar="P", help="Sample from the likeliest tokens that make up this probability.")
+@option("--top-k", type=int, metavar="K", help="Sample from the K likeliest tokens.")
+@option("--seed", type=int, metavar="N", help="Seed of the sampling.")
 @option(
     "--stop",
     multiple=True,
     type=PlainText(),
     metavar="TEXT",
-    help="End the answer before this text; may be given several times.",
+    help="End the answer before this text; may be repeated.",
 )
 @option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
 @json_option
@@ -59,7 +59,7 @@ def ask(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Answer a question from what is found, with citations."""
+    """Answer a question from the documents of an index, with citations."""
     if not question.strip():
         raise click.UsageError("the question is empty")
     if stream and as_json:
@@ -101,7 +101,7 @@ def _read(template: Path) -> str:
 
 
 def _show(parts: AnswerParts) -> None:
-    """Print the text as it comes, then a line a source."""
+    """Print the text while it comes, then a line for each source."""
     from vlmsearch.errors import VlmsearchError
 
     try:
@@ -127,15 +127,15 @@ def _source(citation: Citation) -> str:
 
 
 def _note(answer: Answer, generator: Generator | None) -> None:
-    """Print what the reader should know of the answer."""
+    """Print what is wrong with an answer: dropped sources and removed citations."""
     name = generator.name if generator else "the server's generator"
     if answer.dropped:
-        found, ids = len(answer.matches) + len(answer.dropped), [match.document.id for match in answer.dropped]
+        total, ids = len(answer.matches) + len(answer.dropped), [match.document.id for match in answer.dropped]
         click.echo(
-            f"Note: {len(ids)} of {found} sources did not fit into what {name} reads: "
+            f"Note: {len(ids)} of {total} sources did not fit into the prompt of {name}: "
             f"{', '.join(map(short_path, ids))}",
             err=True,
         )
     if answer.removed:
         numbers = ", ".join(f"[{number}]" for number in answer.removed)
-        click.echo(f"Note: {numbers} cited no source and was taken out of the answer", err=True)
+        click.echo(f"Note: {numbers} cited no source and was removed from the answer", err=True)

@@ -1,4 +1,4 @@
-"""``vlmsearch models --available``: the models there are recipes for, as a table to choose from."""
+"""``vlmsearch models --available``: all models with a recipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 WIDE = 107
-"""From how many columns of a terminal on the whole table is shown."""
+"""Minimum columns of a terminal that shows whole tables."""
 _FLOAT_BYTES = 4
 _NOTES = """
 params: millions of parameters. ImageNet: zero-shot top-1 in per cent. Each figure has its source in --json.
@@ -24,7 +24,7 @@ Per second: on the machine that built it. `vlmsearch build MODEL` builds one; an
 
 
 def is_wide() -> bool:
-    """Check whether whole tables are shown: on a wide terminal and in a pipe."""
+    """Check whether to show whole tables: on a wide terminal and in a pipe."""
     if not is_terminal():
         return True
     from vlmsearch._util.console import make_console
@@ -33,7 +33,7 @@ def is_wide() -> bool:
 
 
 def show_available(*, as_json: bool) -> None:
-    """Print the models to choose from: a table for a person, lines for a pipe, or JSON."""
+    """Print the models: tables on a terminal, lines in a pipe, or JSON."""
     rows = available_models()
     if as_json:
         print_json({"available": rows})
@@ -62,9 +62,9 @@ def available_models() -> list[Row]:
     built = {bundle.name: bundle for bundle in built_bundles()}
     recipes = [find_recipe(name) for name in recipe_names()]
     others = [built_by(bundle) for name, bundle in built.items() if name not in {recipe.name for recipe in recipes}]
-    found = [*recipes, *(recipe for recipe in others if recipe is not None)]
-    found.sort(key=lambda recipe: (recipe.parameters, recipe.name))
-    rows = [_row(recipe, built.get(recipe.name)) for recipe in found]
+    choices = [*recipes, *(recipe for recipe in others if recipe is not None)]
+    choices.sort(key=lambda recipe: (recipe.parameters, recipe.name))
+    rows = [_row(recipe, built.get(recipe.name)) for recipe in choices]
     return sorted(rows, key=lambda row: row["modalities"] == ["text"])
 
 

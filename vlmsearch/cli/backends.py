@@ -26,9 +26,9 @@ def backends(as_json: bool) -> None:
 
 def _state(kind: Kind, scheme: str) -> tuple[bool, str]:
     try:
-        found = load(kind, scheme)
+        back_end = load(kind, scheme)
     except MissingDependencyError as exc:
         return False, str(exc).rpartition(": ")[2]
-    except Exception as exc:  # noqa: BLE001 - what is registered is anybody's, and one that is broken hides no other
+    except Exception as exc:  # noqa: BLE001 - a broken plug-in must not hide the others
         return False, one_line(exc)
-    return True, (found.__doc__ or "").partition("\n")[0].replace("``", "")
+    return True, (back_end.__doc__ or "").partition("\n")[0].replace("``", "")

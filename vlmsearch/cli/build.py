@@ -37,34 +37,26 @@ def _batches(text: str) -> Range:
     "--precision",
     type=names_of((*_PRECISIONS, "auto")),
     metavar="LIST",
-    help="Of fp32, fp16, int8, qdq; with commas.  [default: the recipe's]",
+    help="Some of fp32, fp16, int8, qdq.  [default: the recipe's]",
 )
-@option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Put bundles here.  [default: the cache]")
+@option("--out", type=click.Path(path_type=Path), metavar="DIR", help="A folder for the bundles.  [default: the cache]")
 @option(
     "--calibrate", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
-    help="Images and texts like those that will be indexed; may be given several times.",
+    help="Images and texts like those that you will index. May be given several times.",
 )  # fmt: skip
-@option("--engine", type=click.Choice(["tensorrt"]), help="Build engines for this machine's GPU from the bundles.")
+@option("--engine", type=click.Choice(["tensorrt"]), help="Build engines for the GPU of this machine from the bundles.")
 @option(
     "--profile",
     type=_batches,
     metavar="MIN,OPT,MAX",
-    help="Batches of an engine.  [default: the recipe's, and several profiles]",
+    help="Batch sizes of an engine.  [default: the recipe's]",
 )
 @option("--level", type=click.IntRange(0, 5), help="TensorRT's optimization level.  [default: TensorRT's own]")
-@option(
-    "--report",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Put an engine's report here.  [default: the recipe]",
-)
-@option("--revision", default="", metavar="REV", help="A branch, tag or commit of the hub.  [default: main, once]")
-@option(
-    "--pooling", type=click.Choice(["mean", "cls"]),
-    help="How tokens are pooled, where a repository does not say.",
-)  # fmt: skip
+@option("--report", type=click.Path(path_type=Path), metavar="DIR", help="Folder of an engine's report.")
+@option("--revision", default="", metavar="REV", help="A branch, tag or commit on the hub.  [default: main]")
+@option("--pooling", type=click.Choice(["mean", "cls"]), help="Pooling, if the repository names none.")
 @option("--show", is_flag=True, help="Print the recipe and build nothing.")
-@option("--force", is_flag=True, help="Write a bundle that misses its gates, too; the bundle says so.")
+@option("--force", is_flag=True, help="Write a bundle even if it misses its gates. The bundle records that.")
 @json_option
 def build(
     recipes: tuple[str, ...],
@@ -82,15 +74,14 @@ def build(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Build models: export to ONNX, prove that nothing changed, quantise, measure.
+    """Build models: export to ONNX, compare with the original, quantise, measure.
 
-    A RECIPE is a model's name, as `vlmsearch models --available` lists them, a model of the Hugging Face hub
-    (ORG/NAME), a folder with a checkpoint (./NAME) or a recipe file. Without --from the checkpoint is downloaded.
+    A RECIPE is a name from `vlmsearch models --available`, a Hugging Face model (ORG/NAME), a folder with a checkpoint
+    (./NAME) or a recipe file. Without --from the checkpoint is downloaded. The first build pins the commit
+    of a hub model; --revision builds another one.
 
-    A model of the hub is pinned at the commit that it is first built from; --revision builds it from another.
-
-    With --engine the bundles must be there, with fp16 and qdq files; --precision is then int8, fp16, fp32 or auto,
-    which takes the fastest that is near enough to float32.  [default: int8]
+    --engine needs bundles with fp16 and qdq files. --precision is then int8 (the default), fp16, fp32 or auto. auto
+    takes the fastest engine that is near enough to float32.
     """
     from vlmsearch.models.bundle import bundle_names
 
@@ -185,7 +176,7 @@ def _build_engines(
 
 
 def _print(bundle: Bundle | RerankerBundle) -> None:
-    """Print the proof, as a table for a person and as lines for a pipe."""
+    """Print the checks of a bundle, and how it was quantised."""
     checks = bundle.measured["checks"]
     rows = []
     for name, check in checks.items() if isinstance(checks, dict) else ():
@@ -202,5 +193,5 @@ def _print(bundle: Bundle | RerankerBundle) -> None:
         missed = f", left out: {story['left_out']}" if "left_out" in story else ""
         click.echo(f"{name}: {story['method']}{source}{kept}{missed}")
     for failed in bundle.forced:
-        click.echo(f"forced in spite of: {failed}")
+        click.echo(f"forced although it failed: {failed}")
     click.echo(f"{bundle.name} is in {bundle.folder}")

@@ -21,17 +21,13 @@ from vlmsearch.wire import to_json
 
 @command()
 @index_options()
-@option(
-    "--repair",
-    is_flag=True,
-    help="Finish or roll back what was cut off, remove what belongs to nothing, and make again what can be.",
-)
+@option("--repair", is_flag=True, help="Finish interrupted writes, remove orphans, rebuild damaged parts.")
 @json_option
 def check(chosen: IndexChoice, repair: bool, as_json: bool) -> None:
-    """Check that documents, vectors and journal of an index agree.
+    """Check that the documents, vectors and journal of an index agree.
 
-    Exits 0 where they do or were repaired, 1 where they do not. It can run while others read and write, unless the
-    index is in a folder.
+    The exit status is 0 if they do or were repaired, else 1. Others may read and write meanwhile, unless the index is
+    in a folder.
     """
     with chosen.open_store() as store:
         report = check_store(store, repair=repair)
@@ -57,6 +53,6 @@ def _print(report: CheckReport) -> None:
     if report.missing and report.repaired:
         click.echo("Documents with missing vectors count as changed: index their sources again.", err=True)
     if report.damaged and report.repaired:
-        click.echo("What is left of damaged documents is kept: index their sources again.", err=True)
+        click.echo("The undamaged parts of damaged documents are kept: index their sources again.", err=True)
     if not report.clean and not report.repaired:
         click.echo("Not in order: run `vlmsearch check --repair`.", err=True)

@@ -18,13 +18,13 @@ def _address(text: str) -> str:
 
 
 def cluster_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Return where and on how much of a cluster to run: the function gets RayOptions or None as ``cluster``."""
+    """Add the options of a Ray cluster. The function gets RayOptions or None as ``cluster``."""
 
-    @option("--on", type=_address, metavar="ray[:ADDRESS]", help="Run on a Ray cluster: that at ADDRESS, or one here.")
-    @option("--workers", type=click.IntRange(1), help="How many encoders, with --on.  [default: one a GPU or machine]")
-    @option("--worker-cpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray's CPUs for each.")
-    @option("--worker-gpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray's GPUs for each.")
-    @option("--writers", type=click.IntRange(1), default=4, show_default=True, help="How many write to the servers.")
+    @option("--on", type=_address, metavar="ray[:ADDRESS]", help="Run on the Ray cluster at ADDRESS, or a local one.")
+    @option("--workers", type=click.IntRange(1), help="Number of encoders.  [default: one for each GPU or machine]")
+    @option("--worker-cpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray CPUs of an encoder.")
+    @option("--worker-gpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray GPUs of an encoder.")
+    @option("--writers", type=click.IntRange(1), default=4, show_default=True, help="Number of writers to the stores.")
     @wraps(function)
     def wrapper(
         *args: object,

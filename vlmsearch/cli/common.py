@@ -1,4 +1,4 @@
-"""What several commands share: their options and how they show results."""
+"""Options and output that several commands share."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from vlmsearch.stores.filters import TOO_DEEP
 from vlmsearch.types import FieldScore, Manifest, Match, part_of
 
 if TYPE_CHECKING:
+    from vlmsearch.indexing.parquet import ParquetIndex
     from vlmsearch.stores.base import Store
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -29,10 +30,10 @@ _ARGUMENT = re.compile(r"`(\w+)(?:=([^`\s]+))?`")
 
 
 def with_flags(message: str) -> str:
-    """Return a message of the library in the words of the command that runs.
+    """Replace arguments in a message of the library with flags of the running command.
 
-    The library writes an argument as `out` or `device=gpu`; where the command has an option for it, its flag and value
-    stand there instead: ``--out``, ``--device gpu``.
+    The library writes an argument as `out` or `device=gpu`. If the command has an option for it, the message gets the
+    flag and its value: ``--out``, ``--device gpu``.
     """
     options = [param for param in click.get_current_context().command.params if isinstance(param, click.Option)]
     flags = {option.opts[-1].lstrip("-").replace("-", "_"): option for option in options}
@@ -51,7 +52,7 @@ def with_flags(message: str) -> str:
 
 
 class CliCommand(click.Command):
-    """A command that names its flags where an error of the library names arguments."""
+    """A command whose errors name flags in place of the library's arguments."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -65,13 +66,13 @@ class CliCommand(click.Command):
 
 
 class Group(click.Group):
-    """A group of such commands."""
+    """A group of `CliCommand`."""
 
     command_class = CliCommand
 
 
 def command(name: str | None = None) -> Callable[[Callable[..., Any]], CliCommand]:
-    """Make a function a command; its name is the function's unless another is given."""
+    """Turn a function into a command, by default with the name of the function."""
     return click.command(name, cls=CliCommand)
 
 
@@ -86,11 +87,11 @@ PORT = click.IntRange(1, 65535)
 SECONDS = click.FloatRange(0, min_open=True)
 SHARE = click.FloatRange(0, 1)
 
-store_option = option("--store", default=DEFAULT_STORE, show_default=True, metavar="URL", help="Where the index is.")
+store_option = option("--store", default=DEFAULT_STORE, show_default=True, metavar="URL", help="Store of the index.")
 encoder_option = option(
     "--encoder",
     metavar="URL",
-    help=f"What makes the vectors.  [default: what built the index, or {DEFAULT_ENCODER}]",
+    help=f"The encoder.  [default: the one that built the index, or {DEFAULT_ENCODER}]",
 )
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
 limit_option = option(
@@ -115,7 +116,7 @@ def add_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Function],
 
 
 class PlainText(click.types.StringParamType):
-    """Texts as they are; an environment variable has one a line."""
+    """A text as it is. An environment variable holds several, one a line."""
 
     envvar_list_splitter = "\n"
 
@@ -148,7 +149,7 @@ def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def limits_option(default: ImageLimits) -> Callable[[Function], Function]:
-    """Return an option for the largest images; a limit that is not given is as in ``default``."""
+    """Return the option for the limits of images; other limits are as in ``default``."""
 
     def read(value: str | ImageLimits) -> ImageLimits:
         try:
@@ -162,12 +163,12 @@ def limits_option(default: ImageLimits) -> Callable[[Function], Function]:
         default=default,
         show_default=str(default),
         metavar="LIMITS",
-        help="The largest images: pixels=N,decoded=BYTES,encoded=BYTES or some of these; remote reads object storage.",
+        help="Limits of images: pixels=N,decoded=BYTES,encoded=BYTES or some of these. 'remote' reads object storage.",
     )
 
 
-def need_manifest(store: Store) -> Manifest:
-    """Return the manifest of an index; ClickException where there is no index."""
+def need_manifest(store: Store | ParquetIndex) -> Manifest:
+    """Return the manifest of an index; raise ClickException if there is no index."""
     manifest = store.manifest()
     if manifest is None:
         raise click.ClickException(f"no index at {store.name}: make one with `vlmsearch index PATHS --store URL`")
@@ -175,12 +176,12 @@ def need_manifest(store: Store) -> Manifest:
 
 
 def is_terminal() -> bool:
-    """Return whether results go to a person."""
+    """Check whether the output goes to a terminal."""
     return sys.stdout.isatty()
 
 
 def print_json(value: object) -> None:
-    """Print one JSON value, readable by people too; escapes stand for what the output's encoding cannot hold."""
+    """Print a JSON value with indents. Characters that the output's encoding lacks are escaped."""
     is_unicode = codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
     click.echo(visible(json.dumps(value, indent=2, ensure_ascii=not is_unicode)))
 
@@ -193,7 +194,7 @@ def print_table(
     title: str = "",
     header: bool = True,
 ) -> None:
-    """Print a table for a person, with the columns of ``left`` on the left, or lines with tabs for a pipe."""
+    """Print a table on a terminal, with the columns ``left`` left-aligned, or lines with tabs in a pipe."""
     if is_terminal():
         from vlmsearch._util.console import make_console, make_table
 
@@ -212,7 +213,7 @@ def print_first(lines: Sequence[str], more: str = "see --json", *, limit: int = 
 
 
 def short_path(path: str) -> str:
-    """Return a path relative to here where that is shorter."""
+    """Return a path relative to the current folder if that is shorter."""
     if not os.path.isabs(path):
         return path
     relative = os.path.relpath(path)
@@ -225,7 +226,7 @@ def found_by(match: Match) -> list[tuple[str, FieldScore]]:
 
 
 def shown_name(match: Match) -> str:
-    """Return the file of a match, with its best part and how many others are relevant."""
+    """Return the file of a match, with its best part and the number of other relevant parts."""
     part = match.document.part
     if part is None:
         return short_path(match.document.id)
@@ -234,7 +235,7 @@ def shown_name(match: Match) -> str:
 
 
 def print_matches(matches: Sequence[Match]) -> None:
-    """Print a table for a person; for a pipe a line a match: score, id and text, separated by tabs."""
+    """Print matches: a table on a terminal; in a pipe score, id and text, separated by tabs."""
     if not is_terminal():
         for match in matches:
             text = " ".join((match.document.text or "").split())

@@ -59,14 +59,14 @@ _PAGE = """<!doctype html>
 </html>
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-"""Nothing but the page's own style and the pictures in it."""
+"""The page may use only its own style and its embedded images."""
 _EDGE = 360
 """The longer side of a thumbnail in pixels. It is shown at half of that or less, sharp on dense screens too."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One query, its matches and, where it was one, its image."""
+    """A query, its matches and its image, if it has one."""
 
     title: str
     matches: Sequence[Match]
@@ -74,7 +74,7 @@ class Section:
 
 
 def write_sheet(path: Path, sections: Sequence[Section]) -> None:
-    """Write the page; ConfigError where it cannot be written."""
+    """Write the page; raise ConfigError if that fails."""
     title = " · ".join(section.title for section in sections[:3]) or "vlmsearch"
     digest = base64.b64encode(sha256(_STYLE.encode()).digest()).decode()
     page = _PAGE.format(
@@ -92,11 +92,11 @@ def write_sheet(path: Path, sections: Sequence[Section]) -> None:
 def _section(section: Section) -> str:
     shown = _picture(section.image, "the query") if section.image is not None else ""
     count = len(section.matches)
-    found = f"{count} match{'' if count == 1 else 'es'}, best first" if count else "nothing found"
+    summary = f"{count} match{'' if count == 1 else 'es'}, best first" if count else "nothing found"
     cards = "\n".join(_card(match) for match in section.matches)
     body = f"<ol>\n{cards}\n</ol>" if count else '<p class="none">No document matches.</p>'
     return (
-        f"<section>\n<header>{shown}<div><h2>{html.escape(section.title)}</h2><p>{found}</p></div></header>\n"
+        f"<section>\n<header>{shown}<div><h2>{html.escape(section.title)}</h2><p>{summary}</p></div></header>\n"
         f"{body}\n</section>"
     )
 
@@ -117,7 +117,7 @@ def _card(match: Match) -> str:
 
 
 def _picture(source: ImageSource | RemoteImage, alt: str) -> str:
-    """Return a thumbnail in the page itself; nothing where the file is gone or damaged."""
+    """Return an image tag with an embedded thumbnail; "" if the file is missing or damaged."""
     try:
         data = base64.b64encode(thumbnail(local_image(source), edge=_EDGE)).decode()
     except InvalidInputError:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @command()
 @option("--from", "source", required=True, metavar="URL", help="The index to read.")
-@option("--to", "target", required=True, metavar="URL", help="Where to copy it.")
-@option("--prune", is_flag=True, help="Remove from the target what the source does not have.")
+@option("--to", "target", required=True, metavar="URL", help="The store to write.")
+@option("--prune", is_flag=True, help="Remove documents from the target that the source lacks.")
 @json_option
 def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
-    """Copy an index to another store, vectors included: nothing is encoded again.
+    """Copy an index to another store with its vectors. Nothing is encoded again.
 
-    What the target has already is skipped. Interrupt it at any time: the next run goes on from there.
+    Documents that the target already has are skipped. You may interrupt it: the next run continues.
     """
     from vlmsearch.indexing import copy as copying
 
@@ -38,7 +38,7 @@ def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
 
 
 def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *, prune: bool, as_json: bool) -> None:
-    """Print what a copy did, and exit 1 where documents were refused."""
+    """Print the report of a copy; exit 1 if documents were refused."""
     if as_json:
         form = asdict(done)
         print_json({**form, "rejected": form.pop("rejects"), "seconds": round(done.seconds, 3)})

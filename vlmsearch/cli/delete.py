@@ -18,7 +18,7 @@ from vlmsearch.types import is_id
 @index_options("server")
 @json_option
 def delete(ids: tuple[str, ...], chosen: IndexChoice, as_json: bool) -> None:
-    """Remove documents by id; a file may be named by its path as it is from here, and takes its parts along."""
+    """Remove documents by id. A file may be named by its path and is removed with its parts."""
     from vlmsearch.indexing.containers import with_parts
     from vlmsearch.indexing.sources import file_id
 

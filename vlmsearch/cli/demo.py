@@ -23,20 +23,20 @@ from vlmsearch.pipeline import Pipeline
 from vlmsearch.wire import to_json
 
 GALLERY_SEED = 20_000_000
-"""Scenes from here on were neither trained on nor evaluated with."""
+"""First seed of scenes that no training or evaluation used."""
 _LIMIT = 6
 _QUESTION = "Which scenes show orange hearts?"
 
 
 @command()
 @option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo"), show_default=True,
-        metavar="DIR", help="Where the gallery, the index and the page go.")  # fmt: skip
-@option("--scenes", type=click.IntRange(10, 100_000), default=240, show_default=True, help="How many scenes to draw.")
+        metavar="DIR", help="The folder for the gallery, the index and the page.")  # fmt: skip
+@option("--scenes", type=click.IntRange(10, 100_000), default=240, show_default=True, help="Number of scenes to draw.")
 @json_option
 def demo(out: Path, scenes: int, as_json: bool) -> None:
-    """Draw a gallery, index it and search it, offline.
+    """Draw a gallery, index it and search it. Works offline.
 
-    Every second scene is indexed with its caption, the others as images alone.
+    Every second scene is indexed with its caption, the others without.
     """
     try:
         table = draw_gallery(out, scenes, quiet=as_json)
@@ -52,9 +52,16 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
     page = out / "results.html"
     write_sheet(page, sections)
     if as_json:
-        found = [{"query": s.title, "matches": [to_json(match) for match in s.matches]} for s in sections]
-        print_json({"added": report.added, "unchanged": report.unchanged, "queries": found, "page": str(page.resolve()),
-                    "answer": to_json(answer)})  # fmt: skip
+        results = [{"query": s.title, "matches": [to_json(match) for match in s.matches]} for s in sections]
+        print_json(
+            {
+                "added": report.added,
+                "unchanged": report.unchanged,
+                "queries": results,
+                "page": str(page.resolve()),
+                "answer": to_json(answer),
+            }
+        )
         return
     console = make_console()
     for section in sections:
@@ -74,7 +81,7 @@ def _serve(out: Path) -> str:
 
 
 def draw_gallery(out: Path, count: int, *, quiet: bool) -> Path:
-    """Draw ``count`` scenes as PNG files, but those that are there whole, and write the table that describes them."""
+    """Draw ``count`` scenes as PNG files, except undamaged ones that exist, and write the table of the gallery."""
     folder = out / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -92,7 +99,7 @@ def draw_gallery(out: Path, count: int, *, quiet: bool) -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether there is a picture that can be indexed, with nothing cut off."""
+    """Check whether an image exists and is complete."""
     try:
         open_image(path)
     except InvalidInputError:

@@ -26,51 +26,45 @@ if TYPE_CHECKING:
     type=click.FloatRange(0),
     default=1e-6,
     show_default=True,
-    help="By how much a number of a vector may differ; 0 for the same bits.",
+    help="Tolerance of the numbers in vectors. 0 asks for the same bits.",
 )
-@option("--limit", type=click.IntRange(0), default=1000, show_default=True, help="How many differences --json lists.")
+@option("--limit", type=click.IntRange(0), default=1000, show_default=True, help="Maximum differences in --json.")
 @json_option
 def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -> None:
     """Compare two indexes: documents, metadata, vectors, stamps, reject lists and tuning.
 
-    FIRST and SECOND are URLs of stores, as of --store; one of them may be a Parquet file that `vlmsearch export` wrote.
-    Exits 0 where they are the same, 1 where they differ. When they were made does not count.
+    FIRST and SECOND are URLs of stores. One of them may be a Parquet file of `vlmsearch export`. The exit status is 0
+    if they are the same, else 1. Their times of creation do not count.
     """
     from vlmsearch.indexing import diff as comparing
 
     with (
-        _opened(first) as one,
-        _opened(second) as other,
+        _open(first) as first_index,
+        _open(second) as second_index,
         progress(None, quiet=as_json, what="comparing") as advance,
     ):
-        found = comparing.diff(one, other, tolerance=tolerance, limit=limit, on_progress=advance)
+        for index in (first_index, second_index):
+            need_manifest(index)
+        report = comparing.diff(first_index, second_index, tolerance=tolerance, limit=limit, on_progress=advance)
     if as_json:
-        print_json({"same": found.same, **asdict(found)})
+        print_json({"same": report.same, **asdict(report)})
     else:
-        _print(found)
-    if not found.same:
+        _print(report)
+    if not report.same:
         sys.exit(1)
 
 
-def _opened(url: str) -> Store | ParquetIndex:
+def _open(url: str) -> Store | ParquetIndex:
     from vlmsearch.indexing.parquet import ParquetIndex, is_parquet
 
-    if is_parquet(url):
-        return ParquetIndex(url)
-    store = open_store(url)
-    try:
-        need_manifest(store)
-    except BaseException:
-        store.close()
-        raise
-    return store
+    return ParquetIndex(url) if is_parquet(url) else open_store(url)
 
 
-def _print(found: DiffReport) -> None:
-    for name in found.index:
+def _print(report: DiffReport) -> None:
+    for name in report.index:
         click.echo(f"{name:<12} of the index differs")
-    for name, count in found.counts.items():
+    for name, count in report.counts.items():
         click.echo(f"{name:<12} {count}")
-    print_first([f"{difference.id}: {', '.join(difference.what)}" for difference in found.differences], err=False)
-    if found.same:
-        click.echo(f"{found.documents} documents are the same")
+    print_first([f"{difference.id}: {', '.join(difference.what)}" for difference in report.differences], err=False)
+    if report.same:
+        click.echo(f"{report.documents} documents are the same")

@@ -1,4 +1,4 @@
-"""``vlmsearch doctor``: what works on this machine, and what to install for the rest."""
+"""``vlmsearch doctor``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,11 @@ from vlmsearch.tensorrt.engine.plans import Machine, mismatches, open_plan, plan
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check: whether it passed, what was found, and what to do where something is missing.
-
-    A check that is not ``required`` is about something that only some uses need.
-    """
+    """The result of a check. Checks that are not ``required`` concern optional parts."""
 
     check: str
     ok: bool
-    found: str
+    detail: str
     advice: str = ""
     required: bool = False
 
@@ -49,7 +46,7 @@ _FORMATS = {
 @command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Check this installation; exits 1 where something that every use needs is broken."""
+    """Check this installation. The exit status is 1 if a required part is broken."""
     results = [*_packages(), *_models(), *_images(), *gpu_results()]
     if as_json:
         print_json([asdict(result) for result in results])
@@ -57,7 +54,7 @@ def doctor(as_json: bool) -> None:
         console = make_console()
         for result in results:
             mark = Text("ok", "green") if result.ok else Text("no", "red" if result.required else "yellow")
-            console.print(mark, f" {result.check:<16} {result.found}", soft_wrap=True)
+            console.print(mark, f" {result.check:<16} {result.detail}", soft_wrap=True)
             if result.advice:
                 console.print(f"    {result.advice}", soft_wrap=True)
     if any(result.required and not result.ok for result in results):
@@ -65,19 +62,19 @@ def doctor(as_json: bool) -> None:
 
 
 def _package(name: str, advice: str, *, check: str = "", required: bool = False) -> CheckResult:
-    """Return whether a distribution is installed."""
+    """Check whether a distribution is installed."""
     try:
-        found = f"{name} {version(name)}" if check else version(name)
-        return CheckResult(check or name, True, found, required=required)
+        detail = f"{name} {version(name)}" if check else version(name)
+        return CheckResult(check or name, True, detail, required=required)
     except PackageNotFoundError:
         return CheckResult(check or name, False, "not installed", advice, required)
 
 
 def _try(check: str, run: Callable[[], str], advice: str = "", *, required: bool = False) -> CheckResult:
-    """Return the result of something that may fail in any way."""
+    """Run a check that may fail in any way."""
     try:
         return CheckResult(check, True, run(), required=required)
-    except Exception as exc:  # noqa: BLE001 - a doctor reports whatever there is
+    except Exception as exc:  # noqa: BLE001 - every failure is a result
         return CheckResult(check, False, f"{type(exc).__name__}: {exc}", advice, required)
 
 
@@ -103,9 +100,9 @@ def _models() -> list[CheckResult]:
     built = {bundle.name: bundle.fingerprint for bundle in built_bundles()}
     for profile, names in PROFILES.items():
         missing = [name for name in names if name not in built]
-        found = " and ".join(built.get(name, f"{name} is not built") for name in names)
+        detail = " and ".join(built.get(name, f"{name} is not built") for name in names)
         advice = f"vlmsearch build {' '.join(missing)}" if missing else ""
-        results.append(CheckResult(f"onnx:{profile}", not missing, found, advice, required=profile == "demo"))
+        results.append(CheckResult(f"onnx:{profile}", not missing, detail, advice, required=profile == "demo"))
     return [*results, _try("encoding", _encode, "reinstall vlmsearch", required=True)]
 
 
@@ -132,7 +129,7 @@ def _images() -> list[CheckResult]:
 
 
 def gpu_results() -> list[CheckResult]:
-    """Return every check that has to do with GPUs; where there is no driver, only what concerns the CPU as well."""
+    """Check GPUs and their libraries; without a driver, only the ONNX Runtime wheels and the driver."""
     driver = diagnosis.find_driver()
     results = [_wheels(), _driver(driver)]
     if driver.fault:
@@ -171,20 +168,16 @@ def _architecture(device: diagnosis.Device) -> str:
 
 
 def _onnx_on_gpu() -> CheckResult:
-    """Return whether ``onnx:...?device=cuda:0`` works: tried with the demo model."""
-
-    def encode() -> str:
+    """Check ``onnx:...?device=cuda:0`` with the demo model."""
+    try:
         from vlmsearch.encoders.onnx import OnnxEncoder
 
         with OnnxEncoder("demo", device="cuda:0") as encoder:
             encoder.encode_texts(["a red circle"])
-            return f"onnx:demo runs on {encoder.providers[0]}"
-
-    try:
-        return CheckResult("onnx on gpu", True, encode())
+            return CheckResult("onnx on gpu", True, f"onnx:demo runs on {encoder.providers[0]}")
     except ModelUnavailableError:
         return CheckResult("onnx on gpu", False, *diagnosis.gpu_fault("cuda", 0))
-    except Exception as exc:  # noqa: BLE001 - a doctor reports whatever there is
+    except Exception as exc:  # noqa: BLE001 - every failure is a result
         return CheckResult("onnx on gpu", False, f"{type(exc).__name__}: {exc}")
 
 
@@ -197,7 +190,7 @@ def _cudnn() -> CheckResult:
 
 
 def _tensorrt(driver: Driver) -> list[CheckResult]:
-    """Return whether TensorRT can be loaded, and which plans in the cache fit it and this machine's GPUs."""
+    """Check TensorRT, and which plans in the cache fit it and the GPUs."""
     try:
         tensorrt = str(importlib.import_module("tensorrt").__version__)
     except Exception as exc:  # noqa: BLE001 - its libraries fail in many ways
@@ -214,19 +207,19 @@ def _tensorrt(driver: Driver) -> list[CheckResult]:
             results.append(CheckResult("plan", False, str(exc)))
             continue
         faults = min((mismatches(plan.key, machine) for machine in machines), key=len)
-        found = f"{plan.report.get('model', path.stem)} {plan.key.precision}, {plan.size / 2**20:.0f} MiB"
+        detail = f"{plan.report.get('model', path.stem)} {plan.key.precision}, {plan.size / 2**20:.0f} MiB"
         advice = "it is built again when it is needed" if faults else ""
-        results.append(CheckResult("plan", not faults, f"{found}: {'; '.join(faults) or 'fits'}", advice))
+        results.append(CheckResult("plan", not faults, f"{detail}: {'; '.join(faults) or 'fits'}", advice))
     return results
 
 
 def _codec() -> CheckResult:
-    found = _installed(_CODEC_WHEELS)
-    if not found:
+    detail = _installed(_CODEC_WHEELS)
+    if not detail:
         advice = "pip install 'vlmsearch[nvimgcodec]'"
         return CheckResult("nvimgcodec", False, "not installed: JPEGs are decoded on the CPU", advice)
-    major = found.split()[0][-2:]
+    major = detail.split()[0][-2:]
     jpeg = "nvidia-nvjpeg" if major == "13" else "nvidia-nvjpeg-cu12"
     if not diagnosis.installed((jpeg,)) and not diagnosis.has_library(f"libnvjpeg.so.{major}"):
-        return CheckResult("nvimgcodec", False, f"{found} without nvJPEG", f"pip install {jpeg}")
-    return CheckResult("nvimgcodec", True, found)
+        return CheckResult("nvimgcodec", False, f"{detail} without nvJPEG", f"pip install {jpeg}")
+    return CheckResult("nvimgcodec", True, detail)

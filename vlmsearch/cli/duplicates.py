@@ -32,31 +32,31 @@ from vlmsearch.wire import to_json
     default=0.5,
     show_default=True,
     metavar="COSINE",
-    help="Compare images whose vectors have this cosine or more.",
+    help="Minimum cosine of candidates.",
 )
 @where_option
 @index_options("encoder", "image_limits", "server")
 @json_option
 def duplicates(threshold: float, where: Mapping[str, object] | None, chosen: IndexChoice, as_json: bool) -> None:
-    """Find images that are copies of one picture: scaled, cropped, turned, recoloured, written on, framed.
+    """Find near-duplicate images: copies that are scaled, cropped, turned, recoloured, written on or framed.
 
-    Vectors find what may be a copy, and the files are compared pixel by pixel. Nothing is deleted:
+    Vectors find candidates, whose files are compared pixel by pixel. Nothing is deleted:
     `vlmsearch delete ID` takes an image out of the index. The page of `vlmsearch serve` shows copies side by side.
     """
     begun = time.monotonic()
     with chosen.open() as index, progress(index.count(), quiet=as_json, what="comparing") as advance:
-        found = index.duplicates(threshold=threshold, where=where, on_progress=advance)
+        result = index.duplicates(threshold=threshold, where=where, on_progress=advance)
     if as_json:
-        print_json({**to_json(found), "seconds": round(time.monotonic() - begun, 3)})
+        print_json({**to_json(result), "seconds": round(time.monotonic() - begun, 3)})
         return
-    rows = [row for number, group in enumerate(found.groups, 1) for row in _rows(number, group)]
+    rows = [row for number, group in enumerate(result.groups, 1) for row in _rows(number, group)]
     if rows:
         names = ("group", "image", "pixels", "KiB", "written", "")
         print_table(names, rows, left=("image", ""))
-    images, copies = found.compared, sum(len(group.files) - 1 for group in found.groups)
-    said = f"{copies} of {images} images are copies of others, in {len(found.groups)} groups" if rows else "no copies"
+    images, copies = result.compared, sum(len(group.files) - 1 for group in result.groups)
+    said = f"{copies} of {images} images are copies of others, in {len(result.groups)} groups" if rows else "no copies"
     click.echo(f"{said}; {time.monotonic() - begun:.1f} s", err=True)
-    print_first([f"not compared  {message}" for _, message in found.unread])
+    print_first([f"not compared  {message}" for _, message in result.unread])
 
 
 def _rows(number: int, group: DuplicateGroup) -> list[tuple[str, ...]]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Report:
-    """An earlier report: how many matches counted, and the measures of each query."""
+    """A report of an earlier run: its limit, and the measures of each query."""
 
     limit: int
     values: Mapping[str, Values]
@@ -62,11 +62,16 @@ def _read_report(text: str) -> _Report:
 
 @command("eval")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
-@option("--qrels", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="The judgements.")
+@option(
+    "--qrels",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Judgements of TREC topics.",
+)
 @index_options("encoder", "server")
 @search_flags(RankingKeywords, leave_out=["where", "rerank_first", "rerank_seconds"])
 @option("--compare", type=_read_report, metavar="FILE", help="Compare with the report of an earlier run.")
-@option("--tune", is_flag=True, help="Choose weights and threshold by cross-validation, and keep them in the index.")
+@option("--tune", is_flag=True, help="Choose weights and threshold by cross-validation, and save them in the index.")
 @option("--report", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write all figures as JSON.")
 @json_option
 def eval(
@@ -82,14 +87,15 @@ def eval(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure how well an index answers queries whose answers are known: each field alone and all fused.
+    """Measure how well an index answers judged queries: each field alone and all fields fused.
 
-    FILE holds lines of JSON such as {"query": "a dog", "relevant": ["ID", ...]}. Write {"ID": GRADE, ...} in place of
-    the list for grades, and an empty list where nothing is an answer. "image" names a picture to search by. FILE may
-    also hold topics of TREC, with --qrels, or be a folder of BEIR. An ID may be the path of a file, relative to FILE.
+    FILE holds lines of JSON such as {"query": "a dog", "relevant": ["ID", ...]}. For grades, write {"ID": GRADE, ...}
+    in place of the list. An empty list says that nothing in the index is an answer. "image" names an image to search
+    by. An ID may be the path of a file, relative to FILE. FILE may also hold topics of TREC, with --qrels, or be a
+    folder of BEIR.
 
-    With --compare, the exit status is 1 where nDCG or the F1 of what is shown is significantly lower than in the
-    report (randomisation test, p below 0.05, corrected for two measures).
+    With --compare, the exit status is 1 if nDCG or the F1 of the shown matches is significantly lower than in the
+    report. The test is a randomisation test: p below 0.05, corrected for two measures.
     """
     folder = file if file.is_dir() else file.parent
     if chosen.server:
@@ -135,7 +141,7 @@ def _measure(
     tune: bool,
     quiet: bool,
 ) -> tuple[dict[str, object], Mapping[str, Measured], Tuning | None]:
-    """Measure a setting, and tune the index where that is asked for."""
+    """Measure a setting, and tune the index if ``tune``."""
     fields = fields_of(pipeline, queries)
     searches = len(queries) + sum(map(len, fields.values()))
     searches += len(queries) * (1 + len(evaluation.lattice(list(fields)))) if tune else 0
@@ -170,7 +176,11 @@ def _compare(before: _Report, after: Mapping[str, Values]) -> list[Difference]:
 
 
 def _known(queries: Sequence[JudgedQuery], index: Index, folder: Path) -> list[JudgedQuery]:
-    """Return the queries with the ids that the index has; ConfigError where it has none of them."""
+    """Return the queries with the ids that the index has.
+
+    Raises:
+        ConfigError: The index has none of the relevant documents.
+    """
     from vlmsearch.indexing.sources import file_id
 
     places = {id: file_id(os.path.abspath(folder / id)) for query in queries for id in query.relevant}
@@ -210,37 +220,37 @@ def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, o
 
 
 def _print(result: Mapping[str, Any], differences: Sequence[Difference] | None, tuning: Tuning | None) -> None:
-    measured, limit = result["fields"], result["limit"]
+    fields, limit = result["fields"], result["limit"]
     every = (*evaluation.ranking_measures(limit), SHOWN_F1, NO_MATCH_PRECISION, NO_MATCH_RECALL)
-    names = [name for name in every if any(name in each["measures"] for each in measured.values())]
-    rows = [(name, *(_cell(each["measures"].get(name)) for each in measured.values())) for name in names]
-    rows.append(("queries", *(str(each["queries"]) for each in measured.values())))
-    rows.append(("p50", *(f"{each['p50'] * 1e3:.1f} ms" for each in measured.values())))
-    rows.append(("p95", *(f"{each['p95'] * 1e3:.1f} ms" for each in measured.values())))
+    names = [name for name in every if any(name in field["measures"] for field in fields.values())]
+    rows = [(name, *(_cell(field["measures"].get(name)) for field in fields.values())) for name in names]
+    rows.append(("queries", *(str(field["queries"]) for field in fields.values())))
+    rows.append(("p50", *(f"{field['p50'] * 1e3:.1f} ms" for field in fields.values())))
+    rows.append(("p95", *(f"{field['p95'] * 1e3:.1f} ms" for field in fields.values())))
     click.echo(
         f"{result['store']}, {result['model']}: {result['queries']} queries, {result['without_answer']} of them "
         f"without an answer; the first {limit} matches count, and those from {result['min_score']} are shown"
     )
-    print_table(("", *measured), rows, left=("",))
+    print_table(("", *fields), rows, left=("",))
     if differences is not None:
-        rows = [(each.measure, *_difference(each)) for each in differences]
-        print_table(("", "other", "this", "difference", "p"), rows, left=("",))
+        rows = [(change.measure, *_cells(change)) for change in differences]
+        print_table(("", "before", "now", "difference", "p"), rows, left=("",))
     if tuning is not None:
         _print_tuning(tuning)
 
 
 def _print_tuning(tuning: Tuning) -> None:
     click.echo(f"Tuned on {tuning.parts - 1} of {tuning.parts} parts of the queries in turn; on the other parts:")
-    rows = [(each.measure, *_difference(each)) for each in (tuning.order, tuning.shown) if each is not None]
+    rows = [(change.measure, *_cells(change)) for change in (tuning.order, tuning.shown) if change is not None]
     print_table(("", "before", "tuned", "difference", "p"), rows, left=("",))
     kept = ", ".join(f"{name} {value:g}" for name, value in tuning.values.items())
     click.echo(f"Kept in the index: {kept}" if kept else "Nothing is better than the present setting, which stays.")
 
 
-def _difference(each: Difference) -> tuple[str, str, str, str]:
-    gain = f"{each.after - each.before:+.3f} ({each.low:+.3f} to {each.high:+.3f})"
-    p = f"{each.p:.4f}" if each.p >= 0.0001 else "<0.0001"
-    return f"{each.before:.3f}", f"{each.after:.3f}", gain, p
+def _cells(change: Difference) -> tuple[str, str, str, str]:
+    gain = f"{change.after - change.before:+.3f} ({change.low:+.3f} to {change.high:+.3f})"
+    p = f"{change.p:.4f}" if change.p >= 0.0001 else "<0.0001"
+    return f"{change.before:.3f}", f"{change.after:.3f}", gain, p
 
 
 def _cell(measure: Mapping[str, float] | None) -> str:

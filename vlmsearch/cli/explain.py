@@ -24,8 +24,8 @@ _MOST_PASSAGES = 5
 @query_options
 @search_flags(RankingKeywords)
 @index_options("encoder", "image_limits", "server")
-@option("--parts", is_flag=True, help="Find the sentences and the regions of the image that mattered.")
-@option("--seconds", default=10.0, show_default=True, type=SECONDS, help="Seconds to look for regions at most.")
+@option("--parts", is_flag=True, help="Find the sentences and the image regions that mattered.")
+@option("--seconds", default=10.0, show_default=True, type=SECONDS, help="Maximum seconds to look for regions.")
 @json_option
 def explain(
     query: dict[str, Any],
@@ -36,10 +36,10 @@ def explain(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Explain why a search for QUERY shows the document ID, or does not.
+    """Explain why a search for QUERY shows the document ID, or why it does not.
 
-    ID is that of a document, or the path of a file. QUERY may be "" beside --image or --like. Give the other options
-    that you search with.
+    ID is the id of a document or the path of a file. QUERY may be "" with --image or --like. Give the same options as
+    for the search.
     """
     from vlmsearch.indexing.sources import file_id
 
@@ -47,71 +47,77 @@ def explain(
     is_quiet = as_json or not parts or bool(chosen.server)
     with chosen.open() as index, progress(WINDOWS, quiet=is_quiet, what="covering") as advance:
         for name in (id, file_id(id)):
-            found = index.explain(**keywords, id=name, parts=parts, seconds=seconds, on_progress=advance)
-            if found.outcome != "absent":
+            explanation = index.explain(**keywords, id=name, parts=parts, seconds=seconds, on_progress=advance)
+            if explanation.outcome != "absent":
                 break
     if as_json:
-        print_json(to_json(found))
+        print_json(to_json(explanation))
     else:
-        _print(found)
+        _print(explanation)
 
 
-def _print(found: Explanation) -> None:
-    click.echo(f"{short_path(found.id)}: {found.reason}")
-    if found.document is None:
+def _print(explanation: Explanation) -> None:
+    click.echo(f"{short_path(explanation.id)}: {explanation.reason}")
+    if explanation.document is None:
         return
-    place = f", place {found.place} of {found.candidates}" if found.place else ""
-    click.echo(f"Relevance {found.relevance:.3f}, shown from {found.threshold:.3f}{place}.")
+    place = f", place {explanation.place} of {explanation.candidates}" if explanation.place else ""
+    click.echo(f"Relevance {explanation.relevance:.3f}, shown from {explanation.threshold:.3f}{place}.")
     click.echo()
     print_table(
         ("field", "rank", "value", "usually", "evidence", "weight", "adds"),
         [
-            *(_row(name, field, found) for name, field in found.fields.items()),
-            ("any document", "", "", "", "", "", f"{found.prior:+.2f}"),
-            *([("words alone", "", "", "", "", "", f"{found.words_alone:+.2f}")] if found.words_alone else []),
-            ("log-odds", "", "", "", "", "", f"{found.log_odds:+.2f}"),
+            *(_row(name, field, explanation) for name, field in explanation.fields.items()),
+            ("any document", "", "", "", "", "", f"{explanation.prior:+.2f}"),
+            *(
+                [("words alone", "", "", "", "", "", f"{explanation.words_alone:+.2f}")]
+                if explanation.words_alone
+                else []
+            ),
+            ("log-odds", "", "", "", "", "", f"{explanation.log_odds:+.2f}"),
         ],
         left=("field",),
     )
-    if found.lacking:
-        click.echo(f"It has nothing for {', '.join(found.lacking)}, which counts neither for nor against it.")
-    unfitted = [name for name, field in found.fields.items() if field.basis is not None and not field.basis.fitted]
+    if explanation.lacking:
+        click.echo(f"It lacks {', '.join(explanation.lacking)}; that counts neither for nor against it.")
+    unfitted = [
+        name for name, field in explanation.fields.items() if field.basis is not None and not field.basis.fitted
+    ]
     if unfitted:
         click.echo(
-            f"For {', '.join(unfitted)} nothing is fitted to this query: the cosine is judged by how far it stands out."
+            f"{', '.join(unfitted)}: no fit for this query; the cosine is compared with those of other documents."
         )
-    if found.words_alone:
-        click.echo("The words match so well that they decide alone, whatever the other fields say.")
-    for what, score in found.without:
+    if explanation.words_alone:
+        click.echo("The words match so well that they decide alone.")
+    for what, score in explanation.without:
         click.echo(f"Left out: {what} (relevance {score:.3f}).")
-    if found.judged is not None:
-        click.echo(f"The re-ranker gave it {found.judged:.3f}.")
-    if found.words:
+    if explanation.judged is not None:
+        click.echo(f"The re-ranker gave it {explanation.judged:.3f}.")
+    if explanation.words:
         click.echo()
         print_table(
-            ("word", "compared as", "documents", "adds to BM25", "at most"),
+            ("word", "stem", "documents", "BM25", "maximum"),
             [
                 (word.word, word.stem, str(word.documents or "half or more"), f"{word.score:.2f}", f"{word.most:.2f}")
-                for word in found.words
+                for word in explanation.words
             ],
-            left=("word", "compared as"),
+            left=("word", "stem"),
         )
-    mattered = [part for part in found.passages if part.evidence >= LEAST_FALL]
-    if mattered and found.document.text:
+    mattered = [part for part in explanation.passages if part.evidence >= LEAST_FALL]
+    if mattered and explanation.document.text:
         click.echo()
         ordered = sorted(mattered, key=lambda part: -part.evidence)[:_MOST_PASSAGES]
-        text = found.document.text
+        text = explanation.document.text
         print_table(
-            ("adds", "part of its text"),
+            ("adds", "sentence"),
             [(f"{part.evidence:+.2f}", " ".join(text[part.start : part.end].split())) for part in ordered],
-            left=("part of its text",),
+            left=("sentence",),
         )
-    for line in ([_best_region(found.regions)] if found.regions else []) + list(found.notes):
+    for line in ([_best_region(explanation.regions)] if explanation.regions else []) + list(explanation.notes):
         click.echo(line)
 
 
-def _row(name: str, field: FieldEvidence, found: Explanation) -> tuple[str, ...]:
-    value = f"{field.value:.2f} of {found.most_words:.2f}" if name == WORDS else f"{field.value:.3f}"
+def _row(name: str, field: FieldEvidence, explanation: Explanation) -> tuple[str, ...]:
+    value = f"{field.value:.2f} of {explanation.most_words:.2f}" if name == WORDS else f"{field.value:.3f}"
     adds = f"{field.weight * field.evidence:+.2f}" if field.counts else ""
     basis = field.basis
     usual = ""

@@ -21,7 +21,7 @@ from vlmsearch.cli.progress import progress
 @index_options()
 @json_option
 def export(file: Path, chosen: IndexChoice, as_json: bool) -> None:
-    """Write an index into a Parquet file, vectors included, for pandas, DuckDB and Daft and for `vlmsearch import`.
+    """Export an index to a Parquet file with its vectors, for pandas, DuckDB, Daft and `vlmsearch import`.
 
     The file appears when it is complete. Others may search and write meanwhile.
     """
@@ -35,4 +35,4 @@ def export(file: Path, chosen: IndexChoice, as_json: bool) -> None:
         return
     click.echo(f"{done.documents} documents in {done.seconds:.1f} s; {file} has {done.bytes / 1e6:.1f} MB")
     if done.rejects is None:
-        click.echo(f"There is no reject list in it: {store.name} keeps none.", err=True)
+        click.echo(f"The file has no reject list: {store.name} keeps none.", err=True)

@@ -14,13 +14,13 @@ from vlmsearch.registry import DEFAULT_STORE, open_store
 
 @command("import")
 @click.argument("file", type=click.Path(path_type=Path))
-@option("--store", "target", default=DEFAULT_STORE, show_default=True, metavar="URL", help="Where the index is.")
-@option("--prune", is_flag=True, help="Remove from the index what the file does not have.")
+@option("--store", "target", default=DEFAULT_STORE, show_default=True, metavar="URL", help="The store of the index.")
+@option("--prune", is_flag=True, help="Remove documents from the index that the file lacks.")
 @json_option
 def import_(file: Path, target: str, prune: bool, as_json: bool) -> None:
-    """Put what `vlmsearch export` wrote into an index of the same model, or into a new one: nothing is encoded.
+    """Import a Parquet file of `vlmsearch export` into an index of the same model, or into a new one.
 
-    What the index has already is skipped. Interrupt it at any time: the next run goes on from there.
+    Nothing is encoded. Documents that the index already has are skipped. You may interrupt it: the next run continues.
     """
     from vlmsearch.indexing.copy import copy
     from vlmsearch.indexing.parquet import ParquetIndex

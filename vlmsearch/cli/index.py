@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +20,9 @@ from vlmsearch.cli.opening import IndexChoice, index_options, usual_encoder
 from vlmsearch.cli.progress import print_report, progress
 from vlmsearch.cli.upload import upload_files
 from vlmsearch.media.remote import remote_url
-from vlmsearch.types import IndexReport
 from vlmsearch.wire import to_json
 
 if TYPE_CHECKING:
-    from vlmsearch.indexing.sources import Paths
     from vlmsearch.integrations.ray import RayOptions
 
 
@@ -36,16 +33,16 @@ def _place(text: str) -> str | Path:
 @command()
 @click.argument("paths", nargs=-1, required=True, type=_place, metavar="PATHS...")
 @index_options("encoder", "image_limits", "server")
-@option("--upload", is_flag=True, help="Send files that are here to --server, which reads its own otherwise.")
-@option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
-@option("--prune-empty", is_flag=True, help="With --prune: also where a folder is empty, as one that is not mounted.")
+@option("--upload", is_flag=True, help="Send files of this machine to --server, which else reads its own.")
+@option("--prune", is_flag=True, help="Remove documents whose files or rows are gone from these folders and tables.")
+@option("--prune-empty", is_flag=True, help="With --prune: also if a folder is empty, as an unmounted one is.")
 @option("--retry-rejects", is_flag=True, help="Try rejected files again.")
-@option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
+@option("--no-follow", is_flag=True, help="Follow no symbolic links to files.")
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
-@option("--pdf", is_flag=True, help="Take the pages of PDF files, too.")
-@option("--video", is_flag=True, help="Take a frame of each scene of films, too, with its subtitles.")
-@option("--office", is_flag=True, help="Take the text of office documents, e-books and web pages, too.")
-@option("--ocr", is_flag=True, help="Read the text in images, pages and frames that have none beside them.")
+@option("--pdf", is_flag=True, help="Index the pages of PDF files.")
+@option("--video", is_flag=True, help="Index a frame of each scene of films, with subtitles.")
+@option("--office", is_flag=True, help="Index the text of office documents, e-books and web pages.")
+@option("--ocr", is_flag=True, help="Read the text in images, pages and frames that come without text.")
 @cluster_options
 @json_option
 def index(
@@ -66,14 +63,11 @@ def index(
 ) -> None:
     """Index images and texts: folders, files, globs, and tables in JSONL, CSV, Parquet or tar, also of s3:// and gs://.
 
-    With --pdf, --video and --office also pages, films and documents; each needs the extra of that name.
+    --pdf, --video and --office each need the extra of that name. Symbolic links to files are followed, links to
+    folders are not. Unchanged files are skipped. Files that cannot be used are listed and do not stop the run. You may
+    interrupt it: the next run continues.
 
-    A file that is a symbolic link is followed, also out of the folder; a folder that is one is not.
-    Files that are in the index unchanged are skipped; files that cannot be used are listed and never stop a run.
-    Interrupt it at any time: the next run goes on from there.
-
-    With --server, PATHS are folders, files and tables of the server that its operator allowed, or with --upload those
-    that are here.
+    With --server, PATHS are paths on the server that its operator allowed; with --upload they are paths here.
     """
     from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
@@ -99,8 +93,22 @@ def index(
                 remote = stack.enter_context(chosen.connect())
                 report = upload_files(remote, source, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
             elif cluster is not None:
+                from vlmsearch.integrations.ray import index as index_on_ray
+                from vlmsearch.registry import open_store
+
+                with open_store(chosen.store) as store:
+                    url = chosen.encoder or usual_encoder(store.name, store.manifest())
                 stack.enter_context(redirect_stdout(sys.stderr))  # Ray writes there
-                report = _index_on_ray(source, chosen, cluster, prune, retry_rejects, advance)
+                report = index_on_ray(
+                    source,
+                    encoder=url,
+                    store=chosen.store,
+                    prune=prune,
+                    retry_rejects=retry_rejects,
+                    on_progress=advance,
+                    image_limits=chosen.image_limits,
+                    options=cluster,
+                )
             else:
                 pipeline = stack.enter_context(chosen.open_here(create=True))
                 report = pipeline.index(
@@ -110,28 +118,3 @@ def index(
         print_json(to_json(report))
     else:
         print_report(report)
-
-
-def _index_on_ray(
-    source: Paths,
-    chosen: IndexChoice,
-    cluster: RayOptions,
-    prune: bool,
-    retry_rejects: bool,
-    on_progress: Callable[[int], None] | None,
-) -> IndexReport:
-    from vlmsearch.integrations.ray import index as index_on_ray
-    from vlmsearch.registry import open_store
-
-    with open_store(chosen.store) as store:
-        encoder = chosen.encoder or usual_encoder(store.name, store.manifest())
-    return index_on_ray(
-        source,
-        encoder=encoder,
-        store=chosen.store,
-        prune=prune,
-        retry_rejects=retry_rejects,
-        on_progress=on_progress,
-        image_limits=chosen.image_limits,
-        options=cluster,
-    )

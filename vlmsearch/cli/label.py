@@ -33,28 +33,28 @@ _EXAMPLES = 3
     multiple=True,
     type=PlainText(),
     metavar="LABELS",
-    help="Labels between commas, such as cat,dog,receipt; may be given several times.",
+    help="Labels with commas between them, such as cat,dog,receipt. May be given several times.",
 )
-@option("--write", is_flag=True, help="Put the labels into the metadata of the documents.")
-@option("--remove", is_flag=True, help="Take the labels of --key out of the metadata.")
-@option("--single", is_flag=True, help="Give each document the most relevant label alone.")
+@option("--write", is_flag=True, help="Write the labels into the metadata of the documents.")
+@option("--remove", is_flag=True, help="Remove the labels of --key from the metadata.")
+@option("--single", is_flag=True, help="Give each document only its most relevant label.")
 @option(
     "--template",
     "templates",
     multiple=True,
     type=PlainText(),
     metavar="TEXT",
-    help="What images are described by, with {} for the label, such as 'a photo of a {}'; the mean of several."
+    help="Text that describes an image, with {} for the label, such as 'a photo of a {}'. Several are averaged."
     "  [default: {}]",
 )
-@option("--photos", is_flag=True, help="The seven templates that CLIP's authors chose for photographs.")
-@option("--min-score", type=SHARE, metavar="SCORE", help="The least relevance, from 0 to 1.  [default: the index's]")
-@option("--key", default="label", show_default=True, metavar="KEY", help="The key of the metadata.")
+@option("--photos", is_flag=True, help="Use the seven templates of CLIP's authors for photographs.")
+@option("--min-score", type=SHARE, metavar="SCORE", help="Minimum relevance, 0 to 1.  [default: the index's threshold]")
+@option("--key", default="label", show_default=True, metavar="KEY", help="Metadata key of the label.")
 @click.option(  # VLMSEARCH_LIMIT is how many matches a search shows
     "--limit",
     type=click.IntRange(1),
     metavar="N",
-    help="Only the first N documents, to try labels out. No environment variable sets it.",
+    help="Label only the first N documents. No environment variable sets it.",
 )
 @where_option
 @index_options("encoder", "server")
@@ -73,17 +73,17 @@ def label(
     chosen: IndexChoice,
     as_json: bool,
 ) -> None:
-    """Say which of some labels fit each document, without training: by text against images and texts.
+    """Label documents without training: compare the text of each label with their images and texts.
 
-    Nothing is changed without --write. That puts the most relevant label under KEY and the relevance of each under
-    KEY:LABEL, to filter on: --where '{"label:cat": {"$gte": 0.5}}'. Interrupt it at any time and run it again: what is
-    written is not written twice. Indexing the files again keeps labels until a file changes.
+    Nothing is changed without --write. It writes the most relevant label under KEY and the relevance of each label
+    under KEY:LABEL. Filter on these: --where '{"label:cat": {"$gte": 0.5}}'. You may interrupt it and run it again:
+    labels that are written are skipped. Labels stay until a file changes.
     """
     from vlmsearch.search.labels import PHOTO_TEMPLATES
 
     names = [name.strip() for given in labels for name in given.split(",") if name.strip()]
     if bool(names) == remove:
-        raise click.UsageError("name the labels with --as cat,dog,receipt; or --remove those that are there")
+        raise click.UsageError("name labels with --as cat,dog,receipt, or give --remove")
     if photos and templates:
         raise click.UsageError("give --photos or --template")
     begun = time.monotonic()
@@ -113,15 +113,15 @@ def label(
             if as_json:
                 listed.append(LabelledId(labelled.document.id, labelled.labels, labelled.written))
     if as_json:
-        found = {name: counts[name] for name in names}
-        print_json(to_json(LabelReport(found, tuple(listed), written, time.monotonic() - begun)))
+        totals = {name: counts[name] for name in names}
+        print_json(to_json(LabelReport(totals, tuple(listed), written, time.monotonic() - begun)))
         return
     if names:
         rows = [(name, str(counts[name]), _examples(best[name])) for name in names]
         rows.append(("(none)", str(unlabelled), ""))
         print_table(("label", "documents", "the most relevant"), rows, left=("label", "the most relevant"))
     done = f"{seen} documents in {time.monotonic() - begun:.1f} s"
-    click.echo(f"{done}, {written} changed" if write or remove else f"{done}; --write keeps the labels", err=True)
+    click.echo(f"{done}, {written} changed" if write or remove else f"{done}; --write saves the labels", err=True)
 
 
 def _examples(best: list[tuple[float, str]]) -> str:

@@ -20,13 +20,13 @@ _PLATFORMS = {
     **dict.fromkeys(("release", "templates"), ("tensorrtllm", "llmapi")),
     **dict.fromkeys(("models", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
 }
-"""The options of ``llm repo`` that only some platforms use."""
+"""Options of ``llm repo`` that only some platforms use."""
 _OF_THE_RECIPE = "The Triton release.  [default: the recipe's]"
 
 
 @click.group(cls=Group, short_help="Build, make and serve language models with TensorRT-LLM.")
 def llm() -> None:
-    """Plan and build TensorRT-LLM engines, make their model repositories, and serve them with Triton."""
+    """Plan and build TensorRT-LLM engines, write their model repositories, and serve them with Triton."""
 
 
 tp_option = option("--tp", type=int, help="Tensor parallelism.  [default: the recipe's]")
@@ -40,12 +40,12 @@ dtype_option = option("--dtype", type=click.Choice(["float16", "bfloat16"]), hel
 @tp_option
 @pp_option
 @dtype_option
-@option("--own-calibration", "calibration", is_flag=True, help="Calibrate with texts of your own.")
+@option("--own-calibration", "calibration", is_flag=True, help="Calibrate with your own texts.")
 @json_option
 def plan(recipe: str, as_json: bool, **choices: Any) -> None:
-    """Print every step that builds a recipe's engines for a release.
+    """Print the steps that build the engines of a recipe for a release.
 
-    A RECIPE is a language model's name or a recipe file.
+    A RECIPE is the name of a language model or a recipe file.
     """
     from vlmsearch.tensorrt_llm.plan import plan_text
     from vlmsearch.tensorrt_llm.rules import make_plan
@@ -60,16 +60,16 @@ def plan(recipe: str, as_json: bool, **choices: Any) -> None:
 @llm.command()
 @click.argument("recipe", metavar="RECIPE")
 @option("--model", type=_FOLDER, metavar="DIR", help="The model's checkpoint.  [default: from the hub]")
-@option("--out", type=_FOLDER, required=True, metavar="DIR", help="Where everything goes.")
+@option("--out", type=_FOLDER, required=True, metavar="DIR", help="The output folder.")
 @option("--scripts", type=_FOLDER, metavar="DIR", help="A checkout of TensorRT-LLM.  [default: the container's]")
-@option("--calibration", type=_FOLDER, metavar="DIR", help="Texts of your own to calibrate with.")
-@option("--docker/--here", "docker", default=None, help="In the release's container, or in this one.  [default: here]")
-@option("--gpus", default="all", show_default=True, metavar="LIST", help="What docker gives the container.")
+@option("--calibration", type=_FOLDER, metavar="DIR", help="A folder of your own texts to calibrate with.")
+@option("--docker/--here", "docker", default=None, help="Build in the release's container, or here.  [default: here]")
+@option("--gpus", default="all", show_default=True, metavar="LIST", help="GPUs of the container.")
 @release_option(_OF_THE_RECIPE)
 @tp_option
 @pp_option
 @dtype_option
-@option("--verbose", is_flag=True, help="Show what the steps print.")
+@option("--verbose", is_flag=True, help="Show the output of the steps.")
 def build(
     recipe: str,
     model: Path | None,
@@ -81,9 +81,9 @@ def build(
     verbose: bool,
     **choices: Any,
 ) -> None:
-    """Build a recipe's engines: what is done already is not done again.
+    """Build the engines of a recipe. Finished steps are skipped.
 
-    Each step writes into a folder of its own, which appears under --out when it was checked. Logs are in --out/logs.
+    Each step writes its own folder, which appears under --out once it is checked. Logs are in --out/logs.
     """
     import shutil
 
@@ -101,32 +101,32 @@ def build(
 
 @llm.command()
 @click.argument("source", metavar="SOURCE")
-@option("--out", type=_FOLDER, required=True, metavar="DIR", help="Where the repository goes.")
+@option("--out", type=_FOLDER, required=True, metavar="DIR", help="The folder of the repository.")
 @option(
     "--platform",
     type=click.Choice(["tensorrtllm", "llmapi", "python"]),
     default="tensorrtllm",
     show_default=True,
-    help="What runs the model.",
+    help="Triton backend of the model.",
 )
-@release_option("The Triton release.  [default: what the engine was built for]")
+@release_option("The Triton release.  [default: the engine's]")
 @option("--templates", type=_FOLDER, metavar="DIR", help="NVIDIA's templates.  [default: the container's]")
-@option("--set", "values", multiple=True, metavar="KEY=VALUE", help="A value: KEY or MODEL.KEY; several times.")
-@option("--decoupled/--unary", default=True, show_default=True, help="Whether answers can be streamed.")
+@option("--set", "values", multiple=True, metavar="KEY=VALUE", help="A value for KEY or MODEL.KEY; may be repeated.")
+@option("--decoupled/--unary", default=True, show_default=True, help="Stream answers, or send each as one response.")
 @option(
     "--models",
     type=click.Choice(["bls", "ensemble"]),
     default="bls",
     show_default=True,
-    help="The ensemble with tensorrt_llm_bls, or without it.",
+    help="The ensemble with or without tensorrt_llm_bls.",
 )
-@option("--engine-dir", default="", metavar="PATH", help="Where the server finds the engines.  [default: as here]")
-@option("--tokenizer-dir", default="", metavar="PATH", help="Where it finds the tokenizer.  [default: as here]")
+@option("--engine-dir", default="", metavar="PATH", help="Path of the engines on the server.  [default: as here]")
+@option("--tokenizer-dir", default="", metavar="PATH", help="Path of the tokenizer on the server.  [default: as here]")
 @json_option
 def repo(source: str, out: Path, platform: str, release: str | None, as_json: bool, **choices: Any) -> None:
     """Write a model repository.
 
-    SOURCE is what `llm build` made (tensorrtllm), or a model: a folder, or for llmapi a hub's id.
+    SOURCE is the output of `llm build` (tensorrtllm), or a model: a folder, or for llmapi the id of a hub model.
     """
     _refuse_unused(platform)
     given = _settings(choices.pop("values"))
@@ -162,7 +162,7 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
 
 
 def _refuse_unused(platform: str) -> None:
-    """Refuse options of the command line that do nothing for this platform; the environment's may be for others."""
+    """Refuse flags that this platform does not use. Environment variables may be for other commands."""
     context = click.get_current_context()
     for parameter in context.command.params:
         platforms = _PLATFORMS.get(parameter.name or "", (platform,))
@@ -173,13 +173,13 @@ def _refuse_unused(platform: str) -> None:
 
 
 def _settings(given: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for one in given:
-        key, equals, value = one.partition("=")
+    settings = {}
+    for text in given:
+        key, equals, value = text.partition("=")
         if not equals or not key:
-            raise click.BadParameter(f"{one!r} is not KEY=VALUE", param_hint="--set")
-        found[key.strip()] = value
-    return found
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
+        settings[key.strip()] = value
+    return settings
 
 
 def _target(release: str) -> Target:
@@ -201,8 +201,8 @@ def _built_for(folder: str) -> str:
 @llm.command(context_settings={"ignore_unknown_options": True})
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
-@option("--world-size", type=click.IntRange(1), help="Ranks of the engine.  [default: as it was built]")
-@option("--gpus", default="", metavar="N,M", help="Which GPUs.  [default: all]")
+@option("--world-size", type=click.IntRange(1), help="Ranks of the engine.  [default: as built]")
+@option("--gpus", default="", metavar="N,M", help="Numbers of the GPUs.  [default: all]")
 @server_options(seconds=1800.0, flag="--release", release="The container's release.")
 def serve(
     folder: Path,

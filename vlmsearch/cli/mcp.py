@@ -19,14 +19,14 @@ from vlmsearch.errors import MissingDependencyError
 
 @command()
 @index_options("encoder", "generator", "image_limits", "server")
-@option("--allow-write", is_flag=True, help="Let assistants put labels into the index.")
-@option("--http", is_flag=True, help="Serve many clients over HTTP, at /mcp, instead of one by standard input.")
+@option("--allow-write", is_flag=True, help="Let assistants write labels into the index.")
+@option("--http", is_flag=True, help="Serve many clients over HTTP at /mcp, not one over standard input.")
 @option("--host", default="127.0.0.1", show_default=True, help="The address of --http, on this machine.")
 @option("--port", default=8090, show_default=True, type=PORT, help="The port of --http.")
 def mcp(chosen: IndexChoice, allow_write: bool, http: bool, host: str, port: int) -> None:
-    """Let assistants search an index: a server of the Model Context Protocol.
+    """Serve an index to AI assistants over the Model Context Protocol (MCP).
 
-    Without --http an assistant starts it and talks to it by standard input and output; nothing else is printed there.
+    Without --http, an assistant starts this command and talks to it over standard input and output.
     """
     if http and not is_loopback(host):
         raise click.UsageError(

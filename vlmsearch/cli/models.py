@@ -14,32 +14,12 @@ if TYPE_CHECKING:
     from vlmsearch.models.bundle import Bundle
     from vlmsearch.models.reranker import RerankerBundle
 
-_ENGINE_COLUMNS = {
-    "model": "model",
-    "tower": "tower",
-    "precision": "precision",
-    "mean_cosine": "cosine",
-    "overlap": "top-10 kept",
-    "megabytes": "MB",
-    "gpu": "GPU",
-    "tensorrt": "TensorRT",
-}
-_RERANKER_COLUMNS = {
-    "name": "re-ranker",
-    "precision": "precision",
-    "megabytes": "MB",
-    "calibration_error": "calibration error",
-    "precision_at_half": "precision at 0.5",
-    "recall_at_half": "recall at 0.5",
-    "pairs_per_second": "pairs/s",
-}
-
 
 @command()
-@option("--available", is_flag=True, help="List the models to choose from, built or not, with their published quality.")
+@option("--available", is_flag=True, help="List all models with their published quality, built or not.")
 @json_option
 def models(available: bool, as_json: bool) -> None:
-    """List the models: what is built, how large, how true to the original, how fast."""
+    """List the built models with their size, accuracy and speed."""
     if available:
         show_available(as_json=as_json)
         return
@@ -56,8 +36,8 @@ def models(available: bool, as_json: bool) -> None:
         print_json({"built": rows, "rerankers": rerankers, "not_built": missing, "engines": engines})
         return
     _print_models(rows)
-    _print_rows("re-rankers", _RERANKER_COLUMNS, rerankers)
-    _print_rows("TensorRT engines", _ENGINE_COLUMNS, engines)
+    _print_rows("re-rankers", rerankers)
+    _print_rows("TensorRT engines", engines)
     if not is_terminal():
         for name in missing:
             click.echo(f"{name}\tnot built")
@@ -168,12 +148,12 @@ def _print_models(rows: list[dict[str, object]]) -> None:
     print_table([*names, *(("dims", "folder") if is_wide() else ())], lines, left=("model", "precision", "folder"))
 
 
-def _print_rows(title: str, columns: Mapping[str, str], rows: list[dict[str, object]]) -> None:
-    """Print some columns of rows; nothing where there is no row."""
+def _print_rows(title: str, rows: list[dict[str, object]]) -> None:
+    """Print rows but for their files; nothing where there is no row."""
     if rows:
-        lines = [["" if row[key] is None else str(row[key]) for key in columns] for row in rows]
-        left = ("re-ranker", "model", "tower", "precision", "GPU", "TensorRT")
-        print_table(list(columns.values()), lines, left=left, title=title)
+        keys = [key for key in rows[0] if key not in ("forced", "folder", "path")]
+        lines = [["" if row[key] is None else str(row[key]) for key in keys] for row in rows]
+        print_table([key.replace("_", " ") for key in keys], lines, left=("name", "model", "gpu"), title=title)
 
 
 def _rounded(number: object, digits: int) -> str:

@@ -1,4 +1,4 @@
-"""The index that a command works with: its options, and how it is opened."""
+"""The options that name an index, and how commands open it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,26 @@ if TYPE_CHECKING:
 OWN_RERANKER = "server"
 """The value of --rerank that asks for the re-ranker of --server."""
 _PICTURE_EDGE = 720
-"""The longer side of pictures that come from a server, in pixels."""
+"""The longer side of images from a server, in pixels."""
 _OPTIONS = {
     "store": store_option,
     "encoder": encoder_option,
     "generator": option(
-        "--generator", default=DEFAULT_GENERATOR, show_default=True, metavar="URL", help="What writes the answer."
+        "--generator",
+        default=DEFAULT_GENERATOR,
+        show_default=True,
+        metavar="URL",
+        help="Generator of the answer.",
     ),
     "image_limits": limits_option(DEFAULT_LIMITS),
     "server": add_options(
         [
-            option("--server", metavar="URL", help="Ask this `vlmsearch serve`; VLMSEARCH_TOKEN holds the token."),
-            option("--index", default="default", show_default=True, metavar="NAME", help="Which index of --server."),
+            option(
+                "--server",
+                metavar="URL",
+                help="URL of a `vlmsearch serve`. VLMSEARCH_TOKEN holds the token.",
+            ),
+            option("--index", default="default", show_default=True, metavar="NAME", help="The index on the server."),
         ]
     ),
 }
@@ -47,7 +55,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class IndexChoice:
-    """The index that a command line names: one in a store here, or one of a server."""
+    """The index that a command line names: in a store, or on a server."""
 
     store: str
     encoder: str | None = None
@@ -102,11 +110,11 @@ class IndexChoice:
         return {**options, "rerank": self.reranker(options["rerank"])}
 
     def reranker(self, url: str | None) -> str | bool:
-        """Return the value of ``rerank=``: the URL of a re-ranker here, or whether the server uses its own."""
+        """Return the value of ``rerank=``: the URL of a re-ranker, or whether the server uses its re-ranker."""
         if not self.server:
             return url or False
         if url not in (None, OWN_RERANKER):
-            raise click.UsageError(f"--server has a re-ranker of its own: give --rerank {OWN_RERANKER}")
+            raise click.UsageError(f"a server uses its own re-ranker: give --rerank {OWN_RERANKER}")
         return url is not None
 
 
@@ -128,7 +136,7 @@ def index_options(*names: str) -> Callable[[Callable[..., object]], Callable[...
 
 
 def _is_server_asked(given: Mapping[str, object]) -> bool:
-    """Check whether a server is asked: options of an index here go before a server in the environment."""
+    """Check whether a server is used: --store and the like override a server in the environment."""
     context = click.get_current_context()
 
     def on_command_line(name: str) -> bool:
@@ -138,7 +146,7 @@ def _is_server_asked(given: Mapping[str, object]) -> bool:
         f"--{name.replace('_', '-')}" for name in given if name not in ("server", "index") and on_command_line(name)
     ]
     if local and on_command_line("server"):
-        raise click.UsageError(f"--server has its own: leave out {' and '.join(local)}")
+        raise click.UsageError(f"a server has its own settings: leave out {' and '.join(local)}")
     return not local
 
 
@@ -160,7 +168,7 @@ def usual_encoder(store: str, manifest: Manifest | None) -> str:
 
 
 def with_picture(index: Index, document: Document) -> Document:
-    """Return a document with its image at hand: for one that is elsewhere, the bytes of a smaller one."""
+    """Return a document with its image here: for an image elsewhere, a smaller one as bytes."""
     image = document.image
     if isinstance(image, RemoteImage) or (isinstance(image, Path) and remote_url(image)):
         with suppress(InvalidInputError):

@@ -1,4 +1,4 @@
-"""A bar for long work, and what an indexing run did."""
+"""A progress bar, and the report of an indexing run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmsearch.types import IndexReport
 def progress(
     total: int | Sized | None, *, quiet: bool, what: str = "indexing"
 ) -> Iterator[Callable[[int], None] | None]:
-    """Give a bar with rate and time left, where there is a terminal to draw it on; elsewhere nothing is counted."""
+    """Show a bar with rate and remaining time on a terminal; elsewhere yield None."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -40,7 +40,7 @@ def progress(
 
 
 def print_report(report: IndexReport) -> None:
-    """Print what a run did, and the first of the files that were rejected."""
+    """Print the report of a run, with the first rejected files."""
     rate = report.seen / report.seconds if report.seconds else 0.0
     parts = [f"{report.added} added", f"{report.updated} updated", f"{report.unchanged} unchanged"]
     parts += [f"{report.pruned} pruned"] if report.pruned else []

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @command()
 @index_options("image_limits")
-@click.option("--encoder", metavar="URL", help="What makes the new vectors. No environment variable sets it.")
-@option("--dry-run", is_flag=True, help="Say how long it would take and how large the index would get, and stop.")
-@option("--ignore-space", is_flag=True, help="Begin even where the disk seems too small.")
-@option("--drop-old", is_flag=True, help="Remove the index that was replaced.")
-@option("--allow-missing", is_flag=True, help="Switch even where documents cannot be encoded again.")
+@click.option("--encoder", metavar="URL", help="The new encoder. No environment variable sets it.")
+@option("--dry-run", is_flag=True, help="Print the time and the disk space that it would take, and stop.")
+@option("--ignore-space", is_flag=True, help="Start even if the disk seems too small.")
+@option("--drop-old", is_flag=True, help="Remove the replaced index.")
+@option("--allow-missing", is_flag=True, help="Switch even if documents cannot be encoded again.")
 @json_option
 def reindex(
     chosen: IndexChoice,
@@ -45,11 +45,11 @@ def reindex(
     allow_missing: bool,
     as_json: bool,
 ) -> None:
-    """Build an index anew with another model, from the texts and image files of its documents.
+    """Rebuild an index with another model, from the texts and image files of its documents.
 
-    It says beforehand how long that takes and how large the index gets, from what it tries with some documents.
-    The old index is in use until the new one is complete, and stays until --drop-old. At the end, when the two are
-    compared once more, it takes no writes. Interrupt it at any time: the next run goes on from there.
+    First it encodes some documents to estimate the time and the disk space. The old index is in use until the new one
+    is complete, and stays until --drop-old. The index takes no writes at the end, when both are compared. You may
+    interrupt it: the next run continues.
     """
     from vlmsearch.indexing.reindex import drop_old as remove_old
 
@@ -82,11 +82,11 @@ def reindex(
 def _forecast(
     store: Store, model: Encoder, image_limits: ImageLimits, *, must_fit: bool, only: bool, quiet: bool
 ) -> dict[str, object]:
-    """Say what it takes; ``only`` where nothing else is to be done, so that JSON has to be printed now."""
+    """Print the forecast; ``only`` if nothing follows, so that JSON is printed now."""
     from vlmsearch.indexing.forecast import forecast
 
     if not only and model.fingerprint == need_manifest(store).fingerprint:
-        return {}  # `reindex` says that, and takes back what an interrupted run left
+        return {}  # `reindex` reports that, and removes what an interrupted run left
     expected = forecast(store, model, image_limits=image_limits)
     result: dict[str, object] = {"forecast": {**asdict(expected), "fits": expected.fits}}
     if not quiet:
@@ -129,14 +129,14 @@ def _described(expected: Forecast) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Seconds up to two minutes, minutes up to two hours, and then hours."""
+    """Format seconds up to two minutes, then minutes up to two hours, then hours."""
     if seconds < 120:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _size(count: int) -> str:
-    """Bytes in MiB, or in GiB from 10 of these."""
+    """Format bytes in MiB, and from 10 GiB on in GiB."""
     return f"{count / 2**20:.1f} MiB" if count < 10 * 2**30 else f"{count / 2**30:.1f} GiB"
 
 
@@ -147,6 +147,6 @@ def _print(done: ReindexReport) -> None:
     if not done.switched:
         click.echo(
             f"{len(done.lost)} documents cannot be encoded again, so the old index stays in use: "
-            "their images are not kept or not there. --allow-missing leaves them out.",
+            "their images are not kept or are missing. --allow-missing leaves them out.",
             err=True,
         )

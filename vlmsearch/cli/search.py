@@ -35,12 +35,12 @@ from vlmsearch.wire import to_json
     default=1,
     show_default=True,
     metavar="N",
-    help="Number of the page, each as long as --limit.",
+    help="Number of the page. A page has --limit matches.",
 )
-@option("--all", "show_all", is_flag=True, help="Show what comes closest, however little it matches.")
+@option("--all", "show_all", is_flag=True, help="Show the closest documents, also those below the threshold.")
 @index_options("encoder", "image_limits", "server")
 @json_option
-@option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a contact sheet.")
+@option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page with the images.")
 def search(
     query: dict[str, Any],
     page: int,
@@ -50,11 +50,11 @@ def search(
     html: Path | None,
     **options: Any,
 ) -> None:
-    """Find documents by a text, an image, or documents that are like them."""
+    """Find documents by a text, an image or similar documents."""
     limit = options["limit"]
     if page * limit > LONGEST_PAGE:
         last = LONGEST_PAGE // limit
-        raise click.UsageError(f"--page goes to {last} with --limit {limit}: the best {LONGEST_PAGE:,} can be seen")
+        raise click.UsageError(f"--page goes to {last} with --limit {limit}: a search shows the best {LONGEST_PAGE:,}")
     if page > 1 and options["cursor"]:
         raise click.UsageError("give --page or --cursor")
     if show_all and options["min_score"] is not None:

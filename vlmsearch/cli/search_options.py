@@ -1,4 +1,4 @@
-"""The options of commands that search: a query, and how its matches are chosen and arranged."""
+"""The options of commands that search: the query, and the options of `vlmsearch.search.options`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ image_option = option("--image", type=_image, metavar="FILE", help="Search by th
 
 
 def query_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Add the parts of a query beside its text: the function gets them as ``query``, as `Index.search` takes them."""
+    """Add the options of a query. The function gets the query as ``query``: keyword arguments of `Index.search`."""
 
     @wraps(function)
     def wrapper(
@@ -54,10 +54,10 @@ def query_options(function: Callable[..., object]) -> Callable[..., object]:
     ids: dict[str, Any] = {"multiple": True, "type": PlainText(), "metavar": "ID"}
     options = [
         image_option,
-        option("--like", **ids, help="More like this document; may be given several times."),
-        option("--without", metavar="TEXT", help='Leave out what this describes, as "a beach -people" does.'),
-        option("--without-image", type=_image, metavar="FILE", help="Leave out what this shows."),
-        option("--without-like", **ids, help="Leave out what is like this document; may be given several times."),
+        option("--like", **ids, help="Find documents like this one. May be given several times."),
+        option("--without", metavar="TEXT", help='Leave out what this text describes, as "a beach -people" does.'),
+        option("--without-image", type=_image, metavar="FILE", help="Leave out what this image shows."),
+        option("--without-like", **ids, help="Leave out what is like this document. May be given several times."),
     ]
     return add_options(options)(wrapper)
 
@@ -71,7 +71,7 @@ def _weight(text: str) -> tuple[str, float]:
 
 
 def search_flag(declared: SearchOption) -> Callable[[Function], Function]:
-    """Return the flag of an option of a search: of its type, within its bounds."""
+    """Return the flag of an option of a search, with its type and bounds."""
     flag = f"--{declared.name.replace('_', '-')}"
     text = re.sub("`+", "", declared.help).rstrip(".") + "."
     if declared.name == "where":
@@ -83,11 +83,11 @@ def search_flag(declared: SearchOption) -> Callable[[Function], Function]:
         settings: dict[str, Any] = {"callback": lambda _context, _parameter, given: dict(given) or None}
         return option("--weight", "weights", multiple=True, type=_weight, metavar="FIELD=NUMBER", help=help, **settings)
     if declared.name == "rerank":
-        return option(flag, metavar="URL", help=f"{text} Such as onnx:NAME; with --server, {OWN_RERANKER}.")
+        return option(flag, metavar="URL", help=f"{text} Such as onnx:NAME. With --server: {OWN_RERANKER}.")
     if declared.type is bool:
         return option(f"{flag}/--no-{declared.name}", default=declared.default, help=text)
     if isinstance(declared.default, tuple):
-        help = f"{text.rstrip('.')}; may be given several times."
+        help = f"{text.rstrip('.')}. May be given several times."
         return option(flag.rstrip("s"), declared.name, multiple=True, type=PlainText(), metavar="KEY", help=help)
     settings = {"default": declared.default, "show_default": declared.default is not None}
     metavar = _METAVARS.get(declared.name, "N" if declared.type is int else declared.name.upper())

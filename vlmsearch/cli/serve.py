@@ -19,30 +19,29 @@ if TYPE_CHECKING:
 
 
 @command()
-@option("--store", metavar="URL", help=f"Where the index is.  [default: {DEFAULT_STORE}]")
+@option("--store", metavar="URL", help=f"The store of the index.  [default: {DEFAULT_STORE}]")
 @encoder_option
-@option("--generator", metavar="URL", help=f"What writes answers, or none.  [default: {DEFAULT_GENERATOR}]")
-@option("--reranker", metavar="URL", help="What reads the first matches again where a request asks for it.")
+@option("--generator", metavar="URL", help=f"The generator, or none.  [default: {DEFAULT_GENERATOR}]")
+@option("--reranker", metavar="URL", help="The re-ranker, for requests that ask for it.")
 @option("--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Settings, in TOML.")
 @option("--host", help="The address to listen on.  [default: 127.0.0.1]")
 @option("--port", type=PORT, help="[default: 8080]")
 @option("--allow", multiple=True, type=PlainText(), metavar="DIR", help="A folder that index jobs may read.")
-@option("--uploads", metavar="DIR", help="Keeps uploaded images.  [default: vlmsearch-uploads]")
-@option("--tokens", metavar="FILE", help="The tokens that `vlmsearch token` wrote; needed beyond 127.0.0.1.")
-@option("--max-body", type=click.IntRange(1), metavar="MIB", help="The largest request.  [default: 64]")
-@option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Requests of a token a second at most.")
-@option("--cors", multiple=True, metavar="ORIGIN", help="Whose pages may call this server from a browser.")
+@option("--uploads", metavar="DIR", help="A folder for uploaded images.  [default: vlmsearch-uploads]")
+@option("--tokens", metavar="FILE", help="The token file of `vlmsearch token`. Required beyond 127.0.0.1.")
+@option("--max-body", type=click.IntRange(1), metavar="MIB", help="Maximum size of a request.  [default: 64]")
+@option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Maximum requests a second of a token.")
+@option("--cors", multiple=True, metavar="ORIGIN", help="A site whose pages may call this server from a browser.")
 @option("--tls-cert", metavar="FILE", help="Serve TLS with this certificate.")
 @option("--tls-key", metavar="FILE", help="The key of the certificate.")
-@option("--log", type=click.Choice(("text", "json")), help="How log lines look.  [default: text]")
-@option("--threads", type=click.IntRange(1), metavar="N", help="Requests that work at a time.  [default: 64]")
-@option("--stop-seconds", type=SECONDS, help="For what was accepted, when stopped.  [default: 30]")
+@option("--log", type=click.Choice(("text", "json")), help="Format of the log.  [default: text]")
+@option("--threads", type=click.IntRange(1), metavar="N", help="Maximum number of concurrent requests.  [default: 64]")
+@option("--stop-seconds", type=SECONDS, help="Seconds to finish accepted requests when stopped.  [default: 30]")
 @limits_option(SERVER_LIMITS)
 def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> None:
-    """Serve indexes over HTTP: an API, and a page to search with.
+    """Serve indexes over HTTP: an API and a web page.
 
-    One index is named by --store and the options after it and is called "default"; several, with names, by --config.
-    What is given here takes the place of what the file says.
+    --store serves one index, named "default". --config serves several named indexes. Options override the file.
     """
     try:
         from vlmsearch.server.app import create_app
@@ -69,7 +68,7 @@ def _in_url(host: str) -> str:
 
 
 def _settings(config: Path | None, given: dict[str, object]) -> ServerSettings:
-    """Return the settings of a file, with what was given in their place."""
+    """Return the settings of a file, overridden by options."""
     from vlmsearch.server.settings import DEFAULT_INDEX, IndexSettings, ServerSettings, read_settings
 
     named = {name: value for name, value in given.items() if value not in (None, ())}

@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
 from vlmsearch.server.caller import Right
-from vlmsearch.server.tokens import ROLES, Token, TokenFile
+from vlmsearch.server.tokens import ROLES, TokenFile
 
 _tokens_option = option(
     "--tokens",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The file that `vlmsearch serve` is given.",
+    help="The token file of `vlmsearch serve --tokens`.",
 )
 
 
 @click.group(cls=Group)
 def token() -> None:
-    """Make, list and remove the tokens that `vlmsearch serve` asks for.
+    """Create, list and remove the access tokens of `vlmsearch serve`.
 
-    The file holds hashes of the tokens, never the tokens. A running server sees a change at once.
+    The file holds hashes of the tokens only. A running server applies a change at once.
     """
 
 
 @token.command()
 @click.argument("name")
 @_tokens_option
-@option("--role", type=click.Choice(ROLES), default="read", show_default=True, help="What it may do.")
-@option(
-    "--index",
-    "indexes",
-    multiple=True,
-    metavar="NAME",
-    help="An index that it may see; may be given several times.  [default: all]",
-)
+@option("--role", type=click.Choice(ROLES), default="read", show_default=True, help="What the holder may do.")
+@option("--index", "indexes", multiple=True, metavar="NAME", help="An index to use; may be repeated.  [default: all]")
 def add(name: str, tokens: Path, role: Right, indexes: tuple[str, ...]) -> None:
-    """Make a token for NAME, who holds it, and print it: it is kept nowhere and cannot be shown again."""
+    """Create a token for its holder NAME and print it. It is not stored and cannot be shown again."""
     click.echo(TokenFile(tokens).add(name, role=role, indexes=indexes or None))
 
 
@@ -47,12 +42,13 @@ def add(name: str, tokens: Path, role: Right, indexes: tuple[str, ...]) -> None:
 @_tokens_option
 @json_option
 def list_(tokens: Path, as_json: bool) -> None:
-    """List the tokens: who holds them, what they may do and see."""
-    found = TokenFile(tokens).read()
+    """List the tokens with their holders, roles and indexes."""
+    entries = TokenFile(tokens).read()
     if as_json:
-        print_json({"tokens": [_shown(each) for each in found]})
+        forms = [{name: value for name, value in asdict(entry).items() if name != "sha256"} for entry in entries]
+        print_json({"tokens": forms})
         return
-    rows = [[each.name, each.role, ", ".join(each.indexes or ["all"]), each.created] for each in found]
+    rows = [[entry.name, entry.role, ", ".join(entry.indexes or ["all"]), entry.created] for entry in entries]
     print_table(("name", "role", "indexes", "created"), rows, left=("name", "role", "indexes", "created"))
 
 
@@ -60,11 +56,6 @@ def list_(tokens: Path, as_json: bool) -> None:
 @click.argument("name")
 @_tokens_option
 def remove(name: str, tokens: Path) -> None:
-    """Remove the token of NAME: a running server refuses it from now on."""
+    """Remove the token of NAME. A running server refuses it at once."""
     TokenFile(tokens).remove(name)
     click.echo(f"{name} removed")
-
-
-def _shown(each: Token) -> dict[str, object]:
-    indexes = None if each.indexes is None else list(each.indexes)
-    return {"name": each.name, "role": each.role, "indexes": indexes, "created": each.created}

@@ -31,43 +31,41 @@ def triton() -> None:
 
 @triton.command()
 @option("--models", default="default", show_default=True, metavar="NAMES", help="A profile, or bundles: A,B.")
-@option("--reranker", default="", metavar="NAME", help="Serve a re-ranker as well, as triton://HOST:8001/reranker.")
+@option("--reranker", default="", metavar="NAME", help="Also serve a re-ranker, at triton://HOST:8001/reranker.")
 @option(
     "--platform",
     type=click.Choice(["python", "onnxruntime", "tensorrt"]),
     default="python",
     show_default=True,
-    help="What runs the towers. python: ONNX Runtime or TensorRT inside Triton's Python backend.",
+    help="Triton backend of the towers. python runs ONNX Runtime or TensorRT inside the Python backend.",
 )
 @option(
     "--runtime",
     type=click.Choice(["onnxruntime", "tensorrt"]),
     default="onnxruntime",
     show_default=True,
-    help="For --platform python: what runs the towers.",
+    help="Runtime of the towers, with --platform python.",
 )
-@option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the repository goes.")
+@option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The folder of the repository.")
 @release_option(
-    "The release it is for.  [default: for python the one that `triton install` brings, else the newest]", "--triton"
+    "The Triton release.  [default: for python the release of `triton install`, else the newest]", "--triton"
 )
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
 @option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt gpu]")
-@option(
-    "--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where JPEGs are decoded."
-)
-@option("--gpus", metavar="N,M", default="", help="Which GPUs.  [default: all]")
-@option("--plans", type=click.Path(path_type=Path, exists=True), metavar="DIR", help="TensorRT plans: MODEL.plan.")
-@option("--max-batch-size", default=64, show_default=True, help="Items in a request or a batch.")
-@option("--preferred-batch-size", "preferred", multiple=True, type=int, help="May be given several times.")
-@option("--queue-delay-us", "delay_us", default=0, show_default=True, help="How long a batch may wait for more.")
-@option("--queue-limit", "limit", default=1024, show_default=True, help="Requests that may wait; 0: any number.")
-@option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="How long one may wait; 0: for ever.")
-@option("--instances", type=int, help="Of each tower, on each device.  [default: 1; of one that decodes on a GPU 3]")
-@option("--threads", default=0, show_default=True, help="Of a tower on the CPU; 0: all cores.")
-@option("--warmup/--no-warmup", default=True, show_default=True, help="Run each model before it is ready.")
-@option("--response-cache", is_flag=True, help="Keep answers; serve with --cache-mib.")
+@option("--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Decoder of JPEGs.")
+@option("--gpus", metavar="N,M", default="", help="Numbers of the GPUs.  [default: all]")
+@option("--plans", type=click.Path(path_type=Path, exists=True), metavar="DIR", help="A folder with TensorRT plans.")
+@option("--max-batch-size", default=64, show_default=True, help="Maximum items of a request and of a batch.")
+@option("--preferred-batch-size", "preferred", multiple=True, type=int, help="A preferred batch size; may be repeated.")
+@option("--queue-delay-us", "delay_us", default=0, show_default=True, help="Microseconds that a batch waits for more.")
+@option("--queue-limit", "limit", default=1024, show_default=True, help="Maximum queued requests; 0 for no limit.")
+@option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="Maximum wait; 0 for no limit.")
+@option("--instances", type=int, help="Instances of a tower on a device.  [default: 1; 3 if it decodes on a GPU]")
+@option("--threads", default=0, show_default=True, help="Threads of a tower on the CPU; 0 for all cores.")
+@option("--warmup/--no-warmup", default=True, show_default=True, help="Warm up each model before it is ready.")
+@option("--response-cache", is_flag=True, help="Cache responses. Serve with --cache-mib.")
 @limits_option(SERVER_LIMITS)
-@option("--max-text-kib", "max_text_bytes", default=256, show_default=True, help="The most of all texts of a request.")
+@option("--max-text-kib", "max_text_bytes", default=256, show_default=True, help="Maximum size of a request's texts.")
 @json_option
 def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: Any) -> None:
     """Write a model repository from bundles."""
@@ -84,18 +82,18 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
         return
     click.echo(f"{made.folder}: {', '.join(made.models)} for Triton {options.found_release.name}")
     for path in made.missing:
-        click.echo(f"still to come, from the GPU that serves it: {path}")
+        click.echo(f"missing, to be built on the serving GPU: {path}")
     for command in made.commands:
-        click.echo(f"it is built by: {command}")
+        click.echo(f"build it: {command}")
     click.echo(f"serve it: vlmsearch triton serve {made.folder}")
 
 
 @triton.command()
-@option("--python", metavar="PATH", help="The Python for Python models: 3.10 to 3.12.  [default: this one, or on PATH]")
+@option("--python", metavar="PATH", help="Python for Python models, 3.10 to 3.12.  [default: this one, or one on PATH]")
 def install(python: str | None) -> None:
     """Install a Triton server for trying out, without Docker or root, in the user's cache.
 
-    It is unpatched, and `vlmsearch triton serve` lets it serve this machine alone.
+    It is unpatched, and `vlmsearch triton serve` lets it serve this machine only.
     """
     from vlmsearch.triton.server.install import ADVICE
     from vlmsearch.triton.server.install import install as install_server
@@ -108,9 +106,9 @@ def install(python: str | None) -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
-@option("--cache-mib", default=0, show_default=True, type=click.IntRange(0), help="Memory for the response cache.")
+@option("--cache-mib", default=0, show_default=True, type=click.IntRange(0), help="Size of the response cache.")
 @server_options(seconds=600.0, flag="--triton", release="The container's release.  [default: the newest]")
-@option("--gpu/--no-gpu", default=False, help="Give the container the GPUs.")
+@option("--gpu/--no-gpu", default=False, help="Give the GPUs to the container.")
 def serve(
     folder: Path,
     extra: tuple[str, ...],
@@ -121,8 +119,8 @@ def serve(
 ) -> None:
     """Serve a repository until Ctrl-C. A line says when it is ready.
 
-    The server is the tritonserver on PATH, whose Python needs what the repository's requirements.txt names, or else
-    the one that --install or `vlmsearch triton install` has installed.
+    The server is the tritonserver on PATH, or else the one that --install or `vlmsearch triton install` has
+    installed. The Python of a server on PATH needs the packages in the repository's requirements.txt.
     """
     from vlmsearch.triton.repository.releases import NEWEST_RELEASE, find_release
     from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command, server_command
@@ -144,30 +142,30 @@ def serve(
 
 @triton.command()
 @click.argument("url", default="127.0.0.1:8001", metavar="[URL]")
-@option("--tls", is_flag=True, help="Encrypt; certificates come from VLMSEARCH_TRITON_CA and so on.")
+@option("--tls", is_flag=True, help="Use TLS. VLMSEARCH_TRITON_CA and others name the certificates.")
 @json_option
 def status(url: str, tls: bool, as_json: bool) -> None:
-    """Show a server's models, versions, queues and batches; URL is HOST:PORT of its gRPC endpoint."""
+    """Show the models, queues and batches of a server. URL is HOST:PORT of its gRPC endpoint."""
     from vlmsearch.triton.client.status import read_status
 
-    found = read_status(url, tls=tls)
+    server_status = read_status(url, tls=tls)
     if as_json:
-        print_json(found.to_json())
+        print_json(server_status.to_json())
     else:
-        _show(found)
+        _show(server_status)
 
 
-def _show(found: Status) -> None:
-    """Print a table for a person; for a pipe a line a model, its cells separated by tabs."""
+def _show(server_status: Status) -> None:
+    """Print a table on a terminal; in a pipe a line for each model, with tabs."""
     if is_terminal():
         from vlmsearch._util.console import make_console
         from vlmsearch.triton.client.status import table
 
-        make_console().print(table(found))
+        make_console().print(table(server_status))
         return
-    for one in found.models:
-        cells = (one.name, one.version, one.state, one.requests, one.failures, one.items, one.batches)
-        click.echo("\t".join(map(str, (*cells, round(one.queue_ms, 3), round(one.compute_ms, 3)))))
+    for model in server_status.models:
+        cells = (model.name, model.version, model.state, model.requests, model.failures, model.items, model.batches)
+        click.echo("\t".join(map(str, (*cells, round(model.queue_ms, 3), round(model.compute_ms, 3)))))
 
 
 @triton.command()

@@ -1,4 +1,4 @@
-"""The Triton server that `vlmsearch triton serve` and `vlmsearch llm serve` start: its options, and how it is run."""
+"""The Triton server that `vlmsearch triton serve` and `vlmsearch llm serve` start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerChoice:
-    """The server that a command line asks for: its addresses, which program runs, and how."""
+    """The options of a Triton server: its addresses, its program, and how it runs."""
 
     ends: Endpoints
     seconds: float
@@ -30,13 +30,13 @@ class ServerChoice:
     release: str | None
 
     def find(self) -> Binary:
-        """Return the tritonserver on PATH, or else the one in the user's cache, which serves this machine alone.
+        """Return the tritonserver on PATH, or else the one in the user's cache, which serves this machine only.
 
-        A dry run installs nothing, and names the program where there is none.
+        A dry run installs nothing; without a server it returns the name of the program.
 
         Raises:
-            ModelUnavailableError: There is none, and --install is missing or fails.
-            ConfigError: The one in the cache would listen on another address than this machine's own.
+            ModelUnavailableError: There is no server, and --install is missing or fails.
+            ConfigError: The server in the cache would listen on an address that other machines reach.
         """
         from vlmsearch.errors import ConfigError, ModelUnavailableError
         from vlmsearch.triton.server.commands import Binary, on_path
@@ -63,7 +63,7 @@ class ServerChoice:
         return binary or (Binary("tritonserver") if self.dry_run else ensure_installed(report=note))
 
     def run(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Run the server's command in the foreground, or print it."""
+        """Run the command of the server in the foreground, or print it."""
         from vlmsearch.triton.server.supervise import SupervisedCommand, supervise
 
         variables = dict(environment or {})
@@ -88,23 +88,30 @@ def server_options(
     """Return a decorator that adds the options of a Triton server: the function gets a `ServerChoice` as ``server``.
 
     Args:
-        seconds: Seconds that the models may take to load.
+        seconds: Default of --wait.
         flag: Flag of the container's release.
-        release: Help for that flag.
+        release: Help for this flag.
     """
     options = [
-        option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all."),
+        option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all."),
         option("--http-port", default=8000, show_default=True, type=PORT),
         option("--grpc-port", default=8001, show_default=True, type=PORT),
         option("--metrics-port", default=8002, show_default=True, type=PORT),
-        option("--wait", "seconds", default=seconds, show_default=True, type=SECONDS, help="Seconds to load models."),
+        option(
+            "--wait",
+            "seconds",
+            default=seconds,
+            show_default=True,
+            type=SECONDS,
+            help="Seconds to load the models.",
+        ),
         option("--restart/--no-restart", default=True, help="Restart a server that dies.  [default: restart]"),
         option("--verbose", is_flag=True, help="Show the server's log."),
         option("--dry-run", is_flag=True, help="Print the command and do not run it."),
         option(
             "--install",
             is_flag=True,
-            help="Where there is no tritonserver, install one for trying out: unpatched, for this machine alone.",
+            help="Install a server if there is none: unpatched, for this machine only.",
         ),
         option("--docker", is_flag=True, help="Run NVIDIA's container."),
         release_option(release, flag),

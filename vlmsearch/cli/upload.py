@@ -1,4 +1,4 @@
-"""Files that are here, sent to a service."""
+"""Send files of this machine to a service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def upload_files(
     strict: bool,
     on_progress: Callable[[int], None] | None,
 ) -> IndexReport:
-    """Send what the files here hold."""
+    """Send the documents of files here."""
     from vlmsearch.indexing.items import Container, ReadOptions
 
     rejects: list[Reject] = []
@@ -45,7 +45,7 @@ def upload_files(
 
 
 def _to_send(item: Sourced) -> Document:
-    """Return a document with what was read of it here; what is wrong with an image, the server says."""
+    """Return a document with its image and OCR text. The server reports images that cannot be read."""
     from vlmsearch.indexing.image_text import with_image_text
 
     document = item.document if item.image is None else replace(item.document, image=item.image)

@@ -23,7 +23,7 @@ from vlmsearch.wire import to_json
 @click.argument("folders", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
 @index_options("encoder", "image_limits")
 @option("--retry-rejects", is_flag=True, help="Try rejected files again when it starts.")
-@option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
+@option("--no-follow", is_flag=True, help="Follow no symbolic links to files.")
 @json_option
 def watch(
     folders: tuple[Path, ...],
@@ -32,10 +32,10 @@ def watch(
     no_follow: bool,
     as_json: bool,
 ) -> None:
-    """Index folders, and then what changes in them, until Ctrl-C.
+    """Index folders, then follow their changes until Ctrl-C.
 
-    It starts as `vlmsearch index --prune` does. Files that come or change are indexed a second after the last write to
-    them, and what is deleted is removed from the index. With --json, each line is what one step did.
+    It starts like `vlmsearch index --prune`. New and changed files are indexed a second after their last write. Deleted
+    files are removed from the index. With --json, each step prints a line.
     """
     from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths

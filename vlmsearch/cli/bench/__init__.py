@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def bench() -> None:
-    """Measure, on this machine: models, an index, a service, a GPU, a Triton or LLM server."""
+    """Measure models, an index, a service, a GPU, or a Triton or LLM server."""
 
 
 bench.add_command(bench_triton)
@@ -34,14 +34,12 @@ bench.add_command(bench_serve)
 
 @bench.command()
 @click.argument("model")
-@option(
-    "--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="The checkpoint it was built from."
-)
+@option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="The original checkpoint.")
 @option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
 @option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEG files.")
-@option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many images or texts at most.")
-@option("--threads", default=2, show_default=True, type=click.IntRange(1), help="Cores that everyone may use.")
-@option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often everyone runs.")
+@option("--count", default=256, show_default=True, type=click.IntRange(1), help="Maximum number of images or texts.")
+@option("--threads", default=2, show_default=True, type=click.IntRange(1), help="Cores for each contender.")
+@option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each contender.")
 @json_option
 def encode(
     model: str,
@@ -53,10 +51,10 @@ def encode(
     rounds: int,
     as_json: bool,
 ) -> None:
-    """Time MODEL beside transformers and sentence-transformers, in turns; the figures are medians.
+    """Compare the speed of MODEL with transformers and sentence-transformers. They run in turns; figures are medians.
 
-    Without --texts and --images, the project's own sentences and drawn scenes are encoded, and a quarter as many texts
-    of 180 words where MODEL reads that much.
+    Without --texts and --images, MODEL encodes sentences and drawn scenes that come with the package. A model that
+    reads long texts also encodes texts of 180 words, a quarter as many.
     """
     from vlmsearch._util.machine import machine_name
     from vlmsearch.bench.encode import open_setting, ratios
@@ -71,7 +69,7 @@ def encode(
         except KeyboardInterrupt:
             if not timings:
                 raise
-            click.echo("Interrupted: these are the tasks that were finished.", err=True)
+            click.echo("Interrupted: these are the finished tasks.", err=True)
     result = {
         "model": setting.bundle.name,
         "machine": machine_name(),
@@ -92,7 +90,7 @@ def encode(
 def _tasks(
     setting: Setting, texts: Path | None, images: Path | None, count: int
 ) -> list[Callable[[], list[EncodeTiming]]]:
-    """Return what a model can be timed at with the data that was given."""
+    """Return the tasks that a model and the given data allow."""
     from vlmsearch.bench.encode import LONG_TOKENS, long_texts, time_files, time_pixels, time_texts
     from vlmsearch.errors import ConfigError
 
@@ -113,13 +111,13 @@ def _tasks(
 
 @bench.command()
 @click.argument("model")
-@option("--count", default=1000, show_default=True, type=click.IntRange(20), help="How many scenes.")
+@option("--count", default=1000, show_default=True, type=click.IntRange(20), help="Number of scenes.")
 @json_option
 def scenes(model: str, count: int, as_json: bool) -> None:
-    """Measure how well MODEL finds drawn scenes that no training has seen: recall@1 and recall@10, fp32 and int8.
+    """Measure how well MODEL finds drawn scenes that no training used: recall@1 and recall@10, in fp32 and int8.
 
-    Of a re-ranker: how often the first caption is that of the scene asked for, and how often it fits what was asked,
-    before and after the first 50 that demo-minilm and words find are read again.
+    A re-ranker reads the first 50 matches of demo-minilm and words. The figures say how often the first caption is
+    the right one, and how often it fits the query, before and after.
     """
     from vlmsearch.build.retrieval import reranked_recall, scene_recall
     from vlmsearch.encoders.onnx import OnnxEncoder
@@ -146,11 +144,11 @@ def scenes(model: str, count: int, as_json: bool) -> None:
 
 @bench.command("index")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@option("--encoder", default="onnx:demo", show_default=True, metavar="URL", help="What makes the vectors.")
-@option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often both run.")
+@option("--encoder", default="onnx:demo", show_default=True, metavar="URL", help="The encoder.")
+@option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Runs of both.")
 @json_option
 def index_speed(folder: Path, encoder: str, rounds: int, as_json: bool) -> None:
-    """Measure how much of the encoder's speed is left when the images in FOLDER are indexed, from their files on."""
+    """Compare the speed of indexing the image files in FOLDER with the speed of the encoder alone."""
     from vlmsearch.bench.index import measure_index
 
     speed = measure_index(folder, encoder=encoder, rounds=rounds)

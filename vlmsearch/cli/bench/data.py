@@ -1,4 +1,4 @@
-"""What the commands of `vlmsearch bench` measure with: images, texts and numbers from the command line."""
+"""Images, texts and options for the commands of `vlmsearch bench`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read_texts(path: Path | None, count: int) -> list[str]:
-    """Read up to ``count`` texts: cells of a CSV file, lines of another, or sentences that ship with the package."""
+    """Read up to ``count`` texts: cells of a CSV file, lines of another file, or sentences of the package."""
     from vlmsearch.errors import ConfigError
 
     if path is None:
@@ -25,14 +25,14 @@ def read_texts(path: Path | None, count: int) -> list[str]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             if path.suffix.lower() == ".csv":
-                found = [cell for row in csv.reader(file) for cell in row if " " in cell.strip()]
+                texts = [cell for row in csv.reader(file) for cell in row if " " in cell.strip()]
             else:
-                found = [line.strip() for line in file if line.strip()]
+                texts = [line.strip() for line in file if line.strip()]
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
         raise ConfigError(f"{path} cannot be read as text: {exc}") from exc
-    if not found:
+    if not texts:
         raise ConfigError(f"{path} holds no texts")
-    return found[:count]
+    return texts[:count]
 
 
 def read_images(folder: Path | None, count: int) -> list[bytes]:
@@ -56,7 +56,7 @@ def read_images(folder: Path | None, count: int) -> list[bytes]:
 
 
 def _sound(path: Path) -> bytes:
-    """Return the bytes of an image that can be decoded; InvalidInputError has its name."""
+    """Return the bytes of an image after decoding it; InvalidInputError names a damaged file."""
     from vlmsearch.media.images import open_image, read_image
 
     open_image(path, at_least=1)
@@ -72,7 +72,7 @@ def numbers(text: str) -> list[int]:
 
 
 def print_errors(levels: Sequence[Level | TritonLevel], prefix: str = "") -> None:
-    """Print the errors of each level, with how often each came."""
+    """Print the errors of each level with their counts."""
     for level in levels:
         for message, times in level.errors:
             click.echo(f"{prefix}{times} times at {level.concurrency}: {message}", err=True)

@@ -20,36 +20,36 @@ _RUNTIMES = ("tensorrt", "onnx", "torch")
 @command("gpu")
 @click.argument("model")
 @option("--precision", type=names_of(_PRECISIONS), default="fp16,int8", show_default=True, metavar="LIST",
-        help="Of the engines: some of int8, fp16, fp32, auto.")  # fmt: skip
+        help="Precisions of the engines: some of int8, fp16, fp32, auto.")  # fmt: skip
 @option("--runtimes", type=names_of(_RUNTIMES), default=",".join(_RUNTIMES), show_default=True, metavar="LIST",
-        help="What is measured.")  # fmt: skip
-@option("--batches", type=numbers, metavar="N,M", default="1,32,256", show_default=True, help="Items to a batch.")
+        help="Runtimes to measure.")  # fmt: skip
+@option("--batches", type=numbers, metavar="N,M", default="1,32,256", show_default=True, help="Batch sizes.")
 @option("--device", default=0, show_default=True, type=click.IntRange(0), help="The number of the GPU.")
 @option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEGs.  [default: drawn scenes]")
 @option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
-@option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many JPEGs at most.")
+@option("--count", default=256, show_default=True, type=click.IntRange(1), help="Maximum number of JPEGs.")
 @option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR",
         help="The checkpoint it was built from, for torch.  [default: the recipe's]")  # fmt: skip
-@option("--seconds", default=1.0, show_default=True, type=SECONDS, help="How long each figure is measured.")
+@option("--seconds", default=1.0, show_default=True, type=SECONDS, help="Seconds to measure each figure.")
 @json_option
 def bench_gpu(
     model: str, precision: list[str], runtimes: list[str], batches: list[int], device: int, images: Path | None,
     texts: Path | None, count: int, checkpoint: Path | None, seconds: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Time MODEL's TensorRT engines beside ONNX Runtime and torch on a GPU, and the decoding of JPEGs.
+    """Compare MODEL's TensorRT engines with ONNX Runtime and torch on a GPU, and time the decoding of JPEGs.
 
-    Batches go from the host's memory to vectors there. Engines that are not there are built. What is not installed is
-    named and left out; --runtimes torch with another Python adds it.
+    Times include the copies from and to host memory. Missing engines are built. Runtimes that are not installed are
+    named and skipped.
     """
     from vlmsearch.bench.gpu import GpuSetting, GpuTiming, describe_gpu, measure_gpu
     from vlmsearch.errors import ConfigError
     from vlmsearch.models.bundle import find_bundles
 
     machine = describe_gpu(device)
-    found = find_bundles(model)
-    if len(found) != 1:
-        raise ConfigError(f"{model} is several models; name one of {', '.join(each.name for each in found)}")
-    (bundle,) = found
+    bundles = find_bundles(model)
+    if len(bundles) != 1:
+        raise ConfigError(f"{model} is several models; name one of {', '.join(bundle.name for bundle in bundles)}")
+    (bundle,) = bundles
     setting = GpuSetting(device, precision, runtimes, batches, seconds, checkpoint)  # type: ignore[arg-type]
     jpegs = read_images(images, count) if bundle.preprocess else []
     timings: list[GpuTiming] = []
@@ -59,22 +59,22 @@ def bench_gpu(
         click.echo(f"{bundle.name}: {what}", err=True)
 
     try:
-        for each in measure_gpu(bundle, jpegs, read_texts(texts, count), setting, say):
-            if isinstance(each, GpuTiming):
-                timings.append(each)
+        for result in measure_gpu(bundle, jpegs, read_texts(texts, count), setting, say):
+            if isinstance(result, GpuTiming):
+                timings.append(result)
             else:
-                left_out.append(each)
-                say(f"{each.contender} is left out: {each.reason}")
+                left_out.append(result)
+                say(f"{result.contender} is left out: {result.reason}")
     except KeyboardInterrupt:
         if not timings:
             raise
-        click.echo("Interrupted: these are the figures that were finished.", err=True)
+        click.echo("Interrupted: these are the finished figures.", err=True)
     if as_json:
         print_json({
             "model": bundle.name,
             "machine": machine,
             "timings": [timing.to_json() for timing in timings],
-            "left_out": {each.contender: each.reason for each in left_out},
+            "left_out": {skipped.contender: skipped.reason for skipped in left_out},
         })  # fmt: skip
         return
     _print(timings, f"{bundle.name}, {machine['gpu']}")

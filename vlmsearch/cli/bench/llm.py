@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Contender:
-    """One generator: its URL, what it is called, how its tokens are counted, and what was measured."""
+    """A generator with its name, the way its tokens are counted, and its measurements."""
 
     url: str
     label: str
@@ -39,13 +39,13 @@ class _Contender:
 
 
 @command("llm")
-@option("--url", "urls", multiple=True, required=True, metavar="URL", help="A generator; may be given several times.")
+@option("--url", "urls", multiple=True, required=True, metavar="URL", help="A generator. May be given several times.")
 @option("--dataset", type=click.Path(path_type=Path), required=True, metavar="FILE",
         help="JSON or JSONL with instruction, input or both in each row.")  # fmt: skip
-@option("--model", "models", multiple=True, metavar="NAME", help="A model at the URL; two are compared.")
-@option("--requests", type=click.IntRange(1), metavar="N", help="How many requests.  [default: one a row]")
-@option("--concurrency", type=numbers, metavar="N,M", default="1,2,4,8", show_default=True, help="Requests at a time.")
-@option("--max-tokens", default=128, show_default=True, type=click.IntRange(1), help="The most tokens of an answer.")
+@option("--model", "models", multiple=True, metavar="NAME", help="A model at the URL. Two are compared.")
+@option("--requests", type=click.IntRange(1), metavar="N", help="Number of requests.  [default: one for each row]")
+@option("--concurrency", type=numbers, metavar="N,M", default="1,2,4,8", show_default=True, help="Concurrent requests.")
+@option("--max-tokens", default=128, show_default=True, type=click.IntRange(1), help="Maximum tokens of an answer.")
 @option("--tokenizer", type=click.Path(path_type=Path), metavar="FILE", help="A tokenizer.json to count tokens with.")
 @option("--plot", "figure", type=click.Path(path_type=Path), metavar="SVG", help="Write curves.")
 @json_option
@@ -60,9 +60,9 @@ def bench_llm(
     figure: Path | None,
     as_json: bool,
 ) -> None:
-    """Put load on generators: tokens a second, time to first token and latencies; two are compared.
+    """Load-test generators: tokens a second, time to first token and latencies. Two generators are compared.
 
-    Ctrl-C ends it and prints what was measured.
+    Ctrl-C stops and prints the figures so far.
     """
     from vlmsearch._util.machine import machine_name
     from vlmsearch.bench.llm import read_prompts, speed_up
@@ -104,7 +104,7 @@ def _measure(
     tokenizer: Path | None,
     advance: Callable[[int], None] | None,
 ) -> bool:
-    """Measure every contender in turn at each level; False after Ctrl-C."""
+    """Measure every contender in turn at each level. Return False after Ctrl-C."""
     from vlmsearch.bench.llm import counter, run
     from vlmsearch.generators.base import GenerationOptions
     from vlmsearch.registry import open_generator

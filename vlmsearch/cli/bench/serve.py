@@ -19,13 +19,13 @@ _TEXTS = 512
 @command("serve")
 @click.argument("url", required=False)
 @option("--index", default="default", show_default=True, metavar="NAME", help="The index of the service at URL.")
-@option("--verb", type=click.Choice(("search", "embed")), default="search", show_default=True, help="What is asked.")
-@option("--encoder", default="onnx:demo", show_default=True, metavar="URL", help="What makes the vectors.")
-@option("--store", metavar="URL", help="A store with an index of it.  [default: one of the texts, for the time being]")
-@option("--clients", type=numbers, metavar="N,M", default="1,16,64", show_default=True, help="How many ask at once.")
+@option("--verb", type=click.Choice(("search", "embed")), default="search", show_default=True, help="Verb to measure.")
+@option("--encoder", default="onnx:demo", show_default=True, metavar="URL", help="The encoder.")
+@option("--store", metavar="URL", help="A store with an index.  [default: a temporary index of the texts]")
+@option("--clients", type=numbers, metavar="N,M", default="1,16,64", show_default=True, help="Concurrent clients.")
 @option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
-@option("--seconds", default=2.0, show_default=True, type=SECONDS, help="How long each figure is measured in a round.")
-@option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often everyone has a turn.")
+@option("--seconds", default=2.0, show_default=True, type=SECONDS, help="Seconds to measure each figure in a round.")
+@option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Number of rounds.")
 @json_option
 def bench_serve(
     url: str | None,
@@ -39,11 +39,10 @@ def bench_serve(
     rounds: int,
     as_json: bool,
 ) -> None:
-    """Time requests over HTTP beside calls of a pipeline in this process, in turns; the figures are medians.
+    """Compare requests over HTTP with calls of a pipeline in this process. They run in turns; figures are medians.
 
-    Without URL a service is started for that in a process of its own. The service at URL is measured alone, unless
-    --store and --encoder say what to open beside it. The clients share this process, and its token is in
-    VLMSEARCH_TOKEN.
+    Without URL, a service is started in another process. The service at URL is measured alone, unless --store and
+    --encoder name a pipeline to compare it with. All clients share this process. VLMSEARCH_TOKEN holds the token.
     """
     from vlmsearch import Document, Pipeline
     from vlmsearch._util.machine import machine_name

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 @command("triton")
 @click.argument("url", default="triton://127.0.0.1:8001/vlm", metavar="[URL]")
 @option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEGs.  [default: drawn scenes]")
-@option("--texts", "as_texts", is_flag=True, help="Send texts in place of images.")
-@option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many different items.")
-@option("--items", default=1, show_default=True, type=click.IntRange(1), help="Items to a request.")
-@option("--concurrency", type=numbers, metavar="N,M", default="1,2,4,8,16", show_default=True, help="Requests at once.")
-@option("--seconds", default=5.0, show_default=True, type=SECONDS, help="How long each level runs in a round.")
-@option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="How often all is measured, in turns.")
-@option("--compare", metavar="URL", help="An encoder in this process, in the same rounds, such as onnx:default.")
+@option("--texts", "as_texts", is_flag=True, help="Send texts, not images.")
+@option("--count", default=256, show_default=True, type=click.IntRange(1), help="Number of different items.")
+@option("--items", default=1, show_default=True, type=click.IntRange(1), help="Items of a request.")
+@option(
+    "--concurrency", type=numbers, metavar="N,M", default="1,2,4,8,16", show_default=True, help="Concurrency levels."
+)
+@option("--seconds", default=5.0, show_default=True, type=SECONDS, help="Seconds of each level in a round.")
+@option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Number of rounds.")
+@option("--compare", metavar="URL", help="An encoder in this process to compare with, such as onnx:default.")
 @option("--plot", "figure", type=click.Path(path_type=Path), metavar="SVG", help="Write curves.")
 @json_option
 def bench_triton(
@@ -79,16 +81,17 @@ def _measure(
     rounds: int,
     compare: str | None,
 ) -> tuple[list[TritonLevel], float]:
-    """Return the levels, and items a second of the encoder to compare with (0 without), in turns.
+    """Measure levels and the encoder to compare with, in turns.
 
-    Medians over rounds.
+    Returns:
+        The median of each level, and the median items a second of the encoder, 0 without one.
     """
     import statistics
 
     from vlmsearch.bench.triton import in_process, median_level
     from vlmsearch.registry import open_encoder
 
-    found: dict[int, list[TritonLevel]] = {number: [] for number in concurrency}
+    measured: dict[int, list[TritonLevel]] = {number: [] for number in concurrency}
     alone = []
     encoder = open_encoder(compare) if compare else None
     load.run(concurrency[-1], 1.0)
@@ -97,20 +100,20 @@ def _measure(
             in_process(encoder, kind, data[:32], 0.5)
             alone.append(in_process(encoder, kind, data, seconds))
         for number in concurrency:
-            found[number].append(load.run(number, seconds))
+            measured[number].append(load.run(number, seconds))
     if encoder:
         encoder.close()
-    return [median_level(found[number]) for number in concurrency], statistics.median(alone) if alone else 0.0
+    return [median_level(measured[number]) for number in concurrency], statistics.median(alone) if alone else 0.0
 
 
 def _draw(path: Path, levels: list[TritonLevel], caption: str) -> None:
     from vlmsearch.bench.plot import Axis, Panel, write_plot
 
     rates = Panel(
-        "Throughput", "items/s", [("items/s", [(each.concurrency, each.items_per_second) for each in levels])]
+        "Throughput", "items/s", [("items/s", [(level.concurrency, level.items_per_second) for level in levels])]
     )
     names = ("p50", "p95", "p99")
-    curves = [(name, [(each.concurrency, 1000 * getattr(each, name)) for each in levels]) for name in names]
+    curves = [(name, [(level.concurrency, 1000 * getattr(level, name)) for level in levels]) for name in names]
     times = Panel("Latency", "ms", curves)
     numbers = [level.concurrency for level in levels]
     write_plot(path, Axis("concurrent requests", numbers, is_logarithmic=True), [rates, times], caption)
