@@ -203,8 +203,8 @@ def ask(store: Store, vectors: Mapping[Field, Vectors], text: str) -> Candidates
     most = 0.0
     if text and isinstance(store, WordSearch):
         words = store.search_words(text, limit=DEPTH)
-        if words.most > 0:
-            ranked[WORDS], most = words.hits, words.most
+        if words.max_score > 0:
+            ranked[WORDS], most = words.hits, words.max_score
     owned = store.fields(list({hit.id for hits in ranked.values() for hit in hits}))
     behind: dict[str, dict[str, Hit]] = {}
     for one, each in vectors.items():

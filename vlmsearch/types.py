@@ -459,18 +459,18 @@ class WordHits:
 
     Attributes:
         hits: Documents, best first, each with its BM25, which is above 0.
-        most: Upper bound of the BM25 for this query. A document that says all words often, and little else, comes close
-            to it. Words that are nowhere in the index count, too: a query that is half unknown reaches half of it.
-            0 where the query holds no words.
+        max_score: Upper bound of the BM25 for this query; 0 if the query has no words. A document that says all its
+            words often comes close to it. Words that are nowhere in the index count, too: a query that is half unknown
+            reaches half of it.
 
     Example:
-        >>> words = WordHits([Hit("a", 2.5)], most=10.0)
-        >>> words.hits[0].score / words.most
+        >>> words = WordHits([Hit("a", 2.5)], max_score=10.0)
+        >>> words.hits[0].score / words.max_score
         0.25
     """
 
     hits: list[Hit]
-    most: float
+    max_score: float
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,8 @@ def answering(status: int, body: Callable[[str], str]) -> Iterator[str]:
 
 
 def echo(headers: str) -> str:
-    """The headers as an error, and as the names of models."""
+    """The headers as an error, and as the names of models; sorted, since messages show how an answer begins."""
+    headers = "\n".join(sorted(headers.splitlines()))
     return json.dumps({"error": headers, "data": [{"id": headers}, {"id": "other"}]})
 
 

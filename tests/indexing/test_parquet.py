@@ -466,12 +466,12 @@ def test_the_commands_write_read_and_tell(folder: Path) -> None:
     assert "; out.parquet has 0.0 MB\n" in told
     done = json.loads(ok("export", "out.parquet", "--store", "sqlite:index", "--json", cwd=folder))
     assert done.pop("seconds") >= 0
-    assert done == {"documents": 10, "rejected": 1, "bytes": (folder / "out.parquet").stat().st_size}
+    assert done == {"documents": 10, "rejects": 1, "bytes": (folder / "out.parquet").stat().st_size}
     assert ok("import", "out.parquet", "--store", "chroma:other", cwd=folder).startswith("10 copied, 0 unchanged in ")
     with ChromaStore(str(folder / "other")) as store:
         store.upsert([Record(Document("mine"), {}, Stamp("mine"))])
     done = json.loads(ok("import", "out.parquet", "--store", "chroma:other", "--prune", "--json", cwd=folder))
-    assert (done["documents"], done["copied"], done["pruned"], done["rejected"]) == (10, 0, 1, 1)
+    assert (done["documents"], done["copied"], done["pruned"], done["rejects"]) == (10, 0, 1, 1)
     found = ok("search", "text 7", "--store", "chroma:other", "--encoder", "mock:", "--limit", "1", cwd=folder)
     assert found.split("\t")[1] == "7"
 

@@ -40,9 +40,7 @@ def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
 def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *, prune: bool, as_json: bool) -> None:
     """Print the report of a copy; exit 1 if documents were refused."""
     if as_json:
-        form = asdict(done)
-        form["rejected"] = form.pop("rejects")
-        print_json({**form, "seconds": round(done.seconds, 3)})
+        print_json({**asdict(done), "seconds": round(done.seconds, 3)})
     else:
         parts = [f"{done.copied} copied", f"{done.unchanged} unchanged"]
         parts += [f"{done.pruned} pruned"] if prune else []

@@ -30,8 +30,7 @@ def export(file: Path, chosen: IndexChoice, as_json: bool) -> None:
     with chosen.open_store() as store, progress(len(store), quiet=as_json, what="exporting") as advance:
         done = export_index(store, file, on_progress=advance)
     if as_json:
-        form = asdict(done)
-        print_json({**form, "rejected": form.pop("rejects"), "seconds": round(done.seconds, 3)})
+        print_json({**asdict(done), "seconds": round(done.seconds, 3)})
         return
     click.echo(f"{done.documents} documents in {done.seconds:.1f} s; {file} has {done.bytes / 1e6:.1f} MB")
     if done.rejects is None:

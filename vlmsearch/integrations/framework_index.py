@@ -478,7 +478,7 @@ class FrameworkIndex(Closable):
 
         def fetch(depth: int) -> Hits:
             matches = store.search_words(query, limit=depth, where=condition)
-            return self._read([Hit(hit.id, hit.score / matches.most) for hit in matches.hits])
+            return self._read([Hit(hit.id, hit.score / matches.max_score) for hit in matches.hits])
 
         return _first(fetch, limit, passes)
 

@@ -1,8 +1,8 @@
-"""Whether two images are duplicates: the same picture, whatever was done to it.
+"""Find out whether two images are duplicates: the same picture, whatever was done to it.
 
 Duplicates may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters and mirrored,
 brighter or in other colours. They may have a badge in a corner, one line of text or a frame that the other lacks. Any
-other difference makes another picture. Three steps, each of which sees only what the one before it let pass:
+other difference makes another picture. There are three steps; a step sees only what the one before it passed:
 
 1. **Where one lies in the other.** Both are reduced to 16 x 16 grey values: a perceptual hash that keeps its numbers.
    Those of one image in its eight orientations are correlated with those of 49 windows of the other, both ways round.
@@ -194,27 +194,27 @@ def placements(first: Sketch, second: Sketch) -> list[Placement]:
     return [Placement(float(both[s][window, way]), _WINDOWS[window], way, bool(s)) for s, window, way in best]
 
 
-def is_duplicate(one: Look, other: Look, ways: Sequence[Placement] | None = None) -> bool:
+def is_duplicate(first: Look, second: Look, ways: Sequence[Placement] | None = None) -> bool:
     """Return whether two images are duplicates.
 
     Args:
-        one: The first image.
-        other: The second image.
-        ways: What `placements` gave, where that is known.
+        first: The first image.
+        second: The second image.
+        ways: The result of `placements`, if it is known.
 
     Returns:
-        True where nothing differs but what this module lets differ.
+        True if every difference is one that this module lets pass.
 
     Example:
         >>> from vlmsearch.demo.scenes import make_scene
         >>> picture, another = make_scene(1).draw(), make_scene(2).draw()
         >>> cropped = picture.crop((20, 10, 250, 240)).rotate(90)
-        >>> one, duplicate, other = (look_at(image) for image in (picture, cropped, another))
-        >>> is_duplicate(one, duplicate), is_duplicate(one, other)
+        >>> first, duplicate, other = (look_at(image) for image in (picture, cropped, another))
+        >>> is_duplicate(first, duplicate), is_duplicate(first, other)
         (True, False)
     """
-    ways = placements(one.sketch, other.sketch) if ways is None else ways
-    return any(_agrees(one, other, placed) for placed in ways)
+    ways = placements(first.sketch, second.sketch) if ways is None else ways
+    return any(_agrees(first, second, placed) for placed in ways)
 
 
 def _agrees(first: Look, second: Look, placed: Placement) -> bool:

@@ -328,8 +328,8 @@ def _ask(
                 check_cancelled()
                 with querying(store.name, "search", WORDS):
                     words = store.search_words(query.text, limit=depth, where=options.condition)
-                if words.most > 0:
-                    ranked.fields[WORDS], ranked.max_bm25 = words.hits, words.most
+                if words.max_score > 0:
+                    ranked.fields[WORDS], ranked.max_bm25 = words.hits, words.max_score
     return answers
 
 
@@ -602,7 +602,7 @@ def _compare(store: Store, part: Sought, ids: Sequence[str], max_bm25: float | N
     with querying(store.name, "compare"):
         ranked = Ranked({str(field): store.compare(field, vectors, ids) for field, vectors in part.vectors.items()})
         if part.text and isinstance(store, WordSearch):
-            max_bm25 = store.search_words(part.text, limit=1).most if max_bm25 is None else max_bm25
+            max_bm25 = store.search_words(part.text, limit=1).max_score if max_bm25 is None else max_bm25
             if max_bm25 > 0:
                 ranked.fields[WORDS], ranked.max_bm25 = store.compare_words(part.text, ids), max_bm25
     return ranked

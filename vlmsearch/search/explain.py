@@ -232,7 +232,7 @@ def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
     assert isinstance(store, WordSearch)  # noqa: S101 - which the field is there for
     evidence = []
     for word, stem in query_terms(text, judge.manifest.language).items():
-        max_score = store.search_words(word, limit=1).most
+        max_score = store.search_words(word, limit=1).max_score
         odds = math.exp(max_score / (K1 + 1))
         holding = None if max_score <= 2 * LEAST_IDF * (K1 + 1) else round((documents + 0.5 - 0.5 * odds) / (odds + 1))
         hits = store.compare_words(word, [id])

@@ -73,7 +73,7 @@ def search_words(store: Store, query: str, *, limit: int = 100, where: Mapping[s
     condition = parse_filter(where) if where else None
     ranked = words_of_store(store).search_words(query, limit=limit, where=condition)
     hits = ranked.hits
-    assert all(0 < hit.score <= ranked.most for hit in hits)
+    assert all(0 < hit.score <= ranked.max_score for hit in hits)
     assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.id))
     assert len({hit.id for hit in hits}) == len(hits) <= max(limit, 0)
     return hits
@@ -140,16 +140,16 @@ class WordsContract(StoreSuite):
             assert {hit.id: hit.score for hit in hits.hits} == pytest.approx(
                 {f"id-{i:02}": score for i, score in scores.items()}, rel=1e-5
             )
-            assert hits.most == pytest.approx(max_score, rel=1e-5)
+            assert hits.max_score == pytest.approx(max_score, rel=1e-5)
             compared = words.compare_words(" ".join(query), ["id-07", "none", *(f"id-{i:02}" for i in range(40))])
             assert {hit.id: hit.score for hit in compared} == pytest.approx(
                 {hit.id: hit.score for hit in hits.hits if hit.id < "id-40"}
             )
             assert compared == sorted(compared, key=lambda hit: (-hit.score, hit.id))
-        assert words.search_words("!?", limit=9).most == 0
+        assert words.search_words("!?", limit=9).max_score == 0
         unknown = words.search_words("zebra", limit=9)
         assert unknown.hits == []
-        assert unknown.most == pytest.approx(2.2 * math.log(90.5 / 0.5), rel=1e-5)
+        assert unknown.max_score == pytest.approx(2.2 * math.log(90.5 / 0.5), rel=1e-5)
 
     def test_a_word_counts_as_often_as_the_query_says_it_by_its_stem(self, store: Store) -> None:
         store.upsert([make_record(f"id-{i}", text) for i, text in enumerate(["dog", "cat", *["bird"] * 8])])
@@ -160,7 +160,7 @@ class WordsContract(StoreSuite):
             ranked = {hit.id: hit.score for hit in hits.hits}
             compared = words.compare_words(query, ["id-0", "id-1"])
             assert {hit.id: hit.score for hit in compared} == pytest.approx(ranked)
-            return [hits.most, ranked["id-0"], ranked["id-1"]]
+            return [hits.max_score, ranked["id-0"], ranked["id-1"]]
 
         max_score, dog, cat = scores("dog cat")
         assert dog == pytest.approx(cat, rel=1e-5)

@@ -141,7 +141,7 @@ def test_of_a_large_index_rare_words_are_counted_and_others_estimated(
         for words in (["bird"], ["w7"], ["zebra"]):
             scores, most = bm25([text.replace("in the ", "") for text in texts], words)
             found = store.search_words(words[0], limit=10)
-            assert found.most == pytest.approx(most, rel=1e-6)
+            assert found.max_score == pytest.approx(most, rel=1e-6)
             assert len(found.hits) == len(scores)
         known, terms = store._statistics("dogs, cats, the birds", "en")
         holding = {term.text: term.holding for term in terms}

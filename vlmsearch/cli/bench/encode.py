@@ -33,8 +33,8 @@ def bench_encode(
 ) -> None:
     """Time MODEL in INT8 and in float32, in turns; the figures are medians.
 
-    Without --texts and --images, the project's own sentences and drawn scenes are encoded, and a quarter as many texts
-    of 180 words where MODEL reads that much.
+    Without --texts and --images, MODEL encodes sentences and drawn scenes that come with the package. A model that
+    reads long texts also encodes texts of 180 words, a quarter as many.
     """
     from vlmsearch._util.machine import machine_name
     from vlmsearch.bench.encode import find_bundle, measure, open_encoders, ratios
