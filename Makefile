@@ -42,8 +42,8 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 bench: $(VENV)/.test
-	$(VENV)/bin/vlmsearch bench encode demo-clip
-	$(VENV)/bin/vlmsearch bench encode demo-minilm
+	$(VENV)/bin/python -m benchmarks.encoding demo-clip
+	$(VENV)/bin/python -m benchmarks.encoding demo-minilm
 	$(VENV)/bin/vlmsearch demo --scenes 1000 --out demo/bench >/dev/null
 	$(VENV)/bin/vlmsearch bench index demo/bench/gallery
 	$(VENV)/bin/python -m benchmarks.images

@@ -27,16 +27,16 @@ from vlmsearch.encoders.batching import BatchingEncoder
 from vlmsearch.registry import open_encoder
 
 LARGE = 1000
-"""How many texts a request has beside which single ones are timed."""
+"""Texts of a large request, beside which single texts are timed."""
 LOADS = (0.25, 0.5)
 """The shares of the encoder's speed at which texts come at random."""
 _TEXTS = 512
 _LONGEST = 3
-"""How many times the length of a round is waited for its last texts."""
+"""The longest wait for the last texts of a round, in lengths of a round."""
 
 
 class BatchingFigure(NamedTuple):
-    """What some clients got: texts a second of all of them, milliseconds of a call, and texts in a batch on average."""
+    """The figures of some clients: texts a second of all, milliseconds of a call, and the mean of texts in a batch."""
 
     name: str
     rate: float

@@ -18,7 +18,7 @@ _FINGERPRINT = "bench:1"
 _PEERS = ("lancedb", "lancedb-ivf")
 _COLUMNS = ["id", "text", "serial", "album", "rating", "_distance"]
 _REFINE = 10
-"""How many times the limit LanceDB compares with whole vectors after those of its index."""
+"""Candidates that LanceDB compares with whole vectors, in limits of the search."""
 
 
 class Contender(Protocol):

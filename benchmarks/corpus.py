@@ -19,12 +19,12 @@ from vlmsearch.types import Scalar, Vectors
 BLOCK = 512
 """Documents to a block, as indexing hands them to a store."""
 LIMIT = 10
-"""How many hits a query asks for."""
+"""Hits that a query asks for."""
 ALBUMS = 100
 _SEED = 18
 _CLUSTERS = 1000
 _SPECTRUM = 0.5
-"""How fast the variance of the principal components falls: the standard deviation of number j is j to minus this."""
+"""The decay of the variance of the principal components: the standard deviation of number j is j to minus this."""
 _SPREAD = 0.7
 """The spread inside a cluster as a multiple of that between clusters."""
 _VOCABULARY = 30_000

@@ -39,9 +39,9 @@ from vlmsearch.stores.base import Store, WordSearch
 from vlmsearch.types import WORDS, Field, Hit, ImageSource, Manifest, Role, Vectors
 
 CUT = 10
-"""How many documents of an answer count: as many as a search shows."""
+"""Documents of an answer that count: as many as a search shows."""
 OURS = "evidence"
-"""What `vlmsearch search` does."""
+"""The way of `vlmsearch search`."""
 _CONSTANT = 60
 _FEEDBACK_FROM, _FEEDBACK = 5, 0.4
 _BINS = 10
@@ -61,7 +61,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class FusionFigures:
-    """What was measured of one way on one collection, from the first ten documents of each query.
+    """The figures of one way on one collection, from the first ten documents of each query.
 
     All but nDCG is of documents that were judged: others are passed over (Sakai, "Alternatives to Bpref", SIGIR 2007).
 
@@ -94,10 +94,10 @@ class FusionFigures:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What the fields of one index found for a query, as `vlmsearch.search.engine` has it."""
+    """The hits of the fields of one index for a query, as `vlmsearch.search.engine` has it."""
 
     text: str
-    """What the words were asked for; "" for none."""
+    """The query for the words; "" for none."""
     vectors: Mapping[Field, Vectors]
     ranked: Mapping[str, Sequence[Hit]]
     behind: Mapping[str, Mapping[str, Hit]]
@@ -221,10 +221,10 @@ def ask(store: Store, vectors: Mapping[Field, Vectors], text: str) -> Candidates
 
 def by_evidence(judge: Judge, candidates: Candidates, only: str | None = None) -> Ranking:
     """Rank as `vlmsearch search` does, or by one field alone."""
-    evidence = judge.evidence(candidates.vectors, by_text=True, most=candidates.most)
+    evidence = judge.evidence(candidates.vectors, by_text=True, max_bm25=candidates.most)
     ranked = {name: hits for name, hits in candidates.ranked.items() if only in (None, name)}
     most = candidates.most if WORDS in ranked else 0.0
-    return fuse(ranked, candidates.owned, evidence, judge.weights, behind=candidates.behind, most=most).order
+    return fuse(ranked, candidates.owned, evidence, judge.weights, behind=candidates.behind, max_bm25=most).order
 
 
 def by_reciprocal_rank(candidates: Candidates) -> Ranking:

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.common import in_turns, print_figures, rounds_option
+from benchmarks.common import print_figures, rounds_option
 from vlmsearch._util.machine import available_cores
+from vlmsearch.bench.encode import in_turns
 from vlmsearch.build.progress import steps
 from vlmsearch.build.quantize import Report
 from vlmsearch.cli.bench.data import read_images

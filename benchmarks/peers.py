@@ -32,18 +32,18 @@ from vlmsearch.search.query import Query
 from vlmsearch.types import Document, Vectors
 
 CUT = 10
-"""How many documents of an answer count."""
+"""Documents of an answer that count."""
 _WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Of vectors in a weighted sum, in which words have the rest."""
 _NORMALIZATIONS: tuple[bool | str, ...] = (True, "bb25")
 """Of words' scores in txtai: by the highest one, and as probabilities."""
 _DEPTHS = (10, 50, 100)
-"""How many rows LanceDB takes of each field."""
+"""Rows that LanceDB takes of each field."""
 
 
 @dataclass(frozen=True)
 class SearchFigures:
-    """What was measured of one search: nDCG@10, seconds to index, and the median of a query in milliseconds.
+    """The figures of one search: nDCG@10, seconds to index, and the median of a query in milliseconds.
 
     With other settings the vectors of the same run are indexed again, which is not timed.
     """
@@ -57,7 +57,7 @@ class SearchFigures:
 
 @dataclass(frozen=True)
 class TxtaiSettings:
-    """How txtai ranks: as the manual has it, unless something else is given."""
+    """The ranking of txtai, by default as in its manual."""
 
     normalize: bool | str = True
     stopwords: bool = False
@@ -69,7 +69,7 @@ class TxtaiSettings:
 
 @dataclass(frozen=True)
 class LanceSettings:
-    """How LanceDB ranks; a ``weight`` takes its linear combination in place of reciprocal ranks with the constant."""
+    """The ranking of LanceDB; a ``weight`` takes its linear combination in place of reciprocal ranks."""
 
     remove_stop_words: bool = True
     depth: int = CUT
@@ -84,7 +84,7 @@ class LanceSettings:
 _Search = Callable[[str], list[str]]
 """Takes a query and returns the ids of the best documents, whose texts were read too."""
 Peers: TypeAlias = "Mapping[str, Callable[[Path], _Txtai | _LanceDB]]"
-"""What opens an empty index of each peer in a folder, with its model loaded."""
+"""Functions that open an empty index of each peer in a folder, with its model loaded."""
 
 
 @click.command()

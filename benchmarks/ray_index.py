@@ -46,7 +46,7 @@ _LONG_TEXT = 12
 """Captions in a text that takes an encoder far longer than it takes the rest of the flow."""
 _SAMPLED_EVERY = 2.0
 _STAGES = {"_read": "read", "_examine": "examine", "_Worker": "encode", "_save": "store", "_Keeper": "index"}
-"""What the titles of the flow's processes have in them, and what the processes do."""
+"""Parts of the titles of the flow's processes, with the work of the processes."""
 
 
 @click.group()

@@ -21,7 +21,8 @@ import click
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from benchmarks.common import in_turns, print_figures, rounds_option
+from benchmarks.common import print_figures, rounds_option
+from vlmsearch.bench.encode import in_turns
 from vlmsearch.build.progress import steps
 from vlmsearch.build.quantize import Report
 from vlmsearch.cli.bench.data import read_images
@@ -38,7 +39,7 @@ _SIDE = 672
 _SIZES = (28, 36, 48)
 """Of the letters, in pixels."""
 _LINES = (2, 2, 1, 1)
-"""How many words each line has."""
+"""Words of each line."""
 _WORDS = (
     "anchor balcony candle dolphin elevator feather glacier hammer island jacket kettle ladder "
     "magnet needle orchard pepper quarry ribbon saddle temple umbrella violin walnut zebra"

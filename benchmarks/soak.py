@@ -49,7 +49,7 @@ def main(url: str, images: Path | None, count: int, concurrency: int, seconds: f
 
 
 def grown(memory: Sequence[float]) -> float:
-    """By what share memory grew, from the first to the last fifth of the settled time."""
+    """Return the share by which memory grew, from the first to the last fifth of the settled time."""
     settled = memory[int(len(memory) * _SETTLING) :]
     fifth = max(len(settled) // 5, 1)
     return statistics.median(settled[-fifth:]) / statistics.median(settled[:fifth]) - 1

@@ -32,16 +32,16 @@ SHARES = (0.5, 0.01, 0.0001)
 """The shares of the documents that the filters keep."""
 _DEEP = 100
 _ROUNDS = 3
-"""How many new processes are started for each figure."""
+"""New processes for each figure."""
 _ADDED = 20_000
-"""How many documents are written while others read."""
+"""Documents that are written while others read."""
 _ENCODER = "onnx:demo"
 _COMMAND_DOCUMENTS = 10_000
 
 
 @dataclass(frozen=True)
 class StoreSetting:
-    """What is measured; a collection that is in the folder already is not written again."""
+    """The collection to measure; a collection that is in the folder already is not written again."""
 
     names: Sequence[str]
     corpus: Corpus

@@ -17,7 +17,7 @@ from vlmsearch.integrations.langchain import VlmsearchRetriever, image_block
 
 
 def make_prompt(given: dict) -> list[HumanMessage]:
-    """One message: the question, then each source with its number, its text and its picture."""
+    """Return one message: the question, then each source with its number, its text and its picture."""
     parts: list = [{"type": "text", "text": f"Answer from these sources, and cite them as [1]. {given['question']}"}]
     for number, source in enumerate(given["sources"], 1):
         parts.append({"type": "text", "text": f"[{number}] {source.page_content or Path(source.id).name}"})
@@ -27,7 +27,7 @@ def make_prompt(given: dict) -> list[HumanMessage]:
 
 
 def repeat(messages: list[HumanMessage]) -> str:
-    """What the sources are, in place of an answer."""
+    """Return the sources in place of an answer."""
     [message] = messages
     texts = [part["text"] for part in message.content if part["type"] == "text"][1:]
     pictures = sum(part["type"] == "image" for part in message.content)

@@ -80,7 +80,7 @@ def test_examples_run(module: str) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_a_class_says_what_it_does_and_shows_it(cls: type) -> None:
+def test_a_class_says_what_it_is_and_shows_it(cls: type) -> None:
     first, found = sections(cls)
     assert first.endswith("."), first  # and begins with a noun: tests/support/english.py
     if issubclass(cls, (Exception, Warning)):

@@ -12,7 +12,7 @@ import vlmsearch_mocks
 from chromadb.errors import ChromaError
 from vlmsearch_mocks import Faults, MockEncoder, MockStore
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
-from vlmsearch_mocks.faults import OPERATIONS, Kind, Server
+from vlmsearch_mocks.faults import OPERATIONS, FaultKind, Server
 from vlmsearch_mocks.pair import mock_chroma_store, mock_mongo_store
 
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline, Record
@@ -62,7 +62,7 @@ def calls_of(action: Callable[[MongoChromaStore], None]) -> list[str]:
 @pytest.mark.parametrize("action", [change, remove])
 @pytest.mark.parametrize("kind", ["unreachable", "lost reply", "partial write", "timeout"])
 def test_a_single_failure_of_any_call_changes_nothing_of_the_outcome(
-    action: Callable[[MongoChromaStore], None], kind: Kind, monkeypatch: pytest.MonkeyPatch
+    action: Callable[[MongoChromaStore], None], kind: FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     for nth, call in enumerate(calls_of(action), 1):
@@ -79,7 +79,7 @@ def test_a_single_failure_of_any_call_changes_nothing_of_the_outcome(
 @pytest.mark.parametrize("action", [change, remove])
 @pytest.mark.parametrize("kind", ["unreachable", "lost reply", "partial write", "refused"])
 def test_after_a_failure_for_good_at_any_call_all_documents_are_whole_and_repair_ends_clean(
-    action: Callable[[MongoChromaStore], None], kind: Kind
+    action: Callable[[MongoChromaStore], None], kind: FaultKind
 ) -> None:
     for nth, call in enumerate(calls_of(action), 1):
         store = filled(retries=0)
@@ -245,7 +245,7 @@ def test_a_writer_that_was_taken_for_dead_writes_once_more() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unreachable", "timeout", "lost reply", "partial write"])
-def test_a_chroma_server_that_fails_for_a_moment_is_asked_again(kind: Kind) -> None:
+def test_a_chroma_server_that_fails_for_a_moment_is_asked_again(kind: FaultKind) -> None:
     faults = Faults()
     store = mock_chroma_store(faults=faults)
     store.bind("encoder 1", SPACES)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from vlmsearch import ConfigError, MissingDependencyError, registry
 from vlmsearch.cli import cli
 from vlmsearch.generators.extractive import ExtractiveGenerator
-from vlmsearch.registry import Kind, Url, back_ends, load, open_encoder, open_generator, open_store
+from vlmsearch.registry import ComponentKind, Url, back_ends, load, open_encoder, open_generator, open_store
 
 
 def test_a_url_is_taken_apart() -> None:
@@ -162,7 +162,9 @@ def test_no_extra_is_named_for_what_no_extra_brings(
         ("reranker", "triton", "tritonclient", "triton"),
     ],
 )
-def test_each_back_end_names_the_extra_that_it_needs(kind: Kind, scheme: str, package: str, extra: str) -> None:
+def test_each_back_end_names_the_extra_that_it_needs(
+    kind: ComponentKind, scheme: str, package: str, extra: str
+) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from vlmsearch import MissingDependencyError\n"
@@ -176,7 +178,7 @@ def test_each_back_end_names_the_extra_that_it_needs(kind: Kind, scheme: str, pa
 
 
 def test_a_third_party_class_of_the_wrong_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(kind: Kind) -> dict[str, EntryPoint]:
+    def wrong(kind: ComponentKind) -> dict[str, EntryPoint]:
         return {"odd": EntryPoint("odd", "vlmsearch.generators.extractive:ExtractiveGenerator", kind)}
 
     monkeypatch.setattr(registry, "back_ends", wrong)
@@ -282,7 +284,7 @@ def test_a_third_party_class_that_cannot_be_loaded_hides_no_other(place: str, mo
 
 
 def test_every_registered_back_end_that_is_installed_has_a_docstring() -> None:
-    kinds: tuple[Kind, ...] = ("encoder", "store", "generator", "reranker")
+    kinds: tuple[ComponentKind, ...] = ("encoder", "store", "generator", "reranker")
     for kind in kinds:
         for scheme in back_ends(kind):
             with contextlib.suppress(MissingDependencyError):

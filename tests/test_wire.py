@@ -86,7 +86,7 @@ def test_reports_are_read_back() -> None:
     assert from_json(IndexReport, sent(to_json(report)), ORIGIN) == report
 
 
-def test_copies_are_read_back(pipeline: Pipeline) -> None:
+def test_duplicates_are_read_back(pipeline: Pipeline) -> None:
     with pipeline:
         found = pipeline.duplicates(threshold=0)
     read = from_json(Duplicates, sent(to_json(found)), ORIGIN)

@@ -178,7 +178,7 @@ class AsyncPipeline:
 
     @_verb(Pipeline.duplicates)
     def duplicates(self) -> None:
-        """Return the images of the index that are copies of one picture; see `Index.duplicates`."""
+        """Return the duplicate images of the index; see `Index.duplicates`."""
 
     @_streamed(Pipeline.label, _TOGETHER)
     def label(self) -> None:

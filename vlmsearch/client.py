@@ -62,12 +62,12 @@ from vlmsearch.wire import (
     DocumentPage,
     ErrorAnswer,
     ErrorDetail,
-    Event,
+    EventData,
     IndexList,
-    LabelReport,
+    LabelAnswer,
     ManyMatches,
     Origin,
-    RejectList,
+    Rejects,
     from_json,
     to_json,
 )
@@ -307,7 +307,7 @@ class RemotePipeline(Index):
         if isinstance(given["labels"], str):
             raise TypeError(f"labels are a list of strings, such as [{given['labels']!r}]")
         given |= {"labels": list(given["labels"]), "templates": list(given["templates"])}
-        for batch in _chunks(self._job(LabelReport, "label", given).documents, _BATCH_IDS):
+        for batch in _chunks(self._job(LabelAnswer, "label", given).documents, _BATCH_IDS):
             documents = {document.id: document for document in self.get([labelled.id for labelled in batch])}
             for labelled in batch:
                 document = documents.get(labelled.id, Document(labelled.id))
@@ -357,7 +357,7 @@ class RemotePipeline(Index):
 
     @override
     def rejects(self) -> list[Reject]:
-        return list(self._get(RejectList, "rejects").rejects)
+        return list(self._get(Rejects, "rejects").rejects)
 
     # ---------------------------------------------------------------------------------------------------------- forms
 
@@ -491,7 +491,7 @@ class RemotePipeline(Index):
         while True:
             with self._events(f"{path}/events") as events:
                 for name, data in events:
-                    event = _value(Event, data, self._origin)
+                    event = _value(EventData, data, self._origin)
                     if name == "done":
                         return event.result
                     if name == "cancelled":
@@ -551,7 +551,7 @@ class RemoteAnswerStream(AnswerParts):
                 self._answer = _value(Answer, data, self._events.origin)
                 yield from self._answer.citations
                 return
-            event = _value(Event, data, self._events.origin)
+            event = _value(EventData, data, self._events.origin)
             if event.error is not None:
                 raise _error_of(event.error)
             if name == "matches":

@@ -529,9 +529,9 @@ class Index(Closable, ABC):
         where: Mapping[str, object] | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Duplicates:
-        """Return the images of the index that are copies of one picture. Nothing is changed.
+        """Return the duplicate images of the index. Nothing is changed.
 
-        Copies may be encoded again, scaled, turned by quarters, mirrored, or cropped by up to a fifth of each side.
+        Duplicates may be encoded again, scaled, turned by quarters, mirrored, or cropped by up to a fifth of each side.
         Light and colours may differ. A badge in a corner, a line of text or a frame may be added. The nearest images by
         vectors are compared pixel by pixel: their files have to exist.
 

@@ -34,7 +34,7 @@ DEFAULT_ENCODER = "onnx:default"
 DEFAULT_STORE = "sqlite:./vlmsearch-index"
 DEFAULT_GENERATOR = "extractive:"
 
-Kind = Literal["encoder", "store", "generator", "reranker"]
+ComponentKind = Literal["encoder", "store", "generator", "reranker"]
 T = TypeVar("T")
 _Group: TypeAlias = tuple[str, Callable[..., object]]
 """A keyword-only argument that is a dataclass, whose fields are options, and what makes it of some fields."""
@@ -62,7 +62,7 @@ class Url:
     options: tuple[tuple[str, str], ...]
 
     @classmethod
-    def parse(cls, text: str, kind: Kind) -> Url:
+    def parse(cls, text: str, kind: ComponentKind) -> Url:
         """Parse a URL.
 
         Args:
@@ -188,7 +188,7 @@ def open_reranker(url: str) -> Reranker:
     return _open(url, "reranker", Reranker)  # type: ignore[type-abstract]
 
 
-def back_ends(kind: Kind) -> dict[str, EntryPoint]:
+def back_ends(kind: ComponentKind) -> dict[str, EntryPoint]:
     """Return the registered back ends of one kind, by scheme; none is imported.
 
     Args:
@@ -206,7 +206,7 @@ def back_ends(kind: Kind) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"vlmsearch.{kind}s")}
 
 
-def load(kind: Kind, scheme: str) -> Callable[..., object]:
+def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
     """Import the class that is registered for a scheme.
 
     Args:
@@ -245,7 +245,7 @@ def load(kind: Kind, scheme: str) -> Callable[..., object]:
     return factory
 
 
-def _open(text: str, kind: Kind, interface: type[T]) -> T:
+def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
     url = Url.parse(text, kind)
     factory = load(kind, url.scheme)
     parameters = inspect.signature(factory).parameters

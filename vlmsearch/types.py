@@ -702,7 +702,7 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Images that are copies of one picture.
+    """A group of duplicate images.
 
     Attributes:
         files: Two files or more, by falling number of pixels, then of bytes: the first is the largest.
@@ -725,13 +725,13 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """The near-duplicate images of an index.
+    """The duplicate images of an index.
 
     Attributes:
-        groups: Groups of copies, the largest first.
+        groups: Groups of duplicates, the largest first.
         compared: Number of images that were compared.
         unread: Ids of documents whose images could not be compared, with the reasons: their files are gone, or were not
-            kept. Vectors alone do not say whether images are copies.
+            kept. Vectors alone do not say whether images are duplicates.
 
     Example:
         >>> Duplicates((), compared=2).groups

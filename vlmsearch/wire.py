@@ -228,7 +228,7 @@ class DocumentPage:
 
 
 @dataclass(frozen=True)
-class RejectList:
+class Rejects:
     """The reject list of an index."""
 
     rejects: tuple[Reject, ...]
@@ -264,7 +264,7 @@ class LabelledId:
 
 
 @dataclass(frozen=True)
-class LabelReport:
+class LabelAnswer:
     """The labels of documents.
 
     Attributes:
@@ -383,7 +383,7 @@ class IndexList:
 
 
 @dataclass(frozen=True)
-class Event:
+class EventData:
     """The data of a server-sent event: each kind of event has some of these.
 
     Attributes:

@@ -11,7 +11,7 @@ from vlmsearch.errors import ConfigError
 
 T = TypeVar("T")
 Server = Literal["mongo", "chroma"]
-Kind = Literal["unreachable", "timeout", "refused", "lost reply", "partial write"]
+FaultKind = Literal["unreachable", "timeout", "refused", "lost reply", "partial write"]
 OPERATIONS: Mapping[Server, tuple[str, ...]] = {
     "mongo": (
         "aggregate", "bulk_write", "count_documents", "create_index", "delete_many", "delete_one", "drop",
@@ -30,7 +30,7 @@ OPERATIONS: Mapping[Server, tuple[str, ...]] = {
 class _Fault:
     server: Server
     operation: str
-    kind: Kind
+    kind: FaultKind
     skip: int
     times: int
 
@@ -58,7 +58,7 @@ class Faults:
         self._servers: dict[Server, Callable[[], Any]] = {}
 
     def fail(
-        self, server: Server, operation: str = "", *, kind: Kind = "unreachable", nth: int = 1, times: int = 1
+        self, server: Server, operation: str = "", *, kind: FaultKind = "unreachable", nth: int = 1, times: int = 1
     ) -> None:
         """Have the ``nth`` such call from now on, and ``times`` - 1 more after it, fail; any operation by default.
 
@@ -71,7 +71,7 @@ class Faults:
         for what, name, known in (
             ("server", server, tuple(OPERATIONS)),
             ("operation", operation, ("", *OPERATIONS.get(server, ()))),
-            ("kind", kind, get_args(Kind)),
+            ("kind", kind, get_args(FaultKind)),
         ):
             if name not in known:
                 raise ConfigError(f"no {what} {name!r} can fail; there are {', '.join(filter(None, known))}")
@@ -137,7 +137,7 @@ class Faults:
         raise _error(server, kind, operation)
 
 
-def _error(server: Server, kind: Kind | None, operation: str) -> Exception:
+def _error(server: Server, kind: FaultKind | None, operation: str) -> Exception:
     """Return the error that the driver of a server raises."""
     if server == "mongo":
         from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support.checkpoints import make_clip
-from tests.support.paths import ENGINES
-from vlmsearch.bench.encode import OURS, EncodeTiming, long_texts, open_setting, ratios
+from vlmsearch.bench.encode import OURS, EncodeTiming, find_bundle, long_texts, ratios
 from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError, VlmsearchError
 
@@ -27,16 +25,16 @@ def test_rates_are_medians_and_ratios_compare_within_a_task() -> None:
     assert ratios(timings) == {f"a: {OURS} / peer": 2.0, f"b: {OURS} / peer": 3.0}
 
 
-def test_texts_are_timed_beside_sentence_transformers(tmp_path: Path) -> None:
+def test_texts_are_timed_in_both_precisions(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('"a red star","a blue ring",4.5\n"two hearts, small","x",1\n' * 8)
     arguments = ["bench", "encode", "demo-minilm", "--texts", str(tmp_path / "t.csv"), "--rounds", "1", "--json"]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, result.output
     data = json.loads(result.stdout)
     rows = {row["contender"]: row for row in data["timings"]}
-    assert {"vlmsearch int8", "vlmsearch fp32", "sentence-transformers float32"} <= set(rows)
+    assert set(rows) == {"vlmsearch int8", "vlmsearch fp32"}
     assert all(row["items"] == 24 and row["items_per_second"] > 0 for row in rows.values())
-    assert data["ratios"]["texts: vlmsearch int8 / sentence-transformers float32"] > 0
+    assert data["ratios"]["texts: vlmsearch int8 / vlmsearch fp32"] > 0
     assert data["threads"] == 2
     assert data["machine"]
 
@@ -53,18 +51,14 @@ def test_images_are_timed_from_pixels_and_from_files() -> None:
     assert result.exit_code == 0, result.output
     rows = [line.split("\t") for line in result.stdout.splitlines()]
     assert {row[0] for row in rows} == {"pixels to vectors", "JPEG to vectors", "short texts"}
-    assert {row[1] for row in rows if row[0] == "JPEG to vectors"} == {
-        "vlmsearch int8",
-        "vlmsearch fp32",
-        "transformers processor + model",
-    }
+    assert {row[1] for row in rows if row[0] == "JPEG to vectors"} == {"vlmsearch int8", "vlmsearch fp32"}
 
 
 def test_a_run_says_where_it_is_and_an_interrupted_one_keeps_what_it_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vlmsearch.bench.encode.time_files", interrupted)
+    monkeypatch.setattr("vlmsearch.bench.encode.file_task", interrupted)
     arguments = ["bench", "encode", "demo-clip", "--count", "4", "--rounds", "1", "--json"]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, result.output
@@ -73,12 +67,9 @@ def test_a_run_says_where_it_is_and_an_interrupted_one_keeps_what_it_finished(mo
     assert "Interrupted" in result.stderr
 
 
-def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not what demo-clip was built from"):
-        open_setting("demo-clip", make_clip(tmp_path), threads=1, rounds=1)
+def test_several_models_are_refused() -> None:
     with pytest.raises(ConfigError, match="several models"):
-        open_setting("demo", None, threads=1, rounds=1)
-    assert open_setting("demo-clip", ENGINES / "demo-clip/checkpoint", threads=1, rounds=1).bundle.name == "demo-clip"
+        find_bundle("demo")
 
 
 @pytest.mark.parametrize(

@@ -7,21 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.support.codec_standin import pretend_gpu
 from tests.support.onnx_gpu import FakeCuda, Runtime
-from tests.support.paths import ENGINES
 from vlmsearch._util import gpu as diagnosis
-from vlmsearch.bench.gpu import GpuSetting, LeftOut, TorchTowers, measure_gpu
-from vlmsearch.build.inputs import row_cosines
+from vlmsearch.bench import gpu
 from vlmsearch.cli import cli
-from vlmsearch.cli.bench.data import read_images
-from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
+from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.models import session as onnx_session
-from vlmsearch.models.bundle import find_bundles
 
 
 def bench(*arguments: str) -> Result:
@@ -70,60 +65,19 @@ def test_onnx_runtime_is_timed_and_what_is_not_installed_is_named(monkeypatch: p
     assert "pip install 'vlmsearch[tensorrt]'" in result.stderr
 
 
-@pytest.mark.parametrize("model", ["demo-clip", "demo-minilm"])
-def test_torch_gets_the_same_batches_in_half_precision(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
-    import torch
-
-    from vlmsearch.build.torch import load_reference
-
-    compiled: list[dict[str, Any]] = []
-
-    def keep(step: Any, **how: Any) -> Any:
-        compiled.append(how)
-        return step
-
-    monkeypatch.setattr(torch, "compile", keep)
-    folder, (bundle,) = ENGINES / model / "checkpoint", find_bundles(model)
-    towers, reference = TorchTowers(folder, "cpu"), load_reference(folder)
-    assert compiled == [{"mode": "max-autotune", "dynamic": False}] * 2
-    ids, mask = np.array([[1, 5, 9, 2], [1, 7, 2, 0]], np.int32), np.array([[1, 1, 1, 1], [1, 1, 1, 0]], np.int32)
-    assert row_cosines(towers.run_texts(bundle, ids, mask), reference.texts(ids, mask)).min() > 0.9999
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3)).astype(np.uint8)
-    if bundle.preprocess:
-        assert row_cosines(towers.run_images(bundle, pixels), reference.images(pixels)).min() > 0.9999
-    else:
-        with pytest.raises(ConfigError, match="encodes no images"):
-            towers.run_images(bundle, pixels)
-
-    def fail(*tensors: object) -> None:
-        raise RuntimeError("CUDA out of memory.\nTried to allocate 2 GiB")
-
-    monkeypatch.setattr(towers, "_texts", fail)
-    with pytest.raises(BackendError, match=r"PyTorch fails: CUDA out of memory\. Tried"):
-        towers.run_texts(bundle, ids, mask)
-    towers.close()
-
-
-def test_a_checkpoint_of_another_model_is_left_out() -> None:
-    (bundle,) = find_bundles("demo-clip")
-    setting = GpuSetting(runtimes=["torch"], seconds=0.01, checkpoint=ENGINES / "demo-minilm" / "checkpoint")
-    said: list[str] = []
-    found = list(measure_gpu(bundle, read_images(None, 2), ["a star"], setting, said.append))
-    (left_out,) = [each for each in found if isinstance(each, LeftOut) and each.contender == "torch fp16"]
-    assert "is not what demo-clip was built from" in left_out.reason
-    assert "torch fp16" in said
-
-
 def test_an_interrupted_run_prints_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_session, "ort", Runtime)
+    time_batch = gpu._time_batch
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+    def interrupted(*given: Any) -> gpu.GpuTiming:
+        if 4 in given:
+            raise KeyboardInterrupt
+        return time_batch(*given)
 
-    monkeypatch.setattr("vlmsearch.bench.gpu._torch", interrupted)
-    result = bench("demo-minilm", "--device", "1", "--runtimes", "onnx,torch", "--json")
+    monkeypatch.setattr(gpu, "_time_batch", interrupted)
+    result = bench("demo-minilm", "--device", "1", "--runtimes", "onnx", "--json")
     assert result.exit_code == 0, result.output
-    assert [row["items"] for row in json.loads(result.stdout)["timings"]] == [1, 4]
+    assert [row["items"] for row in json.loads(result.stdout)["timings"]] == [1]
     assert "Interrupted" in result.stderr
 
 
@@ -131,7 +85,7 @@ def test_an_interrupted_run_prints_what_it_has(monkeypatch: pytest.MonkeyPatch) 
     ("arguments", "message"),
     [
         (["demo-clip", "--precision", "fp16,int4"], "some of int8, fp16, fp32, auto, not int4"),
-        (["demo-clip", "--runtimes", ""], "some of tensorrt, onnx, torch, not none"),
+        (["demo-clip", "--runtimes", ""], "some of tensorrt, onnx, not none"),
     ],
 )
 def test_wrong_names_are_usage_errors(arguments: Sequence[str], message: str) -> None:

@@ -44,11 +44,12 @@ def test_a_service_that_cannot_be_measured_is_told(running_service: RunningServi
         measure("nowhere")
 
 
-def test_bench_serve_starts_a_service_or_asks_one(running_service: RunningService) -> None:
+def test_bench_serve_asks_a_service(running_service: RunningService) -> None:
     options = ("--clients", "2", "--seconds", "0.05", "--rounds", "1", "--encoder", "mock:")
-    found = json.loads(ok("bench", "serve", *options, "--json"))
+    own = ("bench", "serve", running_service.url, "--index", "notes", "--verb", "embed")
+    found = json.loads(ok(*own, *options, "--store", "mock:", "--json"))
     assert [(each["who"], each["clients"]) for each in found["figures"]] == [("service", 2), ("pipeline", 2)]
-    said = ok("bench", "serve", running_service.url, "--index", "notes", "--verb", "embed", *options)
+    said = ok(*own, *options)
     assert "service" in said
     assert "pipeline" not in said
     assert_one_line(run("bench", "serve", "http://127.0.0.1:1", *options), "cannot be reached")

@@ -168,7 +168,7 @@ def test_a_bad_clip_checkpoint_is_one_clear_line(
         (lambda f: edit_json(f / "config.json", position_embedding_type="relative_key"), "absolute positions"),
         (
             lambda f: edit_json(f / "1_Pooling" / "config.json", pooling_mode_max_tokens=True),
-            "one of mean, cls, max, last",
+            "one of mean, cls",
         ),
         (
             lambda f: edit_json(f / "1_Pooling" / "config.json", pooling_mode_weightedmean_tokens=True),

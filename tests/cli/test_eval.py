@@ -131,17 +131,13 @@ def test_files_are_named_by_paths_relative_to_the_queries_and_images_are_queries
     assert found["fields"]["fused"]["measures"]["precision@1"]["value"] == 1
 
 
-def test_trec_and_beir_are_read(folder: Path) -> None:
-    (folder / "topics.tsv").write_text("1\tthe dog\n2\tthe car\n")
-    (folder / "qrels.txt").write_text("1 0 dog 1\n2 0 boat 1\n")
-    found = json.loads(ok("eval", "topics.tsv", "--qrels", "qrels.txt", *ON, "--json", cwd=folder))
-    assert found["fields"]["words"]["measures"]["precision@1"]["value"] == 0.5
+def test_beir_is_read(folder: Path) -> None:
     beir = folder / "beir"
     (beir / "qrels").mkdir(parents=True)
     (beir / "queries.jsonl").write_text('{"_id": "1", "text": "the dog"}\n{"_id": "2", "text": "the car"}\n')
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tdog\t1\n2\tboat\t1\n")
-    again = json.loads(ok("eval", "beir", *ON, "--json", cwd=folder))
-    assert again["fields"]["words"]["measures"] == found["fields"]["words"]["measures"]
+    found = json.loads(ok("eval", "beir", *ON, "--json", cwd=folder))
+    assert found["fields"]["words"]["measures"]["precision@1"]["value"] == 0.5
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_duplicates_are_listed_with_the_largest_and_the_oldest(folder: Path) -> 
         ("1", "pics/03 small.jpg", "128 x 128", "oldest"),
     ]
     assert rows[2][4] == "2001-09-09"
-    assert done.stderr.startswith("1 of 21 images are copies of others, in 1 groups")
+    assert done.stderr.startswith("1 duplicates among 21 images, in 1 groups")
     (folder / "pics" / "03.png").unlink()
     done = run("duplicates", "--json", cwd=folder, **SETTINGS)
     found = json.loads(done.stdout)

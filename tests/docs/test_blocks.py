@@ -33,7 +33,7 @@ from tests.support.paths import ROOT
 from tests.support.service import serving
 from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError
-from vlmsearch.registry import Kind, back_ends, open_encoder, open_generator, open_reranker, open_store
+from vlmsearch.registry import ComponentKind, back_ends, open_encoder, open_generator, open_reranker, open_store
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -240,7 +240,7 @@ def test_every_option_in_the_text_is_one() -> None:
 
 
 @pytest.mark.parametrize("kind", ["encoder", "store", "generator", "reranker"])
-def test_every_option_of_a_url_is_in_the_table(kind: Kind) -> None:
+def test_every_option_of_a_url_is_in_the_table(kind: ComponentKind) -> None:
     text = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
     _, _, section = text.partition(f"### {kind.capitalize()}s\n")
     rows = dict(re.findall(r"^\| `([a-z_+]+):`.*? \| (.+) \|$", section.partition("\n#")[0], re.MULTILINE))

@@ -7,7 +7,6 @@ import importlib
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -207,91 +206,7 @@ def test_a_plan_that_cannot_be_read_now_is_kept(gpu: PretendGpu, monkeypatch: py
     assert gpu.built == TOWERS
 
 
-def test_onnx_runtime_works_until_the_engines_are_built(gpu: PretendGpu) -> None:
-    gpu.may_build.clear()
-    with pytest.warns(UserWarning, match="demo-clip's image tower, .*: on ONNX Runtime until the engines are built"):
-        encoder = make(fallback="onnx")
-    check(encoder, near=0.5)  # INT8 on the CPU
-    assert gpu.launches == 0
-    gpu.may_build.set()
-    wait_for(lambda: len(encoder.engines) == TOWERS)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check(encoder)
-    assert gpu.launches > 0
-    encoder.close()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make(fallback="onnx").close()
-    assert gpu.used == 0
-
-
-def test_a_build_that_fails_beside_the_fallback_is_told_once(gpu: PretendGpu) -> None:
-    gpu.refuse_build = True
-    with pytest.warns(UserWarning, match="until the engines are built"):
-        encoder = make(fallback="onnx")
-    wait_for(lambda: encoder._failure is not None)
-    with pytest.warns(UserWarning, match=r"ONNX Runtime goes on: .*Could not find any implementation"):
-        encoder.encode_texts(["a"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check(encoder, near=0.5)
-    encoder.close()
-    with pytest.raises(BackendError, match="closed"):
-        encoder.encode_texts(["a"])
-
-
-def test_a_tower_that_fails_beside_the_fallback_leaves_the_others(
-    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine_builder = importlib.import_module("vlmsearch.tensorrt.builder.builder").EngineBuilder
-    given = engine_builder.make
-
-    def fail(builder: Any, precision: str) -> Any:
-        if builder.tower == "image":
-            raise QualityError("not near enough")
-        return given(builder, precision)
-
-    monkeypatch.setattr(engine_builder, "make", fail)
-    with pytest.warns(UserWarning, match="until the engines are built"):
-        encoder = make(fallback="onnx")
-    assert encoder._builder
-    encoder._builder.join(60)
-    assert sorted(tower for _, tower in encoder.engines) == ["text", "text"]
-    with pytest.warns(UserWarning, match="ONNX Runtime goes on: not near enough"):
-        encoder.encode_images(PICTURES)
-    check(encoder, near=0.5)
-    encoder.close()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_build_that_fails_in_any_way_beside_the_fallback_is_told(gpu: PretendGpu, monkeypatch: Any) -> None:
-    def fail(*given: Any, **options: Any) -> bytes:
-        raise MemoryError
-
-    monkeypatch.setattr(importlib.import_module("vlmsearch.tensorrt.builder.builder"), "build_plan", fail)
-    with pytest.warns(UserWarning, match="until the engines are built"):
-        encoder = make(fallback="onnx")
-    assert encoder._builder
-    encoder._builder.join(60)
-    with pytest.warns(UserWarning, match=r"an engine could not be built, and ONNX Runtime goes on: MemoryError\(\)"):
-        encoder.encode_texts(["a"])
-    encoder.close()
-
-
-def test_closing_while_engines_are_built_leaves_none(gpu: PretendGpu) -> None:
-    gpu.may_build.clear()
-    with pytest.warns(UserWarning, match="until the engines are built"):
-        encoder = make(fallback="onnx")
-    encoder.close()
-    gpu.may_build.set()
-    assert encoder._builder
-    encoder._builder.join(60)
-    assert gpu.built == 1, "what was under way is finished, nothing else is begun"
-    assert gpu.used == 0
-
-
-def test_without_fallback_a_build_that_fails_is_an_error(gpu: PretendGpu) -> None:
+def test_a_build_that_fails_is_an_error(gpu: PretendGpu) -> None:
     gpu.refuse_build = True
     with pytest.raises(BackendError, match="Could not find any implementation"):
         make()
@@ -309,7 +224,7 @@ def test_without_a_gpu_it_says_what_is_missing(gpu: PretendGpu) -> None:
         make(contexts=0)
     gpu.devices = 0
     with pytest.raises(ModelUnavailableError, match=r"no NVIDIA GPU.*onnx: runs without"):
-        make(fallback="onnx")
+        make()
     gpu.driver = 0
     with pytest.raises(ModelUnavailableError, match="driver is not installed"):
         make()

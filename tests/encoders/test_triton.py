@@ -1,19 +1,16 @@
 """The Triton encoder against a server that misbehaves on purpose."""
 
-import json
 import socket
 import threading
 import time
 from concurrent import futures
 from contextlib import closing, suppress
-from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
 from vlmsearch_mocks import MemoryStore
 
-from tests.support.cli import run
 from tests.support.scripted_triton import CONFIGS, Failure, Place, _items, first
 from tests.support.triton_bundles import BOTH, CLIP
 from vlmsearch import Document, Pipeline
@@ -363,14 +360,6 @@ def test_settings_that_cannot_be_are_refused(
         monkeypatch.setenv(f"VLMSEARCH_TRITON_{name}", value)
     with pytest.raises(ConfigError, match=message):
         open_encoder("triton://gpu-host:8001/vlm")
-
-
-def test_a_plot_that_cannot_be_written_costs_no_figures(place: Place, tmp_path: Path) -> None:
-    flags = ["--count=2", "--seconds=0.2", "--concurrency=1", f"--plot={tmp_path / 'nowhere' / 'curves.svg'}"]
-    done = run("bench", "triton", f"triton:{place.location}", *flags, "--json")
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["levels"][0]["requests"] > 0
-    assert "cannot write" in done.stderr
 
 
 def test_nobody_there_and_nothing_known_there(place: Place) -> None:

@@ -106,7 +106,7 @@ def test_the_indexes_themselves_and_their_reject_lists() -> None:
 def test_what_is_no_index_is_refused() -> None:
     with MemoryStore() as one, MemoryStore() as two:
         filled(one, [BASE])
-        with pytest.raises(ConfigError, match="is not an index yet: there is nothing to compare"):
+        with pytest.raises(ConfigError, match="is not an index yet: there is nothing in it"):
             diff(one, two)
 
 

@@ -3,14 +3,13 @@
 import json
 import shutil
 import signal
-import sqlite3
 import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -19,9 +18,8 @@ from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
 
 from tests.support.checkpoints import make_recipe
 from tests.support.cli import ok, run
-from tests.support.reindex_crash_points import FIRST, SECOND, THIRD, start
+from tests.support.reindex_crash_points import FIRST, SECOND, THIRD
 from tests.support.siglip import make_siglip
-from tests.support.worlds import KINDS, Kind, Process, mock_world
 from vlmsearch import (
     BackendUnavailableError,
     ConfigError,
@@ -38,10 +36,9 @@ from vlmsearch.indexing.forecast import forecast
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.models.recipe import read_recipe
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.stores.base import check_store, reject_list_of
+from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
-from vlmsearch.stores.sqlite.schema import tables_by_generation
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 TEXT = Field("minilm", "text")
@@ -193,7 +190,7 @@ def test_a_service_moves_to_another_model_without_a_failed_search(
         assert service.search(kept[8].text, limit=1, min_score=0)[0].document.id == "8"
         with open_store(url) as store:
             assert isinstance(store, GenerationalStore)
-            assert (store.kept_generations(), store.slots()) == (["2"], ["index"])
+            assert (store.kept_generations(), store.read_slot("next")) == (["2"], None)
 
 
 def write(writer: Pipeline, late: str, gone: str, written: dict[str, str | None]) -> None:
@@ -321,103 +318,8 @@ def test_a_forecast_leaves_an_index_as_it_was(url: str, tmp_path: Path) -> None:
         assert found.bytes_added < found.bytes_after
         now = [store.read_slot("index"), store.read_slot("next"), list(store.ids()), reject_list_of(store).rejects()]
         assert now == before
-        assert store.slots() == ["index", "next"]
         begun.delete([])  # whoever builds it is not disturbed
         assert len(pipeline.search("a scene", min_score=0, limit=100)) == 60
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_forecast_leaves_nothing_that_the_next_one_does_not_remove(kind: Kind) -> None:
-    points = 0
-    for point in count(len(kind) % 3, 3):
-        world = mock_world(kind)
-        writer, process = start(world), Process(point)
-        before = world.collections()
-        with process.until_it_dies(), closing(world.open(process)) as store:
-            forecast(store, SECOND)
-        if not process.was_killed:
-            break
-        points += 1
-        with closing(world.open()) as store:
-            assert writer.problems(store) == []
-            assert forecast(store, THIRD).left == 6
-        assert world.collections() == before
-    assert points > 5
-
-
-@pytest.mark.parametrize("url", ["sqlite", "chroma", "mongodb", "mongodb+chroma"], indirect=True)
-def test_trials_at_the_same_time_do_not_touch_each_other(url: str) -> None:
-    with open_store(url) as store:
-        assert isinstance(store, GenerationalStore)
-        Pipeline(FIRST, store).add(Document("a", text="a red star"))
-        with store.trial(SECOND.fingerprint, SECOND.spaces) as trial:
-            pipeline = Pipeline(SECOND, trial)
-            pipeline.add(Document("a", text="a red star"))
-            with store.trial(THIRD.fingerprint, THIRD.spaces) as other:
-                Pipeline(THIRD, other).add([Document("b", text="a red star"), Document("c", text="a red star")])
-                assert forecast(store, THIRD).left == 1
-                assert check_store(store, repair=True).unfinished == ()
-                pipeline.add(Document("b", text="a red star"))
-                assert (sorted(trial.ids()), sorted(other.ids())) == (["a", "b"], ["b", "c"])
-            pipeline.add(Document("d", text="a red star"))
-            assert sorted(trial.ids()) == ["a", "b", "d"]
-        assert store.slots() == ["index"]
-
-
-FORECASTS = """
-import sys
-from vlmsearch.indexing.forecast import forecast
-from vlmsearch.registry import open_store
-from vlmsearch_mocks import MockEncoder
-while True:
-    with open_store(sys.argv[1]) as store:
-        forecast(store, MockEncoder(neighbours={"a": [sys.argv[2]]}))
-"""
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index with what two processes left that were killed while they forecast."""
-    path = tmp_path_factory.mktemp("killed") / "index"
-    url = f"sqlite:{path}"
-    with open_store(url) as store:
-        assert isinstance(store, SqliteStore)
-        Pipeline(FIRST, store).add(Document(f"{i}", text=f"text {i}") for i in range(100))
-        workers = [subprocess.Popen([sys.executable, "-c", FORECASTS, url, name]) for name in ("b", "c")]
-        try:
-            seen, left = set[str](), list[str]()
-            while len(seen) < 6 or not left:
-                left = [slot for slot in store.slots() if slot != "index"]
-                seen.update(left)
-                assert all(worker.poll() is None for worker in workers), "neither fails for the other"
-                time.sleep(0.01)
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
-    return path
-
-
-@pytest.mark.parametrize("finish", ["check --repair", "reindex", "another forecast"])
-def test_killed_processes_that_forecast_at_once_leave_nothing_for_long(
-    killed: Path, tmp_path: Path, finish: str
-) -> None:
-    shutil.copytree(killed.parent, tmp_path, dirs_exist_ok=True)
-    with open_store(f"sqlite:{tmp_path / 'index'}") as store:
-        assert isinstance(store, SqliteStore)
-        left = store.slots()[1:]
-        assert {said.partition(" ")[0] for said in store.check().unfinished} == set(left)
-        if finish == "reindex":
-            assert reindex(store, THIRD).switched
-            drop_old(store)
-        elif finish == "another forecast":
-            forecast(store, THIRD)
-        else:
-            store.check(repair=True)
-        assert store.slots() == ["index"]
-        assert store.check().clean
-        with closing(sqlite3.connect(tmp_path / "index")) as db:
-            assert list(tables_by_generation(db)) == [int(store.generation)]
 
 
 def test_a_forecast_needs_an_index_of_another_model() -> None:

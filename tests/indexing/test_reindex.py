@@ -479,7 +479,7 @@ def test_no_crash_point_of_sqlite_loses_anything(tmp_path: Path, step: int) -> N
 @pytest.mark.parametrize("server", get_args(Server))
 @pytest.mark.parametrize("fault", ["unreachable", "lost reply", "partial write"])
 def test_a_single_failure_of_a_call_changes_nothing_of_a_reindex(
-    server: Server, fault: faults.Kind, monkeypatch: pytest.MonkeyPatch
+    server: Server, fault: faults.FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     nth = 0

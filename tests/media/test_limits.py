@@ -379,14 +379,13 @@ with Pipeline.open(encoder="mock:", store="mock:", image_limits=ImageLimits(deco
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decoder", ["png", "webp"])
-def test_an_image_that_the_memory_does_not_suffice_for_ends_no_run(tmp_path: Path, decoder: str) -> None:
+def test_an_image_that_the_memory_does_not_suffice_for_ends_no_run(tmp_path: Path) -> None:
     good = tmp_path / "good"
     good.mkdir()
     for number in range(3):
         (good / f"{number}.png").write_bytes(flat(40 + number))
-    bad = tmp_path / f"huge.{decoder}"
-    bad.write_bytes(flat(12_000) if decoder == "png" else VAST_WEBP)
+    bad = tmp_path / "huge.png"
+    bad.write_bytes(flat(12_000))
     command = [sys.executable, "-c", LIMITED, str(good), str(bad)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

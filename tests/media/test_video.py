@@ -44,7 +44,7 @@ def until_error(path: Path) -> tuple[list[float], InvalidInputError]:
 def test_a_film_gives_a_frame_of_each_scene_with_its_time(tmp_path: Path, suffix: str) -> None:
     path = film(tmp_path / f"film{suffix}", (3, 4, 3), codec="mpeg2video" if suffix == ".mpg" else "")
     if suffix == ".mpg":  # MPEG-2 has no 10 frames a second
-        frames = list(scenes(path, most=60))
+        frames = list(scenes(path, max_seconds=60))
         assert len(frames) == 3
         return
     frames = list(scenes(path))
@@ -69,17 +69,17 @@ def test_steady_motion_is_no_cut_but_a_long_scene_gives_a_frame_at_times(tmp_pat
     path = film(tmp_path / "film.mp4", [20], shift=4)
 
     assert [frame.seconds for frame in scenes(path)] == [0]
-    assert [frame.seconds for frame in scenes(path, most=6)] == [0, 6, 12, 18]
+    assert [frame.seconds for frame in scenes(path, max_seconds=6)] == [0, 6, 12, 18]
 
 
 def test_cuts_that_follow_soon_give_no_frame_and_the_scene_that_stays_does(tmp_path: Path) -> None:
     path = film(tmp_path / "film.mp4", [3, *[0.2] * 5, 3])
 
-    times = [frame.seconds for frame in scenes(path, least=2)]
+    times = [frame.seconds for frame in scenes(path, min_seconds=2)]
 
     assert times == pytest.approx([0, 3, 5], abs=0.051)
     assert all(later - earlier >= 2 for earlier, later in pairwise(times))
-    assert len(list(scenes(path, least=0.15))) == 7
+    assert len(list(scenes(path, min_seconds=0.15))) == 7
 
 
 def test_black_frames_are_passed_over_unless_there_are_no_others(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_times_are_those_of_a_variable_frame_rate(tmp_path: Path) -> None:
     pictures = [pattern(number) for number in range(9)]
     path = film(tmp_path / "film.mkv", [0.1] * 9, pictures=pictures, times=times)
 
-    frames = list(scenes(path, least=0.2))
+    frames = list(scenes(path, min_seconds=0.2))
 
     assert [frame.seconds for frame in frames] == times
     for number, frame in enumerate(frames):
@@ -315,8 +315,8 @@ def test_a_frame_beyond_the_limits_is_refused_before_it_is_decoded(tmp_path: Pat
 
 
 def test_distances_are_in_order(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`least` is above 0 and at most `most`, not 5 and 2"):
-        next(scenes(tmp_path / "film.mp4", least=5, most=2))
+    with pytest.raises(ConfigError, match="`min_seconds` is above 0 and at most `max_seconds`, not 5 and 2"):
+        next(scenes(tmp_path / "film.mp4", min_seconds=5, max_seconds=2))
 
 
 # ----------------------------------------------------------------------------------------------------- one frame

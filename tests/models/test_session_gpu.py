@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -10,17 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
 
-from tests.support.onnx_gpu import CPU, CUDA, TENSORRT, FakeCuda, Runtime, Session
+from tests.support.onnx_gpu import CPU, CUDA, FakeCuda, Runtime, Session
 from vlmsearch._util import gpu as diagnosis
 from vlmsearch._util.gpu import Device, Driver, Wheels, find_driver, gpu_fault, wheel_fault
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 from vlmsearch.models import session as onnx_session
-from vlmsearch.models.bundle import find_bundles
 
 GPU = Driver((13, 0), (Device("NVIDIA H200", (9, 0), 150 * 2**30),))
 
@@ -55,45 +52,11 @@ def test_vectors_come_back_from_the_bound_gpu(monkeypatch: pytest.MonkeyPatch) -
             np.testing.assert_array_equal(found[space], vectors)
 
 
-@pytest.mark.usefixtures("with_gpu")
-def test_tensorrt_inside_onnx_runtime_gets_profiles_and_a_cache(tmp_path: Path) -> None:
-    with OnnxEncoder("demo-clip", device="cuda:1", provider="tensorrt", batch_size=64) as encoder:
-        assert encoder.providers[:2] == (TENSORRT, CUDA)
-    options = Session.given[0][1]
-    assert options["trt_profile_min_shapes"] == "input_ids:1x2,attention_mask:1x2"
-    assert options["trt_profile_opt_shapes"] == "input_ids:32x32,attention_mask:32x32"
-    assert options["trt_profile_max_shapes"] == "input_ids:64x64,attention_mask:64x64"
-    folder = Path(options["trt_engine_cache_path"])
-    assert folder.is_dir()
-    assert tmp_path in folder.parents
-    assert "trt_fp16_enable" not in options
-
-
-@pytest.mark.usefixtures("with_gpu")
-def test_tensorrt_inside_onnx_runtime_has_a_cache_for_each_file(tmp_path: Path) -> None:
-    """It finds an engine by the names in a graph: one that was calibrated again would get the engine of before."""
-    folder = tmp_path / "bundle"
-    shutil.copytree(find_bundles("demo-minilm")[0].folder, folder)
-    description, model = folder / "bundle.json", folder / "text.onnx"
-    caches = []
-    for _ in range(2):
-        OnnxEncoder(str(folder), device="cuda:1", provider="tensorrt").close()
-        caches.append(Session.given[0][1]["trt_engine_cache_path"])
-        before = hashlib.sha256(model.read_bytes()).hexdigest()
-        proto = onnx.load(model)
-        proto.doc_string = "calibrated again"
-        onnx.save(proto, model)
-        after = hashlib.sha256(model.read_bytes()).hexdigest()
-        description.write_text(description.read_text().replace(before, after))
-    assert caches[0] != caches[1]
-
-
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
         ({"device": "gpu"}, "a device is cpu, cuda or cuda:N, not 'gpu'"),
-        ({"device": "cuda", "precision": "int8"}, "use precision=fp16, provider=tensorrt"),
-        ({"device": "cuda", "provider": "tensorrt", "precision": "int8"}, "has no precision 'qdq'"),
+        ({"device": "cuda", "precision": "int8"}, "use precision=fp16, or the encoder tensorrt:"),
     ],
 )
 def test_what_cannot_be_is_refused(choices: dict[str, str], message: str) -> None:
@@ -111,7 +74,7 @@ def test_a_session_that_fell_to_the_cpu_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ort, "get_available_providers", lambda: [CUDA, CPU])
     monkeypatch.setattr(diagnosis, "onnx_wheels", lambda: ONLY_GPU)
     monkeypatch.setattr(diagnosis, "find_driver", lambda: GPU)
-    monkeypatch.setattr(diagnosis, "missing_library", lambda _: "libcudnn.so.9")
+    monkeypatch.setattr(diagnosis, "missing_library", lambda: "libcudnn.so.9")
     with (
         pytest.raises(ModelUnavailableError, match=r"libcudnn.so.9 is missing.*pip install 'onnxruntime-gpu\[cuda"),
         pytest.warns(UserWarning, match="not in available"),
@@ -174,7 +137,6 @@ def test_wheels_that_overwrite_each_other(found: Wheels, gpu: bool, fault: str, 
         (Driver((12, 4), GPU.devices), "", 0, "it runs CUDA 12.4, and onnxruntime-gpu 1.31.1", "a driver for CUDA 13"),
         (GPU, "", 3, "there is no GPU 3: there are 1", ""),
         (GPU, "libcublasLt.so.13", 0, "libcublasLt.so.13 is missing", "onnxruntime-gpu[cuda,cudnn]==1.31.1"),
-        (GPU, "libnvinfer.so.10", 0, "libnvinfer.so.10 is missing", "pip install 'tensorrt-cu13==10.*'"),
         (GPU, "", 0, "CUDA failure 999", "vlmsearch doctor"),
     ],
 )
@@ -183,8 +145,8 @@ def test_each_cause_is_named_with_what_mends_it(
 ) -> None:
     monkeypatch.setattr(diagnosis, "onnx_wheels", lambda: ONLY_GPU)
     monkeypatch.setattr(diagnosis, "find_driver", lambda: driver)
-    monkeypatch.setattr(diagnosis, "missing_library", lambda _: library)
-    said = gpu_fault("cuda", index, "CUDA failure 999")
+    monkeypatch.setattr(diagnosis, "missing_library", lambda: library)
+    said = gpu_fault(index, "CUDA failure 999")
     assert fault in said[0]
     assert mend in said[1]
 
@@ -238,15 +200,15 @@ def test_the_loader_tells_which_library_is_missing(
     (tmp_path / "onnxruntime" / "__init__.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(gone.parent))
-    assert diagnosis.missing_library("cuda") == ""
+    assert diagnosis.missing_library() == ""
     gone.unlink()
-    assert diagnosis.missing_library("cuda") == "libcublasLt.so.13"
+    assert diagnosis.missing_library() == "libcublasLt.so.13"
 
 
 def test_a_loader_that_does_not_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis, "_LOAD", "import time; time.sleep(600)")
     monkeypatch.setattr(diagnosis, "_LOAD_SECONDS", 0.1)
-    assert diagnosis.missing_library("cuda") == ""
+    assert diagnosis.missing_library() == ""
 
 
 def test_importing_the_encoder_needs_no_gpu_package() -> None:

@@ -1,4 +1,4 @@
-"""Near-duplicate images of an index: groups, their files, and what cannot be compared."""
+"""Duplicate images of an index: groups, their files, and what cannot be compared."""
 
 import itertools
 import os
@@ -22,7 +22,7 @@ PHOTOS = SHARED / "photos"
 SEEDS = range(51_000_000, 51_000_016)
 
 
-def write_copies(folder: Path, name: str, picture: Image.Image, kinds: list[str]) -> None:
+def write_duplicate_images(folder: Path, name: str, picture: Image.Image, kinds: list[str]) -> None:
     """Write a picture and edited ones into files that begin with its name."""
     picture.save(folder / f"{name} original.png")
     for kind in kinds:
@@ -31,11 +31,11 @@ def write_copies(folder: Path, name: str, picture: Image.Image, kinds: list[str]
 
 
 def write_scenes(folder: Path, seeds: range, kinds: int, others: int) -> None:
-    """Write scenes with some of their copies, scenes that differ from them in one attribute, and other scenes."""
+    """Write scenes with some of their duplicates, scenes that differ from them in one attribute, and other scenes."""
     names = list(EDITS)
     for place, seed in enumerate(seeds):
         scene = make_scene(seed)
-        write_copies(folder, str(seed), scene.draw(), (names * 2)[place % len(names) :][:kinds])
+        write_duplicate_images(folder, str(seed), scene.draw(), (names * 2)[place % len(names) :][:kinds])
         for i in range(others):
             altered(scene, random.Random(2 * seed + i)).draw().save(folder / f"{seed}a{i} altered.png")
             make_scene(seed + 1_000_000 * (i + 1)).draw().save(folder / f"{seed}b{i} other.png")
@@ -43,7 +43,7 @@ def write_scenes(folder: Path, seeds: range, kinds: int, others: int) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("copies")
+    folder = tmp_path_factory.mktemp("duplicates")
     write_scenes(folder, SEEDS, kinds=4, others=1)
     return folder
 
@@ -60,7 +60,7 @@ def pairs(groups: Iterable[list[str]]) -> set[tuple[str, str]]:
 
 
 def precision_and_recall(folder: Path, found: Duplicates) -> tuple[float, float]:
-    """Of the pairs of images that are in one group; files are copies where their names begin with the same word."""
+    """Of the pairs of images that are in one group; files are duplicates where their names begin with the same word."""
     by_picture: dict[str, list[str]] = {}
     for path in folder.iterdir():
         by_picture.setdefault(path.name.split()[0], []).append(str(path))
@@ -69,7 +69,7 @@ def precision_and_recall(folder: Path, found: Duplicates) -> tuple[float, float]
 
 
 @pytest.mark.slow
-def test_copies_are_in_one_group_and_nothing_else_is(folder: Path, indexed: Pipeline) -> None:
+def test_duplicates_are_in_one_group_and_nothing_else_is(folder: Path, indexed: Pipeline) -> None:
     done: list[int] = []
     found = indexed.duplicates(on_progress=done.append)
     assert found.compared == done[-1] == len(indexed.store) == 16 * 7
@@ -93,7 +93,7 @@ def test_precision_and_recall_on_photographs(tmp_path: Path) -> None:
     for number, path in enumerate(sorted(PHOTOS.rglob("*.jpg"))[:100]):
         picture = open_image(path)
         if number < 60:
-            write_copies(tmp_path, f"{number}", picture, list(EDITS))
+            write_duplicate_images(tmp_path, f"{number}", picture, list(EDITS))
         else:
             picture.save(tmp_path / f"{number} other.png")
     measure(tmp_path, precision=0.99, recall=0.95)

@@ -171,7 +171,7 @@ def test_each_field_is_measured_alone_on_the_queries_that_ask_it() -> None:
     assert found[VECTORS].values["MRR@10"] == {"1": 0.5, "2": 1}
     assert found[WORDS].values["MRR@10"] == {"2": 0.5}
     assert found[FUSED].values["precision@1"] == {"1": 1, "2": 1}, "0.55 before 0.45 and 0.5"
-    assert set(found[WORDS].found["2"].scores) == {"a", "b"}
+    assert set(found[WORDS].results["2"].scores) == {"a", "b"}
     assert ("two", {VECTORS: 0.0, WORDS: 1.0}) in planted.asked
     assert ("one", {VECTORS: 0.0, WORDS: 1.0}) not in planted.asked
     assert ("one", None) in planted.asked, "fused as the index has it"

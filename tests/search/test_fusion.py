@@ -129,7 +129,7 @@ def test_weights_that_make_no_sense_are_refused(weight: float) -> None:
 
 def test_words_count_for_a_document_with_a_text_and_against_it_where_it_shares_none() -> None:
     ranked = {"minilm/text": [Hit("a", 0.4), Hit("b", 0.4)], WORDS: [Hit("b", 4.0)]}
-    odds = found(ranked, {"a": [MINILM_TEXT], "b": [MINILM_TEXT]}, most=10.0)
+    odds = found(ranked, {"a": [MINILM_TEXT], "b": [MINILM_TEXT]}, max_bm25=10.0)
     assert odds["b"] == pytest.approx(PRIOR + COSINES(0.4) + words_beside(10.0)(4.0))
     assert odds["a"] == pytest.approx(PRIOR + COSINES(0.4) + words_beside(10.0)(0.0))
     assert odds["b"] > PRIOR + COSINES(0.4) > odds["a"]
@@ -137,10 +137,10 @@ def test_words_count_for_a_document_with_a_text_and_against_it_where_it_shares_n
 
 def test_words_that_are_met_almost_completely_stand_for_themselves() -> None:
     ranked = {"minilm/text": [Hit("a", 0.1)], WORDS: [Hit("a", 8.0)]}
-    odds = found(ranked, {"a": [MINILM_TEXT]}, most=10.0)["a"]
+    odds = found(ranked, {"a": [MINILM_TEXT]}, max_bm25=10.0)["a"]
     assert odds == pytest.approx(PRIOR + words_alone(10.0)(8.0) - DOUBT)
     assert to_relevance(odds) > 0.9
-    assert found({WORDS: [Hit("a", 5.0)]}, {"a": [MINILM_TEXT]}, most=10.0)["a"] == pytest.approx(
+    assert found({WORDS: [Hit("a", 5.0)]}, {"a": [MINILM_TEXT]}, max_bm25=10.0)["a"] == pytest.approx(
         PRIOR + words_alone(10.0)(5.0)
     ), "nothing else was asked"
 
@@ -149,7 +149,7 @@ def test_a_photo_is_raised_by_the_name_of_its_file_and_never_lowered() -> None:
     photos = [Hit("named", 0.3), Hit("similar", 0.3), Hit("other", 0.29)]
     owned = {photo.id: [CLIP_IMAGE] for photo in photos}
     alone = found({str(CLIP_IMAGE): photos}, owned)
-    both = found({str(CLIP_IMAGE): photos, WORDS: [Hit("named", 8.0), Hit("similar", 1.0)]}, owned, most=10.0)
+    both = found({str(CLIP_IMAGE): photos, WORDS: [Hit("named", 8.0), Hit("similar", 1.0)]}, owned, max_bm25=10.0)
     assert both["named"] > 2 > alone["named"]
     assert (both["similar"], both["other"]) == (alone["similar"], alone["other"])
 
@@ -168,15 +168,15 @@ def test_all_documents_at_once_are_judged_as_each_alone() -> None:
         for name, scale in ((str(CLIP_IMAGE), 0.6), (str(MINILM_TEXT), 0.6), (WORDS, 10.0))
     }
     weights = {str(CLIP_IMAGE): 0.7, str(MINILM_TEXT): 1.0, WORDS: 1.2}
-    fused = fuse(ranked, owned, EVIDENCE, weights, most=10.0)
+    fused = fuse(ranked, owned, EVIDENCE, weights, max_bm25=10.0)
     for id, score in fused.order:
         has_text = MINILM_TEXT in owned[id]
-        alone = add_up(fused.fields(id), weights, has_text=has_text, most=10.0)
+        alone = add_up(fused.fields(id), weights, has_text=has_text, max_bm25=10.0)
         assert to_log_odds(score) == pytest.approx(alone.total)
     assert fused.order == sorted(fused.order, key=lambda one: (-one[1], one[0]))
     likely = [one for one in fused.order if one[1] >= 0.3]
     assert 0 < len(likely) < len(fused.order)
-    assert fuse(ranked, owned, EVIDENCE, weights, most=10.0, least=0.3).order == likely
+    assert fuse(ranked, owned, EVIDENCE, weights, max_bm25=10.0, min_relevance=0.3).order == likely
 
 
 def test_no_document_that_fields_do_not_list_exceeds_the_bound() -> None:
@@ -199,8 +199,8 @@ def test_no_document_that_fields_do_not_list_exceeds_the_bound() -> None:
         }
         best = {name: hits[:20] for name, hits in every.items()}
         listed = {hit.id for hits in best.values() for hit in hits}
-        order = fuse(every, owned, EVIDENCE, weights, most=10.0).order
+        order = fuse(every, owned, EVIDENCE, weights, max_bm25=10.0).order
         highest = max(score for id, score in order if id not in listed)
-        bound = highest_behind(best, kinds, EVIDENCE, weights, full=fields, most=10.0)
+        bound = highest_behind(best, kinds, EVIDENCE, weights, full=fields, max_bm25=10.0)
         assert highest <= to_relevance(bound) < order[0][1]
-        assert highest_behind(every, kinds, EVIDENCE, weights, full=(), most=10.0) == -math.inf
+        assert highest_behind(every, kinds, EVIDENCE, weights, full=(), max_bm25=10.0) == -math.inf

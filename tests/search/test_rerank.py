@@ -13,7 +13,7 @@ from vlmsearch_mocks import MockReranker
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.rerankers.base import Reranker
-from vlmsearch.search.rerank import fit_weight, pooled, rerank
+from vlmsearch.search.rerank import pooled, rerank
 from vlmsearch.types import Document
 
 RNG = np.random.default_rng(0)
@@ -100,15 +100,6 @@ def test_numbers_out_of_range_are_refused(first: int, seconds: float | None, wei
 def test_a_pooled_probability_lies_between_both(judged: float, score: float, weight: float) -> None:
     found = pooled(judged, score, weight)
     assert min(judged, score) - 1e-5 <= found <= max(judged, score) + 1e-5
-
-
-def test_the_fitted_weight_is_that_of_the_better_judge() -> None:
-    truth = RNG.normal(0, 2, 20_000)
-    labels = RNG.random(len(truth)) < 1 / (1 + np.exp(-truth))
-    exact, blind = 1 / (1 + np.exp(-truth)), np.full(len(truth), 0.5)
-    assert fit_weight(exact, blind, labels) >= 0.95
-    assert fit_weight(blind, exact, labels) <= 0.05
-    assert math.isfinite(fit_weight(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([False, True])))
 
 
 def test_it_reads_what_the_query_says() -> None:

@@ -299,10 +299,10 @@ def test_files_of_the_server_are_indexed_labelled_compared_and_measured(
         assert not any(each.written for each in pipeline.label(["lake", "car"], min_score=0, write=True))
         assert {each.document.metadata["label"] for each in found} <= {"lake", "car"}
 
-        copies = pipeline.duplicates(on_progress=steps["duplicates"].append)
-        [group] = copies.groups
+        duplicates = pipeline.duplicates(on_progress=steps["duplicates"].append)
+        [group] = duplicates.groups
         assert [file.path.name for file in group.files] == ["scene.png", "smaller.png"]
-        assert [group.files[0].width, copies.compared] == [128, 2]
+        assert [group.files[0].width, duplicates.compared] == [128, 2]
 
         lake = str(folder / "note.txt")
         queries = [JudgedQuery("1", {lake: 1}, "a lake"), JudgedQuery("2", {}, "xylophone")]

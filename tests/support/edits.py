@@ -1,4 +1,4 @@
-"""What is done to copies of an image, and scenes that are not copies: those that differ in one attribute."""
+"""What is done to duplicates of an image, and scenes that are not duplicates: those that differ in one attribute."""
 
 from __future__ import annotations
 

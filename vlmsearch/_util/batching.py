@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -30,3 +31,10 @@ def pages(ids: Collection[str]) -> Iterator[list[str]]:
     """Return the distinct ids, `PAGE` at a time."""
     distinct = list(dict.fromkeys(ids))
     return (distinct[start : start + PAGE] for start in range(0, len(distinct), PAGE))
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield items in order, up to ``size`` at a time."""
+    left = iter(items)
+    while batch := list(islice(left, size)):
+        yield batch

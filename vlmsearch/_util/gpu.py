@@ -12,24 +12,21 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal
-
-Provider = Literal["cuda", "tensorrt"]
 
 DRIVER = "libcuda.so.1"
 CPU_WHEEL, GPU_WHEEL = "onnxruntime", "onnxruntime-gpu"
-PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+CUDA_PROVIDER = "CUDAExecutionProvider"
 _NO_DEVICE = 100
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 _LOAD_SECONDS = 120
 _LOAD = """
-import ctypes, pathlib, sys, onnxruntime
+import ctypes, pathlib, onnxruntime
 preload = getattr(onnxruntime, "preload_dlls", None)
 if preload:
     preload()
 folder = pathlib.Path(onnxruntime.__file__).parent / "capi"
 ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), ctypes.RTLD_GLOBAL)
-ctypes.CDLL(str(folder / f"libonnxruntime_providers_{sys.argv[1]}.so"))
+ctypes.CDLL(str(folder / "libonnxruntime_providers_cuda.so"))
 """
 
 
@@ -143,17 +140,17 @@ def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
     if both:
         have = " and ".join(f"{name} {number}" for name, number in wheels.installed.items())
         loser = CPU_WHEEL if wheels.module == GPU_WHEEL else GPU_WHEEL
-        if gpu and loser == CPU_WHEEL and PROVIDERS["cuda"] in wheels.providers:
+        if gpu and loser == CPU_WHEEL and CUDA_PROVIDER in wheels.providers:
             return "", ""
         return f"{have} are both installed, and {wheels.module} overwrote the files of {loser}", mend
-    if gpu and PROVIDERS["cuda"] not in wheels.providers:
+    if gpu and CUDA_PROVIDER not in wheels.providers:
         return f"{wheels.module} {wheels.version} is the build for the CPU", mend
     return "", ""
 
 
-def missing_library(provider: Provider) -> str:
-    """Return the shared library that ONNX Runtime's provider lacks, "" if none is found; asked of another process."""
-    command = [sys.executable, "-c", _LOAD, provider]
+def missing_library() -> str:
+    """Return the shared library that CUDA in ONNX Runtime lacks, as another process says; "" for none."""
+    command = [sys.executable, "-c", _LOAD]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS)  # noqa: S603
     except subprocess.TimeoutExpired:
@@ -162,8 +159,8 @@ def missing_library(provider: Provider) -> str:
     return match[1] if match else ""
 
 
-def gpu_fault(provider: Provider, index: int, said: str = "") -> tuple[str, str]:
-    """Return why ONNX Runtime did not bind a provider on GPU ``index``, and what helps.
+def gpu_fault(index: int, said: str = "") -> tuple[str, str]:
+    """Return why ONNX Runtime did not bind GPU ``index``, and what helps.
 
     ``said`` is what ONNX Runtime itself said; it is the answer where nothing else is found.
     """
@@ -181,18 +178,11 @@ def gpu_fault(provider: Provider, index: int, said: str = "") -> tuple[str, str]
         return f"{have}, and {wheels.module} {wheels.version} is built for {wheels.cuda}", mend
     if index >= len(driver.devices):
         return f"there is no GPU {index}: there are {len(driver.devices)}, numbered from 0", ""
-    missing = missing_library(provider)
+    missing = missing_library()
     if missing:
-        return f"{missing} is missing, which {wheels.module} {wheels.version} needs", _bringing(missing, wheels)
+        mend = f"pip install '{GPU_WHEEL}[cuda,cudnn]=={wheels.version}'"
+        return f"{missing} is missing, which {wheels.module} {wheels.version} needs", mend
     return said or "ONNX Runtime gives no reason", "vlmsearch doctor"
-
-
-def _bringing(library: str, wheels: Wheels) -> str:
-    """Return the command that installs a library."""
-    if library.startswith(("libnvinfer", "libnvonnxparser")):
-        major = library.rpartition(".")[2]
-        return f"pip install 'tensorrt-cu{wheels.cuda.partition('.')[0]}=={major}.*', or use provider=cuda"
-    return f"pip install '{GPU_WHEEL}[cuda,cudnn]=={wheels.version}'"
 
 
 def has_library(name: str) -> bool:

@@ -20,7 +20,7 @@ _NUMBERS = re.compile(rf"[\d\s,;，、；\u0300-\u036f\u20d0-\u20f0{_INVISIBLE}]
 
 
 class CitationChecker:
-    """Takes a text in pieces and gives it in pieces in which every citation is one of a source.
+    """A filter of generated text, which takes citations of no source out of it, piece by piece.
 
     A citation is a number, or several with commas, in square brackets: ``[1]``, ``[1, 3]``; digits, brackets and commas
     of other scripts and characters that cannot be seen count too. The numbers from 1 to ``sources`` stay; any other is
@@ -33,9 +33,9 @@ class CitationChecker:
         self._sources = sources
         self._shown: list[str] = []
         self._space: list[str] = []
-        """The end of the text so far, where that is space: it stays if anything follows."""
+        """Space at the end of the text so far, which stays if anything follows."""
         self._open: list[list[str]] = []
-        """What may become a citation, a list for each bracket that is open: the bracket and each character in it."""
+        """Text that may become a citation: for each open bracket a list of it and the characters in it."""
         self._begun = False
         self._used: dict[int, None] = {}
         self._removed: set[int] = set()

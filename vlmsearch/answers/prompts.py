@@ -26,7 +26,7 @@ TEMPLATE = Template(
 """The prompt of `Pipeline.ask`; ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
 NOTHING_FOUND = "Nothing in the index matches the question."
 SOURCE_CHARS = 1000
-"""How much of one source's text goes into a prompt."""
+"""Characters of a source's text in a prompt."""
 QUESTION_CHARS = TEMPLATE_CHARS = 32_768
 """The most characters of a question and of a template."""
 PROMPT_CHARS = 2**20
@@ -43,13 +43,13 @@ def parse_template(text: str) -> Template:
         raise ConfigError(f"a template has at most {TEMPLATE_CHARS:,} characters, not {len(text):,}: make it shorter")
     template = Template(text)
     places = (match for match in template.pattern.finditer(text) if match["escaped"] is None)
-    found = Counter(match["named"] or match["braced"] for match in places)
-    if None in found:
+    counts = Counter(match["named"] or match["braced"] for match in places)
+    if None in counts:
         raise ConfigError("a template has a $ that begins no place; write $$ for a dollar sign")
-    if found.keys() != _PLACES:
-        names = ", ".join(f"${name}" for name in sorted(found)) or "none"
+    if counts.keys() != _PLACES:
+        names = ", ".join(f"${name}" for name in sorted(counts)) or "none"
         raise ConfigError(f"a template has the places $sources and $question and no other; this one has {names}")
-    for name, count in found.items():
+    for name, count in counts.items():
         if count > 1:
             raise ConfigError(f"a template has each place once; this one has ${name} {count:,} times")
     return template
@@ -111,15 +111,19 @@ def fit_prompt(
         template = generator.prompt_template
     left = PROMPT_CHARS - len(template.template) - len(sanitise(question))
     lengths = accumulate(len(line) + 1 for line in _source_lines(matches))
-    most = sum(1 for _ in takewhile(lambda length: length <= left, lengths))
+    max_sources = sum(1 for _ in takewhile(lambda length: length <= left, lengths))
     if not isinstance(generator, CountsTokens):
-        return Prompt(build_prompt(question, matches[:most], template), tuple(matches[:most]), tuple(matches[most:]))
+        return Prompt(
+            build_prompt(question, matches[:max_sources], template),
+            tuple(matches[:max_sources]),
+            tuple(matches[max_sources:]),
+        )
     room = generator.context - options.max_tokens
 
     def count(sources: int) -> int:
         return generator.count_tokens(build_prompt(question, matches[:sources], template))
 
-    kept = most if count(most) <= room else bisect_right(range(1, most), room, key=count)
+    kept = max_sources if count(max_sources) <= room else bisect_right(range(1, max_sources), room, key=count)
     if not kept:
         raise InvalidInputError(
             "too_long",

@@ -1,44 +1,49 @@
-"""How fast a model encodes, beside the installed peers, in one run on one machine.
+"""How fast a model encodes in each of its precisions, in one run on one machine.
 
-The contenders take turns, so that whatever else the machine does meets all of them alike; figures are medians.
+The contenders take turns, so that whatever else the machine does meets all of them alike. Figures are medians.
 """
 
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from PIL import Image
 
 from vlmsearch.build.data import passages
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.errors import ConfigError
+from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Bundle, find_bundles
 from vlmsearch.models.inputs import Pixels, to_pixels
 
 BATCH = 32
+OURS = "vlmsearch int8"
 LONG_TOKENS = 256
 """A model that reads so many tokens is timed with long texts, too."""
 _LONG_WORDS = 180
-OURS = "vlmsearch int8"
 _PRECISIONS: tuple[Literal["int8", "fp32"], ...] = ("int8", "fp32")
-Contender = Callable[[], object]
 Report = Callable[[str, int, int], None]
-"""Takes a task's name, how many turns of it are done, and how many there are."""
+"""A callback that takes a task's name, how many turns of it are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class EncodeTask:
+    """A task: its texts or JPEG files, and the contenders that encode them, by name."""
+
+    name: str
+    inputs: Sequence[str] | Sequence[bytes]
+    contenders: Mapping[str, Callable[[], object]]
 
 
 @dataclass(frozen=True)
 class EncodeTiming:
-    """How long one contender took for a task, each round in seconds."""
+    """The seconds that each round of one contender took for a task."""
 
     task: str
     contender: str
@@ -51,106 +56,45 @@ class EncodeTiming:
         return self.items / statistics.median(self.seconds)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What every task of a run shares: the model, its checkpoint, cores, rounds."""
-
-    bundle: Bundle
-    checkpoint: Path
-    threads: int
-    rounds: int
-    report: Report
-
-    def ours(self, stack: ExitStack) -> list[tuple[str, OnnxEncoder]]:
-        """Our own encoder in each precision, by the contender's name, closed with ``stack``."""
-        folder = f"{self.bundle.folder}/"
-        return [
-            (
-                f"vlmsearch {precision}",
-                stack.enter_context(OnnxEncoder(folder, precision=precision, threads=self.threads, batch_size=BATCH)),
-            )
-            for precision in _PRECISIONS
-        ]
-
-
-def open_setting(
-    model: str, checkpoint: Path | None, *, threads: int, rounds: int, report: Report | None = None
-) -> Setting:
-    """Return the model and its checkpoint, and PyTorch on the same number of cores.
-
-    ConfigError if they do not belong.
-    """
-    try:
-        import torch
-
-        from vlmsearch.build.fetch import checkpoint_of
-    except ImportError as exc:
-        raise MissingDependencyError(f"the peers need {exc.name}: pip install 'vlmsearch[build]'") from exc
+def find_bundle(model: str) -> Bundle:
+    """Return the bundle of a model; ConfigError where the name means several."""
     bundles = find_bundles(model)
     if len(bundles) != 1:
-        raise ConfigError(f"{model} is several models; name one of {', '.join(each.name for each in bundles)}")
-    bundle = bundles[0]
-    folder = checkpoint_of(bundle, checkpoint)
-    torch.set_num_threads(threads)
-    return Setting(bundle, folder, threads, rounds, report or _silent)
+        raise ConfigError(f"{model} is several models; name one of {', '.join(bundle.name for bundle in bundles)}")
+    return bundles[0]
 
 
-def _silent(task: str, done: int, total: int) -> None:
-    """Report nothing."""
+def open_encoders(bundle: Bundle, threads: int, stack: ExitStack) -> dict[str, OnnxEncoder]:
+    """Return an encoder in each precision by the contender's name; they close with ``stack``."""
+    opened = {}
+    for precision in _PRECISIONS:
+        encoder = OnnxEncoder(f"{bundle.folder}/", precision=precision, threads=threads, batch_size=BATCH)
+        opened[f"vlmsearch {precision}"] = stack.enter_context(encoder)
+    return opened
 
 
-def time_texts(setting: Setting, texts: Sequence[str], task: str = "texts") -> list[EncodeTiming]:
-    """Texts to vectors."""
-    with ExitStack() as stack:
-        contenders: dict[str, Contender] = {
-            name: partial(encoder.encode_texts, texts) for name, encoder in setting.ours(stack)
-        }
-        if setting.bundle.preprocess is None:
-            contenders |= _sentence_transformers(setting, texts, stack)
-        else:
-            contenders["transformers float32"] = _clip_texts(setting, texts)
-        return _race(task, contenders, len(texts), setting)
+def text_task(name: str, encoders: Mapping[str, OnnxEncoder], texts: Sequence[str]) -> EncodeTask:
+    """Return the task of making vectors of texts."""
+    return EncodeTask(name, texts, {who: partial(encoder.encode_texts, texts) for who, encoder in encoders.items()})
 
 
-def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]:
-    """Images that are decoded and resized already, to vectors."""
-    from vlmsearch.build.torch import load_reference
+def pixel_task(preprocess: Preprocess, encoders: Mapping[str, OnnxEncoder], images: Sequence[bytes]) -> EncodeTask:
+    """Return the task of making vectors of images that are decoded and resized already."""
+    batches = pixel_batches(preprocess, images)
+    contenders = {who: partial(_run_all, encoder, batches) for who, encoder in encoders.items()}
+    return EncodeTask("pixels to vectors", images, contenders)
 
-    preprocess = setting.bundle.preprocess
-    if preprocess is None:
-        raise ConfigError(f"{setting.bundle.name} encodes no images")
+
+def pixel_batches(preprocess: Preprocess, images: Sequence[bytes]) -> list[Pixels]:
+    """Return the pixels of images in batches."""
     pixels = np.stack([to_pixels(data, preprocess) for data in images])
-    batches = [pixels[i : i + BATCH] for i in range(0, len(pixels), BATCH)]
-    reference = load_reference(setting.checkpoint)
-    with ExitStack() as stack:
-        contenders: dict[str, Contender] = {
-            name: partial(_run_all, encoder, batches) for name, encoder in setting.ours(stack)
-        }
-        contenders["transformers float32"] = lambda: [reference.images(batch) for batch in batches]
-        return _race("pixels to vectors", contenders, len(pixels), setting)
+    return [pixels[i : i + BATCH] for i in range(0, len(pixels), BATCH)]
 
 
-def time_files(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]:
-    """JPEG files in memory to vectors; transformers' processor and model take turns in a loop."""
-    from vlmsearch.build.torch import image_processor, load_reference
-
-    if setting.bundle.preprocess is None:
-        raise ConfigError(f"{setting.bundle.name} encodes no images")
-    reference = load_reference(setting.checkpoint)
-    processor = image_processor(setting.checkpoint)
-
-    def loop() -> None:
-        for start in range(0, len(images), BATCH):
-            opened = [Image.open(BytesIO(data)).convert("RGB") for data in images[start : start + BATCH]]
-            values = processor(opened)["pixel_values"]
-            reference.values(np.stack([np.asarray(value, np.float32) for value in values]))
-
-    with ExitStack() as stack:
-        contenders: dict[str, Contender] = {
-            name: partial(encoder.encode_images, images) for name, encoder in setting.ours(stack)
-        }
-        contenders["transformers processor + model"] = loop
-        return _race("JPEG to vectors", contenders, len(images), setting)
+def file_task(encoders: Mapping[str, OnnxEncoder], images: Sequence[bytes]) -> EncodeTask:
+    """Return the task of making vectors of JPEG files in memory."""
+    contenders = {who: partial(encoder.encode_images, images) for who, encoder in encoders.items()}
+    return EncodeTask("JPEG to vectors", images, contenders)
 
 
 def long_texts(count: int) -> list[str]:
@@ -160,11 +104,47 @@ def long_texts(count: int) -> list[str]:
     return [" ".join(words[(start + i) % len(words)] for i in range(_LONG_WORDS)) for start in starts]
 
 
+def measure(task: EncodeTask, *, rounds: int, report: Report) -> list[EncodeTiming]:
+    """Return the times of all contenders."""
+    seconds = in_turns(task.name, task.contenders, rounds=rounds, report=report)
+    return [EncodeTiming(task.name, who, len(task.inputs), tuple(times)) for who, times in seconds.items()]
+
+
+def in_turns(
+    step: str,
+    contenders: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    report: Report,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Time contenders in turns, so that whatever else the machine does meets all of them alike.
+
+    Args:
+        step: The name that is reported.
+        contenders: What each of them does.
+        rounds: The number of runs of each contender, after one that does not count.
+        report: Takes the step, how many turns of it are done, and how many there are.
+        clock: Tells the time in seconds.
+
+    Returns:
+        The seconds of each contender, round by round.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    turns = [turn for _ in range(rounds + 1) for turn in contenders.items()]
+    for done, (name, run) in enumerate(turns):
+        report(step, done, len(turns))
+        started = clock()
+        run()
+        seconds[name].append(clock() - started)
+    return {name: times[1:] for name, times in seconds.items()}
+
+
 def ratios(timings: Sequence[EncodeTiming]) -> dict[str, float]:
     """Return how many times faster our INT8 is than each other contender at its task."""
-    ours = {timing.task: timing.rate for timing in timings if timing.contender == OURS}
+    int8 = {timing.task: timing.rate for timing in timings if timing.contender == OURS}
     return {
-        f"{timing.task}: {OURS} / {timing.contender}": round(ours[timing.task] / timing.rate, 2)
+        f"{timing.task}: {OURS} / {timing.contender}": round(int8[timing.task] / timing.rate, 2)
         for timing in timings
         if timing.contender != OURS
     }
@@ -173,89 +153,3 @@ def ratios(timings: Sequence[EncodeTiming]) -> dict[str, float]:
 def _run_all(encoder: OnnxEncoder, batches: Sequence[Pixels]) -> None:
     for batch in batches:
         encoder.run_images(encoder.bundles[0], batch)
-
-
-def _race(task: str, contenders: Mapping[str, Contender], items: int, setting: Setting) -> list[EncodeTiming]:
-    """Everyone's times, in turns, after one turn each that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    turns = [turn for _ in range(setting.rounds + 1) for turn in contenders.items()]
-    for done, (name, work) in enumerate(turns):
-        setting.report(task, done, len(turns))
-        begun = time.perf_counter()
-        work()
-        seconds[name].append(time.perf_counter() - begun)
-    return [EncodeTiming(task, name, items, tuple(times[1:])) for name, times in seconds.items()]
-
-
-def _sentence_transformers(setting: Setting, texts: Sequence[str], stack: ExitStack) -> dict[str, Contender]:
-    """sentence-transformers in float32, and with its own ONNX INT8 back end where that is installed."""
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        return {}
-    plain: Any = SentenceTransformer(str(setting.checkpoint), device="cpu", trust_remote_code=False)
-    found: dict[str, Contender] = {
-        "sentence-transformers float32": lambda: plain.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
-    }
-    quantised = _quantised_peer(setting, stack)
-    if quantised is not None:
-        found["sentence-transformers ONNX int8"] = lambda: quantised.encode(
-            list(texts), batch_size=BATCH, show_progress_bar=False
-        )
-    return found
-
-
-def _quantised_peer(setting: Setting, stack: ExitStack) -> Any:
-    """sentence-transformers over its own dynamically quantised export; None where optimum is not installed."""
-    try:
-        from optimum.onnxruntime import ORTModelForFeatureExtraction  # type: ignore[import-not-found,unused-ignore] # noqa: F401
-        from sentence_transformers import SentenceTransformer, export_dynamic_quantized_onnx_model
-
-        from vlmsearch._util.ort import ort
-    except ImportError:
-        return None
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = setting.threads
-    settings = {"provider": "CPUExecutionProvider", "session_options": options}
-    model: Any = SentenceTransformer(
-        str(setting.checkpoint),
-        backend="onnx",
-        device="cpu",
-        trust_remote_code=False,
-        model_kwargs={**settings, "export": True},
-    )
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    model.save_pretrained(folder)
-    export_dynamic_quantized_onnx_model(model, "avx512_vnni", folder)
-    file = "model_qint8_avx512_vnni.onnx"
-    return SentenceTransformer(
-        folder,
-        backend="onnx",
-        device="cpu",
-        trust_remote_code=False,
-        model_kwargs={**settings, "file_name": f"onnx/{file}"},
-    )
-
-
-def _clip_texts(setting: Setting, texts: Sequence[str]) -> Contender:
-    """Transformers' tokenizer and text tower, in a loop over batches of like lengths."""
-    from transformers import AutoTokenizer
-
-    from vlmsearch.build.torch import load_reference
-
-    tokenizer = AutoTokenizer.from_pretrained(setting.checkpoint, trust_remote_code=False)
-    reference = load_reference(setting.checkpoint)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    ordered, form = sorted(texts, key=len), setting.bundle.text
-    padding = "max_length" if form.fill else True
-
-    def loop() -> None:
-        for start in range(0, len(ordered), BATCH):
-            part = ordered[start : start + BATCH]
-            batch = tokenizer(
-                part, truncation=True, max_length=form.max_tokens, padding=padding, return_attention_mask=True,
-                return_tensors="np",
-            )  # fmt: skip
-            reference.texts(batch["input_ids"].astype(np.int32), batch["attention_mask"].astype(np.int32))
-
-    return loop

@@ -1,7 +1,7 @@
-"""A model on a GPU: TensorRT engines beside ONNX Runtime and PyTorch, and the decoding of JPEGs.
+"""A model on a GPU: TensorRT engines beside ONNX Runtime, and the decoding of JPEGs.
 
-Each contender gets the same batches in the host's memory, uint8 pixels or int32 token ids, and returns float32 vectors
-there, as the callers of an encoder have it. The vectors are compared with those of ONNX Runtime in float32 on the CPU.
+Each contender gets the same batches in the host's memory, uint8 pixels or int32 token ids. It returns float32 vectors
+there, like any encoder. The vectors are compared with those of ONNX Runtime in float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -25,7 +25,7 @@ from vlmsearch._util.gpu import find_driver, installed
 from vlmsearch._util.machine import available_cores
 from vlmsearch.build.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
 from vlmsearch.encoders.bundle import BundleEncoder
-from vlmsearch.errors import BackendError, MissingDependencyError, ModelUnavailableError, VlmsearchError, one_line
+from vlmsearch.errors import ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Bundle, Precision, Tower
 from vlmsearch.models.inputs import Ids, Pixels, open_tokenizer, to_pixels
@@ -35,11 +35,11 @@ from vlmsearch.types import Vectors
 if TYPE_CHECKING:
     from vlmsearch.tensorrt.engine.plans import EnginePrecision
 
-Runtime = Literal["tensorrt", "onnx", "torch"]
+Runtime = Literal["tensorrt", "onnx"]
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 BATCHES = (1, 32, 256)
 _SAMPLES = 64
-"""How many images or texts have their vectors compared."""
+"""Images or texts whose vectors are compared."""
 _TOKENS = 32
 """The greatest length of the texts, as queries and captions have it."""
 _WARM_UP, _LEAST_CALLS = 3, 5
@@ -48,17 +48,13 @@ _PACKAGES = ("onnxruntime", "onnxruntime-gpu", "tensorrt", "torch", "nvidia-nvim
 
 @dataclass(frozen=True)
 class GpuSetting:
-    """What is measured: the GPU's number, the engines, the batch sizes, and the seconds for each figure.
-
-    ``checkpoint`` is the folder of the checkpoint for PyTorch, by default the recipe's.
-    """
+    """The GPU's number, the engines, the batch sizes, and the seconds for each figure."""
 
     device: int = 0
     precisions: Sequence[EnginePrecision] = ("fp16", "int8")
     runtimes: Sequence[Runtime] = RUNTIMES
     batches: Sequence[int] = BATCHES
     seconds: float = 1.0
-    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -95,14 +91,20 @@ class LeftOut:
     reason: str
 
 
-class _Towers(Protocol):
-    """What runs the towers of a bundle."""
+class Towers(Protocol):
+    """A runner of the towers of a bundle."""
 
-    def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors: ...
+    def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
+        """Return the vectors of one batch of pixels."""
+        ...
 
-    def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors: ...
+    def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
+        """Return the vectors of one batch of token ids."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free the memory of the model."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -128,12 +130,25 @@ def describe_gpu(device: int) -> dict[str, object]:
 
 
 def measure_gpu(
-    bundle: Bundle, jpegs: Sequence[bytes], texts: Sequence[str], setting: GpuSetting, say: Callable[[str], None]
+    bundle: Bundle,
+    jpegs: Sequence[bytes],
+    texts: Sequence[str],
+    setting: GpuSetting,
+    say: Callable[[str], None],
+    others: Mapping[str, Callable[[], Towers]] = MappingProxyType({}),
 ) -> Iterator[GpuTiming | LeftOut]:
     """Time every contender at every batch size, then JPEGs from bytes to vectors; engines are built where need be.
 
-    ``jpegs`` are used where the bundle has an image tower, ``texts`` where it has a text tower. ``say`` is told what
-    comes next.
+    Args:
+        bundle: The model.
+        jpegs: Images, for a model with an image tower.
+        texts: Texts, for a model with a text tower.
+        setting: What to measure.
+        say: Takes a line about the next step.
+        others: More contenders: functions that open them, by name.
+
+    Yields:
+        Timings, and the contenders that are left out.
     """
     say("float32 vectors to compare with, on the CPU")
     samples: dict[Tower, _Samples] = {}
@@ -142,7 +157,8 @@ def measure_gpu(
         samples["image"] = _samples(bundle, "image", {"pixels": pixels})
     if "text" in bundle.towers:
         samples["text"] = _samples(bundle, "text", _ids(bundle, texts[:_SAMPLES]))
-    for name, opened, batches in _contenders(bundle, setting):
+    more = ((name, opened, setting.batches) for name, opened in others.items())
+    for name, opened, batches in (*_contenders(bundle, setting), *more):
         say(name)
         try:
             with closing(opened()) as towers:
@@ -169,7 +185,7 @@ def _samples(bundle: Bundle, tower: Tower, rows: Feed) -> _Samples:
     return _Samples(rows, run(bundle.model(tower, "fp32"), Feeds((rows,), order))[0])
 
 
-def _contenders(bundle: Bundle, setting: GpuSetting) -> Iterator[tuple[str, Callable[[], _Towers], Sequence[int]]]:
+def _contenders(bundle: Bundle, setting: GpuSetting) -> Iterator[tuple[str, Callable[[], Towers], Sequence[int]]]:
     """Yield who is measured, how it is opened, and in which batches."""
     if "tensorrt" in setting.runtimes:
         for precision in setting.precisions:
@@ -181,8 +197,6 @@ def _contenders(bundle: Bundle, setting: GpuSetting) -> Iterator[tuple[str, Call
         for kind in ("fp16", "fp32"):
             if kind in bundle.precisions:
                 yield f"onnx {kind}", partial(_onnx, bundle, setting, kind), setting.batches
-    if "torch" in setting.runtimes:
-        yield "torch fp16", partial(_torch, bundle, setting), setting.batches
 
 
 def _tensorrt(bundle: Bundle, setting: GpuSetting, precision: EnginePrecision, *, decode: str) -> BundleEncoder:
@@ -200,57 +214,8 @@ def _open(scheme: str, bundle: Bundle, setting: GpuSetting, options: Mapping[str
     return opened
 
 
-def _torch(bundle: Bundle, setting: GpuSetting) -> TorchTowers:
-    try:
-        from vlmsearch.build.fetch import checkpoint_of
-    except ImportError as exc:
-        raise MissingDependencyError(f"it needs {exc.name}: pip install 'vlmsearch[build]'") from exc
-    return TorchTowers(checkpoint_of(bundle, setting.checkpoint), f"cuda:{setting.device}")
-
-
-class TorchTowers:
-    """A checkpoint on PyTorch in FP16, compiled for each shape that it meets.
-
-    ``max-autotune`` tries kernels for every matrix product and captures CUDA graphs: the fastest that PyTorch offers.
-    """
-
-    def __init__(self, folder: Path, device: str) -> None:
-        import torch
-
-        from vlmsearch.build.torch import load_reference
-
-        self._device = device
-        self._reference = load_reference(folder, device, torch.float16)
-        compiled = partial(torch.compile, mode="max-autotune", dynamic=False)
-        self._images, self._texts = (
-            compiled(step) for step in (self._reference.pixel_vectors, self._reference.token_vectors)
-        )
-
-    def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
-        """Vectors of one batch of pixels."""
-        return self._run(self._images, pixels)
-
-    def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
-        """Vectors of one batch of token ids."""
-        return self._run(self._texts, ids, mask)
-
-    def close(self) -> None:
-        """Let go of the model's memory."""
-        del self._reference, self._images, self._texts
-
-    def _run(self, step: Callable[..., Any], *arrays: Pixels | Ids) -> Vectors:
-        import torch
-
-        try:
-            with torch.inference_mode():
-                vectors: Vectors = step(*(torch.from_numpy(array).to(self._device) for array in arrays)).cpu().numpy()
-        except RuntimeError as exc:  # of the compiler, or for want of memory
-            raise BackendError(f"PyTorch fails: {one_line(exc)}") from exc
-        return vectors
-
-
 def _time_batch(
-    name: str, towers: _Towers, bundle: Bundle, tower: Tower, samples: _Samples, batch: int, seconds: float
+    name: str, towers: Towers, bundle: Bundle, tower: Tower, samples: _Samples, batch: int, seconds: float
 ) -> GpuTiming:
     """Return one batch size of one tower: the samples, over and over until the batch is full."""
     places = np.arange(batch) % len(samples.reference)

@@ -30,7 +30,7 @@ class IndexSpeed:
     @property
     def ratio(self) -> float:
         """Return the median of the rounds' ratios: 1 where indexing costs nothing beside encoding."""
-        return statistics.median(one / alone for one, alone in zip(self.index, self.encoder))
+        return statistics.median(indexed / alone for indexed, alone in zip(self.index, self.encoder))
 
 
 def measure_index(folder: Path, *, encoder: str, rounds: int) -> IndexSpeed:

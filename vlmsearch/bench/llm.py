@@ -24,7 +24,7 @@ from vlmsearch.errors import ConfigError, VlmsearchError, one_line
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 
 Count = Callable[[str], int]
-"""How many tokens a text has."""
+"""A function that counts the tokens of a text."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class Level:
-    """What one number of concurrent requests got. Rates are per second of ``seconds``, the time that all took."""
+    """The figures of one number of concurrent requests. Rates are per second of ``seconds``, the time of all."""
 
     concurrency: int
     requests: int
@@ -102,7 +102,7 @@ class Level:
 
 @dataclass
 class _Taken:
-    """What clients have got so far; ``lock`` guards it."""
+    """The answers to clients so far; ``lock`` guards them."""
 
     requests: list[GenerationRequest] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)

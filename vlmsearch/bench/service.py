@@ -1,23 +1,17 @@
-"""What many clients of the service get over HTTP, beside threads of one process on the same index."""
+"""Requests of many clients to the service over HTTP, beside threads of one process on the same index."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
@@ -27,7 +21,7 @@ from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted
 from vlmsearch._util.http import HttpConnections
 from vlmsearch.client import TOKEN
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.pipeline import Pipeline
 
 Ask: TypeAlias = Callable[[list[str]], object]
@@ -35,13 +29,12 @@ Ask: TypeAlias = Callable[[list[str]], object]
 Verb = Literal["search", "embed"]
 _LIMIT = 10
 _PATIENCE = 60.0
-"""Seconds; for the service to start, and for an answer."""
-_SAID = "Serving default at "
+"""Seconds to wait for an answer."""
 
 
 @dataclass(frozen=True)
 class ServiceFigure:
-    """What some clients got.
+    """The figures of some clients.
 
     Attributes:
         who: ``service`` or ``pipeline``.
@@ -152,7 +145,7 @@ def measure_service(
     runs: dict[tuple[str, int], list[Run]] = {of: [] for of in contenders}
     for of, contender in islice(cycle(contenders.items()), rounds * len(contenders)):
         runs[of].append(contender())
-    return [ServiceFigure(*of, *rate_and_times(each)) for of, each in runs.items()]
+    return [ServiceFigure(*of, *rate_and_times(rounds)) for of, rounds in runs.items()]
 
 
 @dataclass
@@ -188,7 +181,9 @@ def run_clients(ask: Ask, texts: Sequence[str], number: int, seconds: float) -> 
         shares = [[*texts[i % len(texts) :], *texts[: i % len(texts)]] for i in range(0, 7 * number, 7)]
         runs = list(threads.map(lambda share: run_alone(ask, share, 1, seconds), shares))
     return Run(
-        max(run.seconds for run in runs), sum(run.texts for run in runs), [each for run in runs for each in run.times]
+        max(run.seconds for run in runs),
+        sum(run.texts for run in runs),
+        [seconds for run in runs for seconds in run.times],
     )
 
 
@@ -224,48 +219,3 @@ def _asker(pipeline: Pipeline, verb: Verb) -> Ask:
     if verb == "search":
         return lambda texts: pipeline.search(texts[0], limit=_LIMIT)
     return partial(pipeline.encoder.encode_texts, role="query")
-
-
-@contextmanager
-def started_service(store: str, encoder: str) -> Iterator[str]:
-    """Run `vlmsearch serve` in a process of its own, on a free port of this machine.
-
-    Args:
-        store: The URL of its index.
-        encoder: The URL of its encoder.
-
-    Yields:
-        Its URL.
-
-    Raises:
-        BackendUnavailableError: It ended, or did not start in a minute; the message has what it said.
-    """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    command = [sys.executable, "-m", "vlmsearch", "serve", "--port", port, "--generator", "none"]
-    with tempfile.TemporaryDirectory(prefix="vlmsearch-bench-") as folder:
-        command += ["--store", store, "--encoder", encoder, "--uploads", folder]
-        log = Path(folder) / "log"
-        with log.open("wb") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=file)  # noqa: S603 - this program
-        try:
-            yield _address(process, log)
-        finally:
-            process.terminate()
-            try:
-                process.wait(_PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Return the URL that a service says it has, once it listens there."""
-    end = time.monotonic() + _PATIENCE
-    while process.poll() is None and time.monotonic() < end:
-        for line in log.read_text(errors="replace").splitlines(keepends=True):
-            if line.startswith(_SAID) and line.endswith("\n"):
-                return line.removeprefix(_SAID).strip()
-        time.sleep(0.05)
-    raise BackendUnavailableError(f"`vlmsearch serve` did not start: {log.read_text(errors='replace')[-500:].strip()}")

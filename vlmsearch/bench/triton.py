@@ -1,4 +1,4 @@
-"""A load generator for Triton over gRPC: so many clients, each of which waits for its answer and asks again."""
+"""A load generator for Triton over gRPC: clients that wait for their answers and ask again."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.closable import Closable
+from vlmsearch.bench.llm import Percentiles
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.triton.client import protocol
@@ -22,15 +23,15 @@ from vlmsearch.triton.client.batches import split_location
 from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
 
-Kind = Literal["images", "texts"]
+Workload = Literal["images", "texts"]
 _TIMEOUT = 60.0
 _START_SECONDS = 1.0
-"""How long clients run before they are counted, so that all are at work."""
+"""Seconds before clients are counted, so that all are at work."""
 
 
 @dataclass(frozen=True)
 class TritonLevel:
-    """What one number of clients got: items a second, seconds that requests took, and errors by message."""
+    """The figures of one number of clients: items a second, seconds of requests, and errors by message."""
 
     concurrency: int
     items_per_second: float
@@ -59,7 +60,7 @@ class TritonLevel:
 
 @dataclass
 class _Count:
-    """What clients have done so far."""
+    """The requests of clients so far."""
 
     times: list[float] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
@@ -68,16 +69,16 @@ class _Count:
 class TritonLoad(Closable):
     """Requests to one ensemble, ``items`` to a request, of ``data`` in turn; no failed request is repeated."""
 
-    def __init__(self, location: str, kind: Kind, data: Sequence[bytes], *, items: int = 1) -> None:
+    def __init__(self, location: str, kind: Workload, data: Sequence[bytes], *, items: int = 1) -> None:
         if not data:
             raise ConfigError("there is nothing to send")
         address, self._model = split_location(location)
         security = Security.from_environment(tls=False, host=address.rpartition(":")[0])
         self._connection = Connection(address, security=security, timeout=_TIMEOUT, deadline=_TIMEOUT, retries=False)
-        found = self._connection.config(self._model)
+        config = self._connection.config(self._model)
         self._input = protocol.IMAGE if kind == "images" else protocol.TEXT
         suffix = "_IMAGE" if kind == "images" else ""
-        dense = [tensor.name for tensor in found.output if not tensor.name.endswith(("_TOKENS", protocol.STATUS))]
+        dense = [tensor.name for tensor in config.output if not tensor.name.endswith(("_TOKENS", protocol.STATUS))]
         self._outputs = [name for name in dense if name.endswith("_IMAGE") == bool(suffix)]
         if not self._outputs:
             raise ConfigError(f"{self._model} at {address} takes no {kind}")
@@ -113,7 +114,8 @@ class TritonLoad(Closable):
             for client in clients:
                 client.result()
         rate = len(times) * self._items / took
-        return TritonLevel(concurrency, rate, len(times), *_percentiles(times), tuple(count.errors.items()))
+        spread, errors = Percentiles.of(times), tuple(count.errors.items())
+        return TritonLevel(concurrency, rate, len(times), spread.p50, spread.p95, spread.p99, errors)
 
     def close(self) -> None:
         """Close the connection."""
@@ -136,7 +138,7 @@ class TritonLoad(Closable):
                 count.times.append(took)
 
 
-def in_process(encoder: Encoder, kind: Kind, data: Sequence[bytes], seconds: float) -> float:
+def in_process(encoder: Encoder, kind: Workload, data: Sequence[bytes], seconds: float) -> float:
     """Items a second of an encoder in this process, called again and again with all of ``data``."""
     done, started = 0, time.perf_counter()
     texts = [item.decode() for item in data] if kind == "texts" else []
@@ -163,13 +165,6 @@ def median_level(rounds: Sequence[TritonLevel]) -> TritonLevel:
         statistics.median(level.p99 for level in rounds),
         tuple(errors.items()),
     )
-
-
-def _percentiles(times: Sequence[float]) -> tuple[float, float, float]:
-    if not times:
-        return (0.0, 0.0, 0.0)
-    p50, p95, p99 = np.percentile(times, (50, 95, 99)).tolist()
-    return (p50, p95, p99)
 
 
 def _column(items: Sequence[bytes]) -> NDArray[np.object_]:

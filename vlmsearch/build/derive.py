@@ -13,7 +13,7 @@ from vlmsearch.build.hub import SETTINGS, fetch, look_up, model_card
 from vlmsearch.build.load import check_family, is_cross_encoder, load_checkpoint, load_cross_encoder
 from vlmsearch.build.weights import is_checkpoint
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import Kind, bundle_name
+from vlmsearch.models.bundle import BundleKind, bundle_name
 from vlmsearch.models.locations import is_hub_name
 from vlmsearch.models.recipe import RECIPE, PoolingName, Recipe, RerankerRecipe, Shapes, find_any_recipe
 
@@ -30,7 +30,7 @@ def find_or_derive(
     revision: str = "",
     pooling: PoolingName = "",
     checkpoint: Path | None = None,
-    kind: Kind | None = None,
+    kind: BundleKind | None = None,
 ) -> Recipe | RerankerRecipe:
     """Return the recipe of a name or file, or that of a model of the hub, derived where it has none.
 
@@ -55,7 +55,7 @@ def derive_recipe(
     revision: str = "",
     pooling: PoolingName = "",
     checkpoint: Path | None = None,
-    kind: Kind | None = None,
+    kind: BundleKind | None = None,
 ) -> Recipe | RerankerRecipe:
     """Derive the recipe of a model of the hub, or of a folder with a checkpoint; it is downloaded for that.
 

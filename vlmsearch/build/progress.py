@@ -15,7 +15,7 @@ from vlmsearch.build.fetch import checkpoint_folder
 from vlmsearch.build.quantize import Report
 from vlmsearch.build.reranker import build_reranker
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import Bundle, Kind, Precision
+from vlmsearch.models.bundle import Bundle, BundleKind, Precision
 from vlmsearch.models.recipe import PoolingName, RerankerRecipe
 from vlmsearch.models.reranker import PRECISIONS, RerankerBundle, RerankerPrecision
 
@@ -30,7 +30,7 @@ def build_with_progress(
     force: bool = False,
     revision: str = "",
     pooling: PoolingName = "",
-    kind: Kind | None = None,
+    kind: BundleKind | None = None,
 ) -> Bundle | RerankerBundle:
     """Return what `build_bundle` or `build_reranker` makes of a recipe or a model, each step on standard error.
 

@@ -26,7 +26,7 @@ _COMMANDS = {
     "explain": "Explain why a search shows a document, or why it does not.",
     "ask": "Answer a question from the documents of an index.",
     "label": "Label documents without training.",
-    "duplicates": "Find near-duplicate images.",
+    "duplicates": "Find duplicate images.",
     "eval": "Measure the quality of a search, compare and tune it.",
     "delete": "Remove documents from an index.",
     "mcp": "Serve an index to AI assistants over MCP.",

@@ -176,7 +176,7 @@ def _onnx_on_gpu() -> CheckResult:
             encoder.encode_texts(["a red circle"])
             return CheckResult("onnx on gpu", True, f"onnx:demo runs on {encoder.providers[0]}")
     except ModelUnavailableError:
-        return CheckResult("onnx on gpu", False, *diagnosis.gpu_fault("cuda", 0))
+        return CheckResult("onnx on gpu", False, *diagnosis.gpu_fault(0))
     except Exception as exc:  # noqa: BLE001 - every failure is a result
         return CheckResult("onnx on gpu", False, f"{type(exc).__name__}: {exc}")
 

@@ -38,10 +38,10 @@ from vlmsearch.wire import to_json
 @index_options("encoder", "image_limits", "server")
 @json_option
 def duplicates(threshold: float, where: Mapping[str, object] | None, chosen: IndexChoice, as_json: bool) -> None:
-    """Find near-duplicate images: copies that are scaled, cropped, turned, recoloured, written on or framed.
+    """Find duplicate images: scaled, cropped, turned, recoloured, written on or framed.
 
     Vectors find candidates, whose files are compared pixel by pixel. Nothing is deleted:
-    `vlmsearch delete ID` takes an image out of the index. The page of `vlmsearch serve` shows copies side by side.
+    `vlmsearch delete ID` takes an image out of the index. The page of `vlmsearch serve` shows duplicates side by side.
     """
     begun = time.monotonic()
     with chosen.open() as index, progress(index.count(), quiet=as_json, what="comparing") as advance:
@@ -53,8 +53,8 @@ def duplicates(threshold: float, where: Mapping[str, object] | None, chosen: Ind
     if rows:
         names = ("group", "image", "pixels", "KiB", "written", "")
         print_table(names, rows, left=("image", ""))
-    images, copies = result.compared, sum(len(group.files) - 1 for group in result.groups)
-    said = f"{copies} of {images} images are copies of others, in {len(result.groups)} groups" if rows else "no copies"
+    count = sum(len(group.files) - 1 for group in result.groups)
+    said = f"{count or 'no'} duplicates among {result.compared} images, in {len(result.groups)} groups"
     click.echo(f"{said}; {time.monotonic() - begun:.1f} s", err=True)
     print_first([f"not compared  {message}" for _, message in result.unread])
 

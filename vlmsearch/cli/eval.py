@@ -62,12 +62,6 @@ def _read_report(text: str) -> _Report:
 
 @command("eval")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
-@option(
-    "--qrels",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Judgements of TREC topics.",
-)
 @index_options("encoder", "server")
 @search_flags(RankingKeywords, leave_out=["where", "rerank_first", "rerank_seconds"])
 @option("--compare", type=_read_report, metavar="FILE", help="Compare with the report of an earlier run.")
@@ -76,7 +70,6 @@ def _read_report(text: str) -> _Report:
 @json_option
 def eval(
     file: Path,
-    qrels: Path | None,
     chosen: IndexChoice,
     limit: int,
     min_score: float | None,
@@ -91,8 +84,7 @@ def eval(
 
     FILE holds lines of JSON such as {"query": "a dog", "relevant": ["ID", ...]}. For grades, write {"ID": GRADE, ...}
     in place of the list. An empty list says that nothing in the index is an answer. "image" names an image to search
-    by. An ID may be the path of a file, relative to FILE. FILE may also hold topics of TREC, with --qrels, or be a
-    folder of BEIR.
+    by. An ID may be the path of a file, relative to FILE. FILE may also be a folder of BEIR.
 
     With --compare, the exit status is 1 if nDCG or the F1 of the shown matches is significantly lower than in the
     report. The test is a randomisation test: p below 0.05, corrected for two measures.
@@ -103,7 +95,7 @@ def eval(
             raise click.UsageError(
                 "--server measures its own setting: leave out --compare, --tune, --report, --weight and --min-score"
             )
-        result = _measure_there(chosen, read_queries(file, qrels), folder, limit, rerank, quiet=as_json)
+        result = _measure_there(chosen, read_queries(file), folder, limit, rerank, quiet=as_json)
         print_json(result) if as_json else _print(result, None, None)
         return
     if compare is not None and compare.limit != limit:
@@ -113,7 +105,7 @@ def eval(
     with chosen.open_here() as pipeline:
         if tune and not isinstance(pipeline.store, Tunable):
             raise ConfigError(f"{pipeline.store.name} cannot keep what is tuned: leave out --tune")
-        queries = _known(read_queries(file, qrels), pipeline, folder)
+        queries = _known(read_queries(file), pipeline, folder)
         result, measured, tuning = _measure(pipeline, queries, limit, setting, tune=tune, quiet=as_json)
     differences = None if compare is None else _compare(compare, measured[FUSED].values)
     dropped = evaluation.drops(differences or [], (evaluation.order_measure(limit), SHOWN_F1))
@@ -210,12 +202,12 @@ def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, o
             "query": query.text,
             "image": str(query.image) if query.image else None,
             "relevant": dict(query.relevant),
-            "found": {id: round(score, 6) for id, score in measured.found[query.id].scores.items()},
-            "seconds": measured.found[query.id].seconds,
+            "found": {id: round(score, 6) for id, score in measured.results[query.id].scores.items()},
+            "seconds": measured.results[query.id].seconds,
             "measures": {name: values[query.id] for name, values in measured.values.items() if query.id in values},
         }
         for query in queries
-        if query.id in measured.found
+        if query.id in measured.results
     }
 
 

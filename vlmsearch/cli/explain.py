@@ -97,7 +97,13 @@ def _print(explanation: Explanation) -> None:
         print_table(
             ("word", "stem", "documents", "BM25", "maximum"),
             [
-                (word.word, word.stem, str(word.documents or "half or more"), f"{word.score:.2f}", f"{word.most:.2f}")
+                (
+                    word.word,
+                    word.stem,
+                    str(word.documents or "half or more"),
+                    f"{word.score:.2f}",
+                    f"{word.max_score:.2f}",
+                )
                 for word in explanation.words
             ],
             left=("word", "stem"),

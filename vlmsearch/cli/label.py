@@ -21,7 +21,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
-from vlmsearch.wire import LabelledId, LabelReport, to_json
+from vlmsearch.wire import LabelAnswer, LabelledId, to_json
 
 _EXAMPLES = 3
 
@@ -114,7 +114,7 @@ def label(
                 listed.append(LabelledId(labelled.document.id, labelled.labels, labelled.written))
     if as_json:
         totals = {name: counts[name] for name in names}
-        print_json(to_json(LabelReport(totals, tuple(listed), written, time.monotonic() - begun)))
+        print_json(to_json(LabelAnswer(totals, tuple(listed), written, time.monotonic() - begun)))
         return
     if names:
         rows = [(name, str(counts[name]), _examples(best[name])) for name in names]

@@ -40,8 +40,8 @@ class Description:
     """A described picture: one to three groups of objects, how they relate, and the background.
 
     ``relation`` says how the first group lies to the second ("left of", "right of", "above", "below", "inside"; empty
-    for a single group). ``place`` is where the single group lies on the canvas, or, in scenes of three groups, on
-    which side of the first two the third one lies; it is empty in scenes of two groups.
+    for a single group). ``place`` is the place of a single group on the canvas. In scenes of three groups it is
+    the side of the first two on which the third one lies. It is empty in scenes of two groups.
     """
 
     seed: int
@@ -59,7 +59,7 @@ class Description:
 
 
 def places(relation: str, place: str) -> tuple[str, ...]:
-    """Return where two groups lie, or three where a ``place`` is given, of which the first two have a relation."""
+    """Return the places of two groups with a relation, and of a third one where a ``place`` is given."""
     if relation == "inside":
         return ("centre", "centre")
     sides = _SIDES[relation]

@@ -27,7 +27,7 @@ from vlmsearch.demo.vocabulary import (
 
 @dataclass(frozen=True)
 class GroupQuery:
-    """What is asked of one group of objects; an empty string, and a count of 0, leave it open.
+    """A query for one group of objects; an empty string, and a count of 0, leave an attribute open.
 
     "A" and "an" leave the count open too: where there are three red stars, there is a red star.
     """
@@ -53,7 +53,7 @@ class GroupQuery:
 
 @dataclass(frozen=True)
 class SceneQuery:
-    """What is asked of a scene: a background (empty: any), groups, and how they lie to each other.
+    """A query for a scene: a background (empty: any), groups, and their relations.
 
     ``relations`` has the numbers of two groups and how the first lies to the second: "left of", "right of", "above",
     "below", "inside" or "around".
@@ -84,7 +84,9 @@ class SceneQuery:
         ]
         return any(
             len(set(chosen)) == len(chosen)
-            and all(_holds(scene, chosen[one], relation, chosen[other]) for one, relation, other in self.relations)
+            and all(
+                _holds(scene, chosen[first], relation, chosen[second]) for first, relation, second in self.relations
+            )
             for chosen in itertools.product(*fitting)
         )
 
@@ -107,21 +109,21 @@ def parse_query(text: str) -> SceneQuery:
         (2, 'yellow', 'circle', 'night sky')
     """
     words = " ".join(text.casefold().split()).strip(" .")
-    if found := _BACKGROUND_ALONE.fullmatch(words):
-        return SceneQuery(background=_BACKGROUND_NAMES[found["background"]])
+    if match := _BACKGROUND_ALONE.fullmatch(words):
+        return SceneQuery(background=_BACKGROUND_NAMES[match["background"]])
     for form in _FORMS:
-        if found := form.fullmatch(words):
-            return _read(found.groupdict())
+        if match := form.fullmatch(words):
+            return _read(match.groupdict())
     raise ValueError(f"not in the language of the drawn scenes: {text!r}")
 
 
-def _holds(scene: Description, one: int, relation: str, other: int) -> bool:
+def _holds(scene: Description, first: int, relation: str, second: int) -> bool:
     """Return whether group number ``one`` of a scene lies so to another."""
     if relation in ("inside", "around"):
-        return scene.relation == "inside" and (one, other) == ((0, 1) if relation == "inside" else (1, 0))
+        return scene.relation == "inside" and (first, second) == ((0, 1) if relation == "inside" else (1, 0))
     near, far = _ENDS[relation]
     places = scene.places
-    return near in places[one].split() and far in places[other].split()
+    return near in places[first].split() and far in places[second].split()
 
 
 def _read(parts: Mapping[str, str | None]) -> SceneQuery:
@@ -142,8 +144,8 @@ def _read(parts: Mapping[str, str | None]) -> SceneQuery:
 
 
 def _read_group(text: str, place: str) -> GroupQuery:
-    found = _GROUP_PARTS.fullmatch(text) or _COLOUR_PARTS.fullmatch(text)
-    parts = found.groupdict("") if found else {}
+    match = _GROUP_PARTS.fullmatch(text) or _COLOUR_PARTS.fullmatch(text)
+    parts = match.groupdict("") if match else {}
     words = parts.get("words", "").split()
     return GroupQuery(
         _SHAPE_NAMES.get(parts.get("noun", ""), ""),

@@ -60,9 +60,9 @@ class Scene(Description):
     def captions(self, count: int, seed: int = 0, *, style: str = "mixed") -> list[str]:
         """Return ``count`` varied captions.
 
-        ``style`` is "full" (paraphrases that keep all information), "partial" (some groups or attributes left out),
-        "short" (search queries of a few words) or "mixed" (all three, full ones most often). The same arguments give
-        the same captions; the list may repeat itself for simple scenes.
+        ``style`` is "full" for paraphrases that keep all information, or "partial" to leave out some groups or
+        attributes. It is "short" for search queries of a few words, or "mixed" for all three, full ones most often. The
+        same arguments give the same captions; the list may repeat itself for simple scenes.
         """
         return _captions.varied(self, count, random.Random(self.seed * 1_000_003 + seed), style)
 
@@ -85,7 +85,7 @@ def make_scene(seed: int) -> Scene:
     relation = _pick(rng, ("left of", "right of", "above", "below"))
     upright = relation in ("above", "below")
     place = _pick(rng, ("left", "right") if upright else ("top", "bottom"))
-    boxes = [_PLACES[each] for each in places(relation, place)]
+    boxes = [_PLACES[side] for side in places(relation, place)]
     return Scene(seed, _make_groups(rng, boxes, background), relation, place, background)
 
 

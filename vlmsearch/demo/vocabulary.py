@@ -1,4 +1,4 @@
-"""The words for what scenes are made of: the first of each is that of canonical captions."""
+"""The words for the parts of scenes; the first word for a part is that of canonical captions."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Say how large the batches are that an encoder computes best, for who merges several requests into one.
+    """The sizes of the batches that an encoder computes fastest.
 
     Attributes:
         images: How many images a batch has at most.
@@ -71,7 +71,7 @@ class Encoder(Closable, ABC):
     """
 
     batch_sizes: BatchSizes = BatchSizes()
-    """What batches it computes best."""
+    """Sizes of the batches that it computes fastest."""
 
     @abstractmethod
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
@@ -112,7 +112,7 @@ class Encoder(Closable, ABC):
 
 @runtime_checkable
 class PreparesImages(Protocol):
-    """Do the work of one image (reading, decoding, resizing) ahead of its batch.
+    """An encoder that reads, decodes and resizes an image ahead of its batch.
 
     Indexing calls it from several threads while a batch is being encoded.
 
@@ -149,7 +149,7 @@ class ResizesImages(Protocol):
     """
 
     preprocess: Preprocess | None
-    """How, where that is all that it does; None where it encodes no images, or its server resizes them."""
+    """The steps; None where it encodes no images, or its server resizes them."""
 
 
 @runtime_checkable

@@ -2,11 +2,11 @@
 
 ::
 
-    callers' threads     put requests into the queue of their kind, wait
-    one thread a call    takes some items of each request in turn, encodes them together, deals the vectors out
+    callers' threads     put requests into the queue of their kind, and wait.
+    one thread a call    takes items of each request in turn, encodes them together and deals the vectors out.
 
-While a batch is computed the next one gathers by itself, so that batches grow with the load and a request that comes
-alone waits for nobody. Requests take turns: one of a thousand texts gets the room in a batch that others leave.
+While a batch is computed, the next one gathers. So batches grow with the load, and a request that comes alone waits for
+nobody. Requests take turns: one of a thousand texts gets the room in a batch that others leave.
 """
 
 from __future__ import annotations
@@ -39,30 +39,32 @@ from vlmsearch.types import ImageSource, Role, Vectors
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-_Kind: TypeAlias = Literal["query", "document", "image"]
-"""What a batch is of: texts of a role, or images."""
-_KINDS: tuple[_Kind, ...] = ("query", "image", "document")
+_Lane: TypeAlias = Literal["query", "document", "image"]
+"""The content of a batch: texts of a role, or images."""
+_LANES: tuple[_Lane, ...] = ("query", "image", "document")
 _Outcome: TypeAlias = "tuple[Mapping[str, Vectors], Mapping[int, InvalidInputError]]"
 """The vectors of the items that can be used, by space, and why others cannot, by their place."""
 _SMOOTHING = 0.1
-"""How much the newest batch counts in what a batch takes on average."""
+"""Weight of the newest batch in the average time of a batch."""
 _LEAST_WAIT = 0.1
 _PATIENCE = 0.25
-"""How much of the time that a batch took the next one waits for more."""
+"""Share of the time of a batch that the next one waits for more."""
 _MIXED = 4
-"""By how much a batch is smaller that has items of small requests and of one that needs several batches: such a batch
-costs a small request a few times its time alone, and the large one a third of its speed."""
+"""Divisor of the size of a batch that has items of small requests and of one that needs several batches.
+
+Such a batch costs a small request a few times its time alone, and the large one a third of its speed.
+"""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tell of a batch that was encoded.
+    """A batch that was encoded.
 
     Attributes:
-        kind: What it was of: ``query``, ``document`` or ``image``.
-        items: How many items it had.
-        requests: Of how many requests they were.
-        seconds: How long it took.
+        kind: Its content: ``query``, ``document`` or ``image``.
+        items: Number of its items.
+        requests: Number of requests that these are from.
+        seconds: Time to encode it.
 
     Example:
         >>> from vlmsearch.registry import open_encoder
@@ -73,7 +75,7 @@ class Batch:
         ('query', 2)
     """
 
-    kind: _Kind
+    kind: _Lane
     items: int
     requests: int
     seconds: float
@@ -81,15 +83,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchingStats:
-    """Count what a `BatchingEncoder` has to do, and what it did since it was made.
+    """Counters of a `BatchingEncoder` since it was opened.
 
     Attributes:
-        waiting: How many requests are waiting, or begun and not under way at the moment.
-        waiting_items: How many of their items are not taken yet.
-        batches: How many batches were encoded.
-        items: How many items these had.
-        refused: How many requests were refused for want of room in the queue, or waited for too long.
-        cancelled: How many requests their callers gave up.
+        waiting: Number of requests in the queue.
+        waiting_items: Number of their items that no batch has taken yet.
+        batches: Number of batches that were encoded.
+        items: Number of the items in these.
+        refused: Number of requests that found the queue full or waited for too long.
+        cancelled: Number of requests that their callers gave up.
 
     Example:
         >>> from vlmsearch.registry import open_encoder
@@ -109,20 +111,20 @@ class BatchingStats:
 
 @dataclass(eq=False)
 class _Request:
-    """What one thread asked for."""
+    """The request of one thread."""
 
-    kind: _Kind
+    kind: _Lane
     items: Sequence[object]
     taken: int = 0
-    """How many of the items, from the first on, went into batches."""
+    """Number of items, from the first on, that went into batches."""
     under_way: int = 0
-    """How many of these are being encoded."""
+    """Number of parts that are being encoded."""
     parts: dict[int, Mapping[str, Vectors]] = field(default_factory=dict)
     """Vectors by the place of the first item that they are of."""
     bad: dict[int, InvalidInputError] = field(default_factory=dict)
     error: BaseException | None = None
     span: Span | None = field(default_factory=waiting_span)
-    """What it is part of."""
+    """Span that it is part of."""
     over: bool = False
     waiting: threading.Lock = field(default_factory=threading.Lock)
     """Held until the request is over; a lock wakes a thread for half of what an event costs."""
@@ -174,14 +176,14 @@ class _Queue:
     def __init__(self, items: int, weigh: Callable[[object], int], weight: int) -> None:
         self.requests: deque[_Request] = deque()
         self.usual = 1
-        """How many requests there probably are: those of the batch before, and what waited when it was done."""
+        """Probable number of requests: those of the batch before, and those that waited at its end."""
         self.since = 0.0
-        """When the first one came, or the batch before was done."""
+        """Time when the first request came, or the batch before ended."""
         self.patience = 0.0
-        """How long after that a batch may wait for the others: what the batch before took counts, so that it pays."""
+        """Seconds after that for which a batch may wait, so short beside the batch before that it pays."""
         self.under_way = 0
         self.seconds = 0.0
-        """How long an item takes."""
+        """Seconds that an item takes."""
         self._items, self._weigh, self._weight = items, weigh, weight
         self._mixed = False
 
@@ -235,21 +237,20 @@ class _Queue:
 
 
 class BatchingEncoder(Encoder):
-    """Merge what many threads ask an encoder for at the same time into batches; the vectors are the same.
+    """An encoder that merges the requests of many threads into batches; the vectors are the same.
 
     A batch has items of one kind: texts of one role, or images. An item that cannot be used fails its own request
-    alone, and so does a request that its caller gave up, whose items are not encoded.
+    alone. The items of a request that its caller gave up are not encoded.
 
     Args:
-        encoder: What computes; closing this closes it.
-        batch: The most items of a batch, where that is not to be what the encoder computes best
-            (`Encoder.batch_sizes`).
-        queue: How many requests may wait, whatever their size.
-        delay: How many seconds a batch waits at most for as many requests as there were at the end of the one before
-            it, and no longer than a quarter of what that took. A request that comes alone, after another that was
-            alone, does not wait.
-        deadline: After how many seconds a request of which nothing was begun is given up.
-        on_batch: Called after each batch, from the thread that encoded it.
+        encoder: Encoder that computes; closing this closes it.
+        batch: Maximum number of items of a batch; by default what the encoder computes fastest (`Encoder.batch_sizes`).
+        queue: Maximum number of requests that wait, whatever their size.
+        delay: Maximum seconds for which a batch waits until there are as many requests as at the end of the one before.
+            It waits for no more than a quarter of the time of that batch. A request that comes alone, after another
+            that was alone, does not wait.
+        deadline: Seconds after which a request is given up, if nothing of it was begun.
+        on_batch: Function that is called after each batch, from the thread that encoded it.
 
     Raises:
         ConfigError: A number is out of its range.
@@ -283,11 +284,11 @@ class BatchingEncoder(Encoder):
         self._on_batch = on_batch
         self._changed = threading.Condition()
         texts, images = batch or sizes.texts, batch or sizes.images
-        self._queues: dict[_Kind, _Queue] = {
+        self._queues: dict[_Lane, _Queue] = {
             kind: _Queue(images, _one, images) if kind == "image" else _Queue(texts, _length, sizes.characters)
-            for kind in _KINDS
+            for kind in _LANES
         }
-        self._turns: deque[_Kind] = deque(_KINDS)
+        self._turns: deque[_Lane] = deque(_LANES)
         self._closed = False
         self._batches = self._items = self._refused = self._cancelled = 0
         self._threads = [
@@ -459,7 +460,7 @@ class BatchingEncoder(Encoder):
             if self._on_batch:
                 self._on_batch(Batch(kind, count, len(parts), seconds))
 
-    def _next_kind(self) -> _Kind | None:
+    def _next_kind(self) -> _Lane | None:
         """Return the kind whose turn it is to be encoded, as soon as a batch is to begin; None when all is done."""
         while True:
             ready = [kind for kind in self._turns if self._queues[kind].requests]
@@ -498,7 +499,7 @@ class BatchingEncoder(Encoder):
         if not request.left and not request.under_way:
             request.end()
 
-    def _outcomes(self, kind: _Kind, parts: Sequence[_Part]) -> list[_Outcome | BaseException]:
+    def _outcomes(self, kind: _Lane, parts: Sequence[_Part]) -> list[_Outcome | BaseException]:
         """Return what becomes of each part of a batch.
 
         A failure that is not the back end's is looked for part by part.
@@ -512,7 +513,7 @@ class BatchingEncoder(Encoder):
                 return [exc]
             return [outcome for part in parts for outcome in self._outcomes(kind, [part])]
 
-    def _encoded(self, kind: _Kind, items: Sequence[object]) -> _Outcome:
+    def _encoded(self, kind: _Lane, items: Sequence[object]) -> _Outcome:
         """Return the vectors of the items that can be used, by space, and why others cannot."""
         encode: Callable[[Sequence[object]], dict[str, Vectors]] = (
             self._encoder.encode_images if kind == "image" else partial(self._encoder.encode_texts, role=kind)  # type: ignore[assignment]
@@ -528,15 +529,15 @@ class BatchingEncoder(Encoder):
 def _dealt(outcome: _Outcome, parts: Sequence[_Part]) -> list[_Outcome]:
     """Return what belongs to each part, of what a batch gave."""
     vectors, bad = outcome
-    found: list[_Outcome] = []
+    outcomes: list[_Outcome] = []
     place = row = 0
     for part in parts:
         count = part.end - part.start
         own = {item - place: bad[item] for item in range(place, place + count) if item in bad}
         rows = count - len(own)
-        found.append(({space: each[row : row + rows] for space, each in vectors.items()}, own))
+        outcomes.append(({space: all_rows[row : row + rows] for space, all_rows in vectors.items()}, own))
         place, row = place + count, row + rows
-    return found
+    return outcomes
 
 
 def _one(_: object) -> int:

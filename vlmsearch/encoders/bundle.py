@@ -22,7 +22,7 @@ from vlmsearch.models.inputs import BatchLimits, Ids, Pixels, TextBatches, check
 from vlmsearch.types import ImageSource, Role, Vectors
 
 _USUAL_CHARACTERS = 512
-"""How long a text is for which a full batch is not too large."""
+"""Characters of a text in a full batch that is not too large."""
 
 
 class BundleEncoder(Encoder):
@@ -102,10 +102,10 @@ class BundleEncoder(Encoder):
     ) -> dict[str, Vectors]:
         """Return what `encode_images` gives of the model's vectors of the images that can be used."""
         space = self.spaces[self.bundles.index(bundle)]
-        found = {space.name: cut_vectors(vectors, space.dim)}
+        by_space = {space.name: cut_vectors(vectors, space.dim)}
         if bad:
-            raise InvalidBatchError(dict(bad), found)
-        return found
+            raise InvalidBatchError(dict(bad), by_space)
+        return by_space
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """Return the image as the model sees it: upright, cropped, of the model's size."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from vlmsearch._util.gpu import Provider
 from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.base import BatchSizes
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -17,9 +15,7 @@ from vlmsearch.models.bundle import (
     Bundle,
     Precision,
     Tower,
-    cache_folder,
     find_bundles,
-    model_file,
 )
 from vlmsearch.models.inputs import BatchLimits, Ids, Pixels
 from vlmsearch.models.session import (
@@ -29,16 +25,14 @@ from vlmsearch.models.session import (
     CoresSession,
     OnnxSession,
     Place,
-    SessionProfile,
     check_threads,
     gpu_index,
 )
 from vlmsearch.types import Vectors
 
 _BATCH, _GPU_BATCH = 32, 128
-_USUAL_LENGTH = 32
 _CHARACTERS = 4
-"""How many characters a token has, about, in English."""
+"""Characters of a token in English, about."""
 
 
 class OnnxEncoder(BundleEncoder):
@@ -47,10 +41,9 @@ class OnnxEncoder(BundleEncoder):
     A ``+`` joins models: one of images and one of texts, as ``onnx:google/siglip2-base-patch16-224+all-minilm-l6-v2``.
 
     ``device`` is ``cpu``, ``cuda`` or ``cuda:N``; ModelUnavailableError says why a GPU cannot be used, and what mends
-    it. ``provider`` is what runs a model on a GPU: CUDA, or TensorRT inside ONNX Runtime, which compiles the model
-    when it is first used and keeps the engine. ``precision`` is that of the models: where the bundles have it, INT8 on
-    the CPU by default and FP16 on a GPU, else float32. ``threads`` is how many cores a batch is spread over (all that
-    the process may use by default), ``batch_size`` the most items that are computed at once (32, on a GPU 128).
+    it. ``precision`` is that of the models: where the bundles have it, INT8 on
+    the CPU by default and FP16 on a GPU, else float32. ``threads`` are the cores for a batch (by default all that
+    the process may use). ``batch_size`` is the maximum number of items computed at once (32, on a GPU 128).
     ``dim`` is how many numbers of each vector are kept, for models that were trained to be cut (Matryoshka).
     """
 
@@ -62,7 +55,6 @@ class OnnxEncoder(BundleEncoder):
         threads: int | None = None,
         batch_size: int | None = None,
         device: str = "cpu",
-        provider: Provider = "cuda",
         dim: int | None = None,
     ) -> None:
         check_threads(threads)
@@ -72,15 +64,16 @@ class OnnxEncoder(BundleEncoder):
         super().__init__(bundles, batch_size=size, workers=cores, dim=dim)
         self.device = device
         self.precision = precision or _usual_precision(bundles, "int8" if gpu is None else "fp16")
-        file = _file(self.precision, None if gpu is None else provider)
+        if self.precision == "int8" and gpu is not None:
+            raise ConfigError("ONNX Runtime has no INT8 on a GPU: use precision=fp16, or the encoder tensorrt:")
         if gpu is None:
             self.text_limits = BatchLimits(size, tokens=TOKENS_AT_ONCE, cores=cores, unpadded=UNPADDED)
             characters = _CHARACTERS * TOKENS_AT_ONCE * cores
             self.batch_sizes = BatchSizes(min(size, IMAGE_SHARE * cores), size, characters)
         self._sessions = {
-            (bundle.name, tower): _on_cpu(bundle, tower, file, cores)
+            (bundle.name, tower): _on_cpu(bundle, tower, self.precision, cores)
             if gpu is None
-            else _on_gpu(bundle, tower, file, Place(cores, gpu, provider, precision=self.precision), size)
+            else OnnxSession(bundle.model(tower, self.precision), Place(cores, gpu), _named(bundle, tower))
             for bundle in self.bundles
             for tower in bundle.towers
         }
@@ -123,40 +116,9 @@ def _on_cpu(bundle: Bundle, tower: Tower, file: Precision, cores: int) -> CoresS
     return CoresSession(partial(bundle.model, tower, file), _named(bundle, tower), threads=cores)
 
 
-def _on_gpu(bundle: Bundle, tower: Tower, file: Precision, place: Place, most: int) -> OnnxSession:
-    model = bundle.model(tower, file)
-    if place.provider == "tensorrt":  # which finds an engine by the graph's names, whatever the weights and scales are
-        digest = bundle.files[model_file(tower, file)].sha256[:32]
-        cache = cache_folder() / "onnxruntime" / digest / f"{tower}-{place.precision}-{most}"
-        place = replace(place, profile=_profile(bundle, tower, most), cache=cache)
-    return OnnxSession(model, place, _named(bundle, tower))
-
-
 def _named(bundle: Bundle, tower: Tower) -> str:
     return f"{bundle.name}'s {tower} tower"
 
 
 def _usual_precision(bundles: Sequence[Bundle], wanted: Literal["int8", "fp16"]) -> Literal["int8", "fp32", "fp16"]:
     return wanted if all(wanted in bundle.precisions for bundle in bundles) else "fp32"
-
-
-def _file(precision: Literal["int8", "fp32", "fp16"], provider: Provider | None) -> Precision:
-    """Return the precision of the files to load: INT8 on a GPU is the model with explicit quantisation."""
-    if precision == "int8" and provider == "cuda":
-        raise ConfigError(
-            "ONNX Runtime's CUDA provider has no INT8: use precision=fp16, provider=tensorrt or the encoder tensorrt:"
-        )
-    return "qdq" if precision == "int8" and provider else precision
-
-
-def _profile(bundle: Bundle, tower: Tower, most: int) -> SessionProfile:
-    sizes = (1, min(_BATCH, most), most)
-    if tower == "image" and bundle.preprocess:
-        side = bundle.preprocess.size
-        least, usual, greatest = ((size, side, side, 3) for size in sizes)
-        return SessionProfile({"pixels": (least, usual, greatest)})
-    longest = bundle.text.fill or bundle.text.max_tokens
-    shortest = bundle.text.fill or len(bundle.text.prefix) + len(bundle.text.suffix)
-    lengths = (max(shortest, 1), min(max(_USUAL_LENGTH, shortest), longest), longest)
-    few, some, many = zip(sizes, lengths)
-    return SessionProfile(dict.fromkeys(("input_ids", "attention_mask"), (few, some, many)))

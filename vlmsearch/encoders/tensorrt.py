@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -18,7 +17,6 @@ from vlmsearch.errors import (
     ConfigError,
     InvalidInputError,
     MissingDependencyError,
-    VlmsearchError,
 )
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
@@ -33,30 +31,27 @@ from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
 
 if TYPE_CHECKING:
-    from vlmsearch.encoders.onnx import OnnxEncoder
     from vlmsearch.tensorrt.engine.images import GpuImages
 
 _Key = tuple[str, Tower]
 _FEW = 16  # images that the CPU decodes sooner
 _HIGHEST_LEVEL = 5
-_Inputs = Mapping[str, NDArray[np.generic]]
 _importing = threading.Lock()
 
 
-class EngineFallbackWarning(UserWarning):
-    """What the GPU was meant for runs elsewhere, because it is not there yet or cannot be had."""
+class DecoderFallbackWarning(UserWarning):
+    """A warning that the CPU decodes JPEGs, because nvImageCodec cannot."""
 
 
 class TensorRTEncoder(BundleEncoder):
     """Bundles as TensorRT engines on one GPU: ``tensorrt:default``, ``tensorrt:NAME`` or ``tensorrt:/folder``.
 
-    Engines are built once for this GPU and this TensorRT, and kept; ``precision`` is theirs, ``auto`` the fastest
-    that is accurate enough. ``profile`` is the least, usual and greatest batch of a smaller engine, as ``1,8,32``,
-    which needs less memory than that of the recipe; ``level`` is TensorRT's optimization level, 0 to 5. With
-    ``fallback=onnx`` ONNX Runtime does the work until they are built, and an EngineFallbackWarning says so.
-    ``batch_size`` is the most items that are computed at once, ``contexts`` how many batches. ``decode`` says where
-    JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there). ``dim`` is how many numbers of
-    each vector are kept, for models that were trained to be cut (Matryoshka).
+    Engines are built once for this GPU and this TensorRT, and kept. ``precision`` is that of the engines, ``auto`` the
+    fastest that is accurate enough. ``profile`` is the smallest, usual and largest batch of a smaller engine, as
+    ``1,8,32``, which needs less memory than that of the recipe. ``level`` is TensorRT's optimization level, 0 to 5.
+    ``batch_size`` is the maximum number of items that are computed at once, ``contexts`` the number of batches.
+    ``decode`` says where JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there). ``dim``
+    is how many numbers of each vector are kept, for models that were trained to be cut (Matryoshka).
 
     ModelUnavailableError where there is no GPU or no driver, QualityError where no engine is accurate enough.
     """
@@ -69,7 +64,6 @@ class TensorRTEncoder(BundleEncoder):
         precision: EnginePrecision = "int8",
         profile: str | None = None,
         level: int | None = None,
-        fallback: Literal["onnx"] | None = None,
         batch_size: int = 256,
         contexts: int = 2,
         decode: Literal["auto", "gpu", "cpu"] = "auto",
@@ -89,14 +83,11 @@ class TensorRTEncoder(BundleEncoder):
         self._contexts = contexts
         self._decode = decode
         self._engines: dict[_Key, Engine] = {}
-        self._guard = threading.Lock()
-        self._closed = False
-        self._meanwhile: OnnxEncoder | None = None
-        self._builder: threading.Thread | None = None
-        self._failure: Exception | None = None
         self._jpegs: GpuImages | None = None
         try:
-            self._open(location, fallback=fallback is not None)
+            for bundle in self.bundles:
+                for tower in bundle.towers:
+                    self._engines[bundle.name, tower] = self._engine(bundle, tower)
             self._jpegs = self._open_decoder()
         except BaseException:
             self.close()
@@ -114,22 +105,21 @@ class TensorRTEncoder(BundleEncoder):
 
     def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
         """Vectors of one batch of pixels."""
-        return self._run_tower(bundle, "image", {"pixels": pixels}, lambda onnx: onnx.run_images(bundle, pixels))
+        return self._engine_of(bundle, "image").run({"pixels": pixels})
 
     def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
         """Vectors of one batch of token ids."""
         longer, seen = pad_texts(ids, mask, bundle.text)
-        inputs = {"input_ids": longer, "attention_mask": seen}
-        return self._run_tower(bundle, "text", inputs, lambda onnx: onnx.run_texts(bundle, ids, mask))
+        return self._engine_of(bundle, "text").run({"input_ids": longer, "attention_mask": seen})
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
-        """Vectors of the image space; see `Encoder.encode_images`. JPEGs are decoded on the GPU where that is set."""
+        """Vectors of the image space; see `Encoder.encode_images`. The GPU decodes JPEGs if ``decode`` says so."""
         bundle, jpegs = self._picture, self._jpegs
-        engine = self._engines.get((bundle.name, "image")) if bundle else None
         few = self._decode == "auto" and len(images) < _FEW
-        if bundle is None or jpegs is None or engine is None or few:
+        if bundle is None or jpegs is None or few:
             return super().encode_images(images)
         vectors = np.empty((len(images), bundle.space.dim), np.float32)
+        engine = self._engine_of(bundle, "image")
         bad: dict[int, InvalidInputError] = {}
         start = 0
         for pixels in jpegs.batches(images, bad):
@@ -153,101 +143,34 @@ class TensorRTEncoder(BundleEncoder):
     def close(self) -> None:
         """Free the GPU's memory, and stop the decoding threads."""
         super().close()
-        with self._guard:
-            self._closed = True
-            engines, self._engines = self._engines, {}
+        engines, self._engines = self._engines, {}
         jpegs, self._jpegs = self._jpegs, None
-        meanwhile, self._meanwhile = self._meanwhile, None
         if jpegs:
             jpegs.close()
-        if meanwhile:
-            meanwhile.close()
         for engine in engines.values():
             engine.close()
 
-    def _run_tower(
-        self, bundle: Bundle, tower: Tower, inputs: _Inputs, meanwhile: Callable[[OnnxEncoder], Vectors]
-    ) -> Vectors:
-        onnx = self._meanwhile  # looked at first: it goes when the last engine has come
+    def _engine_of(self, bundle: Bundle, tower: Tower) -> Engine:
         engine = self._engines.get((bundle.name, tower))
-        if engine:
-            return engine.run(inputs)
-        if onnx is None:
+        if engine is None:
             raise BackendError("the encoder is closed")
-        failure, self._failure = self._failure, None
-        if failure:
-            said = failure if isinstance(failure, VlmsearchError) else repr(failure)
-            _warn(f"an engine could not be built, and ONNX Runtime goes on: {said}")
-        return meanwhile(onnx)
+        return engine
 
-    def _open(self, location: str, *, fallback: bool) -> None:
-        """Open the engines that are there, and build the others: now, or beside ONNX Runtime."""
-        waiting = []
-        for bundle in self.bundles:
-            for tower in bundle.towers:
-                engine = self._engine(bundle, tower, build=not fallback, aloud=not fallback)
-                if engine:
-                    self._engines[bundle.name, tower] = engine
-                else:
-                    waiting.append((bundle, tower))
-        if waiting:
-            from vlmsearch.encoders.onnx import OnnxEncoder
+    def _engine(self, bundle: Bundle, tower: Tower) -> Engine:
+        """Return the engine of a tower, which is built with progress shown where there is none."""
+        device, build = self.gpu.index, find_builder("engine")
 
-            self._meanwhile = OnnxEncoder(location)
-            names = ", ".join(f"{bundle.name}'s {tower} tower" for bundle, tower in waiting)
-            _warn(f"{names}: on ONNX Runtime until the engines are built")
-            self._builder = threading.Thread(target=self._build, args=(waiting,), name="vlmsearch-build", daemon=True)
-            self._builder.start()
-
-    def _build(self, waiting: Sequence[tuple[Bundle, Tower]]) -> None:
-        """Build engines one by one, each at work as soon as it is there."""
-        failures = []
-        for bundle, tower in waiting:
-            if self._closed:
-                return
-            try:
-                engine = self._engine(bundle, tower, build=True)
-            except VlmsearchError as exc:  # the others may do
-                failures.append(exc)
-                continue
-            except Exception as exc:  # a bug, or no memory: the thread shows its traceback
-                self._failure = exc
-                raise
-            with self._guard:
-                if engine and not self._closed:
-                    self._engines[bundle.name, tower] = engine
-                elif engine:
-                    engine.close()
-        if failures:
-            self._failure = failures[0]
-        else:
-            self._meanwhile = None
-
-    def _engine(self, bundle: Bundle, tower: Tower, *, build: bool, aloud: bool = False) -> Engine | None:
-        """Return the engine of a tower, built if need be and allowed, with progress shown where ``aloud``."""
-        device = self.gpu.index
-
-        def find() -> Plan | None:
-            plan = find_builder("engine")(
-                bundle,
-                tower,
-                precision=self.precision,
-                profile=self._profile,
-                level=self._level,
-                device=device,
-                build=build,
-                aloud=aloud,
+        def find() -> Plan:
+            plan = build(
+                bundle, tower, precision=self.precision, profile=self._profile, level=self._level, device=device
             )
-            return cast("Plan | None", plan)
+            return cast("Plan", plan)
 
         plan, here = find(), this_machine(device)
-        data = read_or_discard(plan, here=here) if plan else None
-        if plan and data is None:
-            plan = find()
-            data = read_plan(plan, here=here) if plan else None
+        data = read_or_discard(plan, here=here)
         if data is None:
-            return None
-        return Engine(data, device=self.gpu.index, contexts=self._contexts, max_batch=self._batch_size)
+            data = read_plan(find(), here=here)
+        return Engine(data, device=device, contexts=self._contexts, max_batch=self._batch_size)
 
     def _open_decoder(self) -> GpuImages | None:
         if self._decode == "cpu" or self._picture is None or self._picture.preprocess is None:
@@ -263,7 +186,7 @@ class TensorRTEncoder(BundleEncoder):
         except BackendError as exc:
             if self._decode == "gpu":
                 raise
-            _warn(f"JPEGs are decoded on the CPU: {exc}")
+            warnings.warn(f"JPEGs are decoded on the CPU: {exc}", DecoderFallbackWarning, stacklevel=4)
         return None
 
 
@@ -277,7 +200,3 @@ def _gpu_images() -> type[GpuImages]:
     except ImportError as exc:
         raise BackendError(f"nvImageCodec cannot be loaded: {exc}") from exc
     return GpuImages
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, EngineFallbackWarning, stacklevel=5)

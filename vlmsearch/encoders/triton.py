@@ -77,11 +77,11 @@ class TritonEncoder(Encoder):
         )
         self._pool = Workers(concurrency, name="vlmsearch-triton", owner="the encoder")
         try:
-            self._deployment, most = self._look()
+            self._deployment, max_batch = self._look()
         except BaseException:
             self.close()
             raise
-        self._batch_size = min(batch_size, most)
+        self._batch_size = min(batch_size, max_batch)
         size = self._batch_size
         self.batch_sizes = BatchSizes(size, size, self._deployment.max_text_bytes, concurrency)
         self._on_server = preprocess == "server"
@@ -102,8 +102,8 @@ class TritonEncoder(Encoder):
         if self._picture is None:
             return {}
         planned = list(batches(range(len(images)), list(map(size_of, images)), self._batch_size))
-        found = self._each(planned, lambda batch: self._send_images([images[i] for i in batch]))
-        outcomes = [outcome for batch in found for outcome in batch]
+        answers = self._each(planned, lambda batch: self._send_images([images[i] for i in batch]))
+        outcomes = [outcome for batch in answers for outcome in batch]
         bad = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInputError)}
         rows = [outcome for outcome in outcomes if not isinstance(outcome, InvalidInputError)]
         whole = (
@@ -118,13 +118,13 @@ class TritonEncoder(Encoder):
         """Vectors per space; see `Encoder.encode_texts`."""
         encoded = apply_to_each(self._text_bytes, texts)
         order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
-        most = self._deployment.max_text_bytes
-        planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=most))
+        max_bytes = self._deployment.max_text_bytes
+        planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=max_bytes))
         chunks: dict[str, list[_Chunk]] = {space.name: [] for space in self.spaces}
-        for batch, found in zip(planned, self._each(planned, lambda batch: self._send_texts(encoded, batch, role))):
+        for batch, outputs in zip(planned, self._each(planned, lambda batch: self._send_texts(encoded, batch, role))):
             for space in self.spaces:
                 room = self._deployment.rooms[space.name][role]
-                for i, row, count in zip(batch, *found[space.name]):
+                for i, row, count in zip(batch, *outputs[space.name]):
                     lengths = chunk_lengths(count, room, role)
                     if sum(lengths) < count:
                         warn_truncated(space.name, count, room, stacklevel=2)
@@ -157,23 +157,23 @@ class TritonEncoder(Encoder):
         config = self._connection.config(self._model)
         if protocol.DEPLOYMENT not in config.parameters:
             raise BackendError(f"{self._model} of Triton at {self._connection.address} was not made by vlmsearch")
-        found = protocol.Deployment.from_json(config.parameters[protocol.DEPLOYMENT].string_value)
-        for model, wanted in found.towers.items():
+        deployment = protocol.Deployment.from_json(config.parameters[protocol.DEPLOYMENT].string_value)
+        for model, wanted in deployment.towers.items():
             have = self._connection.config(model).parameters[protocol.FINGERPRINT].string_value
             if have != wanted:
                 raise BackendError(
                     f"{model} of Triton at {self._connection.address} is {have or 'of unknown origin'}, and "
                     f"{self._model} is made for {wanted}: make the repository again with `vlmsearch triton repo`"
                 )
-        return found, max(config.max_batch_size, 1)
+        return deployment, max(config.max_batch_size, 1)
 
     def _check_again(self) -> None:
         """After a failure: another server may be there now."""
-        found, _ = self._look()
-        if found.fingerprint != self._deployment.fingerprint:
+        deployment, _ = self._look()
+        if deployment.fingerprint != self._deployment.fingerprint:
             raise IndexMismatchError(
                 f"Triton at {self._connection.address} served {self._deployment.fingerprint} and now serves "
-                f"{found.fingerprint}: open it again, with an index that was built with that"
+                f"{deployment.fingerprint}: open it again, with an index that was built with that"
             )
 
     def _infer(
@@ -203,13 +203,13 @@ class TritonEncoder(Encoder):
     def _send_texts(
         self, encoded: Sequence[bytes], batch: Sequence[int], role: Role
     ) -> dict[str, tuple[Vectors, list[int]]]:
-        """For each space the vectors of a batch of texts, as far as they are read, and their numbers of tokens."""
+        """Return for each space the vectors of a batch of texts, and their numbers of tokens."""
         vectors = {space.name: protocol.text_model(space).upper() for space in self.spaces}
         counts = {space.name: protocol.tokens_tensor(space.name) for space in self.spaces}
         inputs = {protocol.TEXT: _strings([encoded[i] for i in batch])} | _role(role, len(batch))
-        found = self._infer(self._model, inputs, (*vectors.values(), *counts.values()))
+        outputs = self._infer(self._model, inputs, (*vectors.values(), *counts.values()))
         return {
-            name: (found[vectors[name]].astype(np.float32, copy=False), found[counts[name]][:, 0].tolist())
+            name: (outputs[vectors[name]].astype(np.float32, copy=False), outputs[counts[name]][:, 0].tolist())
             for name in vectors
         }
 
@@ -244,18 +244,18 @@ class TritonEncoder(Encoder):
             except InvalidInputError as exc:
                 outcomes[i] = exc
         if ready:
-            found = self._encode_bytes(ready) if self._on_server else self._encode_pixels(ready)
-            outcomes |= dict(zip(ready, found))
+            rows = self._encode_bytes(ready) if self._on_server else self._encode_pixels(ready)
+            outcomes |= dict(zip(ready, rows))
         return [outcomes[i] for i in range(len(images))]
 
     def _encode_bytes(self, ready: dict[int, bytes | NDArray[np.uint8]]) -> list[Outcome]:
         output = protocol.image_model(self._image_space).upper()
-        found = self._infer(self._model, {protocol.IMAGE: _strings(list(ready.values()))}, (output, protocol.STATUS))
-        statuses = [status.decode() for status in found[protocol.STATUS][:, 0]]
-        return [protocol.error_of(status) if status else row for status, row in zip(statuses, found[output])]
+        outputs = self._infer(self._model, {protocol.IMAGE: _strings(list(ready.values()))}, (output, protocol.STATUS))
+        statuses = [status.decode() for status in outputs[protocol.STATUS][:, 0]]
+        return [protocol.error_of(status) if status else row for status, row in zip(statuses, outputs[output])]
 
     def _encode_pixels(self, ready: dict[int, bytes | NDArray[np.uint8]]) -> list[Outcome]:
-        pixels = np.stack([np.asarray(one, np.uint8) for one in ready.values()])
+        pixels = np.stack([np.asarray(image, np.uint8) for image in ready.values()])
         model = protocol.image_model(self._image_space)
         return list(self._infer(model, {protocol.PIXELS: pixels}, (protocol.EMBEDDING,))[protocol.EMBEDDING])
 
@@ -267,8 +267,8 @@ class TritonEncoder(Encoder):
         """Encoded bytes that the server takes; of a decoded image, or one too large for it, the pixels it needs."""
         if not isinstance(image, PIL.Image.Image):
             data = read_image(image, limits) if isinstance(image, Path) else image
-            at_least = self._preprocess.at_least
-            if all(is_within(data, most, at_least=at_least) for most in (limits, self._deployment.image_limits)):
+            at_least, both = self._preprocess.at_least, (limits, self._deployment.image_limits)
+            if all(is_within(data, bounds, at_least=at_least) for bounds in both):
                 return data
             image = data
         out = BytesIO()

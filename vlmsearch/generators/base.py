@@ -15,7 +15,7 @@ from vlmsearch.errors import ConfigError
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """Say how to generate.
+    """The options of a generated text.
 
     Attributes:
         max_tokens: The most tokens of the answer, at least 1.
@@ -65,7 +65,7 @@ class GenerationOptions:
         for name in ("max_tokens", "top_k", "seed", "beam_width"):
             value = getattr(self, name)
             is_whole = isinstance(value, int) and not isinstance(value, bool)
-            if not is_whole and value is not getattr(type(self), name):  # None where that is what is given otherwise
+            if not is_whole and value is not getattr(type(self), name):  # None is a default
                 raise ConfigError(f"`{name}` is a whole number, not {value!r}")
         for name in ("stop", "bad_words"):
             words = getattr(self, name)
@@ -74,7 +74,7 @@ class GenerationOptions:
 
 
 class Generator(Closable, ABC):
-    """Continue a prompt. Several threads may use one generator.
+    """A language model that continues a prompt. Several threads may use one generator.
 
     Subclasses set ``name`` and implement `stream`.
 
@@ -88,7 +88,7 @@ class Generator(Closable, ABC):
     """
 
     name: str
-    """What generates, for messages; never holds a secret."""
+    """Name in messages; it never holds a secret."""
 
     @abstractmethod
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
@@ -135,7 +135,7 @@ class Generator(Closable, ABC):
 
 @runtime_checkable
 class CountsTokens(Protocol):
-    """Know how much a generator's model reads, so that a prompt can be fitted to it.
+    """A generator that knows how much its model reads, so that a prompt can be fitted to it.
 
     Example:
         >>> from vlmsearch.registry import open_generator
@@ -159,7 +159,7 @@ class CountsTokens(Protocol):
 
 @runtime_checkable
 class HasPromptTemplate(Protocol):
-    """Have a form of prompt of one's own, which a pipeline uses instead of any other.
+    """A generator with a prompt template of its own, which a pipeline uses instead of any other.
 
     Example:
         >>> from vlmsearch.registry import open_generator

@@ -62,7 +62,7 @@ def _source(folder: Path, settings: object) -> str:
         return file.read_text(encoding="utf-8")
     source = settings.get("chat_template")
     if isinstance(source, list):
-        named = {each.get("name"): each.get("template") for each in source if isinstance(each, dict)}
+        named = {template.get("name"): template.get("template") for template in source if isinstance(template, dict)}
         source = named.get("default")
     if source and not isinstance(source, str):
         raise TypeError("its chat_template is not a string")

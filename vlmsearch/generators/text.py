@@ -16,10 +16,9 @@ _INCOMPLETE = "\ufffd"
 
 
 class Detokenizer:
-    """Gives the text of tokens as they come; all pieces together are what ``decode`` makes of all tokens.
+    """A decoder of tokens as they come; all pieces together are what ``decode`` makes of all tokens.
 
-    A piece is decoded together with the one before it, so that the space before a word is kept where a tokenizer
-    drops that of the first word.
+    A piece is decoded together with the one before it: some tokenizers drop the space before the first word.
     """
 
     def __init__(self, decode: Decode) -> None:
@@ -63,9 +62,9 @@ def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
     try:
         for piece in pieces:
             held += piece
-            found = [(at + len(word), at) for word in stop if (at := held.find(word)) >= 0]
-            if found:
-                held = held[: min(found)[1]]
+            places = [(at + len(word), at) for word in stop if (at := held.find(word)) >= 0]
+            if places:
+                held = held[: min(places)[1]]
                 break
             safe = len(held) - max((_overlap(held, word) for word in stop), default=0)
             if safe:

@@ -1,7 +1,7 @@
-"""Files of several documents: what comes of each kind, and the option that it is taken with.
+"""Files of several documents: what comes of each format, and the option that it is taken with.
 
-A kind is added by an entry in `KINDS`: endings, the field of `SourceOptions`, and the function that gives the parts of
-a file.
+An entry in `KINDS` adds a format: endings, the field of `SourceOptions`, and the function that gives the parts of a
+file.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +20,7 @@ from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.image_text import with_mark
 from vlmsearch.indexing.items import Container, PartItem, ReadOptions, Sourced, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
+from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.office import OFFICE_SUFFIXES
 from vlmsearch.media.video import VIDEO_SUFFIXES, subtitles_beside
@@ -57,30 +57,28 @@ class File:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of files: what it is called, how its files end, the option, what of the options decides, and how to read.
+class ContainerFormat:
+    """A format of files: its name, the endings of the files, the option that takes them, and their reader.
 
     ``edition`` is raised where the same file gives other documents than before. ``beside`` finds another file that
-    belongs to it, and is told whether that may be a link. Where its parts have images, the text in these may be read;
-    the version then has the mark of that.
+    belongs to it, and is told whether that may be a link. ``has_images`` says whether the parts have images, in which
+    text may be read.
     """
 
     name: str
     suffixes: frozenset[str]
     option: str
-    decided_by: tuple[str, ...]
-    edition: int
     read: Read
+    edition: int = 1
     beside: Callable[[Path, bool], Path | None] = lambda *_: None
     has_images: bool = True
 
 
-def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Container:
+def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Container:
     """Return a file of a kind; InvalidInputError ``unreadable`` where its bytes cannot be read."""
-    chosen = [kind.option, kind.edition, *(getattr(options, each) for each in kind.decided_by)]
     beside = kind.beside(Path(name), options.follow_links)
     digests = [_digest(name), *([_digest(str(beside))] if beside else [])]
-    version = hashlib.sha256(json.dumps([*digests, chosen]).encode()).hexdigest()
+    version = hashlib.sha256(json.dumps([*digests, [kind.option, kind.edition]]).encode()).hexdigest()
     ocr = options.ocr and kind.has_images
     version = with_mark(version) if ocr else version
     return Container(
@@ -89,9 +87,8 @@ def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Contain
 
 
 def _read_parts(option: str, file: File, reading: ReadOptions) -> Iterator[PartItem]:
-    """Read the parts of a file in a child process; where that fails, the file is rejected."""
-    value = {"option": option, "path": str(file.path), "id": file.id, "version": file.version, "ocr": file.ocr}
-    value["follow_links"] = file.follow_links
+    """Read the parts of a file in a child process; a file that cannot be read is rejected."""
+    value = {**asdict(file), "path": str(file.path), "option": option}
     try:
         yield from received(CHILD, value, reading, name=repr(str(file.path)))
     except InvalidInputError as exc:
@@ -100,7 +97,8 @@ def _read_parts(option: str, file: File, reading: ReadOptions) -> Iterator[PartI
 
 def child_parts(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[object, list[Bytes]]]:
     """Read the parts of a file; runs in a child process."""
-    file = File(Path(value["path"]), value["id"], value["version"], value["ocr"], value["follow_links"])
+    given = {name: value[name] for name in ("id", "version", "ocr", "follow_links")}
+    file = File(Path(value["path"]), **given)
     reading = reading_of(value)
     kind = next(kind for kind in KINDS if kind.option == value["option"])
     yield from sent(kind.read(file, reading.limits), reading)
@@ -109,14 +107,9 @@ def child_parts(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[
 def _digest(name: str) -> str:
     """SHA-256 over the bytes of a file."""
     digest = hashlib.sha256()
-    try:
-        if not stat.S_ISREG(os.stat(name).st_mode):
-            raise InvalidInputError("unreadable", f"{name!r} is a folder, a pipe, a socket or a device, not a file")
-        with open(name, "rb", buffering=0) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    except OSError as exc:
-        raise InvalidInputError("unreadable", f"{name!r} cannot be read: {exc.strerror}") from exc
+    with open_regular(name, "a") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
     return digest.hexdigest()
 
 
@@ -182,9 +175,9 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
 
 
 KINDS = (
-    Kind("a PDF", frozenset({".pdf"}), "pdf", (), 1, _pages),
-    Kind("a film", VIDEO_SUFFIXES, "video", (), 1, _frames, beside=subtitles_beside),
-    Kind("an office document or a web page", OFFICE_SUFFIXES, "office", (), 1, _document, has_images=False),
+    ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages),
+    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, beside=subtitles_beside),
+    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, has_images=False),
 )
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
 
@@ -193,11 +186,11 @@ def with_parts(store: Store, ids: Iterable[str]) -> list[str]:
     """Return ids, with those of all parts in the index of the files among them."""
     given = list(ids)
     files = {id for id in given if kind_of(id)}
-    found = (id for id in store.ids() if (part := part_of(id)) and part.of in files) if files else ()
-    return list(dict.fromkeys([*given, *found]))
+    parts = (id for id in store.ids() if (part := part_of(id)) and part.of in files) if files else ()
+    return list(dict.fromkeys([*given, *parts]))
 
 
-def kind_of(name: str) -> Kind | None:
+def kind_of(name: str) -> ContainerFormat | None:
     """Return the kind of a file, by how its name ends; None for a file that is one document."""
     suffix = os.path.splitext(name)[1].lower()
     return next((kind for kind in KINDS if suffix in kind.suffixes), None)

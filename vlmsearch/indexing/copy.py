@@ -6,21 +6,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
-from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidBatchError
+from vlmsearch._util.batching import batches
+from vlmsearch.errors import ConfigError, IndexMismatchError
+from vlmsearch.indexing.flow import upsert
 from vlmsearch.indexing.parquet import ParquetIndex
-from vlmsearch.stores.base import RejectList, Store, Tunable
+from vlmsearch.stores.base import RejectList, Store, Tunable, needed_manifest
 from vlmsearch.types import Manifest, Record, Reject, Stamp
 
-_BATCH = 512
+BATCH = 512
 """Documents that are in memory at a time."""
 
 
 @dataclass(frozen=True)
 class CopyReport:
-    """Count what one run of `copy` did, in documents.
+    """A report of one run of `copy`, in documents.
 
     Attributes:
         documents: All that the target has now.
@@ -80,9 +81,7 @@ def copy(
         (1, 1)
     """
     started = time.monotonic()
-    manifest = source.manifest()
-    if manifest is None:
-        raise ConfigError(f"{source.name} is not an index yet: there is nothing to copy")
+    manifest = needed_manifest(source)
     _check_target(source, manifest, target)
     target.bind(manifest.fingerprint, manifest.spaces)
     copied = unchanged = 0
@@ -91,7 +90,7 @@ def copy(
         there = target.stamps(list(stamps))
         changed = [id for id, stamp in stamps.items() if not stamp.digest or there.get(id) != stamp]
         records = read(changed) if changed else []
-        too_large = _write(target, records) if records else []
+        too_large = upsert(target, records) if records else []
         copied += len(records) - len(too_large)
         unchanged += len(stamps) - len(changed)
         refused += too_large
@@ -110,12 +109,12 @@ def stamped(
 ) -> Iterator[tuple[Mapping[str, Stamp], Callable[[Sequence[str]], list[Record]]]]:
     """Yield the stamps of all documents, some at a time, each time with what reads the records of these."""
     if isinstance(source, ParquetIndex):
-        for page in source.pages(_BATCH):
+        for page in source.pages(BATCH):
             records = {record.document.id: record for record in page}
             stamps = {id: record.stamp for id, record in records.items()}
             yield stamps, partial(_chosen, records)
     else:
-        for ids in pages_of(source.ids()):
+        for ids in batches(source.ids(), BATCH):
             yield source.stamps(ids), source.records
 
 
@@ -142,12 +141,6 @@ def _place(name: str) -> str:
     return name if place.startswith("//") else f"{scheme}:{Path(place).resolve()}"
 
 
-def pages_of(ids: Iterator[str]) -> Iterator[list[str]]:
-    """Yield ids in pages of as many as are in memory at a time."""
-    while page := list(islice(ids, _BATCH)):
-        yield page
-
-
 def unknown(source: Store | ParquetIndex, ids: Sequence[str]) -> list[str]:
     """Return those of some ids that an index does not have."""
     if isinstance(source, ParquetIndex):
@@ -155,28 +148,13 @@ def unknown(source: Store | ParquetIndex, ids: Sequence[str]) -> list[str]:
     there = source.stamps(ids)
     left = [id for id in ids if id not in there]
     # of an index that is not there any more, `stamps` may give none; `records` raises
-    found = {record.document.id for record in source.records(left)} if left else set()
-    return [id for id in left if id not in found]
-
-
-def _write(target: Store, records: Sequence[Record]) -> list[Reject]:
-    """Store records; those that are too large for the target are returned, and the others are stored."""
-    try:
-        target.upsert(records)
-    except InvalidBatchError as exc:
-        if any(error.code != "too_large" for error in exc.items.values()):
-            raise
-        left = [record for item, record in enumerate(records) if item not in exc.items]
-        if left:
-            target.upsert(left)
-        bad = [(records[item], error) for item, error in exc.items.items()]
-        return [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
-    return []
+    known = {record.document.id for record in source.records(left)} if left else set()
+    return [id for id in left if id not in known]
 
 
 def _prune(source: Store | ParquetIndex, target: Store) -> int:
     """Remove what the target has and the source does not; how many documents that were."""
-    gone = (unknown(source, page) for page in pages_of(target.ids()))
+    gone = (unknown(source, page) for page in batches(target.ids(), BATCH))
     return sum(target.delete(ids) for ids in gone if ids)
 
 

@@ -8,24 +8,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vlmsearch._util.batching import batches
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.copy import pages_of, stamped, unknown
+from vlmsearch.indexing.copy import BATCH, stamped, unknown
 from vlmsearch.indexing.parquet import ParquetIndex
-from vlmsearch.stores.base import RejectList, Store
+from vlmsearch.stores.base import RejectList, Store, needed_manifest
 from vlmsearch.types import Manifest, Record
 
 TOLERANCE = 1e-6
-"""What the numbers of two vectors differ by at most, where they are the same to every store."""
+"""The largest difference of numbers in two vectors that are the same to every store."""
 LISTED = 1000
-"""Differences that a report lists, unless another number is asked for."""
+"""Differences that a report lists by default."""
 
 
 @dataclass(frozen=True)
 class DocumentDifference:
-    """Say how one document differs.
+    """A document that differs, and in what.
 
     Attributes:
-        id: The document's.
+        id: The id of the document.
         what: ``first only`` or ``second only``, or what is not the same: ``text``, ``image``, ``metadata``, ``source``,
             ``digest`` or the vectors of a field, such as ``clip/image``; ``rejects`` for an entry of that list.
     """
@@ -36,14 +37,14 @@ class DocumentDifference:
 
 @dataclass(frozen=True)
 class DiffReport:
-    """Say how two indexes differ.
+    """A comparison of two indexes.
 
     Attributes:
-        documents: How many documents were compared or are in one of the two alone.
-        index: What of the indexes themselves differs: ``model`` (the fingerprint of the encoder), ``spaces`` or
+        documents: The number of documents that were compared or are in one of the two alone.
+        index: What differs of the indexes themselves: ``model`` (the fingerprint of the encoder), ``spaces`` or
             ``tuning``.
-        counts: How many documents differ in what.
-        differences: The first of them.
+        counts: The numbers of documents by what differs.
+        differences: The first documents that differ.
     """
 
     documents: int
@@ -65,15 +66,15 @@ def diff(
     limit: int = LISTED,
     on_progress: Callable[[int], None] | None = None,
 ) -> DiffReport:
-    """Compare two indexes, in whatever stores they are. When they were made does not count.
+    """Compare two indexes in any stores. The time when they were made does not count.
 
     Documents are read some at a time. What is written meanwhile may be compared as it was or as it is.
 
     Args:
         first: An index, or an export of one.
-        second: The other; of the two, one at most is an export.
-        tolerance: By how much a number of a vector may differ; 0 for the same bits.
-        limit: How many differences are listed; all are counted.
+        second: The other index. Only one of the two may be an export.
+        tolerance: How much a number of a vector may differ; 0 for the same bits.
+        limit: The most differences to list; all are counted.
         on_progress: Called with the number of documents compared so far.
 
     Returns:
@@ -93,7 +94,7 @@ def diff(
         >>> dict(found.counts)
         {'text': 1, 'digest': 1, 'minilm/text': 1, 'first only': 1}
     """
-    manifests = [_manifest(each) for each in (first, second)]
+    manifests = [needed_manifest(index) for index in (first, second)]
     counts: Counter[str] = Counter()
     listed: list[DocumentDifference] = []
     done = 0
@@ -110,13 +111,6 @@ def diff(
         counts["rejects"] = len(rejected)
         listed += [DocumentDifference(id, ("rejects",)) for id in rejected][: max(0, limit - len(listed))]
     return DiffReport(done, _about(*manifests), dict(counts), tuple(listed))
-
-
-def _manifest(index: Store | ParquetIndex) -> Manifest:
-    manifest = index.manifest()
-    if manifest is None:
-        raise ConfigError(f"{index.name} is not an index yet: there is nothing to compare")
-    return manifest
 
 
 def _about(first: Manifest, second: Manifest) -> tuple[str, ...]:
@@ -149,21 +143,21 @@ def _walk(
     for stamps, read in stamped(here):
         ids = list(stamps)
         mine = {record.document.id: record for record in read(ids)}
-        theirs = {record.document.id: record for record in there.records(ids)}
+        others = {record.document.id: record for record in there.records(ids)}
         yield [
-            DocumentDifference(id, _differing(record, theirs[id], tolerance) if id in theirs else only[:1])
+            DocumentDifference(id, _differing(record, others[id], tolerance) if id in others else only[:1])
             for id, record in mine.items()
         ]
-    for ids in pages_of(there.ids()):
+    for ids in batches(there.ids(), BATCH):
         yield [DocumentDifference(id, only[1:]) for id in unknown(here, ids)]
 
 
 def _differing(first: Record, second: Record, tolerance: float) -> tuple[str, ...]:
-    one, other = first.document, second.document
+    left, right = first.document, second.document
     checks = {
-        "text": one.text == other.text,
-        "image": one.image == other.image,
-        "metadata": _typed(one.metadata) == _typed(other.metadata),
+        "text": left.text == right.text,
+        "image": left.image == right.image,
+        "metadata": _typed(left.metadata) == _typed(right.metadata),
         "source": first.stamp.source == second.stamp.source,
         "digest": first.stamp.digest == second.stamp.digest,
     }
@@ -183,12 +177,9 @@ def _typed(metadata: Mapping[str, object]) -> dict[str, tuple[type, object]]:
 
 
 def _differing_rejects(first: Store | ParquetIndex, second: Store | ParquetIndex) -> Sequence[str]:
-    """Return the ids of inputs that are on one list alone, or with another entry.
-
-    None where one of the two keeps no list.
-    """
-    lists = [each.rejects() if isinstance(each, (ParquetIndex, RejectList)) else None for each in (first, second)]
+    """Return the ids of inputs that are on one list alone, or with another entry; none where an index keeps no list."""
+    lists = [index.rejects() if isinstance(index, (ParquetIndex, RejectList)) else None for index in (first, second)]
     if lists[0] is None or lists[1] is None:
         return []
-    one, other = ({reject.id: reject for reject in each or ()} for each in lists)
-    return sorted(id for id in one.keys() | other.keys() if one.get(id) != other.get(id))
+    left, right = ({reject.id: reject for reject in entries or ()} for entries in lists)
+    return sorted(id for id in left.keys() | right.keys() if left.get(id) != right.get(id))

@@ -10,9 +10,9 @@
 Only so many documents are under way at once, so memory does not grow with their number. Each batch is durable when it
 is counted: whenever the flow ends, by Ctrl-C, by an error or with the process, the next run completes it.
 
-The document of a whole file is stored after those of its parts, and where the file was in the index before, after the
-parts that it no longer has were deleted. Before the first part of another version is stored, the stamp of the whole
-file is blanked. So an index that has the whole file in a version has all of that version, and nothing else.
+The document of a whole file is stored after those of its parts. Where the file was in the index before, the parts that
+it no longer has are deleted first. Before the first part of another version is stored, the stamp of the whole file is
+blanked. So an index that has the whole file in a version has all of that version, and nothing else.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ from vlmsearch.types import (
 BATCH = 64
 """Documents that are encoded together."""
 LOOKED_UP = 512
-"""Documents that the store is asked about together, which is far cheaper: so many, or what came within a second, or
-what has so much text and so many images in memory as is not to wait for others."""
+"""Documents that the store is asked about together, which is far cheaper. A group is smaller where documents come
+slowly, or take much memory."""
 _HEAVY_CHARS = 2**20
 _READ_CHARS = 4
-"""What each byte of an image counts that was read already, such as that of a page: there are many to come."""
+"""Characters that a byte of an image counts that was read already, such as that of a page."""
 _READ_TOGETHER = 16
 """Documents that one thread reads before it takes others."""
 _READ_BYTES = 2**26
@@ -96,12 +96,15 @@ Known: TypeAlias = tuple[Input, Union[Stamp, None], bool]
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """How to run: look at rejected inputs again, fail at the first bad input, and whom to tell of progress.
+    """The options of a run.
 
-    ``on_progress`` is called with the number of inputs done so far, from another thread. ``image_limits`` is how
-    large an image may be. With ``has_remote_sources`` an image is read that lies beside or below the file of object
-    storage which its document comes from. With ``keep_labels`` a document without labels is unchanged where the index
-    has it with some.
+    Attributes:
+        retry_rejects: Whether to try rejected inputs again.
+        strict: Whether to fail at the first bad input.
+        on_progress: A callback that takes the number of inputs done so far, from another thread.
+        image_limits: The largest images.
+        keep_labels: Whether a document without labels is unchanged where the index has it with some.
+        has_remote_sources: Whether to read images in object storage that lie beside or below the file that names them.
     """
 
     retry_rejects: bool = False
@@ -114,7 +117,7 @@ class IndexOptions:
 
 @dataclass
 class Tally:
-    """What has been done so far."""
+    """The counts of a run so far."""
 
     added: int = 0
     updated: int = 0
@@ -157,14 +160,14 @@ class Flow:
         self._encoded: BoundedQueue[tuple[list[Record], list[Outcome]]] = BoundedQueue(2)
         self._under_way: Counter[str] = Counter()
         self._counted: set[str] = set()
-        """What is under way again after it was stored and counted."""
+        """Ids that are under way again after they were stored and counted."""
         self._counting = threading.Lock()
         self._failure: BaseException | None = None
         self._is_over = False
         self._tally = Tally()
         self._waiting: list[Future[list[Outcome]]] = []
         self._waits = 0
-        """How many inputs the workers look at that are not queued to be encoded."""
+        """The number of inputs at the workers that are not queued to be encoded."""
         self._put_at = 0.0
         self._read_bytes = 0
         """The images that were read already, and are not encoded yet."""
@@ -173,12 +176,12 @@ class Flow:
         self._bad_parts: dict[str, list[Reject]] = {}
         """The parts of each file that were on the reject list before the run."""
         self._replaced: dict[str, set[str]] = {}
-        """Those of which the index had something, with the ids of the parts that they have now."""
+        """The files that were in the index, with the ids of the parts that they have now."""
         self._held: list[Sourced | Reject] = []
         """The documents of the whole files among these, which are stored when the parts that are gone are deleted."""
 
     def run(self, items: Iterable[Item]) -> IndexReport:
-        """Index ``items`` and report; raises what a stage raised, after the other stages have ended.
+        """Index ``items`` and report; raise what a stage raised, after the other stages have ended.
 
         Where the caller gives the call up, no batch is begun any more, and what is being stored is stored whole.
         """
@@ -189,12 +192,9 @@ class Flow:
         started = time.monotonic()
         self._put_at = started
         rejected = {reject.id: reject for reject in reject_list_of(self._store).rejects()}
-        limits = self._options.image_limits
-        sees = encodes_images(self._encoder.spaces)
-        prepare = partial(prepared_image, self._encoder, limits=limits) if sees else None
         preprocess = self._encoder.preprocess if isinstance(self._encoder, ResizesImages) else None
-        self._reading = ReadOptions(limits, preprocess)
-        self._examiner = Examiner(self._encoder.fingerprint, prepare, self._options, rejected)
+        self._reading = ReadOptions(self._options.image_limits, preprocess)
+        self._examiner = Examiner.of(self._encoder, self._options, rejected)
         self._saver = Saver(self._store, rejected, strict=self._options.strict)
         for reject in rejected.values():
             if part := part_of(reject.id):
@@ -252,7 +252,7 @@ class Flow:
             self._stop()
 
     def _take(self, workers: ThreadPoolExecutor, group: Sequence[Item]) -> None:
-        """Have a group looked at, and the parts of those files among it that the index does not have like this."""
+        """Have a group examined, with the parts of the files that are new to the index or have changed."""
         containers = {item.id: item for item in group if isinstance(item, Container)}
         inputs: list[Input] = [item for item in group if not isinstance(item, Container)]
         changed: list[Container] = []
@@ -268,7 +268,7 @@ class Flow:
             self._open(workers, container, stamps.get(container.id))
 
     def _same(self, container: Container, known: Stamp | None) -> list[Unchanged | Reject]:
-        """Return what is to be said of a file that the index has like this, or could not use; empty for any other."""
+        """Return the outcomes of a file that is unchanged or was rejected before; none for any other file."""
         bad = self._bad_parts.get(container.id, [])
         if self._options.retry_rejects and bad:
             return []
@@ -280,7 +280,7 @@ class Flow:
         return []
 
     def _open(self, workers: ThreadPoolExecutor, container: Container, known: Stamp | None) -> None:
-        """Have the parts of a file looked at."""
+        """Have the parts of a file examined."""
         ids, whole = set[str](), list[Sourced | Reject]()
         if known and not self._examiner.is_known(known, Stamp(container.version, container.source)):
             self._blank(container.id, known)
@@ -295,16 +295,13 @@ class Flow:
         if not is_known:
             self._examine_later(workers, self._look_up(whole))
             return
-        self._held += [replace(each, image=None) if isinstance(each, Sourced) else each for each in whole]
-        if not any(isinstance(each, Reject) and each.code == "unreadable" for each in whole):
+        self._held += [replace(item, image=None) if isinstance(item, Sourced) else item for item in whole]
+        if not any(isinstance(item, Reject) and item.code == "unreadable" for item in whole):
             self._replaced[container.id] = ids
 
     @cached_property
     def _files_of_parts(self) -> set[str]:
-        """Return the files that the index has parts of.
-
-        Those of a run that was interrupted have no document of the whole.
-        """
+        """Return the files whose parts the index has; an interrupted run left no document of the whole file."""
         return {part.of for id in self._store.ids() if (part := part_of(id))}
 
     def _blank(self, id: str, known: Stamp) -> None:
@@ -337,7 +334,7 @@ class Flow:
         return [(item, known.get(id), id in again) for id, item in latest.items()]
 
     def _examine_later(self, workers: ThreadPoolExecutor, known: Sequence[Known]) -> None:
-        """Have the workers look at inputs; what they find is encoded together with that of others, if it is little."""
+        """Have the workers examine inputs; small groups are encoded together with others."""
         for start in range(0, len(known), BATCH):
             some = known[start : start + BATCH]
             size = sum(_image_bytes(item) for item, _, _ in some)
@@ -351,7 +348,7 @@ class Flow:
                 self._put()
 
     def _wait_for_room(self, size: int) -> None:
-        """Wait until so much of images can be in memory; StoppedError where nothing matters any more."""
+        """Wait until there is room for images of this size; StoppedError where the run has ended."""
         if self._read_bytes + size > _READ_BYTES:
             self._put()  # so that room is made
         with self._encoding:
@@ -376,10 +373,10 @@ class Flow:
     def _examine_all(self, some: Sequence[Known]) -> list[Outcome]:
         outcomes: list[Outcome] = []
         with stage("decode", {"vlmsearch.count": len(some)}):
-            for one in some:
+            for given in some:
                 if self._is_over:
                     raise StoppedError
-                outcomes.append(self._examiner.examine(*one))
+                outcomes.append(self._examiner.examine(*given))
         return outcomes
 
     def _encode(self) -> None:
@@ -420,10 +417,13 @@ class Flow:
 
 @dataclass(frozen=True)
 class Examiner:
-    """Find out what is to be done about inputs; it needs no other input and no store.
+    """An examiner of inputs, which needs no other input and no store.
 
-    ``fingerprint`` is the encoder's, and ``prepare`` what makes an image ready for it, None where it encodes none.
-    ``rejected`` is the reject list of the index by id.
+    Attributes:
+        fingerprint: The fingerprint of the encoder.
+        prepare: The function that makes an image ready for the encoder; None where it encodes no images.
+        options: The options of the run.
+        rejected: The reject list of the index, by id.
     """
 
     fingerprint: str
@@ -431,10 +431,17 @@ class Examiner:
     options: IndexOptions
     rejected: Mapping[str, Reject]
 
-    def examine(self, item: Input, known: Stamp | None, is_again: bool) -> Outcome:
-        """Return what is to be done about one input; all of it that needs no other input.
+    @classmethod
+    def of(cls, encoder: Encoder, options: IndexOptions, rejected: Mapping[str, Reject]) -> Examiner:
+        """Return the examiner for an open encoder."""
+        limits = options.image_limits
+        prepare = partial(prepared_image, encoder, limits=limits) if encodes_images(encoder.spaces) else None
+        return cls(encoder.fingerprint, prepare, options, rejected)
 
-        ``is_again``: another of its id is under way, so that ``known`` is about to be replaced.
+    def examine(self, item: Input, known: Stamp | None = None, is_again: bool = False) -> Outcome:
+        """Return the outcome of one input.
+
+        ``is_again`` says that another input with this id is under way, so that ``known`` is about to be replaced.
         """
         if not isinstance(item, Sourced):
             return item
@@ -493,7 +500,7 @@ def _is_beside(image: Path, source: str) -> bool:
 
 
 class Saver:
-    """Store records, and keep the reject list; ``rejected`` is the list by id, which it keeps up to date."""
+    """A writer of records that keeps the reject list; ``rejected`` is that list by id, and stays up to date."""
 
     def __init__(self, store: Store, rejected: dict[str, Reject], *, strict: bool = False) -> None:
         self._store = store
@@ -502,9 +509,9 @@ class Saver:
         self._is_strict = strict
 
     def save(self, records: Sequence[Record], outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
-        """Store what became of inputs, of which the last one of each id counts; what that is at last, by id.
+        """Store the outcomes of inputs, and return the last one of each id, by id.
 
-        Raises InvalidInputError for the first input that is rejected, where that was asked for.
+        Raises InvalidInputError for the first rejected input in a strict run.
         """
         last = {outcome.id: outcome for outcome in outcomes}
         self._check_strict(outcomes)
@@ -521,33 +528,23 @@ class Saver:
         """Store records; what is too large for the store becomes a Reject, and the others go on."""
         if not records:
             return []
-        try:
-            with querying(self._store.name, "upsert", count=len(records)):
-                self._store.upsert(records)
-        except InvalidBatchError as exc:
-            if any(error.code != "too_large" for error in exc.items.values()):
-                raise
-            bad = [(records[item], error) for item, error in exc.items.items()]
-            rejects = [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
-            self._check_strict(rejects)
-            left = [record for item, record in enumerate(records) if item not in exc.items]
-            if left:
-                self._store.upsert(left)
-            return rejects
-        return []
+        with querying(self._store.name, "upsert", count=len(records)):
+            rejects = upsert(self._store, records)
+        self._check_strict(rejects)
+        return rejects
 
     def _check_strict(self, outcomes: Iterable[Outcome]) -> None:
-        """Raise InvalidInputError for the first input that is rejected, where that was asked for."""
+        """Raise InvalidInputError for the first rejected input in a strict run."""
         for outcome in outcomes if self._is_strict else ():
             if isinstance(outcome, Reject):
                 raise InvalidInputError(outcome.code, f"{outcome.message} (and nothing after it was indexed: strict)")
 
     def _note_rejects(self, rejects: Sequence[Reject]) -> None:
-        """RejectList what is new; a document whose content went bad is found no longer."""
+        """Put new rejects on the list; documents whose content went bad are deleted."""
         new = [reject for reject in rejects if self._rejects.get(reject.id) != reject and is_id(reject.id)]
         if new:
             self._store.delete([reject.id for reject in new if reject.code != "unreadable"])
-            self._reject_list.reject(new)  # last, for what is on the list is not looked at again
+            self._reject_list.reject(new)  # last, since an input on the list is not examined again
             self._rejects.update((reject.id, reject) for reject in new)
 
     def release(self, ids: Sequence[str]) -> None:
@@ -559,17 +556,32 @@ class Saver:
                 del self._rejects[id]
 
 
+def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:
+    """Store records; those that are too large for the store are returned as rejects, and the others are stored."""
+    try:
+        store.upsert(records)
+    except InvalidBatchError as exc:
+        if any(error.code != "too_large" for error in exc.items.values()):
+            raise
+        left = [record for item, record in enumerate(records) if item not in exc.items]
+        if left:
+            store.upsert(left)
+        bad = [(records[item], error) for item, error in exc.items.items()]
+        return [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+    return []
+
+
 def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[str] | None) -> IndexReport:
-    """Put in order what is over after a run: entries of the reject list, and with ``seen`` what is gone.
+    """Clean up after a run: entries of the reject list that are over, and documents whose source is gone.
 
     Args:
         store: The index.
         source: What was read, to its end.
-        report: That of the run.
-        seen: The ids of all inputs, to remove the other documents that came from there; None to remove none.
+        report: The report of the run.
+        seen: The ids of all inputs, to remove the other documents of the source; None to remove none.
 
     Returns:
-        The report, with what was removed.
+        The report, with the number of removed documents.
     """
     bad = {reject.id for reject in report.rejects}
     release(store, lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
@@ -606,7 +618,7 @@ def release(store: Store, is_over: Callable[[Reject], bool]) -> None:
 
 
 def groups(items: Iterable[T]) -> Iterator[list[T]]:
-    """Inputs in groups to be looked up; a group ends early where it is heavy, or slow to come."""
+    """Yield inputs in groups to be looked up; a group ends early where it is heavy, or slow to come."""
     group: list[T] = []
     chars, begun = 0, time.monotonic()
     for item in items:

@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 import heapq
-import math
 import time
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.flow import STORED_TOGETHER, Flow, IndexOptions
-from vlmsearch.indexing.reindex import needed_manifest, replaceable, to_encode
+from vlmsearch.indexing.flow import LEAST_WORKERS, Examiner, IndexOptions
+from vlmsearch.indexing.records import Ready, encode
+from vlmsearch.indexing.reindex import replaceable, to_encode
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.stores.base import OnDisk, Store, reject_list_of
+from vlmsearch.stores.base import OnDisk, Store, needed_manifest, reject_list_of
 from vlmsearch.stores.samples import sampling_key
-from vlmsearch.types import Field, Space
+from vlmsearch.types import Field, Reject, Space
 
 _SAMPLE = 4096
-"""The most documents that are tried."""
+"""The largest number of documents in a trial."""
 _FIRST = 8
-"""So many are encoded before time is taken, for models that are slow at first; then twice as many in each round."""
-_LEAST_ROUNDS = 3
-_COMPARISONS = 2
-"""How often `reindex` compares the two indexes when all is encoded."""
+"""Documents in the first round, which is not timed since models are slow at first; each round has twice as many."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Say what reindexing with a model takes, from what was tried with some documents.
+    """A forecast of what reindexing with a model takes, from a trial with some documents.
 
     Attributes:
-        documents: How many there are in the index.
-        left: How many of these are to be encoded; fewer than all where an interrupted run goes on.
-        tried: How many were encoded and written to find out.
-        lost: How many of these cannot be encoded again, because their images are not kept or not there.
-        seconds: How long it takes.
-        bytes_after: How many bytes the index takes once the old one is removed.
-        bytes_added: How many more bytes than now the two take together, until then.
-        bytes_now: How many bytes everything takes now; None where the server does not say, and then ``bytes_after`` and
-            ``bytes_added`` are those of the vectors alone.
-        bytes_free: How many bytes are left on the disk; None where the server does not say.
+        documents: The number of documents in the index.
+        left: The number of documents to encode; fewer than all where an interrupted run goes on.
+        tried: The number of documents that were encoded in the trial.
+        lost: The number of documents in the trial that cannot be encoded, since their images are not kept or not there.
+        seconds: The time to encode all that are left.
+        bytes_after: The size of the index once the old one is removed.
+        bytes_added: The growth until then, while there are two indexes.
+        bytes_now: The present size; None where the server does not say. ``bytes_after`` and ``bytes_added`` are then
+            those of the vectors alone.
+        bytes_free: The free space on the disk; None where the server does not say.
     """
 
     documents: int
@@ -64,23 +61,23 @@ class Forecast:
 def forecast(
     store: Store, encoder: Encoder, *, seconds: float = 3.0, image_limits: ImageLimits = DEFAULT_LIMITS
 ) -> Forecast:
-    """Say how long `reindex` takes with an encoder, and how large the index gets.
+    """Forecast how long `reindex` takes with an encoder, and how large the index gets.
 
-    Documents of the index, chosen at random, are encoded and written to an index beside it, which is removed again.
-    Nothing else changes. What an index takes of the disk for other things than vectors is taken from the present one.
+    Documents of the index, chosen at random, are read and encoded. Nothing is written: a store that is slower than the
+    encoder adds to the time. What an index takes of the disk for other things than vectors is taken from the present
+    one.
 
     Args:
         store: The index.
-        encoder: What is to make the new vectors.
-        seconds: For how long to try; at least one round is finished, so a slow model takes longer.
-        image_limits: How large an image may be.
+        encoder: The encoder of the new vectors.
+        seconds: Seconds to try for; at least one round is finished, so a slow model takes longer.
+        image_limits: The largest images.
 
     Returns:
         The forecast.
 
     Raises:
         ConfigError: There is no index, it was built with this encoder, or the store cannot be reindexed.
-        IndexMismatchError: Another one began meanwhile.
         BackendError: The encoder or the store failed.
 
     Example:
@@ -95,22 +92,21 @@ def forecast(
     beside, manifest = replaceable(store), needed_manifest(store)
     if manifest.fingerprint == encoder.fingerprint:
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already")
-    documents, unfinished = len(store), beside.unfinished(encoder.fingerprint, encoder.spaces)
+    unfinished = beside.unfinished(encoder.fingerprint, encoder.spaces)
+    documents = len(store)
     left = max(documents - (len(unfinished) if unfinished is not None else 0), 0)
-    started = time.monotonic()
-    drawn = _drawn(store, {reject.id for reject in reject_list_of(store).rejects()})
-    reading = time.monotonic() - started
+    drawn = _drawn(store)
+    trial = _try(store, encoder, drawn, seconds, IndexOptions(image_limits=image_limits))
     use = store.disk_use() if isinstance(store, OnDisk) else None
-    with beside.trial(encoder.fingerprint, encoder.spaces) as trial:
-        tried = _try(store, trial, encoder, drawn, seconds, IndexOptions(image_limits=image_limits))
-        new, old = _vector_bytes(trial, encoder.spaces, drawn), _vector_bytes(store, manifest.spaces, drawn)
+    new = _vector_bytes(store, encoder.spaces, trial.fields)
+    old = _vector_bytes(store, manifest.spaces, list(store.fields(drawn).values()))
     per_document = new if use is None else new + max(use.bytes / max(use.documents, 1) - old, 0)
     return Forecast(
         documents=documents,
         left=left,
-        tried=tried.encoded,
-        lost=len(tried.lost),
-        seconds=tried.seconds(left) + _COMPARISONS * (2 * reading + documents * tried.comparing),
+        tried=len(trial.fields),
+        lost=len(trial.lost),
+        seconds=left * trial.seconds_each,
         bytes_after=round(documents * per_document),
         bytes_added=round(left * per_document),
         bytes_now=None if use is None else use.bytes,
@@ -119,45 +115,31 @@ def forecast(
 
 
 @dataclass
-class _Tried:
-    """What came of some documents: how many seconds each round took, and what comparing one document takes."""
+class _Trial:
+    """A trial of some documents: the fields of those that were encoded, and the ids of those that cannot be."""
 
-    encoded: int = 0
+    fields: list[Collection[Field]] = field(default_factory=list)
     lost: set[str] = field(default_factory=set)
-    rounds: list[tuple[int, float]] = field(default_factory=list)
-    comparing: float = 0.0
-
-    def seconds(self, documents: int) -> float:
-        """Return how long so many take: a straight line through the rounds, of which each stores once."""
-        if len(self.rounds) < _LEAST_ROUNDS:
-            count, taken = self.rounds[-1] if self.rounds else (1, 0.0)
-            return documents * taken / count
-        counts, times = zip(*self.rounds[1:])
-        each, once = np.polyfit(counts, times, 1)
-        if each <= 0:
-            each, once = sum(times) / sum(counts), 0.0
-        return float(documents * each + math.ceil(documents / STORED_TOGETHER) * max(once, 0.0))
+    seconds_each: float = 0.0
 
 
-def _try(
-    store: Store, trial: Store, encoder: Encoder, drawn: Sequence[str], seconds: float, options: IndexOptions
-) -> _Tried:
-    tried, started = _Tried(), time.monotonic()
-    for ids in _rounds(drawn):
-        begun = time.monotonic()
-        report = Flow(encoder, trial, options).run(to_encode(store, trial, tried.lost, ids))
-        tried.rounds.append((len(ids), time.monotonic() - begun))
-        failed = [reject.id for reject in report.rejects]
-        reject_list_of(trial).release(failed)
-        tried.lost.update(failed)
-        tried.encoded += report.added
-        if time.monotonic() - started > seconds:
-            break
-    begun = time.monotonic()
-    store.stamps(drawn)
-    trial.stamps(drawn)
-    tried.comparing = (time.monotonic() - begun) / max(len(drawn), 1)
-    return tried
+def _try(store: Store, encoder: Encoder, drawn: Sequence[str], seconds: float, options: IndexOptions) -> _Trial:
+    trial, examiner = _Trial(), Examiner.of(encoder, options, {})
+    end, taken, count = time.monotonic() + seconds, 0.0, 0
+    with ThreadPoolExecutor(max(LEAST_WORKERS, available_cores())) as workers:
+        for number, ids in enumerate(_rounds(drawn)):
+            begun = time.monotonic()
+            outcomes = list(workers.map(examiner.examine, to_encode(store, None, trial.lost, ids)))
+            records, rejects = encode(encoder, [outcome for outcome in outcomes if isinstance(outcome, Ready)])
+            trial.fields += [record.vectors.keys() for record in records]
+            trial.lost.update(outcome.id for outcome in (*outcomes, *rejects) if isinstance(outcome, Reject))
+            if number < 2:  # the first round, in which models are slow, counts where it is the only one
+                taken, count = 0.0, 0
+            taken, count = taken + time.monotonic() - begun, count + len(ids)
+            trial.seconds_each = taken / count
+            if time.monotonic() > end:
+                break
+    return trial
 
 
 def _rounds(ids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -167,21 +149,18 @@ def _rounds(ids: Sequence[str]) -> Iterator[Sequence[str]]:
         start, count = start + count, 2 * count
 
 
-def _drawn(store: Store, without: Collection[str]) -> list[str]:
-    """Return ids of documents that are as good as chosen at random.
-
-    Those on the reject list stay as they are there.
-    """
-    ids = (id for id in store.ids() if id not in without)
+def _drawn(store: Store) -> list[str]:
+    """Return ids of documents that are as good as chosen at random; rejected documents stay on their list."""
+    rejected = {reject.id for reject in reject_list_of(store).rejects()}
+    ids = (id for id in store.ids() if id not in rejected)
     return heapq.nsmallest(_SAMPLE, ids, key=lambda id: (sampling_key(id), id))
 
 
-def _vector_bytes(store: Store, spaces: Sequence[Space], ids: Sequence[str]) -> float:
-    """Return what the vectors of a document take, on average of those among ``ids`` that are there."""
+def _vector_bytes(store: Store, spaces: Sequence[Space], fields: Sequence[Collection[Field]]) -> float:
+    """Return the mean size of the vectors of documents with such fields."""
     bytes_of: dict[Field, int] = {
         field: store.vector_bytes(space.dim) if isinstance(store, OnDisk) else 4 * space.dim
         for space in spaces
         for field in space.fields
     }
-    found = store.fields(ids).values()
-    return sum(bytes_of[field] for fields in found for field in fields) / max(len(found), 1)
+    return sum(bytes_of[field] for some in fields for field in some) / max(len(fields), 1)

@@ -1,7 +1,8 @@
-"""Text that is read in images: what becomes of a document by it, and how its stamp says so.
+"""Text that is read in images: how it changes a document, and how the stamp of the document records it.
 
-The digest of such a document is that of its source with a mark, such as ``~ocr1``, before that of its labels. So a run
-that reads no text in images finds it unchanged, and one that does reads what has no mark, or that of another edition.
+The digest of such a document is that of its source with a mark, such as ``~ocr1``, before that of its labels. A run
+that reads no text in images finds it unchanged. A run that does reads images without a mark, or with that of another
+edition.
 """
 
 from __future__ import annotations

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 class Sourced:
     """A document and the file that it was read from, empty for none.
 
-    ``image`` is what `read_image` gives of the path which is the document's image, where that was read already: its
-    bytes, or what the encoder takes of it. ``content`` is then the digest of those bytes; empty where they are there.
-    ``digest`` is what the stamp of the document has in place of a digest of its content; empty for that.
-    With ``ocr`` the text in the image is read where the document has none.
+    Attributes:
+        document: The document.
+        source: The id of the file.
+        image: The image at the document's path, if it was read already: its bytes, or the pixels for the encoder.
+        content: The digest of the image's bytes, if only its pixels are here; else empty.
+        digest: The digest for the stamp of the document; empty to make one of the content.
+        ocr: Whether to read the text in the image of a document without text.
     """
 
     document: Document
@@ -38,11 +41,11 @@ PartItem: TypeAlias = Union[Sourced, Reject]
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How files of several documents are read.
+    """Options for reading files of several documents.
 
     Attributes:
-        limits: How large an image may be, and what reading a part may take.
-        preprocess: How the encoder resizes images, where that is all that it does; images come in that size.
+        limits: The largest images, and the most memory and time to read a part.
+        preprocess: The resizing of the encoder, if it does nothing else; images then come in that size.
     """
 
     limits: ImageLimits = DEFAULT_LIMITS
@@ -53,10 +56,13 @@ class ReadOptions:
 class Container:
     """A file of several documents, which is opened only where the index does not have this version of it.
 
-    ``id`` is that of the file and of the document of the whole file, and ``source`` the file. ``version`` is a digest
-    of its bytes and of all options that decide what comes of it. ``parts`` gives the documents one by one, each with an
-    id that `part_of` reads, and last the document of the whole file, whose ``digest`` is the version: where the index
-    has that, it has all parts. Where the file cannot be read it gives a Reject of the file instead of the latter.
+    Attributes:
+        id: The id of the file, and of the document of the whole file.
+        source: The file.
+        version: A digest of its bytes and of the options that change its documents.
+        parts: A function that yields the documents, each with an id that `part_of` reads. The document of the whole
+            file comes last. Its ``digest`` is the version, so that an index which has it has all parts. A file that
+            cannot be read ends with a Reject instead.
     """
 
     id: str
@@ -70,7 +76,7 @@ Item: TypeAlias = Union[Sourced, Reject, Container]
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Say what is taken of files; what is beside images, texts and tables costs time, so it is off by default.
+    """Options of what is read in files. All but images, texts and tables costs time, so it is off by default.
 
     Attributes:
         pdf: Take each page of PDF files, as its text and its image. Needs the extra ``pdf``.
@@ -78,8 +84,8 @@ class SourceOptions:
             ``video``.
         office: Take the text of office documents, e-books and web pages. Needs the extra ``office``.
         ocr: Read the text in images, pages and frames that have none beside them. Needs the extra ``ocr``.
-        follow_links: Take files that are symbolic links, which may lead out of the folders, and subtitles that are one.
-            Files that are named themselves are always taken. A server follows no links.
+        follow_links: Take files and subtitles that are symbolic links, which may lead out of the folders. Files that
+            are named themselves are always taken. A server follows no links.
 
     Example:
         >>> SourceOptions(pdf=True).pdf

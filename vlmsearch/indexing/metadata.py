@@ -11,7 +11,7 @@ from vlmsearch.stores.base import Store
 from vlmsearch.types import MetadataChange, Scalar, check_metadata
 
 _TRIES = 20
-"""How often a document is read again that others have changed meanwhile."""
+"""Tries to change a document that others change meanwhile."""
 
 
 def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, Scalar], unset: Collection[str] = ()) -> int:
@@ -22,12 +22,12 @@ def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, Scala
 
     Args:
         store: Where the documents are.
-        ids: Theirs; those that are not there are passed over.
+        ids: The ids of the documents; unknown ids are passed over.
         values: Values by their keys.
-        unset: Keys to take off; those that a document lacks are passed over.
+        unset: Keys to take off; keys that a document lacks are passed over.
 
     Returns:
-        How many documents have other metadata now.
+        The number of documents that have changed.
 
     Raises:
         ConfigError: A key is both set and taken off.
@@ -41,14 +41,14 @@ def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, Scala
     check_metadata(values)
 
     def changes(some: Sequence[str]) -> list[MetadataChange]:
-        found: list[MetadataChange] = []
+        changed: list[MetadataChange] = []
         for record in store.records(some):
             before = record.document.metadata
             after = {key: value for key, value in {**before, **values}.items() if key not in unset}
             if _form(after) != _form(before):
                 digest = with_labels(record.stamp.digest, after)
-                found.append(MetadataChange(record.document, record.stamp, after, digest))
-        return found
+                changed.append(MetadataChange(record.document, record.stamp, after, digest))
+        return changed
 
     return update_documents(store, ids, changes)
 
@@ -58,11 +58,11 @@ def update_documents(store: Store, ids: Sequence[str], changes: Callable[[Sequen
 
     Args:
         store: Where the documents are.
-        ids: Theirs; those that are not there are passed over.
-        changes: Reads some documents and returns what is to be changed.
+        ids: The ids of the documents; unknown ids are passed over.
+        changes: Reads some documents and returns the changes.
 
     Returns:
-        How many were changed.
+        The number of documents that have changed.
 
     Raises:
         BackendUnavailableError: Others kept changing the documents: some may have their new metadata already.

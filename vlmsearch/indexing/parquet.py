@@ -1,40 +1,39 @@
 """An index as one Parquet file, which pandas, DuckDB, Daft and others read.
 
 ==================  ==================================================================================================
-``id``              the document's
-``text``            null where it has none
-``image``           the path of its image, null where it has none
-``metadata``        a JSON object: one key may have a string in one document and a number in another
-``source``          the file or table that it was read from
-``digest``          the version of it that was indexed
-``clip/image`` ...  a column for each field of the index: its vector as a list of float32 of one length, or null
-``escaped``         null, save where one of the strings is not valid Unicode, as names of files can be: a JSON object
-                    with each of these columns as it is, where the column itself has U+FFFD
+``id``              the id of the document.
+``text``            the text, or null.
+``image``           the path of the image, or null.
+``metadata``        a JSON object; a key may have a string in one document and a number in another.
+``source``          the file or table that the document was read from.
+``digest``          the version that was indexed.
+``clip/image`` ...  a column for each field of the index: its vector as a list of float32 of one length, or null.
+``escaped``         a JSON object with the columns that are not valid Unicode, as names of files may be. The columns
+                    themselves then have U+FFFD. Null for most documents.
 ==================  ==================================================================================================
 
-The key ``vlmsearch`` of the file's own metadata is a JSON object with the manifest and the tuning of the index,
-``vlmsearch.rejects`` one with its reject list.
+The metadata of the file itself have two keys: ``vlmsearch`` is a JSON object with the manifest and the tuning of the
+index, and ``vlmsearch.rejects`` has its reject list.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import file_in_the_making
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
-from vlmsearch.stores.base import RejectList, Store, dim_of, space_of
+from vlmsearch.stores.base import RejectList, Store, dim_of, needed_manifest, space_of
 from vlmsearch.types import HALVES, Document, Field, Manifest, Record, Reject, Stamp
 
 if TYPE_CHECKING:
@@ -57,13 +56,13 @@ _LENGTH_ERROR = 0.01
 
 @dataclass(frozen=True)
 class ExportReport:
-    """Say what `export_index` wrote.
+    """A report of `export_index`.
 
     Attributes:
-        documents: How many are in the file.
-        rejects: How many entries its reject list has; None where the store keeps no such list.
+        documents: The number of documents in the file.
+        rejects: The length of its reject list; None where the store keeps no such list.
         bytes: The size of the file.
-        seconds: How long it took.
+        seconds: The time of the run.
     """
 
     documents: int
@@ -107,9 +106,7 @@ def export_index(source: Store, path: str | Path, *, on_progress: Callable[[int]
     pa = _pyarrow()
     started = time.monotonic()
     path = Path(path)
-    manifest = source.manifest()
-    if manifest is None:
-        raise ConfigError(f"{source.name} is not an index yet: there is nothing to export")
+    manifest = needed_manifest(source)
     if not is_parquet(path) or path.is_dir():
         what = "is a folder" if path.is_dir() else "does not end in .parquet"
         raise ConfigError(f"{str(path)!r} {what}: name the file to write, such as index.parquet")
@@ -126,7 +123,7 @@ def export_index(source: Store, path: str | Path, *, on_progress: Callable[[int]
         with pa.parquet.ParquetWriter(making, schema, **settings) as writer:
             for group in _groups(source):
                 cells = [_cells(record) for record in group]
-                columns = [[each[name] for each in cells] for name in _STRINGS]
+                columns = [[row[name] for row in cells] for name in _STRINGS]
                 columns += [_vectors(field, group, schema) for field in fields]
                 writer.write_table(pa.table(columns, schema=schema), row_group_size=len(group))
                 count += len(group)
@@ -148,7 +145,7 @@ def is_parquet(path: str | Path) -> bool:
 
 
 class ParquetIndex(Closable):
-    """Read an index that `export_index` wrote, in place of a store to copy from.
+    """An index that `export_index` wrote, to copy from in place of a store.
 
     Args:
         path: The file.
@@ -169,7 +166,7 @@ class ParquetIndex(Closable):
             )
         except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
             raise ConfigError(f"{self.name!r} cannot be read as Parquet: {one_line(exc)}") from exc
-        self._known: NDArray[Any] | None = None
+        self._known: set[str] | None = None
         try:
             self._manifest, self._rejects = self._about()
             self._schema = _schema(self._manifest)
@@ -201,9 +198,9 @@ class ParquetIndex(Closable):
         for wanted in self._schema:
             place = there.get_field_index(wanted.name)
             if place < 0 or not there.field(place).type.equals(wanted.type):
-                found = "none" if place < 0 else str(there.field(place).type)
+                kind = "none" if place < 0 else str(there.field(place).type)
                 raise ConfigError(
-                    f"{self.name!r} needs a column {wanted.name} of type {wanted.type}, and has {found}: "
+                    f"{self.name!r} needs a column {wanted.name} of type {wanted.type}, and has {kind}: "
                     "export the index again"
                 )
 
@@ -245,7 +242,7 @@ class ParquetIndex(Closable):
             ]
 
     def unknown(self, ids: Sequence[str]) -> list[str]:
-        """Return those of some ids that are not in the file. The first call reads all ids, and keeps 16 bytes of each.
+        """Return those of some ids that are not in the file. The first call reads all ids, and keeps them.
 
         Args:
             ids: The ids.
@@ -254,15 +251,9 @@ class ParquetIndex(Closable):
             Those that are not there, in their order.
         """
         if self._known is None:
-            there = [_keys(batch.column("id").to_pylist()) for batch in self._batches(["id"], _GROUP_ROWS)]
-            self._known = np.sort(np.concatenate([_keys([]), *there]))
-        keys = _keys(ids)
-        places = np.searchsorted(self._known, keys)
-        return [
-            id
-            for id, key, place in zip(ids, keys, places.tolist())
-            if place == len(self._known) or self._known[place] != key
-        ]
+            read = self._batches(["id"], _GROUP_ROWS)
+            self._known = {id for batch in read for id in batch.column("id").to_pylist()}
+        return [id for id in ids if id not in self._known]
 
     def _batches(self, columns: Sequence[str], count: int) -> Iterator[Any]:
         pa = _pyarrow()
@@ -281,12 +272,12 @@ class ParquetIndex(Closable):
         dim = dim_of(self.name, self._manifest.spaces, field)
         if any(count not in (None, dim) for count in column.value_lengths().unique().to_pylist()):
             raise ConfigError(f"{self.name!r} has a vector {field} that is not {dim} long: export the index again")
-        found = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
+        vectors = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
         with np.errstate(over="ignore"):
-            lengths = np.linalg.norm(found, axis=1)
+            lengths = np.linalg.norm(vectors, axis=1)
         if not np.all((np.abs(lengths - 1) <= _LENGTH_ERROR) | (lengths == 0)):  # also of what is not a number
             raise ConfigError(f"{self.name!r} has a vector {field} that is not of length one: export the index again")
-        rows = iter(found)
+        rows = iter(vectors)
         return [next(rows) if there else None for there in column.is_valid().to_pylist()]
 
     def _record(self, cells: dict[str, str], vectors: dict[Field, NDArray[np.float32]]) -> Record:
@@ -329,8 +320,7 @@ def _groups(source: Store) -> Iterator[list[Record]]:
     """Yield all records, as many at a time as are a row group."""
     group: list[Record] = []
     size = 0
-    ids = source.ids()
-    while page := list(islice(ids, _READ_TOGETHER)):
+    for page in batches(source.ids(), _READ_TOGETHER):
         for record in source.records(page):
             size += _size(record)
             group.append(record)
@@ -398,10 +388,10 @@ def _manifest_of(form: Mapping[str, Any]) -> Manifest:
 def _rejects_of(form: list[dict[str, Any]] | None) -> list[Reject] | None:
     if form is None:
         return None
-    for each in form:
-        f"{each['id']}{each['code']}".encode()  # no store takes half of a surrogate pair there
-    stamps = [Stamp(**_strings(each.pop("stamp"), ("digest", "source"))) for each in form]
-    return [Reject(**_strings(each, ("id", "code", "message")), stamp=stamp) for each, stamp in zip(form, stamps)]
+    for entry in form:
+        f"{entry['id']}{entry['code']}".encode()  # no store takes half of a surrogate pair there
+    stamps = [Stamp(**_strings(entry.pop("stamp"), ("digest", "source"))) for entry in form]
+    return [Reject(**_strings(entry, ("id", "code", "message")), stamp=stamp) for entry, stamp in zip(form, stamps)]
 
 
 def _strings(form: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -413,9 +403,3 @@ def _strings(form: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     ):
         raise ValueError(f"expected a JSON object with strings for {', '.join(names)}: {str(form)[:80]!r}")
     return form
-
-
-def _keys(ids: Sequence[str]) -> NDArray[Any]:
-    """16 bytes for each id, as numbers that can be compared."""
-    digests = b"".join(hashlib.blake2b(id.encode(), digest_size=16).digest() for id in ids)
-    return np.frombuffer(digests, [("high", "<u8"), ("low", "<u8")])

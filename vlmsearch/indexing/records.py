@@ -49,8 +49,8 @@ def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list
 
 
 def _encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
-    images = {i: one.image for i, one in enumerate(ready) if one.image is not None}
-    texts = {i: well_formed(one.document.text) for i, one in enumerate(ready) if one.document.text}
+    images = {i: item.image for i, item in enumerate(ready) if item.image is not None}
+    texts = {i: well_formed(item.document.text) for i, item in enumerate(ready) if item.document.text}
     try:
         by_image, bad = _encode_usable(encoder.encode_images, images, "image")
         by_text, bad_texts = _encode_usable(
@@ -60,8 +60,8 @@ def _encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], lis
         raise BackendError(f"the encoder refused a batch and did not name all of its bad items: {exc}") from exc
     bad |= bad_texts
     records = [
-        Record(plain(one.document), by_image.get(i, {}) | by_text.get(i, {}), one.stamp, encoder.fingerprint)
-        for i, one in enumerate(ready)
+        Record(plain(item.document), by_image.get(i, {}) | by_text.get(i, {}), item.stamp, encoder.fingerprint)
+        for i, item in enumerate(ready)
         if i not in bad
     ]
     return records, [Reject(ready[i].id, exc.code, str(exc), ready[i].stamp) for i, exc in bad.items()]
@@ -83,15 +83,15 @@ def _encode_usable(
         vectors = exc.vectors
     if vectors is None:  # nothing was computed yet
         vectors = encode([inputs[place] for place in places]) if places else {}
-    found: dict[int, dict[Field, NDArray[np.float32]]] = {place: {} for place in places}
+    by_place: dict[int, dict[Field, NDArray[np.float32]]] = {place: {} for place in places}
     for space, rows in vectors.items():
         for place, row in zip(places, rows):
-            found[place][Field(space, modality)] = row
-    return found, bad
+            by_place[place][Field(space, modality)] = row
+    return by_place, bad
 
 
 def check_types(document: Document) -> None:
-    """Raise InvalidInputError where a part of a document is of another type than it is said to be."""
+    """Raise InvalidInputError where a part of a document has a wrong type."""
     parts = (
         ("text is a string", document.text, (str, type(None))),
         ("image is a Path, bytes or a PIL image", document.image, (Path, bytes, Image, RemoteImage, type(None))),
@@ -107,9 +107,9 @@ def digest(
 ) -> str:
     """SHA-256 over a document's text, metadata and image; ``image`` is the image's content, as bytes or decoded.
 
-    ``content`` is the SHA-256 of the image's bytes, where that is known.
+    ``content`` is the SHA-256 of the image's bytes, if it is known.
 
-    Labels among the metadata are told apart: see `vlmsearch.search.label_keys`. An image that is a file counts by its
+    Labels among the metadata are kept apart: see `vlmsearch.search.label_keys`. An image that is a file counts by its
     path too, which stores keep. Raises InvalidInputError for a decoded image that its file does not have whole.
     """
     if isinstance(image, Path):

@@ -6,28 +6,32 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 
+from vlmsearch._util.batching import batches
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.indexing.flow import Flow, IndexOptions
 from vlmsearch.indexing.items import Sourced
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.stores.base import OnDisk, Replaceable, Store, reject_list_of
-from vlmsearch.types import Document, Manifest
+from vlmsearch.stores.base import OnDisk, Replaceable, Store, needed_manifest, reject_list_of
+from vlmsearch.types import Document
 
 _BATCH = 500
 _ROUNDS = 3
-"""How often the old index is looked through for what has changed in it, while others may write."""
+"""Passes over the old index for changes, while others may write."""
 
 
 @dataclass(frozen=True)
 class ReindexReport:
-    """What `reindex` did. ``lost`` are documents that cannot be encoded again: their images are not kept or not there.
+    """A report of `reindex`.
 
-    ``encoded`` counts documents of this run, ``documents`` all that the new index has; ``switched`` is False where
-    something would have been lost. ``bytes_added`` is by how much both indexes together have grown, None where the
-    server does not say.
+    Attributes:
+        documents: The number of documents in the new index.
+        encoded: The number of documents that this run encoded.
+        lost: The ids of documents that cannot be encoded again, since their images are not kept or not there.
+        switched: Whether the new index is in use; False where documents would have been lost.
+        seconds: The time of the run.
+        bytes_added: The growth of both indexes together; None where the server does not say.
     """
 
     documents: int
@@ -97,7 +101,7 @@ def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> 
     lost = set[str]()
     rejects = reject_list_of(new)
     before = {reject.id for reject in rejects.rejects()}
-    report = Flow(encoder, new, options).run(to_encode(store, new, lost))
+    report = Flow(encoder, new, options).run(to_encode(store, new, lost, store.ids()))
     failed = {reject.id for reject in report.rejects}
     rejects.release(list(failed - before))
     lost |= failed
@@ -136,22 +140,10 @@ def _used_bytes(store: Store) -> int | None:
     return None if use is None else use.bytes
 
 
-def needed_manifest(store: Store) -> Manifest:
-    """Return what built the index; ConfigError where there is none."""
-    manifest = store.manifest()
-    if manifest is None:
-        raise ConfigError(f"{store.name} is not an index yet")
-    return manifest
-
-
-def to_encode(store: Store, new: Store, lost: set[str], some: Iterable[str] | None = None) -> Iterator[Sourced]:
-    """Give the documents that the new index does not have as the old one has them, of all or of ``some``.
-
-    Those that cannot be encoded again go to ``lost``.
-    """
-    ids = store.ids() if some is None else iter(some)
-    while batch := list(islice(ids, _BATCH)):
-        stamps, there = store.stamps(batch), new.stamps(batch)
+def to_encode(store: Store, new: Store | None, lost: set[str], ids: Iterable[str]) -> Iterator[Sourced]:
+    """Yield the documents that the new index lacks or has otherwise; ``lost`` gets those that cannot be encoded."""
+    for batch in batches(ids, _BATCH):
+        stamps, there = store.stamps(batch), {} if new is None else new.stamps(batch)
         changed = [id for id in batch if id in stamps and stamps[id] != there.get(id)]
         fields = store.fields(changed) if changed else {}
         for document in store.get(changed):
@@ -165,8 +157,8 @@ def to_encode(store: Store, new: Store, lost: set[str], some: Iterable[str] | No
 
 def _gone(store: Store, new: Store) -> list[str]:
     """Return what the new index has and the old one no longer."""
-    ids, gone = new.ids(), list[str]()
-    while batch := list(islice(ids, _BATCH)):
+    gone = list[str]()
+    for batch in batches(new.ids(), _BATCH):
         there = store.stamps(batch)
         gone += [id for id in batch if id not in there]
     return gone

@@ -4,7 +4,7 @@
 a folder                  every image and text file below it, hidden ones left out; the id is the absolute path. A
                           link to a file is that file, wherever it is, unless `SourceOptions.follow_links` is off;
                           links to folders are left out
-a file, a glob            the same for what it names
+a file, a glob            the same for each file
 ``.pdf``                  with `SourceOptions.pdf`: a document a page, whose id ends in ``#page=3``, and one for the
                           whole file, whose id is the absolute path
 films                     with `SourceOptions.video`: a document a scene, whose id ends in ``#t=12.480``, and one for
@@ -12,7 +12,7 @@ films                     with `SourceOptions.video`: a document a scene, whose 
 ``.docx`` ``.html`` ...   with `SourceOptions.office`: their text
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
 ``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
-``.tar``                  a sample a document, as WebDataset has them: files of one name with other endings, of which
+``.tar``                  a sample a document, as WebDataset has them: files of one name with other endings;
                           ``.json`` holds metadata; the id is the path of the tar, a slash and the name
 ``s3://`` ``gs://``       each of these in object storage; the id of a file is its URL
 ========================  ==========================================================================================
@@ -36,15 +36,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
+from vlmsearch._util.batching import batches
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
-from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, Kind, container, kind_of
+from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
 from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, Sourced, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_rows, row_word
@@ -58,9 +58,9 @@ TEXT_SUFFIXES = frozenset({".txt", ".md"})
 TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv", ".parquet", ".tar"})
 _SUFFIXES = IMAGE_SUFFIXES | TEXT_SUFFIXES | CONTAINER_SUFFIXES
 _FILES = 64
-"""How many files are read as one unit."""
+"""Files that are read as one unit."""
 _ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
-"""What is escaped in the id of a file: what no id has, and a % before two digits that escaping could have written."""
+"""Characters that are escaped in the id of a file: those that no id has, and a % that could be an escape."""
 _ESCAPED = re.compile(rb"%([01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
 _Found: TypeAlias = Union[str, "tuple[str, OSError]"]
 Unit: TypeAlias = Union["tuple[str | Reject, ...]", str]
@@ -68,7 +68,7 @@ Unit: TypeAlias = Union["tuple[str | Reject, ...]", str]
 
 
 def given_documents(documents: Document | Iterable[Document]) -> Iterator[Sourced]:
-    """Yield documents that come from no file; TypeError for what is none."""
+    """Yield documents that come from no file; TypeError for other objects."""
     for document in [documents] if isinstance(documents, Document) else documents:
         if not isinstance(document, Document):
             kind = type(document).__name__
@@ -79,9 +79,9 @@ def given_documents(documents: Document | Iterable[Document]) -> Iterator[Source
 
 
 class Paths:
-    """Read what paths name as documents, for `Pipeline.index`.
+    """The documents in files, folders and tables, for `Pipeline.index`.
 
-    Iterating reads; every iteration starts afresh. What cannot be read as a document comes as a Reject.
+    Iterating reads; every iteration starts afresh. Inputs that cannot be read come as a Reject.
 
     Args:
         paths: Folders, files, globs and tables.
@@ -118,7 +118,7 @@ class Paths:
         self.tables: list[str] = []
         self._files: list[str] = []
         self._listed: dict[str, list[_Found]] = {}
-        """What `__len__` found in the folders, for the iteration after it."""
+        """The entries of folders that `__len__` listed, for the iteration after it."""
         self._unread: set[str] = set()
         self._left_out: set[str] = set()
         """Files in the folders that another option takes; nothing that came from them counts as gone."""
@@ -139,11 +139,11 @@ class Paths:
                 raise ConfigError(f"{name!r} is a pipe, a socket or a device; a table is a file")
             (self.tables if is_table and not is_odd else self._files).append(name)
         elif glob.has_magic(name):
-            found = sorted(glob.glob(name, recursive=True))
-            if not found:
+            names = sorted(glob.glob(name, recursive=True))
+            if not names:
                 raise ConfigError(f"nothing matches {str(path)!r}")
-            for each in found:
-                self._take(Path(glob.escape(each) if not os.path.lexists(each) else each), is_named=False)
+            for match in names:
+                self._take(Path(glob.escape(match) if not os.path.lexists(match) else match), is_named=False)
         else:
             raise ConfigError(f"no such file or folder: {str(path)!r}")
 
@@ -152,13 +152,13 @@ class Paths:
             if is_remote_folder(url):
                 self.folders.append(url.rstrip("/"))
                 return
-            found = match_remote(url)
+            urls = match_remote(url)
         except OSError as exc:
             raise BackendError(f"{url} cannot be looked for: {exc.strerror or exc}") from exc
-        if not found:
+        if not urls:
             raise ConfigError(f"no such file or folder, and nothing matches: {url!r}")
-        for each in found:
-            (self.tables if _is_table(each) else self._files).append(each)
+        for match in urls:
+            (self.tables if _is_table(match) else self._files).append(match)
 
     def files(self) -> Iterator[_Found]:
         """Iterate over the names of the files that are taken from the folders.
@@ -178,7 +178,7 @@ class Paths:
         Returns:
             True where it is there and listing the folders gives it.
         """
-        folder = next((each for each in self.folders if _is_in(name, each)), None)
+        folder = next((root for root in self.folders if _is_in(name, root)), None)
         if folder is None or not os.path.lexists(name) or os.path.isdir(name):
             return False
         parts = os.path.relpath(name, folder).split(os.sep)
@@ -224,10 +224,11 @@ class Paths:
         """
         self._unread = set()
         listed, self._listed = self._listed, {}
-        yield from _some_files(self._files)
+        yield from map(tuple, batches(self._files, _FILES))
         for folder in self.folders:
-            found = listed.get(folder) or self._walk(folder)
-            yield from _some_files(each if isinstance(each, str) else self._skip(*each) for each in found)
+            entries = listed.get(folder) or self._walk(folder)
+            files = (entry if isinstance(entry, str) else self._skip(*entry) for entry in entries)
+            yield from map(tuple, batches(files, _FILES))
         yield from self.tables
 
     def note(self, reject: Reject) -> None:
@@ -241,12 +242,12 @@ class Paths:
 
     def _walk(self, folder: str) -> Iterator[_Found]:
         """Yield what is taken of a folder."""
-        for found in _walk(folder, self.options.follow_links):
-            kind = kind_of(found) if isinstance(found, str) else None
+        for entry in _walk(folder, self.options.follow_links):
+            kind = kind_of(entry) if isinstance(entry, str) else None
             if kind is None or getattr(self.options, kind.option):
-                yield found
-            elif isinstance(found, str):
-                self._left_out.add(_escape(found))
+                yield entry
+            elif isinstance(entry, str):
+                self._left_out.add(_escape(entry))
 
     def options_to_give(self) -> list[str]:
         """Return the names of the options with which the files that were left out of the folders are taken.
@@ -388,12 +389,6 @@ def _count_rows(table: str, limits: ImageLimits) -> int:
     return int(str(count))
 
 
-def _some_files(files: Iterable[str | Reject]) -> Iterator[tuple[str | Reject, ...]]:
-    left = iter(files)
-    while some := tuple(islice(left, _FILES)):
-        yield some
-
-
 def _unreadable(name: str, exc: OSError) -> Reject:
     message = CONTROLS.sub("?", f"{name!r} cannot be read: {exc.strerror or exc}")
     return Reject(file_id(name), "unreadable", message, Stamp("", file_id(name)))
@@ -421,8 +416,8 @@ def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
     while left:
         where = left.pop()
         try:
-            with os.scandir(where) as found:
-                entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda e: e.name)
+            with os.scandir(where) as listing:
+                entries = sorted((entry for entry in listing if not entry.name.startswith(".")), key=lambda e: e.name)
         except OSError as exc:
             yield where, exc
             continue
@@ -437,11 +432,11 @@ def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
 
 def _walk_remote(folder: str) -> Iterator[_Found]:
     try:
-        found = list_remote(folder)
+        urls = list_remote(folder)
     except OSError as exc:
         yield folder, exc
         return
-    for url in found:
+    for url in urls:
         is_hidden = "/." in url.removeprefix(folder)
         if not is_hidden and os.path.splitext(url)[1].lower() in _SUFFIXES:
             yield url
@@ -479,7 +474,7 @@ def _read_file(name: str, options: SourceOptions) -> Item:
     return Reject(id, "unsupported", f"{name!r} {reason}", Stamp(hashlib.sha256(data).hexdigest(), id))
 
 
-def _read_container(kind: Kind, name: str, id: str, options: SourceOptions) -> Item:
+def _read_container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Item:
     if not getattr(options, kind.option):
         return Reject(id, "unreadable", f"{name!r} is {kind.name}, which is read with `{kind.option}`", Stamp("", id))
     if remote_url(name):

@@ -56,7 +56,7 @@ Rows: TypeAlias = "Iterator[tuple[int, Row | OSError | InvalidInputError]]"
 MAX_ROW_CHARS = 16 * 2**20
 """Of a line of JSONL or a row of CSV; what is longer goes into a file of its own."""
 STRAY = re.compile("[\udc80-\udcff]")
-"""What a byte that is not UTF-8 is read as."""
+"""The surrogates that bytes which are not UTF-8 are read as."""
 _RESERVED = ("id", "text", "image")
 _ENDINGS = {".txt": "text", ".text": "text", ".caption": "text", ".json": "json"}
 _PARQUET_ROWS = 64
@@ -160,38 +160,38 @@ def _key_of(member: tarfile.TarInfo) -> str:
 def _sample(tar: tarfile.TarFile, members: Iterable[tarfile.TarInfo]) -> dict[str, object]:
     """Return the columns of one sample: the first image, the text, and the scalars of a JSON object."""
     columns: dict[str, object] = {}
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     too_large = None
     for member in members:
         ending = "." + os.path.basename(member.name).partition(".")[2].lower()
         column = "image" if ending in IMAGE_SUFFIXES else _ENDINGS.get(ending, "")
         if not column or column in columns:
             continue
-        most = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
-        if member.size > most:
-            too_large = InvalidInputError("too_large", f"{member.name} has {member.size:,} bytes; at most {most:,}")
+        limit = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
+        if member.size > limit:
+            too_large = InvalidInputError("too_large", f"{member.name} has {member.size:,} bytes; at most {limit:,}")
             continue
         content = tar.extractfile(member)
         data = content.read() if content else b""
         if column == "json":
-            found = _json_object(member.name, data)
+            fields = _json_object(member.name, data)
         columns[column] = data if column == "image" else data.decode("utf-8", "surrogateescape")
     if too_large:
         raise too_large
     columns.pop("json", None)
-    caption = found.get("text") or found.get("caption")
-    rest = {key: value for key, value in found.items() if key not in _RESERVED and not isinstance(value, (list, dict))}
+    caption = fields.get("text") or fields.get("caption")
+    rest = {key: value for key, value in fields.items() if key not in _RESERVED and not isinstance(value, (list, dict))}
     return {"text": caption if isinstance(caption, str) else None, **rest, **columns}
 
 
 def _json_object(name: str, data: bytes) -> dict[str, object]:
     try:
-        found = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise InvalidInputError("invalid", f"{name} is no JSON that can be read: {exc}") from exc
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise InvalidInputError("invalid", f"{name} holds no JSON object")
-    return found
+    return fields
 
 
 def _lines(file: TextIO) -> Iterator[tuple[int, str | InvalidInputError]]:
@@ -223,10 +223,7 @@ def _csv_rows(table: str, file: TextIO) -> Iterator[tuple[int, Row]]:
 
 
 def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a file, each of which is added to ``lines`` as it is read.
-
-    ConfigError where these are too long.
-    """
+    """Yield the lines of a file and add them to ``lines``; ConfigError where a row is too long."""
     number = size = 0
     while line := file.readline(MAX_ROW_CHARS + 1):
         number += 1

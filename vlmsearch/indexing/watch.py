@@ -1,9 +1,10 @@
-"""What changes in folders, as it changes.
+"""Changes in folders, as they happen.
 
-The operating system tells of changes, and what it tells is only a hint: a file counts as changed where its size, inode
-or times are others than before. So bursts, renames and folders that are moved come out as files that are new and files
-that are gone. All folders are listed again where a folder came or went, where the system told of very many changes, of
-which it may have lost some, and now and then; where that finds what was not told, they are watched anew.
+The operating system reports changes, and its reports are only hints: a file has changed if its size, inode or times
+have. So bursts, renames and folders that are moved come out as files that are new and files that are gone.
+
+All folders are listed again now and then, and when a folder came or went. They are also listed after very many reports,
+since the system may have lost some. If a listing finds a change that was not reported, the folders are watched anew.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class FileChanges:
 
 
 class FolderWatch:
-    """Wait for changes in the folders of ``source``, from when this is made.
+    """A watch for changes in the folders of ``source``.
 
     A folder is lost where it was a mount point and is none any more, or is another folder than before, without files:
     a disk was unmounted. Its files count as there until it comes back.
@@ -112,10 +113,10 @@ class FolderWatch:
                 ended.set()
                 return
             is_due = time.monotonic() >= self._due or len(names) >= _MANY or self._is_about_folders(names)
-            found = self._list_all() if is_due else self._look(names | self._waiting.keys())
-            if found.changed or found.gone or found.lost:
-                yield found
-            was_not_told = not names and is_due and (found.changed or found.gone)
+            changes = self._list_all() if is_due else self._look(names | self._waiting.keys())
+            if changes.changed or changes.gone or changes.lost:
+                yield changes
+            was_not_told = not names and is_due and (changes.changed or changes.gone)
             if len(names) >= _MANY or was_not_told:
                 return  # there may be folders that the system does not watch
 
@@ -176,14 +177,14 @@ class FolderWatch:
         """Return what is new in all folders; nothing below a folder that cannot be listed is gone."""
         begun = time.monotonic()
         changed, unread, there = [], [], set()
-        for found in self._source.files():
-            if isinstance(found, tuple):
-                unread.append(found[0] + os.sep)
+        for entry in self._source.files():
+            if isinstance(entry, tuple):
+                unread.append(entry[0] + os.sep)
                 continue
-            signature = _signature(found)
+            signature = _signature(entry)
             if signature is not None:
-                there.add(found)
-                changed += [found] if self._has_changed(found, signature) else []
+                there.add(entry)
+                changed += [entry] if self._has_changed(entry, signature) else []
         lost = {folder for folder, root in self._roots.items() if _has_gone(folder, root, there)}
         unread += [folder + os.sep for folder in lost]
         news, self._lost = lost - self._lost, lost
@@ -249,7 +250,7 @@ def _has_gone(folder: str, root: _Root | None, files: Collection[str]) -> bool:
 def _signature(name: str) -> _Signature | None:
     """Return what changes with a file; None where there is none."""
     try:
-        found = Path(name).stat()
+        status = Path(name).stat()
     except (OSError, ValueError):
         return None
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

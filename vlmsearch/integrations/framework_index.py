@@ -1,8 +1,8 @@
 """An index as frameworks see one: documents whose metadata are any JSON, with bytes and with vectors of any model.
 
-An index keeps scalars as metadata, images as paths and the vectors of its own encoder. What a framework's document has
-beyond that is kept beside: metadata that are no scalars as JSON under one key, bytes as files in a folder, and vectors
-that were made elsewhere in a space of their own.
+An index keeps scalars as metadata, images as paths and the vectors of its own encoder. A document of a framework may
+have more. Other metadata are kept as JSON under one key, and bytes as files in a folder. Vectors of another model have
+a space of their own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from typing_extensions import Unpack
 
+from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
 from vlmsearch.encoders.base import Encoder
@@ -60,16 +61,17 @@ KEPT = "_json"
 """The key of the metadata under which everything is that no other key can hold."""
 _PAGE = 500
 """Documents that are read or written at a time."""
+_OPPOSITE = {"$in": "$nin", "$nin": "$in"}
 _LARGEST_EXACT = 2**53
 """Whole numbers up to this are the same as doubles, as which filters compare them."""
 
 
 class GivenVectors(Encoder):
-    """Stand for a model that runs elsewhere: its vectors are given, and nothing is encoded here.
+    """A stand-in for a model that runs elsewhere: its vectors are given, and nothing is encoded here.
 
     Args:
         dim: The length of its vectors.
-        fingerprint: What an index remembers of the model; by default the length of its vectors alone.
+        fingerprint: The name of the model that an index keeps; by default the length of its vectors alone.
 
     Example:
         >>> GivenVectors(768).fingerprint
@@ -93,18 +95,18 @@ class GivenVectors(Encoder):
 
 @dataclass(frozen=True)
 class FrameworkDocument:
-    """Hold a document as a framework has it.
+    """A document as a framework has it.
 
     Attributes:
-        id: Names it.
-        text: What it says.
+        id: The id.
+        text: The text.
         metadata: Any JSON.
         extra: Any JSON that belongs to the framework alone, and that no filter sees.
-        image: The file of its image, also of one that was given as bytes; or where a server has it.
-        data: Bytes that belong to it; those that were kept come back as the path of a file.
-        suffix: What the name of that file ends in.
-        is_image: Whether the bytes are its image.
-        embedding: Its vector by a model elsewhere, of any length above 0.
+        image: The file of the image, also of one that was given as bytes; or the place of the image on a server.
+        data: Bytes; they come back as the path of the file that keeps them.
+        suffix: The ending of that file.
+        is_image: Whether the bytes are the image.
+        embedding: The vector of a model elsewhere, of any length above 0.
 
     Example:
         >>> FrameworkDocument("a", "a dog", {"tags": ["snow"]}).metadata["tags"]
@@ -123,21 +125,23 @@ class FrameworkDocument:
 
 
 Passes = Callable[[FrameworkDocument], bool]
-"""Whether a document passes a filter of the framework that the store cannot apply."""
+"""A filter of the framework that the store cannot apply."""
+Where = Mapping[str, object]
+"""A filter that the store applies: see `vlmsearch.stores.filters`."""
 Found = list[tuple[FrameworkDocument, float]]
 """Documents with their scores, best first."""
 Hits = Sequence[tuple[FrameworkDocument | None, float]]
-"""The same, with None for what was removed meanwhile."""
+"""The same, with None for documents that were removed meanwhile."""
 
 
 class FrameworkIndex(Closable):
-    """Read and write an index in the way of frameworks. It is opened when it is first used, by one of several threads.
+    """An index as frameworks use one. The first of its threads that uses it opens it.
 
     Args:
-        store: The URL of the store; or an open pipeline, which is closed by who opened it.
-        encoder: The URL of what encodes texts and images here; None where vectors are given.
+        store: The URL of the store; or an open pipeline, which its owner closes.
+        encoder: The URL of the encoder of texts and images; None where vectors are given.
         dim: The length of given vectors; None for that of the first ones.
-        image_folder: Where bytes are kept, as a file a document.
+        image_folder: The folder for bytes, a file a document.
 
     Raises:
         ConfigError: Two of a pipeline, an encoder and a length of given vectors are named.
@@ -218,7 +222,7 @@ class FrameworkIndex(Closable):
         with self._lock:
             pipeline = self.pipeline
             if pipeline is None:
-                first = next((each.embedding for each in documents if each.embedding is not None), None)
+                first = next((document.embedding for document in documents if document.embedding is not None), None)
                 if first is None:
                     raise ConfigError("the first documents need vectors, or say how long vectors are")
                 pipeline = self._pipeline = Pipeline(GivenVectors(len(first)), self.store)
@@ -243,22 +247,22 @@ class FrameworkIndex(Closable):
         if not documents:
             return
         pipeline = self._ready(documents)
-        places = {each.id: place for place, each in enumerate(documents)}
+        places = {document.id: place for place, document in enumerate(documents)}
         files = self._files(places)
         try:
-            kept = apply_to_each(lambda each: self._keep(each, files), documents)
+            kept = apply_to_each(lambda document: self._keep(document, files), documents)
             if self.gives_vectors:
                 encoder = pipeline.encoder
-                every = zip(kept, (each.embedding for each in documents))
+                every = zip(kept, (document.embedding for document in documents))
                 records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), every)
                 self.store.bind(encoder.fingerprint, encoder.spaces)
-                for some in _pages([records[place] for place in places.values()]):
+                for some in batches([records[place] for place in places.values()], _PAGE):
                     self.store.upsert(some)
             else:
                 report = pipeline.add((kept[place] for place in places.values()), retry_rejects=True)
                 if report.rejects:
                     raise InvalidBatchError(
-                        {places[each.id]: InvalidInputError(each.code, each.message) for each in report.rejects}
+                        {places[reject.id]: InvalidInputError(reject.code, reject.message) for reject in report.rejects}
                     )
         finally:  # of what was replaced, and of what could not be written
             for path in files - self._files(places):
@@ -295,11 +299,11 @@ class FrameworkIndex(Closable):
         """Set keys of the metadata of documents. Nothing is encoded, and nothing that others write is undone.
 
         Args:
-            ids: Those of the documents; unknown ones are ignored.
+            ids: The ids of the documents; unknown ids are ignored.
             metadata: The keys with their new values; others stay.
 
         Returns:
-            How many documents there were.
+            The number of documents that were changed.
 
         Raises:
             InvalidInputError: The metadata cannot be kept.
@@ -315,15 +319,15 @@ class FrameworkIndex(Closable):
         """Remove documents, with the files of their bytes, and with a file of several documents all of its parts.
 
         Args:
-            ids: Theirs; unknown ones are ignored.
+            ids: The ids of the documents; unknown ids are ignored.
 
         Returns:
-            How many were there.
+            The number of documents that were there.
         """
         if self.store.manifest() is None:
             return 0
         count = 0
-        for some in _pages(with_parts(self.store, ids)):
+        for some in batches(with_parts(self.store, ids), _PAGE):
             files = self._files(some)
             count += self.store.delete(some)
             for path in files:
@@ -338,7 +342,7 @@ class FrameworkIndex(Closable):
         """Return the files that hold bytes of documents."""
         if self._folder is None:
             return set()
-        return {each.data for each in self.get(list(ids)) if isinstance(each.data, Path)}
+        return {document.data for document in self.get(list(ids)) if isinstance(document.data, Path)}
 
     # ---- reading
 
@@ -354,21 +358,24 @@ class FrameworkIndex(Closable):
         """Return documents, without vectors.
 
         Args:
-            ids: Theirs.
+            ids: The ids of the documents.
 
         Returns:
-            Those that are there, in the order of ``ids``.
+            The documents that are there, in the order of ``ids``.
         """
         if self.store.manifest() is None:
             return []
-        return [unpack(each, self._folder) for some in _pages(ids) for each in self.store.get(some)]
+        return [unpack(document, self._folder) for some in batches(ids, _PAGE) for document in self.store.get(some)]
 
     def with_embeddings(self, documents: Sequence[FrameworkDocument]) -> list[FrameworkDocument]:
         """Return documents with the vectors that were given for them, as float32 has them."""
-        found: dict[str, Record] = {}
-        for some in _pages([each.id for each in documents] if self.gives_vectors else []):
-            found |= {record.document.id: record for record in self.store.records(some)}
-        return [replace(each, embedding=_embedding(found[each.id])) if each.id in found else each for each in documents]
+        records: dict[str, Record] = {}
+        for some in batches([document.id for document in documents] if self.gives_vectors else [], _PAGE):
+            records |= {record.document.id: record for record in self.store.records(some)}
+        return [
+            replace(document, embedding=_embedding(records[document.id])) if document.id in records else document
+            for document in documents
+        ]
 
     def find(
         self, where: Mapping[str, object] | None = None, passes: Passes | None = None
@@ -376,8 +383,8 @@ class FrameworkIndex(Closable):
         """Iterate over the documents that pass a filter, in the order of their ids.
 
         Args:
-            where: What the store applies: see `vlmsearch.stores.filters`.
-            passes: What is applied to each document that the store gives.
+            where: A filter that the store applies: see `vlmsearch.stores.filters`.
+            passes: A filter for the documents that the store returns.
 
         Returns:
             An iterator, which reads as it goes.
@@ -387,8 +394,8 @@ class FrameworkIndex(Closable):
         condition, last = _parsed(where), ""
         while page := documents_after(self.store, last, _PAGE, condition):
             last = page[-1].id
-            found = (unpack(each, self._folder) for each in page)
-            yield from (each for each in found if passes is None or passes(each))
+            unpacked = (unpack(document, self._folder) for document in page)
+            yield from (document for document in unpacked if passes is None or passes(document))
 
     def nearest(
         self,
@@ -408,8 +415,8 @@ class FrameworkIndex(Closable):
             fields: Which vectors of one space to compare with, by the highest cosine; by default the given ones, or
                 the encoder's first field.
             ids: The documents to compare with; None for all.
-            where: What the store applies.
-            passes: What is applied to each document; as many are looked at as it takes.
+            where: A filter that the store applies.
+            passes: A filter for the documents that the store returns; it reads as many as it takes.
 
         Returns:
             Documents with their cosines, best first.
@@ -425,19 +432,19 @@ class FrameworkIndex(Closable):
         encoder = pipeline.encoder
         check_manifest(self.store.name, manifest, encoder.fingerprint, encoder.spaces)
         compared = fields or encoder.spaces[0].fields[:1]
-        dims = {one: space.dim for space in encoder.spaces for one in space.fields}
-        for one in compared:
-            if one not in dims:
-                raise ConfigError(f"{self.store.name} has no field {one}; it has {', '.join(map(str, dims))}")
+        dims = {field: space.dim for space in encoder.spaces for field in space.fields}
+        for name in compared:
+            if name not in dims:
+                raise ConfigError(f"{self.store.name} has no field {name}; it has {', '.join(map(str, dims))}")
         query, condition = unit_vector(vector, dims[compared[0]])[None], _parsed(where)
 
         def fetch(depth: int) -> Hits:
             cosines: dict[str, float] = {}
-            for one in compared:
+            for name in compared:
                 if ids is None:
-                    hits = self.store.search(one, query, limit=depth, where=condition)[0]
+                    hits = self.store.search(name, query, limit=depth, where=condition)[0]
                 else:
-                    hits = self.store.compare(one, query, ids, where=condition)
+                    hits = self.store.compare(name, query, ids, where=condition)
                 for hit in hits:
                     cosines[hit.id] = max(hit.score, cosines.get(hit.id, hit.score))
             best = sorted(cosines, key=lambda id: (-cosines[id], id))[:depth]
@@ -453,8 +460,8 @@ class FrameworkIndex(Closable):
         Args:
             query: Any string.
             limit: The most documents.
-            where: What the store applies.
-            passes: What is applied to each document.
+            where: A filter that the store applies.
+            passes: A filter for the documents that the store returns.
 
         Returns:
             Documents with scores from 0 to 1: BM25 by the most that any document could reach.
@@ -470,8 +477,8 @@ class FrameworkIndex(Closable):
         condition = _parsed(where)
 
         def fetch(depth: int) -> Hits:
-            found = store.search_words(query, limit=depth, where=condition)
-            return self._read([Hit(hit.id, hit.score / found.most) for hit in found.hits])
+            matches = store.search_words(query, limit=depth, where=condition)
+            return self._read([Hit(hit.id, hit.score / matches.most) for hit in matches.hits])
 
         return _first(fetch, limit, passes)
 
@@ -488,11 +495,11 @@ class FrameworkIndex(Closable):
         """Return what `Pipeline.search` finds; parts of one file are documents like others here.
 
         Args:
-            text: What to look for.
-            image: What to look for.
+            text: The text to look for.
+            image: The image to look for.
             like: Ids of documents whose vectors to look for.
-            without: What the matches must not be.
-            passes: What is applied to each document, among the 10,000 best.
+            without: A text or an image that the matches must not be like.
+            passes: A filter for the 10,000 best documents.
             options: How the matches are chosen and arranged: see `SearchOptions`.
 
         Returns:
@@ -510,28 +517,28 @@ class FrameworkIndex(Closable):
 
         def fetch(depth: int) -> Hits:
             given: SearchKeywords = {"group": False, **options, "limit": min(depth, LONGEST_PAGE)}
-            found = pipeline.search(text, image=image, like=like, without=without, **given)
-            return [(unpack(match.document, self._folder), match.score) for match in found]
+            matches = pipeline.search(text, image=image, like=like, without=without, **given)
+            return [(unpack(match.document, self._folder), match.score) for match in matches]
 
         return _first(fetch, limit, passes)
 
-    def diversify(self, found: Found, diversity: float) -> Found:
+    def diversify(self, ranked: Found, diversity: float) -> Found:
         """Return documents in the order of maximal marginal relevance: see `vlmsearch.search.arrange.diversify`.
 
         Args:
-            found: The documents, best first.
+            ranked: The documents, best first.
             diversity: From 0, which is the order of the scores, to 1.
 
         Returns:
             The same documents.
         """
-        documents = {each.id: each for each, _ in found}
+        documents = {document.id: document for document, _ in ranked}
         records = {record.document.id: record for record in self.store.records(list(documents))}
-        matches = diversify([Match(Document(each.id), score, {}) for each, score in found], records, diversity)
+        matches = diversify([Match(Document(document.id), score, {}) for document, score in ranked], records, diversity)
         return [(documents[match.document.id], match.score) for match in matches]
 
     def _read(self, hits: Sequence[Hit]) -> Hits:
-        documents = {each.id: each for each in self.get([hit.id for hit in hits])}
+        documents = {document.id: document for document in self.get([hit.id for hit in hits])}
         return [(documents.get(hit.id), hit.score) for hit in hits]
 
 
@@ -540,7 +547,11 @@ def _first(fetch: Callable[[int], Hits], limit: int, passes: Passes | None) -> F
     depth = limit  # enough, where the store applies all of a filter
     while True:
         hits = fetch(depth)
-        there = ((each, score) for each, score in hits if each is not None and (passes is None or passes(each)))
+        there = (
+            (document, score)
+            for document, score in hits
+            if document is not None and (passes is None or passes(document))
+        )
         first = list(islice(there, limit))
         if len(first) == limit or len(hits) < depth:
             return first
@@ -594,7 +605,35 @@ def unit_vector(values: Sequence[float], dim: int) -> Vectors:
     return (row / norm).astype(np.float32)
 
 
-def comparable(value: object) -> bool:
+def comparison(key: str, sign: str, values: Sequence[object], *, negated: bool) -> Where | None:
+    """Return the filter of a store for a comparison of a framework.
+
+    Args:
+        key: The key of the metadata.
+        sign: ``$in``, ``$nin``, ``$gt``, ``$gte``, ``$lt`` or ``$lte``; the last four have one value.
+        values: The values to compare with.
+        negated: Whether the documents are wanted that do not pass.
+
+    Returns:
+        The filter; None where a store would compare in another way than Python.
+    """
+    if not key or key[0] == "$" or key == KEPT or not values or not all(map(_comparable, values)):
+        return None
+    if sign in _OPPOSITE:
+        equal = [other for value in values for other in _equal_values(value)]
+        return {key: {_OPPOSITE[sign] if negated else sign: equal}}
+    return None if negated or isinstance(values[0], (str, bool)) else {key: {sign: values[0]}}
+
+
+def combination(parts: Sequence[Where | None], *, every: bool) -> Where | None:
+    """Return the filter of a store that demands all of some filters, or one of them; None where no store can say."""
+    known = [part for part in parts if part is not None]
+    if every:
+        return {"$and": known} if known else None
+    return {"$or": known} if known and len(known) == len(parts) else None
+
+
+def _comparable(value: object) -> bool:
     """Return whether a store compares a value with metadata exactly as Python does."""
     if isinstance(value, (str, bool)):
         return True
@@ -603,7 +642,7 @@ def comparable(value: object) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
-def equal_values(value: object) -> list[object]:
+def _equal_values(value: object) -> list[object]:
     """Return all that equals a value in Python: 1 and True do, and in an index they do not."""
     if isinstance(value, bool):
         return [value, int(value)]
@@ -616,20 +655,16 @@ def shared_space(encoder: Encoder, name: str | None) -> Space:
     ConfigError where there is none of this name.
     """
     if name is None:
-        return max(encoder.spaces, key=lambda each: len(each.modalities))
+        return max(encoder.spaces, key=lambda space: len(space.modalities))
     for space in encoder.spaces:
         if space.name == name:
             return space
-    there = ", ".join(each.name for each in encoder.spaces)
+    there = ", ".join(space.name for space in encoder.spaces)
     raise ConfigError(f"{encoder.fingerprint} has no space {name!r}; it has {there}")
 
 
 def _parsed(where: Mapping[str, object] | None) -> Filter | None:
     return None if where is None else parse_filter(where)
-
-
-def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (items[start : start + _PAGE] for start in range(0, len(items), _PAGE))
 
 
 def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, Any]]:
@@ -687,7 +722,7 @@ def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> MetadataChang
 def _digest(document: Document, vectors: Mapping[Field, Vectors]) -> str:
     """Return a digest of all of a document that its vectors were given for."""
     parts = [document.text, str(document.image), sorted(document.metadata.items())]
-    found = hashlib.sha256(json.dumps(parts).encode())
-    for one in sorted(vectors):
-        found.update(str(one).encode() + vectors[one].tobytes())
-    return found.hexdigest()
+    digest = hashlib.sha256(json.dumps(parts).encode())
+    for name in sorted(vectors):
+        digest.update(str(name).encode() + vectors[name].tobytes())
+    return digest.hexdigest()

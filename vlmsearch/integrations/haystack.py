@@ -25,13 +25,13 @@ from typing_extensions import Self, Unpack
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.integrations.framework_index import (
-    KEPT,
     FrameworkDocument,
     FrameworkIndex,
     Passes,
+    Where,
     awaited,
-    comparable,
-    equal_values,
+    combination,
+    comparison,
     shared_space,
 )
 from vlmsearch.media.images import format_of
@@ -42,27 +42,34 @@ from vlmsearch.types import Field, ImageSource, Space
 T = TypeVar("T")
 Image = Union[str, Path, ByteStream, ImageContent]
 """An image of a query: the path of a file, its bytes, or the content of a chat message."""
-Where = Mapping[str, object]
-_FIELDS = frozenset(each.name for each in fields(Document))
-_ORDER = {">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
-_OPERATORS = frozenset({"==", "!=", "in", "not in", *_ORDER})
+_FIELDS = frozenset(field.name for field in fields(Document))
+_SIGNS = {
+    "==": "$in",
+    "in": "$in",
+    "!=": "$nin",
+    "not in": "$nin",
+    ">": "$gt",
+    ">=": "$gte",
+    "<": "$lt",
+    "<=": "$lte",
+}
 _TYPES = {bool: "boolean", int: "int", float: "float"}
 
 
 class VlmsearchDocumentStore:
-    """Keep documents of Haystack in an index: the protocol ``DocumentStore``, and its asynchronous forms.
+    """A document store of Haystack over an index, with the asynchronous forms of its methods.
 
     Metadata may be any JSON, and come back as they were. Bytes of a document (``blob``) are kept as files. Filters mean
-    what they mean in Haystack: what the index cannot apply is applied to the documents that it gives. A bool is no
-    number in ``>`` and its like.
+    what they mean in Haystack: if the index cannot apply a filter, it is applied to the documents that the index
+    returns. A bool is no number in ``>`` and its like.
 
     Args:
         store: The URL of the index, such as ``sqlite:./index`` or ``mongodb://host/photos``.
-        encoder: The URL of what encodes documents when they are written, from their text and their image. None for
-            ``onnx:default``, or for given vectors where ``embedding_dim`` says how long they are. The ``embedding`` of
-            a document is not kept where they are encoded here.
+        encoder: The URL of the encoder for documents that are written, with their texts and images. None for
+            ``onnx:default``, or for given vectors where ``embedding_dim`` is given. With an encoder, the ``embedding``
+            of a document is not kept.
         embedding_dim: The length of vectors that embedders make.
-        image_folder: Where the bytes of documents are kept.
+        image_folder: The folder for the bytes of documents.
         file_path_meta_field: The key of the metadata that names the image file of a document without bytes.
 
     Raises:
@@ -128,7 +135,7 @@ class VlmsearchDocumentStore:
     # ---- reading
 
     def count_documents(self) -> int:
-        """Return how many documents there are."""
+        """Return the number of documents."""
         return len(self.index)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
@@ -143,11 +150,11 @@ class VlmsearchDocumentStore:
         Raises:
             FilterError: The filter is wrong.
         """
-        found = list(self.index.find(*self._conditions(filters)))
-        return [self._to_document(each) for each in self.index.with_embeddings(found)]
+        documents = list(self.index.find(*self._conditions(filters)))
+        return [self._to_document(document) for document in self.index.with_embeddings(documents)]
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
-        """Return how many documents pass a filter; FilterError where it is wrong."""
+        """Return the number of documents that pass a filter; FilterError where it is wrong."""
         return sum(1 for _ in self.index.find(*self._conditions(filters)))
 
     def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
@@ -162,20 +169,20 @@ class VlmsearchDocumentStore:
         """
         keys = [field.removeprefix("meta.") for field in metadata_fields]
         seen: dict[str, set[str]] = {key: set() for key in keys}
-        for each in self.index.find(*self._conditions(filters)):
+        for document in self.index.find(*self._conditions(filters)):
             for key in keys:
-                if each.metadata.get(key) is not None:
-                    seen[key].add(_form(each.metadata[key]))
+                if document.metadata.get(key) is not None:
+                    seen[key].add(_form(document.metadata[key]))
         return {key: len(values) for key, values in seen.items()}
 
     def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
         """Return the keys of the metadata with their types: ``boolean``, ``int``, ``float`` or ``keyword``."""
-        found: dict[str, dict[str, str]] = {}
-        for each in self.index.find():
-            for key, value in each.metadata.items():
+        kinds: dict[str, dict[str, str]] = {}
+        for document in self.index.find():
+            for key, value in document.metadata.items():
                 if value is not None:
-                    found[key] = {"type": _TYPES.get(type(value), "keyword")}
-        return found
+                    kinds[key] = {"type": _TYPES.get(type(value), "keyword")}
+        return kinds
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
         """Return the smallest and the largest value of a key of the metadata.
@@ -187,7 +194,11 @@ class VlmsearchDocumentStore:
             Both, under ``min`` and ``max``; None where no document has a value, or they cannot be compared.
         """
         key = metadata_field.removeprefix("meta.")
-        values = [value for each in self.index.find() if isinstance(value := each.metadata.get(key), (int, float, str))]
+        values = [
+            value
+            for document in self.index.find()
+            if isinstance(value := document.metadata.get(key), (int, float, str))
+        ]
         if not values or len({isinstance(value, str) for value in values}) > 1:
             return {"min": None, "max": None}
         return {"min": min(values), "max": max(values)}
@@ -204,8 +215,8 @@ class VlmsearchDocumentStore:
 
         Args:
             metadata_field: The key, with or without ``meta.`` before it.
-            search_term: What a value holds, in upper or lower case.
-            from_: How many values to pass over.
+            search_term: A part of the values, in upper or lower case.
+            from_: The number of values to pass over.
             size: The most values.
             filters: Which documents to look at.
 
@@ -213,10 +224,10 @@ class VlmsearchDocumentStore:
             The values in order, and how many there are on all pages.
         """
         key = metadata_field.removeprefix("meta.")
-        found = [each.metadata.get(key) for each in self.index.find(*self._conditions(filters))]
+        given = [document.metadata.get(key) for document in self.index.find(*self._conditions(filters))]
         term = (search_term or "").lower()
-        values = {_form(value): value for value in found if value is not None and term in str(value).lower()}
-        ordered = [value for _, value in sorted(values.items(), key=lambda each: _place(*each))]
+        values = {_form(value): value for value in given if value is not None and term in str(value).lower()}
+        ordered = [value for _, value in sorted(values.items(), key=lambda pair: _place(*pair))]
         return ordered[from_ : from_ + size], len(values)
 
     # ---- writing
@@ -226,31 +237,31 @@ class VlmsearchDocumentStore:
 
         Args:
             documents: The documents.
-            policy: What to do with those whose ids are there; `DuplicatePolicy.NONE` is the same as ``FAIL``.
+            policy: The treatment of documents whose ids are there; `DuplicatePolicy.NONE` is the same as ``FAIL``.
 
         Returns:
-            How many were written.
+            The number of documents that were written.
 
         Raises:
             ValueError: They are no list of documents, or one of them cannot be used.
             DuplicateDocumentError: An id is there, and the policy is ``FAIL``; nothing was written.
             ConfigError: A document has bytes, and there is no ``image_folder``.
         """
-        if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
+        if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
             raise ValueError("write_documents takes a list of haystack.Document")
         written = len(documents)
         if policy != DuplicatePolicy.OVERWRITE:
-            there = {each.id for each in self.index.get([each.id for each in documents])}
+            there = {kept.id for kept in self.index.get([document.id for document in documents])}
             new: dict[str, Document] = {}
-            for each in documents:
-                if each.id not in there and each.id not in new:
-                    new[each.id] = each
+            for given in documents:
+                if given.id not in there and given.id not in new:
+                    new[given.id] = given
                 elif policy != DuplicatePolicy.SKIP:
                     raise DuplicateDocumentError(
-                        f"the id {each.id!r} is there: choose a DuplicatePolicy, or another id"
+                        f"the id {given.id!r} is there: choose a DuplicatePolicy, or another id"
                     )
             documents, written = list(new.values()), len(new)
-        self.index.write([self._from_document(each) for each in documents])
+        self.index.write([self._from_document(document) for document in documents])
         return written
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
@@ -261,9 +272,11 @@ class VlmsearchDocumentStore:
             meta: The keys with their new values; others stay.
 
         Returns:
-            How many documents passed.
+            The number of documents that passed.
         """
-        return self.index.update_metadata([each.id for each in self.index.find(*self._conditions(filters))], meta)
+        return self.index.update_metadata(
+            [document.id for document in self.index.find(*self._conditions(filters))], meta
+        )
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Remove documents, with the files of their bytes; unknown ids are ignored."""
@@ -271,7 +284,7 @@ class VlmsearchDocumentStore:
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
         """Remove the documents that pass a filter, and return how many they were."""
-        return self.index.delete([each.id for each in self.index.find(*self._conditions(filters))])
+        return self.index.delete([document.id for document in self.index.find(*self._conditions(filters))])
 
     def delete_all_documents(self) -> None:
         """Remove all documents."""
@@ -292,8 +305,8 @@ class VlmsearchDocumentStore:
         Where vectors are given, a text is looked for by its words alone.
 
         Args:
-            text: What to look for.
-            image: What to look for.
+            text: The text to look for.
+            image: The image to look for.
             filters: A filter in the form of Haystack.
             options: How documents are chosen and arranged: see `SearchOptions`. A text that is looked for by its words
                 alone has ``limit`` and ``min_score``.
@@ -308,13 +321,13 @@ class VlmsearchDocumentStore:
         """
         where, passes = self._conditions(filters)
         if text is not None and image is None and self.index.gives_vectors:
-            found = self.index.words(text, limit=options.get("limit", 10), where=where, passes=passes)
-            found = [(each, score) for each, score in found if score >= (options.get("min_score") or 0)]
+            matches = self.index.words(text, limit=options.get("limit", 10), where=where, passes=passes)
+            matches = [(document, score) for document, score in matches if score >= (options.get("min_score") or 0)]
         else:
             source = None if image is None else _image_source(image)
             narrowed: SearchKeywords = {**options, "where": where}
-            found = self.index.search(text, image=source, passes=passes, **narrowed)
-        return [self._to_document(each, score) for each, score in found]
+            matches = self.index.search(text, image=source, passes=passes, **narrowed)
+        return [self._to_document(document, score) for document, score in matches]
 
     def nearest(
         self,
@@ -343,11 +356,11 @@ class VlmsearchDocumentStore:
         """
         where, passes = self._conditions(filters)
         fields = [] if field is None else [Field.parse(field)]
-        found = self.index.nearest(query_embedding, limit=top_k, fields=fields, where=where, passes=passes)
-        documents = [each for each, _ in found]
+        matches = self.index.nearest(query_embedding, limit=top_k, fields=fields, where=where, passes=passes)
+        documents = [document for document, _ in matches]
         if return_embedding:
             documents = self.index.with_embeddings(documents)
-        return [self._to_document(each, score) for each, (_, score) in zip(documents, found)]
+        return [self._to_document(document, score) for document, (_, score) in zip(documents, matches)]
 
     # ---- the same, awaited
 
@@ -367,16 +380,13 @@ class VlmsearchDocumentStore:
     # ---- between the two
 
     def _conditions(self, filters: dict[str, Any] | None) -> tuple[Where | None, Passes | None]:
-        """Return what the store applies of a filter, and what is applied after it.
-
-        All of it, so that it means the same.
-        """
+        """Return the part of a filter that the store applies, and the whole filter, which is applied after it."""
         if not filters:
             return None, None
         _check_filter(filters)
 
-        def passes(each: FrameworkDocument) -> bool:
-            return document_matches_filter(filters, Document(each.id, each.text, meta=dict(each.metadata)))
+        def passes(document: FrameworkDocument) -> bool:
+            return document_matches_filter(filters, Document(document.id, document.text, meta=dict(document.metadata)))
 
         return _to_where(filters), passes
 
@@ -400,22 +410,22 @@ class VlmsearchDocumentStore:
             given.embedding,
         )
 
-    def _to_document(self, found: FrameworkDocument, score: float | None = None) -> Document:
+    def _to_document(self, kept: FrameworkDocument, score: float | None = None) -> Document:
         """Return the document with what was kept; bytes whose file has gone are left out."""
-        extra = found.extra.get("haystack", {})
-        sparse, meta, blob = extra.get("sparse_embedding"), dict(found.metadata), None
-        if isinstance(found.data, Path) and found.data.is_file():
-            about = extra.get("blob") or {"mime_type": mimetypes.guess_type(found.data.name)[0]}
-            blob = ByteStream(found.data.read_bytes(), **about)
-        elif found.image is not None and not found.is_image:  # as Haystack's converters name it
-            meta.setdefault(self.file_path_meta_field, str(found.image))
+        extra = kept.extra.get("haystack", {})
+        sparse, meta, blob = extra.get("sparse_embedding"), dict(kept.metadata), None
+        if isinstance(kept.data, Path) and kept.data.is_file():
+            about = extra.get("blob") or {"mime_type": mimetypes.guess_type(kept.data.name)[0]}
+            blob = ByteStream(kept.data.read_bytes(), **about)
+        elif kept.image is not None and not kept.is_image:  # as Haystack's converters name it
+            meta.setdefault(self.file_path_meta_field, str(kept.image))
         return Document(
-            id=found.id,
-            content=found.text,
+            id=kept.id,
+            content=kept.text,
             blob=blob,
             meta=meta,
             score=score,
-            embedding=None if found.embedding is None else list(found.embedding),
+            embedding=None if kept.embedding is None else list(kept.embedding),
             sparse_embedding=SparseEmbedding.from_dict(sparse) if sparse else None,
         )
 
@@ -432,12 +442,12 @@ def _image_source(image: Image) -> ImageSource:
 
 
 def _form(value: object) -> str:
-    """Return what tells values apart: 1, 1.0, "1" and True are four."""
+    """Return a form in which values differ: 1, 1.0, "1" and True are four."""
     return f"{type(value).__name__} {json.dumps(value, ensure_ascii=False, sort_keys=True)}"
 
 
 def _place(form: str, value: object) -> tuple[bool, float, str]:
-    """Numbers first, by their size, then all else."""
+    """Return the place of a value in order: numbers first, by their size, then all else."""
     is_number = isinstance(value, (int, float))
     return not is_number, float(value) if isinstance(value, (int, float)) else 0.0, form
 
@@ -446,7 +456,7 @@ def _place(form: str, value: object) -> tuple[bool, float, str]:
 
 
 def _check_filter(condition: object) -> None:
-    """FilterError where a filter is not of the form of Haystack's."""
+    """Raise FilterError for a filter that is not in the form of Haystack."""
     if not isinstance(condition, dict):
         raise FilterError(f"a filter is a dictionary, not {condition!r}")
     if "operator" not in condition:
@@ -455,8 +465,8 @@ def _check_filter(condition: object) -> None:
     if "field" in condition:
         if "value" not in condition:
             raise FilterError(f"'value' is missing in {condition}")
-        if operator not in _OPERATORS:
-            raise FilterError(f"no such operator: {operator!r}; there are {' '.join(sorted(_OPERATORS))}")
+        if operator not in _SIGNS:
+            raise FilterError(f"no such operator: {operator!r}; there are {' '.join(sorted(_SIGNS))}")
         if (operator in ("in", "not in")) != isinstance(condition["value"], list) and operator not in ("==", "!="):
             wanted = "takes a list" if operator in ("in", "not in") else "takes a number or a date, not a list"
             raise FilterError(f"{operator!r} {wanted}: {condition['value']!r}")
@@ -465,36 +475,27 @@ def _check_filter(condition: object) -> None:
         raise FilterError(f"'conditions' is missing in {condition}, or is no list")
     if operator not in ("AND", "OR", "NOT"):
         raise FilterError(f"no such operator: {operator!r}; there are AND, OR and NOT")
-    for each in condition["conditions"]:
-        _check_filter(each)
+    for part in condition["conditions"]:
+        _check_filter(part)
 
 
 def _to_where(condition: Mapping[str, Any], *, negated: bool = False) -> Where | None:
-    """Return what every document passes that passes a filter, or that does not; None where no store can say."""
+    """Return a weaker filter for the store, of a filter or of its negation; None where no store can apply one."""
     if "field" in condition:
         return _comparison(condition["field"], condition["operator"], condition["value"], negated=negated)
     operator = condition["operator"]
     inner_negated = negated != (operator == "NOT")
-    inner = [_to_where(each, negated=inner_negated) for each in condition["conditions"]]
-    known = [each for each in inner if each is not None]
-    if (operator != "OR") != inner_negated:  # all must hold: NOT is the negation of AND
-        return {"$and": known} if known else None
-    return {"$or": known} if known and len(known) == len(inner) else None
+    inner = [_to_where(part, negated=inner_negated) for part in condition["conditions"]]
+    return combination(inner, every=(operator != "OR") != inner_negated)  # NOT is the negation of AND
 
 
 def _comparison(field: str, operator: str, value: object, *, negated: bool) -> Where | None:
     key = field.removeprefix("meta.")
-    is_key = "." not in key and (field.startswith("meta.") or field not in _FIELDS) and key != KEPT
-    if not is_key or key.startswith("$"):
-        return None
-    if operator in _ORDER:
-        is_number = comparable(value) and not isinstance(value, (str, bool))
-        return {key: {_ORDER[operator]: value}} if is_number and not negated else None
+    is_key = "." not in key and (field.startswith("meta.") or field not in _FIELDS)
     values = value if operator in ("in", "not in") and isinstance(value, list) else [value]
-    if not values or not all(comparable(each) and not _may_be_date(each) for each in values):
+    if not is_key or any(map(_may_be_date, values)):
         return None
-    equal = [other for each in values for other in equal_values(each)]
-    return {key: {"$in" if (operator in ("==", "in")) != negated else "$nin": equal}}
+    return comparison(key, _SIGNS[operator], values, negated=negated)
 
 
 def _may_be_date(value: object) -> bool:
@@ -506,7 +507,7 @@ def _may_be_date(value: object) -> bool:
 
 
 class _Retriever:
-    """What retrievers share: their arguments, and how they are written to the file of a pipeline.
+    """A base of the retrievers: their arguments, and their form in the file of a pipeline.
 
     `component` makes another class of the one that it decorates, so that subclasses call this by its name, not `super`.
     """
@@ -551,6 +552,20 @@ class _Retriever:
     def _filters(self, filters: dict[str, Any] | None) -> dict[str, Any] | None:
         return apply_filter_policy(self.filter_policy, self.filters, filters)
 
+
+class _SearchRetriever(_Retriever):
+    """A retriever that searches as `Pipeline.search` does, with its options."""
+
+    def __init__(
+        self,
+        document_store: VlmsearchDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
+        **options: Unpack[SearchKeywords],
+    ) -> None:
+        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, **options)
+
     def _search(
         self, text: str | None, image: Image | None, filters: dict[str, Any] | None, top_k: int | None
     ) -> dict[str, list[Document]]:
@@ -559,17 +574,17 @@ class _Retriever:
 
 
 @component
-class VlmsearchTextRetriever(_Retriever):
-    """Find the documents that fit a text: by their images, their texts and their words, as `Pipeline.search` does.
+class VlmsearchTextRetriever(_SearchRetriever):
+    """A retriever of documents that fit a text, by their images, texts and words, as `Pipeline.search` does.
 
-    Where vectors are given to the store, a text is looked for by its words alone, which makes this the keyword side of
-    a hybrid pipeline.
+    Where vectors are given to the store, a text is looked for by its words alone. Then this is the keyword side of a
+    hybrid pipeline.
 
     Args:
-        document_store: Where the documents are.
+        document_store: The store of the documents.
         filters: A filter in the form of Haystack.
         top_k: The most documents.
-        filter_policy: What becomes of it where `run` gets another one.
+        filter_policy: The policy for a filter that `run` gets.
         options: More options of the search, such as ``min_score``: see `SearchOptions`.
 
     Raises:
@@ -583,16 +598,6 @@ class VlmsearchTextRetriever(_Retriever):
         >>> found.content
         'a dog in the snow'
     """
-
-    def __init__(
-        self,
-        document_store: VlmsearchDocumentStore,
-        filters: dict[str, Any] | None = None,
-        top_k: int = 10,
-        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
-        **options: Unpack[SearchKeywords],
-    ) -> None:
-        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, **options)
 
     @component.output_types(documents=list[Document])
     def run(
@@ -614,14 +619,14 @@ class VlmsearchTextRetriever(_Retriever):
 
 
 @component
-class VlmsearchImageRetriever(_Retriever):
-    """Find the documents that fit an image, or an image and a text.
+class VlmsearchImageRetriever(_SearchRetriever):
+    """A retriever of documents that fit an image, or an image and a text.
 
     Args:
-        document_store: Where the documents are; it encodes them itself.
+        document_store: The store of the documents, which encodes them itself.
         filters: A filter in the form of Haystack.
         top_k: The most documents.
-        filter_policy: What becomes of it where `run` gets another one.
+        filter_policy: The policy for a filter that `run` gets.
         options: More options of the search, such as ``min_score``: see `SearchOptions`.
 
     Raises:
@@ -641,16 +646,6 @@ class VlmsearchImageRetriever(_Retriever):
         'a scene'
     """
 
-    def __init__(
-        self,
-        document_store: VlmsearchDocumentStore,
-        filters: dict[str, Any] | None = None,
-        top_k: int = 10,
-        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
-        **options: Unpack[SearchKeywords],
-    ) -> None:
-        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, **options)
-
     @component.output_types(documents=list[Document])
     def run(
         self,
@@ -663,7 +658,7 @@ class VlmsearchImageRetriever(_Retriever):
 
         Args:
             image: The path of a file, its bytes, or the content of a chat message.
-            query: What to look for beside it.
+            query: A text to look for beside it.
             filters: A filter in the form of Haystack.
             top_k: The most documents.
 
@@ -677,13 +672,13 @@ class VlmsearchImageRetriever(_Retriever):
 
 @component
 class VlmsearchEmbeddingRetriever(_Retriever):
-    """Find the documents whose vectors are nearest to one that an embedder made.
+    """A retriever of documents whose vectors are nearest to one that an embedder made.
 
     Args:
-        document_store: Where the documents are.
+        document_store: The store of the documents.
         filters: A filter in the form of Haystack.
         top_k: The most documents.
-        filter_policy: What becomes of it where `run` gets another one.
+        filter_policy: The policy for a filter that `run` gets.
         field: Which vectors to compare with where documents are encoded by the store, such as ``clip/image``; None for
             the given ones, or the first field.
         return_embedding: Whether documents come with the vectors that were given for them.
@@ -729,22 +724,22 @@ class VlmsearchEmbeddingRetriever(_Retriever):
         Returns:
             Under ``documents``, the documents with their cosines, best first.
         """
-        found = self.document_store.nearest(
+        documents = self.document_store.nearest(
             query_embedding,
             filters=self._filters(filters),
             top_k=self.top_k if top_k is None else top_k,
             field=self.field,
             return_embedding=self.return_embedding,
         )
-        return {"documents": found}
+        return {"documents": documents}
 
     run_async = awaited(run)
 
 
 class _Embedder:
-    """What embedders share: an encoder that is opened when it is first used, and one of its spaces."""
+    """A base of the embedders: an encoder that is opened when it is first used, and one of its spaces."""
 
-    def __init__(self, encoder: str, space: str | None, **others: Any) -> None:
+    def __init__(self, encoder: str = DEFAULT_ENCODER, space: str | None = None, **others: Any) -> None:
         self.encoder = encoder
         self.space = space
         self._others = others
@@ -771,7 +766,7 @@ class _Embedder:
 
 @component
 class VlmsearchTextEmbedder(_Embedder):
-    """Make the vector of a query, for a document store of Haystack's or another's.
+    """An embedder of queries, for any document store of Haystack.
 
     Args:
         encoder: The URL of the encoder.
@@ -782,9 +777,6 @@ class VlmsearchTextEmbedder(_Embedder):
         >>> len(embedder.run("a dog")["embedding"])
         128
     """
-
-    def __init__(self, encoder: str = DEFAULT_ENCODER, space: str | None = None) -> None:
-        _Embedder.__init__(self, encoder, space)
 
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, list[float]]:
@@ -806,7 +798,7 @@ class VlmsearchTextEmbedder(_Embedder):
 
 @component
 class VlmsearchDocumentEmbedder(_Embedder):
-    """Make vectors of documents from their texts.
+    """An embedder of the texts of documents.
 
     Args:
         encoder: The URL of the encoder.
@@ -818,9 +810,6 @@ class VlmsearchDocumentEmbedder(_Embedder):
         >>> len(document.embedding)
         176
     """
-
-    def __init__(self, encoder: str = DEFAULT_ENCODER, space: str | None = None) -> None:
-        _Embedder.__init__(self, encoder, space)
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
@@ -836,10 +825,10 @@ class VlmsearchDocumentEmbedder(_Embedder):
             ValueError: A document has no text.
         """
         opened, space = self._open()
-        texts = [each.content or "" for each in documents]
-        for each in documents:
-            if not each.content:
-                raise InvalidInputError("empty", f"the document {each.id!r} has no text to make a vector of")
+        texts = [document.content or "" for document in documents]
+        for given in documents:
+            if not given.content:
+                raise InvalidInputError("empty", f"the document {given.id!r} has no text to make a vector of")
         return {"documents": _with_vectors(documents, texts, opened.encode_texts, space)}
 
     run_async = awaited(run)
@@ -847,7 +836,7 @@ class VlmsearchDocumentEmbedder(_Embedder):
 
 @component
 class VlmsearchImageEmbedder(_Embedder):
-    """Make vectors of documents from their images, comparable with those of texts in the same space.
+    """An embedder of the images of documents, whose vectors are comparable with those of texts in the same space.
 
     Args:
         encoder: The URL of the encoder.
@@ -889,13 +878,14 @@ class VlmsearchImageEmbedder(_Embedder):
         """
         opened, space = self._open()
         images: list[ImageSource] = []
-        for each in documents:
-            path = each.meta.get(self.file_path_meta_field)
-            if each.blob is None and not isinstance(path, str):
+        for document in documents:
+            path = document.meta.get(self.file_path_meta_field)
+            if document.blob is None and not isinstance(path, str):
                 raise InvalidInputError(
-                    "empty", f"the document {each.id!r} has no image: neither bytes nor {self.file_path_meta_field!r}"
+                    "empty",
+                    f"the document {document.id!r} has no image: neither bytes nor {self.file_path_meta_field!r}",
                 )
-            images.append(each.blob.data if each.blob is not None else Path(str(path)))
+            images.append(document.blob.data if document.blob is not None else Path(str(path)))
         return {"documents": _with_vectors(documents, images, opened.encode_images, space)}
 
     run_async = awaited(run)
@@ -905,4 +895,4 @@ def _with_vectors(
     documents: list[Document], inputs: list[T], encode: Callable[[list[T]], Mapping[str, Any]], space: Space
 ) -> list[Document]:
     rows = encode(inputs)[space.name] if inputs else []
-    return [replace(each, embedding=row.tolist()) for each, row in zip(documents, rows)]
+    return [replace(document, embedding=row.tolist()) for document, row in zip(documents, rows)]

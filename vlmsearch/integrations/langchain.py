@@ -1,8 +1,8 @@
 """A pipeline for LangChain: a vector store, embeddings and a retriever, with images.
 
-`VlmsearchVectorStore` is LangChain's `VectorStore` over a `Pipeline`, `VlmsearchRetriever` its retriever, also over a
-server, `VlmsearchEmbeddings` its `Embeddings` over an `Encoder`, and `EmbeddingsEncoder` an `Encoder` over any
-`Embeddings` of LangChain. It needs ``langchain-core``, which ``pip install 'vlmsearch[langchain]'`` brings.
+`VlmsearchVectorStore` is LangChain's `VectorStore` over a `Pipeline`. `VlmsearchRetriever` is its retriever, also over
+a server. `VlmsearchEmbeddings` is its `Embeddings` over an `Encoder`, and `EmbeddingsEncoder` is an `Encoder` over any
+`Embeddings` of LangChain. This module needs ``langchain-core``, which ``pip install 'vlmsearch[langchain]'`` brings.
 
 A document of LangChain has a text and metadata. An image is the path in ``metadata["image"]``, on the way in and out.
 Metadata may be any JSON, and are kept as for Haystack and LlamaIndex, which read the same index. Filters compare
@@ -52,7 +52,7 @@ from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, ImageSource, RemoteImage, Role, Space, Vectors
 
 IMAGE_KEY = "image"
-"""Where the metadata of a LangChain document have the path of its image."""
+"""The key of the metadata with the path of an image."""
 _EDGE = 768
 """The longer side of a picture, in pixels: about what models see."""
 
@@ -75,11 +75,11 @@ def to_langchain(document: Document, *, image_key: str = IMAGE_KEY) -> Langchain
     return _to_langchain(unpack(document), image_key)
 
 
-def _to_langchain(found: FrameworkDocument, image_key: str) -> LangchainDocument:
-    metadata = {key: value for key, value in found.metadata.items() if key != image_key}
-    if found.image is not None:
-        metadata[image_key] = found.image.url if isinstance(found.image, RemoteImage) else str(found.image)
-    return LangchainDocument(found.text or "", id=found.id, metadata=metadata)
+def _to_langchain(document: FrameworkDocument, image_key: str) -> LangchainDocument:
+    metadata = {key: value for key, value in document.metadata.items() if key != image_key}
+    if document.image is not None:
+        metadata[image_key] = document.image.url if isinstance(document.image, RemoteImage) else str(document.image)
+    return LangchainDocument(document.text or "", id=document.id, metadata=metadata)
 
 
 def _from_langchain(document: LangchainDocument, id: str, image_key: str) -> FrameworkDocument:
@@ -140,10 +140,10 @@ def image_block(
 
 
 class VlmsearchEmbeddings(Embeddings):
-    """Embed texts and images by an encoder, for what takes LangChain's `Embeddings`.
+    """An embedding model of texts and images over an encoder, for users of LangChain's `Embeddings`.
 
     Args:
-        encoder: What makes the vectors; it stays open as long as this is used.
+        encoder: The encoder; it stays open as long as this is used.
         space: The name of one of its spaces with texts; needed where it has several.
 
     Raises:
@@ -213,16 +213,16 @@ class VlmsearchEmbeddings(Embeddings):
 
 
 class EmbeddingsEncoder(Encoder):
-    """Encode texts by any `Embeddings` of LangChain, so that a `Pipeline` runs on it.
+    """An encoder of texts over any `Embeddings` of LangChain, for a `Pipeline`.
 
     One text is embedded to learn the length of the vectors. The fingerprint, by which an index is refused to another
     model, is the name of the class and that of its model: give another where these do not tell two models apart. An
-    index of such vectors is one that Haystack and LlamaIndex read as theirs.
+    index of such vectors can be read with Haystack and LlamaIndex.
 
     Args:
-        embeddings: What embeds; errors that it raises pass through.
-        fingerprint: What an index remembers of the model; ``vectors:768`` for one that Haystack or LlamaIndex filled
-            with vectors of this model, of that length.
+        embeddings: The embedding model; its errors pass through.
+        fingerprint: The name of the model that an index keeps; ``vectors:768`` for an index that Haystack or LlamaIndex
+            filled with vectors of this model, of that length.
 
     Example:
         >>> from langchain_core.embeddings import DeterministicFakeEmbedding
@@ -252,10 +252,10 @@ class EmbeddingsEncoder(Encoder):
         """
         apply_to_each(utf8_bytes, texts)
         if role == "query":
-            found = [self.embeddings.embed_query(text) for text in texts]
+            vectors = [self.embeddings.embed_query(text) for text in texts]
         else:
-            found = self.embeddings.embed_documents(list(texts)) if texts else []
-        rows = np.array(found, np.float32).reshape(len(texts), self.spaces[0].dim)
+            vectors = self.embeddings.embed_documents(list(texts)) if texts else []
+        rows = np.array(vectors, np.float32).reshape(len(texts), self.spaces[0].dim)
         lengths = np.linalg.norm(rows, axis=1)
         bad = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0)).tolist()
         if bad:
@@ -276,7 +276,7 @@ class EmbeddingsEncoder(Encoder):
 
 
 class VlmsearchVectorStore(VectorStore):
-    """Keep and search documents for LangChain by a pipeline: texts, images and words, with filters.
+    """A vector store of LangChain over a pipeline: texts, images and words, with filters.
 
     Searches are those of `Pipeline.search`, so scores are relevances from 0 to 1; like other stores of LangChain this
     shows the best ``k`` however weak they are, unless ``min_score`` says otherwise. `VlmsearchRetriever` shows what is
@@ -285,10 +285,10 @@ class VlmsearchVectorStore(VectorStore):
     like others here; with ``group=True`` the best of a file is shown alone.
 
     Args:
-        pipeline: The index, which is closed by who opened it.
+        pipeline: The index, which its owner closes.
         space: The space of `similarity_search_by_vector`; needed only there, and where the encoder has several.
         image_key: The key of a document's metadata with the path of its image, or its bytes.
-        image_folder: Where images are kept that are given as bytes.
+        image_folder: The folder for images that are given as bytes.
 
     Example:
         >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
@@ -433,21 +433,21 @@ class VlmsearchVectorStore(VectorStore):
         """Return documents.
 
         Args:
-            ids: Theirs.
+            ids: The ids of the documents.
 
         Returns:
-            Those that are there, in the order of ``ids``.
+            The documents that are there, in the order of ``ids``.
 
         Raises:
             BackendError: The store failed.
         """
-        return [_to_langchain(each, self._image_key) for each in self._index.get(ids)]
+        return [_to_langchain(document, self._image_key) for document in self._index.get(ids)]
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
         """Remove documents, with the files of their bytes.
 
         Args:
-            ids: Theirs; those that are not there are ignored. None for all documents of the index.
+            ids: The ids of the documents; unknown ids are ignored. None for all documents of the index.
             **kwargs: Without effect.
 
         Returns:
@@ -468,7 +468,7 @@ class VlmsearchVectorStore(VectorStore):
         """Return the best documents for a text.
 
         Args:
-            query: What to look for.
+            query: The text to look for.
             k: The most documents.
             **kwargs: ``filter``, ``min_score`` and those of `Pipeline.search`.
 
@@ -558,10 +558,10 @@ class VlmsearchVectorStore(VectorStore):
         """Return documents for a text that are relevant, and unlike each other (maximal marginal relevance).
 
         Args:
-            query: What to look for.
+            query: The text to look for.
             k: The most documents.
-            fetch_k: How many of the best to choose from.
-            lambda_mult: What relevance counts beside being unlike the others: 1 for relevance alone, 0 for none.
+            fetch_k: The number of the best to choose from.
+            lambda_mult: The weight of relevance beside diversity: 1 for relevance alone, 0 for none.
             **kwargs: As in `similarity_search`.
 
         Returns:
@@ -573,8 +573,8 @@ class VlmsearchVectorStore(VectorStore):
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
         """
-        found = self._search(query, max(k, fetch_k), **kwargs)
-        return self._documents(self._index.diversify(found, 1 - lambda_mult)[:k])
+        matches = self._search(query, max(k, fetch_k), **kwargs)
+        return self._documents(self._index.diversify(matches, 1 - lambda_mult)[:k])
 
     def max_marginal_relevance_search_by_vector(
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
@@ -584,8 +584,8 @@ class VlmsearchVectorStore(VectorStore):
         Args:
             embedding: A vector, as for `similarity_search_by_vector`.
             k: The most documents.
-            fetch_k: How many of the nearest to choose from.
-            lambda_mult: What nearness counts beside being unlike the others: 1 for nearness alone, 0 for none.
+            fetch_k: The number of the nearest to choose from.
+            lambda_mult: The weight of nearness beside diversity: 1 for nearness alone, 0 for none.
             **kwargs: ``filter``.
 
         Returns:
@@ -596,8 +596,8 @@ class VlmsearchVectorStore(VectorStore):
             IndexMismatchError: Another encoder built the index.
             BackendError: The store failed.
         """
-        found = self._nearest(embedding, max(k, fetch_k), **kwargs)
-        return self._documents(self._index.diversify(found, 1 - lambda_mult)[:k])
+        matches = self._nearest(embedding, max(k, fetch_k), **kwargs)
+        return self._documents(self._index.diversify(matches, 1 - lambda_mult)[:k])
 
     def _search(
         self, query: str | None, k: int = 4, *, filter: Mapping[str, object] | None = None, **options: Any
@@ -609,15 +609,15 @@ class VlmsearchVectorStore(VectorStore):
         fields = choose_space(self.pipeline.encoder, self._space).fields
         return self._index.nearest(embedding, limit=k, fields=fields, where=filter or None)
 
-    def _documents(self, found: Found) -> list[LangchainDocument]:
-        return [document for document, _ in self._with_scores(found)]
+    def _documents(self, matches: Found) -> list[LangchainDocument]:
+        return [document for document, _ in self._with_scores(matches)]
 
-    def _with_scores(self, found: Found) -> list[tuple[LangchainDocument, float]]:
-        return [(_to_langchain(each, self._image_key), score) for each, score in found]
+    def _with_scores(self, matches: Found) -> list[tuple[LangchainDocument, float]]:
+        return [(_to_langchain(document, self._image_key), score) for document, score in matches]
 
 
 class VlmsearchRetriever(BaseRetriever):
-    """Retrieve what is relevant for a question from an index, here or on a server.
+    """A retriever of the relevant documents of an index, here or on a server.
 
     What is less relevant than the threshold of the index is not returned, so that there may be fewer than ``k``
     documents, or none. Each relevant page of a file is one of them. Keyword arguments of ``invoke`` take the place of

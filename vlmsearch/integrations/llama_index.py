@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -40,56 +40,61 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
     VectorStoreQueryResult,
 )
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from typing_extensions import Unpack
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.integrations.framework_index import (
-    KEPT,
     Found,
     FrameworkDocument,
     FrameworkIndex,
     Passes,
+    Where,
     awaited,
-    comparable,
-    equal_values,
+    combination,
+    comparison,
     shared_space,
 )
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, open_encoder
 from vlmsearch.search.options import SearchKeywords
 from vlmsearch.types import ImageSource
 
-Where = Mapping[str, object]
 REF = "ref_doc_id"
 """The key of the metadata that names the document which a node is of."""
 _ALIASES = frozenset({"doc_id", "document_id"})
 _CLASSES: dict[str, type[BaseNode]] = {
-    each.class_name(): each for each in (Document, ImageDocument, ImageNode, IndexNode, Node, TextNode)
+    kind.class_name(): kind for kind in (Document, ImageDocument, ImageNode, IndexNode, Node, TextNode)
 }
-_ORDER = {FilterOperator.GT: "$gt", FilterOperator.GTE: "$gte", FilterOperator.LT: "$lt", FilterOperator.LTE: "$lte"}
-_EQUAL = {
+_SIGNS = {
     FilterOperator.EQ: "$in",
     FilterOperator.IN: "$in",
     FilterOperator.NE: "$nin",
     FilterOperator.NIN: "$nin",
+    FilterOperator.GT: "$gt",
+    FilterOperator.GTE: "$gte",
+    FilterOperator.LT: "$lt",
+    FilterOperator.LTE: "$lte",
 }
-_OTHER = {"$in": "$nin", "$nin": "$in"}
+_WITH_LISTS = frozenset({FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL})
+_WITH_TEXTS = frozenset({FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE})
 _MMR_CANDIDATES = 4
-"""How many times as many nodes as are wanted `mmr` chooses from."""
+"""The number of nodes that `mmr` chooses from, for each one that is wanted."""
 
 
 class VlmsearchNodeStore(BasePydanticVectorStore):
-    """Keep nodes of LlamaIndex in an index, with their texts, their images and their relations to other nodes.
+    """A vector store of LlamaIndex over an index, with texts, images and relations of nodes.
 
-    All filter operators and nested conditions hold; what the index cannot apply is applied to the nodes that it gives.
+    All filter operators and nested conditions hold: if the index cannot apply one, it is applied to the nodes that the
+    index returns.
     Modes of a query: ``default``, ``text_search`` and ``sparse`` (by words), ``hybrid``, ``mmr``.
 
     Args:
         store: The URL of the index, such as ``sqlite:./index`` or ``mongodb://host/photos``.
-        encoder: The URL of what encodes the texts and images of nodes when they are added; None where an embedding
-            model of LlamaIndex makes the vectors.
+        encoder: The URL of the encoder for texts and images of nodes that are added; None where an embedding model of
+            LlamaIndex makes the vectors.
         embedding_dim: The length of these vectors; None for that of the first ones.
-        image_folder: Where images are kept that nodes hold as bytes.
+        image_folder: The folder for images that nodes hold as bytes.
         min_score: The lowest relevance of a node where nodes are encoded here, from 0 to 1; None for that of the index.
 
     Example:
@@ -119,7 +124,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
 
     @classmethod
     def class_name(cls) -> str:
-        """Return what the store is called where it is written to a file."""
+        """Return the name of the store in files."""
         return "VlmsearchNodeStore"
 
     @property
@@ -138,7 +143,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
 
         Args:
             nodes: The nodes; each has a vector, or, where they are encoded here, a text or an image.
-            add_kwargs: What other stores take; ignored.
+            add_kwargs: Arguments of other stores; ignored.
 
         Returns:
             The ids of the nodes.
@@ -147,17 +152,17 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
             InvalidInputError: A node cannot be used.
             ConfigError: A node holds the bytes of an image, and there is no ``image_folder``.
         """
-        self._index.write([_from_node(each, with_vector=self.encoder is None) for each in nodes])
-        return [each.node_id for each in nodes]
+        self._index.write([_from_node(node, with_vector=self.encoder is None) for node in nodes])
+        return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Remove all nodes of a document.
 
         Args:
             ref_doc_id: The id of the document.
-            delete_kwargs: What other stores take; ignored.
+            delete_kwargs: Arguments of other stores; ignored.
         """
-        self._index.delete([each.id for each in self._index.find({REF: ref_doc_id})])
+        self._index.delete([node.id for node in self._index.find({REF: ref_doc_id})])
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -166,10 +171,10 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
 
         Args:
             node_ids: Their ids; None for all that pass the filters.
-            filters: What they pass.
-            delete_kwargs: What other stores take; ignored.
+            filters: A filter that the nodes pass.
+            delete_kwargs: Arguments of other stores; ignored.
         """
-        self._index.delete([each.id for each in self._find(node_ids, filters)])
+        self._index.delete([node.id for node in self._find(node_ids, filters)])
 
     def clear(self) -> None:
         """Remove all nodes."""
@@ -182,24 +187,24 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
 
         Args:
             node_ids: Their ids; None for all that pass the filters.
-            filters: What they pass.
+            filters: A filter that the nodes pass.
 
         Returns:
             The nodes that are there, with their vectors.
         """
-        return [_to_node(each) for each in self._index.with_embeddings(self._find(node_ids, filters))]
+        return [_to_node(node) for node in self._index.with_embeddings(self._find(node_ids, filters))]
 
     def _find(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[FrameworkDocument]:
         where, passes = _conditions(filters)
         if node_ids is None:
             return list(self._index.find(where, passes))
-        return [each for each in self._index.get(node_ids) if passes is None or passes(each)]
+        return [node for node in self._index.get(node_ids) if passes is None or passes(node)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the nodes that fit a query best.
 
         Args:
-            query: What to look for, how and among which nodes. ``text_search`` and ``sparse`` rank by words; ``hybrid``
+            query: The query, with its mode and filters. ``text_search`` and ``sparse`` rank by words; ``hybrid``
                 adds the similarities of words and vectors, each scaled to 0 to 1, with ``alpha`` for the vectors.
             kwargs: ``mmr_threshold`` for ``mmr``, as in the query; the rest is ignored.
 
@@ -213,23 +218,23 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         """
         mode, limit = query.mode, query.similarity_top_k
         if mode in (VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE):
-            found = self._by_words(query, query.sparse_top_k or limit)
+            matches = self._by_words(query, query.sparse_top_k or limit)
         elif mode == VectorStoreQueryMode.DEFAULT or (self.encoder is not None and mode in _HYBRID):
-            found = self._by_vector(query, limit)  # what encodes here looks for words, too
+            matches = self._by_vector(query, limit)  # a store that encodes looks for words, too
         elif mode in _HYBRID:
             sparse = self._by_words(query, query.sparse_top_k or limit)
-            found = _merged(self._by_vector(query, limit), sparse, query.alpha, query.hybrid_top_k or limit)
+            matches = _merged(self._by_vector(query, limit), sparse, query.alpha, query.hybrid_top_k or limit)
         elif mode == VectorStoreQueryMode.MMR and self.encoder is None:
-            found = self._diverse(query, limit, kwargs.get("mmr_threshold", query.mmr_threshold))
+            matches = self._diverse(query, limit, kwargs.get("mmr_threshold", query.mmr_threshold))
         else:
             raise ConfigError(
                 f"this store has no mode {mode.value!r}; it has default, text_search, sparse and hybrid, and mmr where "
                 "vectors are given"
             )
         return VectorStoreQueryResult(
-            nodes=[_to_node(each) for each, _ in found],
-            similarities=[score for _, score in found],
-            ids=[each.id for each, _ in found],
+            nodes=[_to_node(node) for node, _ in matches],
+            similarities=[score for _, score in matches],
+            ids=[node.id for node, _ in matches],
         )
 
     def search(
@@ -244,10 +249,10 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         """Return the nodes that fit a text, an image or both best, where nodes are encoded here.
 
         Args:
-            text: What to look for.
-            image: What to look for.
-            filters: What the nodes pass.
-            only: What they pass beside these.
+            text: The text to look for.
+            image: The image to look for.
+            filters: A filter that the nodes pass.
+            only: Another filter that they pass.
             options: How nodes are chosen and arranged: see `SearchOptions`.
 
         Returns:
@@ -259,8 +264,8 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         """
         where, passes = _conditions(filters)
         given: SearchKeywords = {"min_score": self.min_score, **options, "where": where}
-        found = self._index.search(text or None, image=image, passes=_both(passes, only), **given)
-        return [NodeWithScore(node=_to_node(each), score=score) for each, score in found]
+        matches = self._index.search(text or None, image=image, passes=_both(passes, only), **given)
+        return [NodeWithScore(node=_to_node(node), score=score) for node, score in matches]
 
     def _by_words(self, query: VectorStoreQuery, limit: int) -> Found:
         if not query.query_str:
@@ -300,7 +305,7 @@ _HYBRID = (VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID)
 
 
 def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
-    """Return a node as an index keeps it: what no other part of it holds is kept as JSON."""
+    """Return a node as an index keeps it, with its other fields as JSON."""
     data = node.model_dump(mode="json")
     metadata = data.pop("metadata")
     for key in ("id_", "embedding"):
@@ -332,29 +337,40 @@ def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
 
 def _resources(node: BaseNode) -> dict[str, str]:
     """Return the bytes of a node's image, sound and film in base64, by the names of the fields."""
-    found = {name: getattr(node, name, None) for name in ("image_resource", "audio_resource", "video_resource")}
-    return {name: one.data.decode() for name, one in found.items() if one is not None and one.data is not None}
+    resources = {name: getattr(node, name, None) for name in ("image_resource", "audio_resource", "video_resource")}
+    return {
+        name: resource.data.decode()
+        for name, resource in resources.items()
+        if resource is not None and resource.data is not None
+    }
 
 
-def _to_node(found: FrameworkDocument) -> BaseNode:
+def _to_node(document: FrameworkDocument) -> BaseNode:
     """Return the node that was kept, or one of a document that no node was; bytes whose file has gone are left out."""
-    metadata, vector = dict(found.metadata), None if found.embedding is None else list(found.embedding)
-    if "node" not in found.extra:
-        parts: dict[str, Any] = {"id_": found.id, "text": found.text or "", "metadata": metadata, "embedding": vector}
-        return TextNode(**parts) if found.image is None else ImageNode(image_path=str(found.image), **parts)
-    data = dict(found.extra["node"])
+    metadata, vector = dict(document.metadata), None if document.embedding is None else list(document.embedding)
+    if "node" not in document.extra:
+        parts: dict[str, Any] = {
+            "id_": document.id,
+            "text": document.text or "",
+            "metadata": metadata,
+            "embedding": vector,
+        }
+        return TextNode(**parts) if document.image is None else ImageNode(image_path=str(document.image), **parts)
+    data = dict(document.extra["node"])
     if data.pop("has_ref", False):
         metadata.pop(REF, None)
-    data |= {"id_": found.id, "metadata": metadata, "embedding": vector}
+    data |= {"id_": document.id, "metadata": metadata, "embedding": vector}
     kind = _CLASSES.get(data.get("class_name", ""), TextNode)
-    has_bytes = isinstance(found.data, Path) and found.data.is_file()
-    encoded = base64.b64encode(found.data.read_bytes()).decode() if isinstance(found.data, Path) and has_bytes else None
+    has_bytes = isinstance(document.data, Path) and document.data.is_file()
+    encoded = (
+        base64.b64encode(document.data.read_bytes()).decode() if isinstance(document.data, Path) and has_bytes else None
+    )
     if issubclass(kind, TextNode):
-        data["text"] = found.text or ""
+        data["text"] = document.text or ""
         data |= {"image": encoded} if encoded else {}
     else:
         if data.get("text_resource") is not None:
-            data["text_resource"] = {**data["text_resource"], "text": found.text}
+            data["text_resource"] = {**data["text_resource"], "text": document.text}
         if encoded:
             data["image_resource"] = {**(data.get("image_resource") or {}), "data": encoded}
     return kind.from_dict(data)
@@ -371,130 +387,72 @@ def _query_conditions(query: VectorStoreQuery) -> tuple[Where | None, Passes | N
     if not query.node_ids:
         return where, passes
     wanted = frozenset(query.node_ids)
-    return where, _both(passes, lambda each: each.id in wanted)
+    return where, _both(passes, lambda node: node.id in wanted)
 
 
-def _both(one: Passes | None, other: Passes | None) -> Passes | None:
-    if one is None or other is None:
-        return one or other
-    return lambda each: one(each) and other(each)
+def _both(first: Passes | None, second: Passes | None) -> Passes | None:
+    if first is None or second is None:
+        return first or second
+    return lambda node: first(node) and second(node)
 
 
 def _conditions(filters: MetadataFilters | None) -> tuple[Where | None, Passes | None]:
-    """Return what the store applies of a filter, and what is applied after it: all of it, so that it means the same."""
+    """Return the part of a filter that the store applies, and the whole filter, which is applied after it."""
     if filters is None or not filters.filters:
         return None, None
-    return _to_where(filters), lambda each: _matches(filters, each.metadata)
+    return _to_where(filters), lambda node: _matches(filters, node.metadata)
 
 
 def _to_where(condition: MetadataFilters | MetadataFilter, *, negated: bool = False) -> Where | None:
-    """Return what every node passes that passes a filter, or that does not; None where no store can say."""
+    """Return a weaker filter for the store, of a filter or of its negation; None where no store can apply one."""
     if isinstance(condition, MetadataFilter):
-        return _comparison(condition, negated=negated)
+        value, has_list = condition.value, condition.operator in _WITH_LISTS
+        values = value if isinstance(value, list) and has_list else [value]
+        sign = _SIGNS.get(condition.operator)
+        return None if sign is None else comparison(_key(condition), sign, values, negated=negated)
     kind = condition.condition or FilterCondition.AND
     inner_negated = negated != (kind == FilterCondition.NOT)
-    inner = [_to_where(each, negated=inner_negated) for each in condition.filters]
-    known = [each for each in inner if each is not None]
-    if (kind == FilterCondition.AND) != inner_negated:  # all must hold: NOT is the negation of OR
-        return {"$and": known} if known else None
-    return {"$or": known} if known and len(known) == len(inner) else None
-
-
-def _comparison(condition: MetadataFilter, *, negated: bool) -> Where | None:
-    key, operator, value = _key(condition), condition.operator, condition.value
-    if not key or key[0] == "$" or key == KEPT:
-        return None
-    if operator in _ORDER:
-        is_number = comparable(value) and not isinstance(value, str)
-        return {key: {_ORDER[operator]: value}} if is_number and not negated else None
-    if operator not in _EQUAL:
-        return None
-    values = value if isinstance(value, list) and operator in (FilterOperator.IN, FilterOperator.NIN) else [value]
-    if not values or not all(map(comparable, values)):
-        return None
-    sign = _EQUAL[operator]
-    return {key: {_OTHER[sign] if negated else sign: [other for each in values for other in equal_values(each)]}}
+    inner = [_to_where(part, negated=inner_negated) for part in condition.filters]
+    return combination(inner, every=(kind == FilterCondition.AND) != inner_negated)  # NOT is the negation of OR
 
 
 def _key(condition: MetadataFilter) -> str:
-    """Return the key of the metadata: what LlamaIndex calls a node's document has three names."""
+    """Return the key of the metadata; LlamaIndex has three names for the document of a node."""
     return REF if condition.key in _ALIASES else condition.key
 
 
 def _matches(condition: MetadataFilters | MetadataFilter, metadata: Mapping[str, Any]) -> bool:
     """Return whether metadata pass a filter. A key that is missing passes `NE`, `NIN` and `IS_EMPTY` alone."""
     if isinstance(condition, MetadataFilters):
-        found = (_matches(each, metadata) for each in condition.filters)
+        passed = (_matches(part, metadata) for part in condition.filters)
         if condition.condition == FilterCondition.NOT:
-            return not any(found)
-        return any(found) if condition.condition == FilterCondition.OR else all(found)
+            return not any(passed)
+        return any(passed) if condition.condition == FilterCondition.OR else all(passed)
     key = condition.key if condition.key in metadata else _key(condition)
-    have, wanted = metadata.get(key), condition.value
-    if condition.operator == FilterOperator.IS_EMPTY:
-        return have is None or have in ("", [])
-    if have is None:
-        return condition.operator in (FilterOperator.NE, FilterOperator.NIN)
-    return _TESTS[condition.operator](have, wanted)
-
-
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """Compare numbers with numbers and strings with strings; nothing else passes."""
-
-    def test(have: Any, wanted: Any) -> bool:
-        is_same = isinstance(have, str) == isinstance(wanted, str)
-        is_plain = isinstance(have, (str, int, float)) and isinstance(wanted, (str, int, float))
-        return is_same and is_plain and compare(have, wanted)
-
-    return test
-
-
-def _holds(have: Any, wanted: Any) -> bool:
-    """Return whether a list has a value, or a string a part."""
-    return (isinstance(have, list) or (isinstance(have, str) and isinstance(wanted, str))) and wanted in have
-
-
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise InvalidInputError("invalid", f"the filter operators in, nin, any and all take a list, not {value!r}")
-    return value
-
-
-def _text_of(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InvalidInputError("invalid", f"a text match takes a string, not {value!r}")
-    return value
-
-
-_TESTS: dict[FilterOperator, Callable[[Any, Any], bool]] = {
-    FilterOperator.EQ: lambda have, wanted: bool(have == wanted),
-    FilterOperator.NE: lambda have, wanted: bool(have != wanted),
-    FilterOperator.GT: _ordered(lambda have, wanted: bool(have > wanted)),
-    FilterOperator.GTE: _ordered(lambda have, wanted: bool(have >= wanted)),
-    FilterOperator.LT: _ordered(lambda have, wanted: bool(have < wanted)),
-    FilterOperator.LTE: _ordered(lambda have, wanted: bool(have <= wanted)),
-    FilterOperator.IN: lambda have, wanted: have in _listed(wanted),
-    FilterOperator.NIN: lambda have, wanted: have not in _listed(wanted),
-    FilterOperator.ANY: lambda have, wanted: any(_holds(have, each) for each in _listed(wanted)),
-    FilterOperator.ALL: lambda have, wanted: all(_holds(have, each) for each in _listed(wanted)),
-    FilterOperator.CONTAINS: _holds,
-    FilterOperator.TEXT_MATCH: lambda have, wanted: isinstance(have, str) and _text_of(wanted) in have,
-    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda have, wanted: (
-        isinstance(have, str) and _text_of(wanted).lower() in have.lower()
-    ),
-}
+    if condition.operator in _WITH_LISTS and not isinstance(condition.value, list):
+        raise InvalidInputError("invalid", f"the filter operators in, nin, any and all take a list: {condition}")
+    if condition.operator in _WITH_TEXTS and not isinstance(condition.value, str):
+        raise InvalidInputError("invalid", f"a text match takes a string: {condition}")
+    passes = build_metadata_filter_fn(
+        lambda _: {condition.key: metadata.get(key)}, MetadataFilters(filters=[condition])
+    )
+    try:
+        return bool(passes(""))
+    except TypeError:  # of values that cannot be compared
+        return False
 
 
 def _merged(dense: Found, sparse: Found, alpha: float | None, limit: int) -> Found:
     """Return both lists as one, by their similarities scaled to 0 to 1 (relative score fusion)."""
     share = 0.5 if alpha is None else alpha
     scores: dict[str, float] = {}
-    for found, weight in ((dense, share), (sparse, 1 - share)):
-        values = [score for _, score in found]
-        least, most = min(values, default=0.0), max(values, default=0.0)
-        for each, score in found:
-            scaled = (score - least) / (most - least) if most > least else 1.0
-            scores[each.id] = scores.get(each.id, 0.0) + weight * scaled
-    documents = {each.id: each for each, _ in (*dense, *sparse)}
+    for matches, weight in ((dense, share), (sparse, 1 - share)):
+        values = [score for _, score in matches]
+        lowest, highest = min(values, default=0.0), max(values, default=0.0)
+        for node, score in matches:
+            scaled = (score - lowest) / (highest - lowest) if highest > lowest else 1.0
+            scores[node.id] = scores.get(node.id, 0.0) + weight * scaled
+    documents = {node.id: node for node, _ in (*dense, *sparse)}
     best = sorted(scores, key=lambda id: (-scores[id], id))[:limit]
     return [(documents[id], scores[id]) for id in best]
 
@@ -503,12 +461,12 @@ def _merged(dense: Found, sparse: Found, alpha: float | None, limit: int) -> Fou
 
 
 class VlmsearchMultiModalRetriever(MultiModalRetriever):
-    """Find texts and images by a text or an image, in a store whose nodes are encoded here.
+    """A retriever of texts and images by a text or an image, for a store that encodes its nodes.
 
     Args:
         vector_store: The store; it names an encoder.
         similarity_top_k: The most nodes.
-        filters: What they pass.
+        filters: A filter that the nodes pass.
 
     Raises:
         ConfigError: Vectors are given to the store.
@@ -558,7 +516,7 @@ class VlmsearchMultiModalRetriever(MultiModalRetriever):
         Returns:
             The nodes with their relevance from 0 to 1, best first.
         """
-        return self._search(_bundle(str_or_query_bundle), only=lambda each: not _has_image(each))
+        return self._search(_bundle(str_or_query_bundle), only=lambda node: not _has_image(node))
 
     def _text_to_image_retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return self._search(query_bundle, only=_has_image)
@@ -612,12 +570,12 @@ def _image_bundle(query: QueryType) -> QueryBundle:
     return QueryBundle(query_str="", image_path=query) if isinstance(query, str) else query
 
 
-def _has_image(found: FrameworkDocument) -> bool:
-    return found.image is not None
+def _has_image(document: FrameworkDocument) -> bool:
+    return document.image is not None
 
 
 class VlmsearchEmbedding(MultiModalEmbedding):
-    """Make the vectors of texts and images in one space, for an index of LlamaIndex over any vector store.
+    """An embedding model of texts and images in one space, for an index of LlamaIndex over any vector store.
 
     Args:
         encoder: The URL of the encoder.
@@ -635,7 +593,7 @@ class VlmsearchEmbedding(MultiModalEmbedding):
 
     @classmethod
     def class_name(cls) -> str:
-        """Return what the embedding is called where it is written to a file."""
+        """Return the name of the embedding in files."""
         return "VlmsearchEmbedding"
 
     def _encoder(self) -> Encoder:
@@ -664,7 +622,7 @@ class VlmsearchEmbedding(MultiModalEmbedding):
 
     def _get_image_embeddings(self, img_file_paths: list[ImageType]) -> list[Embedding]:
         encoder = self._encoder()
-        images = [each.getvalue() if isinstance(each, BytesIO) else Path(each) for each in img_file_paths]
+        images = [image.getvalue() if isinstance(image, BytesIO) else Path(image) for image in img_file_paths]
         rows = encoder.encode_images(images)[shared_space(encoder, self.space).name]
         return [row.tolist() for row in rows]
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _EDGE = 768
 """The longer side of a picture, in pixels: about what models see."""
 _MOST_TEXT = 2000
-"""How many characters of a document's text a list shows; the resource has all."""
+"""Characters of a document's text that a list shows; the resource has all."""
 _MOST_LABELLED = 100
 _MOST_PARTS = 20
 _INSTRUCTIONS = """Search an index of images and texts. `search` finds documents by a description in plain words,
@@ -41,7 +41,7 @@ _READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 _FEWER = {"le": 100}
-"""What a list of matches may have for an assistant."""
+"""The bound of a list of matches for an assistant."""
 Labels = Annotated[list[str], Field(min_length=1, max_length=100, description='Such as ["cat", "dog", "receipt"].')]
 Id = Annotated[str, Field(description="The id of a document, as another tool gave it.")]
 
@@ -58,7 +58,7 @@ class FoundDocument(TypedDict):
 
 
 class FoundDocuments(TypedDict):
-    """What a search found, best first."""
+    """The matches of a search, best first."""
 
     matches: list[FoundDocument]
     threshold: float
@@ -87,7 +87,7 @@ class LabelledDocument(TypedDict):
 
 
 class LabelReport(TypedDict):
-    """How many documents have which label, and the first of them."""
+    """The numbers of documents by label, and the first of them."""
 
     counts: dict[str, int]
     documents: list[LabelledDocument]
@@ -154,7 +154,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
         answer = index.ask(question, **options)
         return {
             "text": answer.text,
-            "citations": [{"number": each.number, "id": each.id} for each in answer.citations],
+            "citations": [{"number": citation.number, "id": citation.id} for citation in answer.citations],
             "sources": list(map(_entry, answer.matches)),
         }
 
@@ -175,14 +175,14 @@ def _add_labels(server: MCPServer[Any], index: Index, *, allow_write: bool) -> N
         counts = dict.fromkeys(labels, 0)
         documents: list[LabelledDocument] = []
         more = 0
-        for each in index.label(labels, where=where, write=write, key=key):
-            for name in each.labels:
+        for match in index.label(labels, where=where, write=write, key=key):
+            for name in match.labels:
                 counts[name] = counts.get(name, 0) + 1
-            if not each.labels:
+            if not match.labels:
                 continue
             if len(documents) < _MOST_LABELLED:
-                relevances = {name: round(one, 4) for name, one in each.labels.items()}
-                documents.append({"id": each.document.id, "labels": relevances})
+                relevances = {name: round(relevance, 4) for name, relevance in match.labels.items()}
+                documents.append({"id": match.document.id, "labels": relevances})
             else:
                 more += 1
         return {"counts": counts, "documents": documents, "more": more}
@@ -229,9 +229,9 @@ def _add_resources(server: MCPServer[Any], index: Index) -> None:
     @_explained(ResourceError)
     def document(id: str) -> dict[str, Any]:
         """Return a document with its text and metadata; its id is percent-encoded."""
-        found = _document(index, id)
-        picture = {"image": f"vlmsearch://images/{quote(found.id, safe='')}"} if found.image is not None else {}
-        return {"id": found.id, "text": found.text, "metadata": dict(found.metadata), **picture}
+        content = _document(index, id)
+        picture = {"image": f"vlmsearch://images/{quote(content.id, safe='')}"} if content.image is not None else {}
+        return {"id": content.id, "text": content.text, "metadata": dict(content.metadata), **picture}
 
     @server.resource("vlmsearch://images/{id}", name="image", mime_type="image/jpeg", security=security)
     @_explained(ResourceError)
@@ -264,7 +264,11 @@ def _with_options(keywords: type, limit: Mapping[str, Any]) -> Callable[[Callabl
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(function, eval_str=True)
-        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        own = [
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
         added = []
         for name, option in search_options(keywords).items():
             kind, field = option_field(option, **(limit if name == "limit" else {}))
@@ -277,7 +281,7 @@ def _with_options(keywords: type, limit: Mapping[str, Any]) -> Callable[[Callabl
             return function(*args, **kwargs)
 
         wrapper.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {each.name: each.annotation for each in (*own, *added)} | {
+        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)} | {
             "return": signature.return_annotation
         }
         return wrapper
@@ -287,10 +291,10 @@ def _with_options(keywords: type, limit: Mapping[str, Any]) -> Callable[[Callabl
 
 def _document(index: Index, id: str) -> Document:
     """Return a document of the index; ConfigError where there is none of that id."""
-    found = index.get([id])
-    if not found:
+    documents = index.get([id])
+    if not documents:
         raise ConfigError(f"there is no document {id!r}: give an id as `search` gave it")
-    return found[0]
+    return documents[0]
 
 
 def _picture(index: Index, document: Document, size: int) -> bytes:

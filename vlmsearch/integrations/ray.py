@@ -2,14 +2,14 @@
 
 ::
 
-    the caller      finds files and tables, and counts what became of them
-    tasks           read tables row by row, and list files
-    tasks           read images, digest, skip what the index has, decode and resize
-    actors          encode batches, each with an encoder of its own
-    actors          keep the index: each has it open and stores batches; one for an index that is files of this machine
+    the caller      finds files and tables, and counts the outcomes.
+    tasks           read tables row by row, and list files.
+    tasks           read images, digest, skip unchanged documents, decode and resize.
+    actors          encode batches, each with an encoder of its own.
+    actors          store batches, each with the index open; one for an index in files of this machine.
 
-Only so much is under way at once: each stage waits for the next one. Every step can be done twice with the same result,
-so Ray repeats what was lost with a process or a machine, and a run after one that was broken off completes it.
+Each stage waits for the next one, so that memory is bounded. Every step can be done twice with the same result. So Ray
+repeats the steps of a process or a machine that was lost, and another run completes one that was broken off.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
     from vlmsearch.media.images import Preprocess
 
 _BLOCK_BYTES = 16 * 2**20
-"""How much passes from one stage to the next at a time."""
+"""Bytes that pass from one stage to the next at a time."""
 _READERS = 4
 """Tables that are read, and lists of files that are made, at the same time."""
 _THREADS = 4
@@ -87,17 +86,17 @@ _LOOKED_UP = 2 * BATCH
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Say where and on how much to run.
+    """The cluster to run on, and the resources to use.
 
     Attributes:
         address: The cluster: ``HOST:PORT`` of its head, or ``auto`` for the one that this machine belongs to. None
             starts one of this machine's cores, unless RAY_ADDRESS names another or the program has connected to one.
-        workers: How many encoders work at a time; by default one a GPU where ``worker_gpus`` is given, else one a
-            machine, each of which takes all cores of its machine unless its URL says ``threads``.
-        worker_cpus: How many of Ray's CPUs each of them reserves. With none, encoders and the tasks that decode share
-            the cores, as they do in one process; what is reserved has to leave one, also after a machine is lost.
-        worker_gpus: How many of Ray's GPUs each of them reserves, such as 1 for ``tensorrt:``.
-        writers: How many processes write to an index that servers keep. One that is files of a machine has one.
+        workers: The number of encoders that work at a time. The default is one a GPU where ``worker_gpus`` is given,
+            else one a machine. An encoder takes all cores of its machine unless its URL says ``threads``.
+        worker_cpus: The number of Ray's CPUs that an encoder reserves. With 0, encoders and the tasks that decode share
+            the cores, as they do in one process. One CPU has to be left, also after a machine is lost.
+        worker_gpus: The number of Ray's GPUs that an encoder reserves, such as 1 for ``tensorrt:``.
+        writers: The number of processes that write to an index on servers. An index in files has one.
 
     Example:
         >>> RayOptions(workers=8, worker_gpus=1).writers
@@ -124,9 +123,9 @@ def index(
 ) -> IndexReport:
     """Index what paths name on a Ray cluster; the index is the one that `Pipeline.index` builds.
 
-    Every machine of the cluster needs vlmsearch with the same extras, the files by the same names, and the environment
-    variables that the back ends and the object storage take. Where an id comes more than once in a run, it is left
-    open which document stays.
+    Every machine of the cluster needs vlmsearch with the same extras, and the files by the same names. It also needs
+    the environment variables of the back ends and the object storage. If an id comes more than once in a run, any of
+    its documents may stay.
 
     Args:
         paths: As for `Pipeline.index`.
@@ -180,7 +179,7 @@ def index(
 
 @dataclass(frozen=True)
 class _Settings:
-    """What the processes need to know; ``folder`` is what relative paths in URLs are relative to."""
+    """Settings for the processes; ``folder`` is the base of relative paths in URLs."""
 
     encoder: str
     store: str
@@ -195,7 +194,7 @@ class _Settings:
 
 @dataclass(frozen=True)
 class _Described:
-    """What is to be known of an encoder without opening it."""
+    """A description of an encoder that is not open."""
 
     fingerprint: str
     spaces: tuple[Space, ...]
@@ -332,8 +331,8 @@ class _Worker:
     def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
         """Yield the outcomes, each with its record where it has one."""
         outcomes: list[Outcome] = list(_rows(batch))
-        found, rejects = encode(self._encoder, [outcome for outcome in outcomes if isinstance(outcome, Ready)])
-        records = {record.document.id: record for record in found}
+        encoded, rejects = encode(self._encoder, [outcome for outcome in outcomes if isinstance(outcome, Ready)])
+        records = {record.document.id: record for record in encoded}
         bad = {reject.id for reject in rejects}
         rest = [outcome for outcome in outcomes if not (isinstance(outcome, Ready) and outcome.id in bad)]
         yield from _tables((_counted(outcome), records.get(outcome.id)) for outcome in (*rest, *rejects))
@@ -487,19 +486,12 @@ def _keepers(
 # ---- rows
 
 
-_REDUCERS: dict[type, Callable[[Any], Any]] = {
-    **copyreg.dispatch_table,
-    MappingProxyType: lambda given: (dict, (dict(given),)),
-}
-"""What pickles documents, whose metadata may be read-only."""
+_REDUCE: Any = lambda given: (dict, (dict(given),))  # noqa: E731
+copyreg.pickle(MappingProxyType, _REDUCE)  # of documents, whose metadata may be read-only
 
 
 def _dump(value: object) -> bytes:
-    out = BytesIO()
-    pickler = pickle.Pickler(out, pickle.HIGHEST_PROTOCOL)
-    pickler.dispatch_table = _REDUCERS
-    pickler.dump(value)
-    return out.getvalue()
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
 def _rows(batch: pa.Table) -> Iterator[Any]:

@@ -26,12 +26,12 @@ Rows: TypeAlias = "Union[NDArray[np.float32], torch.Tensor]"
 
 
 class SentenceModel:
-    """Encode texts and images into one space of an encoder, by the methods of sentence-transformers.
+    """A model with the methods of sentence-transformers, for texts and images in one space of an encoder.
 
     Vectors are of length one, so that their dot product is the cosine. A string is a text, never a path.
 
     Args:
-        encoder: What makes the vectors; it stays open as long as this is used.
+        encoder: The encoder; it stays open as long as this is used.
         space: The name of one of its spaces with texts; needed where it has several.
 
     Raises:
@@ -48,7 +48,7 @@ class SentenceModel:
     """
 
     similarity_fn_name = "cosine"
-    """What `similarity` computes, as sentence-transformers calls it."""
+    """The name of the measure of `similarity` in sentence-transformers."""
 
     def __init__(self, encoder: Encoder, *, space: str | None = None) -> None:
         self.encoder = encoder
@@ -74,14 +74,14 @@ class SentenceModel:
 
         Args:
             inputs: One text or image, or a sequence of them, which may be mixed.
-            prompt_name: ``query`` for what is looked for; anything else is a document.
-            prompt: What to put before each text, beside what the model itself puts there.
-            batch_size: How many are encoded at once.
+            prompt_name: ``query`` for a query; any other name for a document.
+            prompt: A text to put before each text, beside the prompt of the model itself.
+            batch_size: The number of inputs that are encoded at once.
             show_progress_bar: Without effect.
             convert_to_numpy: Without effect.
             convert_to_tensor: Whether to return a tensor of torch, on the CPU, in place of an array.
             normalize_embeddings: Without effect.
-            truncate_dim: How many numbers of each vector to keep, for models that were trained for that (Matryoshka).
+            truncate_dim: The length to cut vectors to, for models that were trained for it (Matryoshka).
 
         Returns:
             Float32 of shape (n, dim), or (dim,) for one input that is not in a sequence.
@@ -99,20 +99,20 @@ class SentenceModel:
         """
         is_one = isinstance(inputs, (str, bytes)) or not isinstance(inputs, Sequence)
         given = cast("Sequence[Input]", [inputs] if is_one else inputs)
-        given = [prompt + each if prompt and isinstance(each, str) else each for each in given]
+        given = [prompt + item if prompt and isinstance(item, str) else item for item in given]
         rows = self.vectors(given, role="query" if prompt_name == "query" else "document", batch_size=batch_size)
         if truncate_dim is not None:
             rows = rows[:, :truncate_dim]
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        found = rows[0] if is_one else rows
+        vectors = rows[0] if is_one else rows
         if not convert_to_tensor:
-            return found
+            return vectors
         import torch
 
-        return torch.from_numpy(found)
+        return torch.from_numpy(vectors)
 
     def encode_query(self, inputs: Input | Sequence[Input], *, prompt_name: str | None = None, **options: Any) -> Rows:
-        """Return the vectors of what is looked for; see `encode`.
+        """Return the vectors of queries; see `encode`.
 
         Args:
             inputs: One text or image, or a sequence of them.
@@ -127,7 +127,7 @@ class SentenceModel:
     def encode_document(
         self, inputs: Input | Sequence[Input], *, prompt_name: str | None = None, **options: Any
     ) -> Rows:
-        """Return the vectors of what is searched; see `encode`.
+        """Return the vectors of documents; see `encode`.
 
         Args:
             inputs: One text or image, or a sequence of them.
@@ -145,7 +145,7 @@ class SentenceModel:
         Args:
             inputs: Any number of them.
             role: Whether the texts are queries or documents.
-            batch_size: How many are encoded at once.
+            batch_size: The number of inputs that are encoded at once.
 
         Returns:
             Float32 of shape (len(inputs), dim), each row of length one.
@@ -158,8 +158,8 @@ class SentenceModel:
         rows = np.zeros((len(inputs), self.space.dim), np.float32)
         for start in range(0, len(inputs), batch_size):
             batch = dict(enumerate(inputs[start : start + batch_size], start))
-            texts = {place: each for place, each in batch.items() if isinstance(each, str)}
-            images = {place: each for place, each in batch.items() if not isinstance(each, str)}
+            texts = {place: item for place, item in batch.items() if isinstance(item, str)}
+            images = {place: item for place, item in batch.items() if not isinstance(item, str)}
             if images and "image" not in self.space.modalities:
                 raise ConfigError(f"the space {self.space.name} of {self.encoder.fingerprint} has texts alone")
             self._fill(rows, texts, lambda some: self.encoder.encode_texts(some, role=role))
@@ -211,12 +211,12 @@ class SentenceModel:
 
 
 def choose_space(encoder: Encoder, name: str | None) -> Space:
-    """Return the space of an encoder that has a name, or the only one; ConfigError where that is not clear."""
+    """Return the space with this name, or the only one; ConfigError where there is no such space, or several."""
     spaces = {space.name: space for space in encoder.spaces if "text" in space.modalities}
     if name is None and len(spaces) == 1:
         return next(iter(spaces.values()))
     if name not in spaces:
         given = "there are several" if name is None else f"not {name!r}"
-        known = [f"{each.name} ({' and '.join(sorted(each.modalities))}, {each.dim})" for each in spaces.values()]
+        known = [f"{space.name} ({' and '.join(sorted(space.modalities))}, {space.dim})" for space in spaces.values()]
         raise ConfigError(f"`space` is one of those of {encoder.fingerprint}, {', '.join(known)}: {given}")
     return spaces[name]

@@ -123,10 +123,10 @@ def _in_8_bits(image: Image.Image, levels: tuple[float, float] | None) -> tuple[
 
 
 def _in_srgb(image: Image.Image, profile: object) -> Image.Image:
-    """Return the image as RGB, through its ICC profile where that is sound and made for such pixels."""
-    found = _transform_for(image.mode, profile)
-    if found:
-        mode, transform = found
+    """Return the image as RGB, through its ICC profile if the profile is sound and made for such pixels."""
+    chosen = _transform_for(image.mode, profile)
+    if chosen:
+        mode, transform = chosen
         return transform.apply(image if image.mode == mode else image.convert(mode))
     return image if image.mode == "RGB" else image.convert("RGB")
 

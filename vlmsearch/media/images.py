@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from io import BytesIO, FileIO
+from io import BytesIO
 from math import ceil
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -26,6 +25,7 @@ from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
+from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import (
     DEFAULT_LIMITS,
     MAX_FILE_BYTES,
@@ -44,7 +44,7 @@ from vlmsearch.types import ImageSource, Part, part_of
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
 
 DCT_MARGIN = 3
-"""How many times a model's input size a JPEG is decoded at, at least, before it is resized.
+"""The smallest size at which a JPEG is decoded before it is resized, in input sizes of the model.
 
 With 3 embeddings keep a cosine of at least 0.9999 with those of a full decode, on line drawings too; with 2 it falls to
 0.999, and where an image is only a little larger than that, to 0.991.
@@ -65,7 +65,6 @@ _FORMATS = {  # how it begins, what reads it, and how its files end
 IMAGE_SUFFIXES = frozenset(f".{ending}" for _, _, endings in _FORMATS.values() for ending in endings.split())
 """Endings, in lower case, of the files that indexing a folder picks up; how one is read depends on what is in it."""
 _SIGNATURES = {kind: re.compile(start, re.DOTALL) for kind, (start, _, _) in _FORMATS.items()}
-_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
 _COPYING = tuple(threading.Lock() for _ in range(61))
 """One of them is held while an image is copied, chosen by which image that is."""
@@ -144,24 +143,9 @@ def read_regular(path: Path | str, what: str) -> bytes:
         data = read_remote(url, MAX_FILE_BYTES)
         check_count(len(data), "bytes", MAX_FILE_BYTES, repr(url))
         return data
-    name = repr(str(path))
-    try:
-        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)  # what is checked is what is read; no pipe is waited for
-        try:
-            found = os.fstat(descriptor)
-            usual = stat.S_ISREG(found.st_mode)
-            is_read = usual and found.st_size <= MAX_FILE_BYTES
-            data = FileIO(descriptor, closefd=False).readall() if is_read else b""
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
-        reason = getattr(exc, "strerror", None) or exc
-        raise InvalidInputError("unreadable", f"{name} cannot be read: {reason}") from exc
-    if not usual:
-        odd = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
-        raise InvalidInputError("unreadable", f"{name} is {odd}, not {what} file")
-    check_count(max(found.st_size, len(data)), "bytes", MAX_FILE_BYTES, name)
-    return data
+    with open_regular(path, what) as file:
+        check_count(os.fstat(file.fileno()).st_size, "bytes", MAX_FILE_BYTES, repr(str(path)))
+        return file.readall()
 
 
 def format_of(data: bytes) -> str:
@@ -303,8 +287,8 @@ def _parse_header(data: bytes, name: str, at_least: int | None, limits: ImageLim
     if not kind:
         raise InvalidInputError("unsupported", f"{name} is in no format that can be read: {', '.join(_FORMATS)}")
     reader = _reader_of(kind, name)
-    usable, structure = check_structure(kind, data, name)
-    image = reader(ImageBytes(usable, name))
+    structure = check_structure(kind, data, name)
+    image = reader(ImageBytes(data, name))
     stored = image.size
     drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
     size = check_image(image, kind, structure, limits, name, stored=stored)
@@ -369,11 +353,12 @@ def _end_is_missing(kind: str, data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How an embedding model takes its images: ``size`` pixels square, cropped from the middle or squashed.
+    """The form of an embedding model's images: ``size`` pixels square, cropped from the middle or squashed.
 
     With ``crop`` this is what transformers' CLIPImageProcessor (PIL) does before it rescales: the shorter edge is
-    resized to ``size``, and the middle of the longer edge is kept. Pixels are equal bit for bit, and to a few of 255
-    where one edge is over 16 times the other (the rest is never computed). An image of that size is not changed.
+    resized to ``size``, and the middle of the longer edge is kept. Pixels are equal bit for bit. Where one
+    edge is over 16 times the other, they differ by a few of 255, since only the middle is computed. An image of that
+    size is not changed.
     """
 
     size: int

@@ -1,7 +1,7 @@
 """How large images may be, and what decoding one takes, by what its file claims.
 
-An image of a few bytes can ask for gigabytes. So the structure of a file is looked at before Pillow reads it, in time
-and memory in proportion to the file, and what decoding it will take is estimated from its header.
+An image of a few bytes can ask for gigabytes. So the structure of a file is checked before Pillow reads it, in time and
+memory in proportion to the file. The memory for decoding is estimated from the header.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _OPTION = re.compile(rf"({'|'.join(_NAMES)})=([0-9]+)({'|'.join(_FACTORS)})")
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """Say how large an image may be, and where, and what reading a file of another kind may take.
+    """The limits of images, and of reading files of other kinds.
 
-    A larger image is rejected as ``too_large`` before it is decoded. Files of other kinds (PDF, films, office
-    documents, tables), and images in AVIF and HEIC, are read in a child process with the last three limits, each of
-    which counts anew for every page, scene or 64 rows. What breaks one is rejected as ``too_large`` or ``timeout``.
+    A larger image is rejected as ``too_large`` before it is decoded. Images in AVIF and HEIC, PDF, films, office
+    documents and tables are read in a child process with the last three limits. These count anew for every page, scene
+    or 64 rows. A file beyond them is rejected as ``too_large`` or ``timeout``.
 
     Attributes:
         pixels: Its width times its height.
@@ -92,10 +92,10 @@ class ImageLimits:
         Raises:
             ConfigError: It is not of that form, or a limit is out of range.
         """
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         for part in text.split(","):
             if part.strip() == "remote":
-                found["remote"] = True
+                values["remote"] = True
                 continue
             option = _OPTION.fullmatch(part.strip())
             if not option:
@@ -104,8 +104,8 @@ class ImageLimits:
                     f"limits are written {'=N,'.join(_NAMES)}=N,remote, any of them, with a number and "
                     f"perhaps {known} as N, not {text!r}"
                 )
-            found[_NAMES[option[1]]] = int(option[2]) * _FACTORS[option[3]]
-        return ImageLimits(**found)
+            values[_NAMES[option[1]]] = int(option[2]) * _FACTORS[option[3]]
+        return ImageLimits(**values)
 
 
 def process_limits(limits: ImageLimits) -> ProcessLimits:
@@ -130,10 +130,10 @@ class _Turns:
         self._used = 0
 
     @contextmanager
-    def take(self, size: int, most: int) -> Iterator[None]:
+    def take(self, size: int, limit: int) -> Iterator[None]:
         """Wait until ``size`` bytes with those of all others are at most ``most``, or there are no others."""
         with self._first, self._freed:
-            self._freed.wait_for(lambda: not self._used or self._used + size <= most)
+            self._freed.wait_for(lambda: not self._used or self._used + size <= limit)
             self._used += size
         try:
             yield
@@ -158,7 +158,7 @@ def check_count(count: int, unit: str, limit: int, name: str) -> None:
 
 _FEW_READS = 20_000
 _BYTES_A_READ = 256
-"""What Pillow may read at once on average: less means countless chunks, segments, blocks or fill bytes."""
+"""Bytes that Pillow reads at once on average, at least: less means countless chunks, segments or fill bytes."""
 _JPEG_SEGMENTS = 10_000
 _JPEG_SCANS = 20
 """Scans of the largest image; smaller images may have more."""
@@ -171,11 +171,10 @@ _FILL = re.compile(rb"\xff+")
 _NO_PAYLOAD = frozenset((0, 0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)))
 _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9, 0xCB))
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_AVIF_EXIF = re.compile(rb"(infe(?:\x02.{7}|\x03.{9}))Exif", re.DOTALL)
 
 
 class ImageBytes(BytesIO):
-    """A file in memory that cannot be read in countless small steps, each of which costs Pillow time and memory."""
+    """A file in memory that cannot be read in countless small steps, which cost Pillow time and memory."""
 
     def __init__(self, data: bytes, name: str) -> None:
         super().__init__(data)
@@ -192,34 +191,27 @@ class ImageBytes(BytesIO):
 
 @dataclass(frozen=True)
 class Structure:
-    """What is known of a file before Pillow has read its header.
+    """The structure of a file, before Pillow has read its header.
 
-    ``scans`` are a JPEG's, 1 where one pass gives the whole image; ``tile`` is width and height of the largest tile
-    of a JPEG 2000 that is decoded at once.
+    Attributes:
+        scans: The scans of a JPEG; 1 where one pass gives the whole image.
+        tile: The width and height of the largest tile of a JPEG 2000.
     """
 
     scans: int = 1
     tile: tuple[int, int] | None = None
 
 
-def check_structure(kind: str, data: bytes, name: str) -> tuple[bytes, Structure]:
-    """Return the bytes to give to Pillow, and what was found.
+def check_structure(kind: str, data: bytes, name: str) -> Structure:
+    """Return the structure of a file; InvalidInputError ``too_large`` where Pillow would take too much to read it.
 
-    InvalidInputError ``too_large`` for what costs too much there.
-
-    What is damaged is left to Pillow, which says how.
+    Damaged files are left to Pillow, which says how they are damaged.
     """
     if kind == "TIFF":
         check_directory(data, name)
-    if kind == "WebP":  # whose decoder, for two canvases that it has no memory for, only says that it was not made
-        import numpy as np
-
-        np.empty(2 * _RESULT * _webp_pixels(data), np.uint8)
-    if kind == "AVIF":  # Pillow parses Exif, and then takes the orientation from the container all the same
-        return _AVIF_EXIF.sub(rb"\1skip", data), Structure()
     if kind == "JPEG 2000":
-        return data, Structure(tile=_jpeg2000_tile(data))
-    return data, Structure(scans=_jpeg_scans(data, name)) if kind == "JPEG" else Structure()
+        return Structure(tile=_jpeg2000_tile(data))
+    return Structure(scans=_jpeg_scans(data, name)) if kind == "JPEG" else Structure()
 
 
 def check_directory(data: bytes, name: str) -> None:
@@ -238,11 +230,11 @@ def check_directory(data: bytes, name: str) -> None:
     count = _number(data, start, counter)
     start += np.dtype(counter).itemsize
     count = min(count, max(len(data) - start, 0) // form.itemsize)
-    found = np.frombuffer(data, form, count, start) if count else np.empty(0, form)
+    tags = np.frombuffer(data, form, count, start) if count else np.empty(0, form)
     sizes = np.array([0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8], np.float64)
-    size = np.where(found["type"] < len(sizes), sizes[np.minimum(found["type"], len(sizes) - 1)], 0)
-    values = np.where((size > 1) | (found["type"] == _SIGNED_BYTES), found["count"], 0).astype(np.float64)
-    if values.sum() > _TAG_VALUES or (size * found["count"]).sum() > len(data) + _EXIF_BYTES:
+    size = np.where(tags["type"] < len(sizes), sizes[np.minimum(tags["type"], len(sizes) - 1)], 0)
+    values = np.where((size > 1) | (tags["type"] == _SIGNED_BYTES), tags["count"], 0).astype(np.float64)
+    if values.sum() > _TAG_VALUES or (size * tags["count"]).sum() > len(data) + _EXIF_BYTES:
         raise InvalidInputError("too_large", f"{name} has tags with too many values, or with more bytes than it has")
 
 
@@ -281,23 +273,10 @@ def _jpeg_scans(data: bytes, name: str) -> int:
     return 1
 
 
-def _webp_pixels(data: bytes) -> int:
-    """Return the size of the canvas: of 24 bits a side in an extended file, else of 14."""
-    chunk = data[12:16]
-    if chunk == b"VP8X":
-        width, height = (1 + int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
-    elif chunk == b"VP8L":
-        sides = int.from_bytes(data[21:25], "little")
-        width, height = 1 + (sides & 0x3FFF), 1 + (sides >> 14 & 0x3FFF)
-    else:
-        width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (26, 28))
-    return width * height
-
-
 def _jpeg2000_tile(data: bytes) -> tuple[int, int]:
     """Width and height of the largest tile that any header in the file names."""
-    found = re.finditer(rb"\xff\x4f\xff\x51.{20}(.{4})(.{4})", data, re.DOTALL)
-    sizes = [(0, 0), *((int.from_bytes(one[1], "big"), int.from_bytes(one[2], "big")) for one in found)]
+    headers = re.finditer(rb"\xff\x4f\xff\x51.{20}(.{4})(.{4})", data, re.DOTALL)
+    sizes = [(0, 0), *((int.from_bytes(header[1], "big"), int.from_bytes(header[2], "big")) for header in headers)]
     return max(width for width, _ in sizes), max(height for _, height in sizes)
 
 
@@ -321,7 +300,7 @@ def check_image(
 ) -> int:
     """Return the memory that decoding an image and making RGB of it takes; its header alone is read so far.
 
-    ``stored`` is its size in the file, of which a JPEG may be decoded at a fraction. Raises InvalidInputError
+    ``stored`` is its size in the file; a JPEG may be decoded at a fraction of that. Raises InvalidInputError
     ``too_large`` for more than the limits.
     """
     full, pixels = stored[0] * stored[1], image.width * image.height
@@ -330,10 +309,10 @@ def check_image(
     decoder: float = _DECODERS.get(kind, 0) * pixels
     if structure.scans > 1:  # the coefficients of the whole image, 2 bytes each
         layers = [(across, down) for _, across, down, _ in getattr(image, "layer", [])]
-        most = max((across for across, _ in layers), default=1) * max((down for _, down in layers), default=1)
-        decoder += 2 * full * sum(across * down for across, down in layers) / most
+        largest = max((across for across, _ in layers), default=1) * max((down for _, down in layers), default=1)
+        decoder += 2 * full * sum(across * down for across, down in layers) / largest
     if structure.tile:
-        width, height = (min(side, most) for side, most in zip(structure.tile, image.size))
+        width, height = (min(side, largest) for side, largest in zip(structure.tile, image.size))
         decoder += _JPEG2000_BYTES * len(image.getbands()) * width * height
     if kind == "TIFF":
         decoder += _strip_bytes(image)

@@ -39,18 +39,18 @@ _LEAST = 0.5
 _SURE = 0.9
 """The confidence above which a line is not read the other way round as well."""
 _TALL = 1.5
-"""How much higher than wide a line is that RapidOCR turns by 90 degrees before it is read."""
+"""The ratio of height to width from which RapidOCR turns a line by 90 degrees before it reads it."""
 _SAME_LINE = 0.5
-"""How much of the lower of two boxes overlaps with the other in height where they are on one line."""
+"""The share of its height by which the lower of two boxes on one line overlaps with the other."""
 _WORD_GAP = 1.0
-"""How far apart words of one line are at most, in heights of it; the detector parts some lines."""
+"""The largest gap between words of one line, in heights of the line; the detector parts some lines."""
 _DOWN, _OVER, _UP = 90, 180, 270
 """Text that is read from top to bottom, upside down, and from bottom to top."""
 _LONGEST = 2000
 """A longer side, in pixels, is shrunk to that; RapidOCR's own default."""
 _SHORTEST = 32
 _ELONGATED = 4
-"""How many times longer than wide a picture may be before it is made wider: the detector takes 736 pixels at least."""
+"""The ratio of length to width from which a picture is made wider: the detector takes 736 pixels at least."""
 _LEAST_HEIGHT = 8
 """Pixels; no text is lower than that."""
 _OPENING = threading.Lock()
@@ -105,12 +105,12 @@ def read_text(image: Image.Image) -> list[Line]:
     for item, other in zip(weak, _recognise(engine, [_flip(upright[item]) for item in weak])):
         if other[1] > readings[item][1]:
             readings[item], flipped[item] = other, not flipped[item]
-    found = [
+    lines = [
         _Found(*reading, box / scale, _direction(box, is_flipped))
         for reading, box, is_flipped in zip(readings, corners, flipped)
         if reading[0].strip() and reading[1] >= _LEAST
     ]
-    return [one.line(image.size) for one in _in_order(found, image.size)]
+    return [line.line(image.size) for line in _in_order(lines, image.size)]
 
 
 def boxes_text(lines: Sequence[Line]) -> str:
@@ -160,10 +160,10 @@ def _detect(engine: RapidOCR, pixels: NDArray[np.uint8]) -> tuple[list[NDArray[n
     from rapidocr.main import RapidOCRError
 
     try:
-        crops, found = engine.detect_and_crop(pixels, {})
+        crops, detected = engine.detect_and_crop(pixels, {})
     except RapidOCRError:  # it has no text
         return [], np.empty((0, 4, 2), np.float32)
-    return crops, np.asarray(found.boxes, np.float32)
+    return crops, np.asarray(detected.boxes, np.float32)
 
 
 def _recognise(engine: RapidOCR, crops: list[NDArray[np.uint8]]) -> list[tuple[str, float]]:
@@ -185,15 +185,15 @@ def _direction(box: NDArray[np.float32], is_flipped: bool) -> int:
     return 90 * bool(int(height) >= _TALL * int(width)) + 180 * is_flipped
 
 
-def _in_order(found: Sequence[_Found], size: tuple[int, int]) -> list[_Found]:
+def _in_order(parts: Sequence[_Found], size: tuple[int, int]) -> list[_Found]:
     """Lines in the order in which they are read, as most of the text is turned."""
     letters = Counter[int]()
-    for one in found:
-        letters[one.direction] += len(one.text)
+    for line in parts:
+        letters[line.direction] += len(line.text)
     direction = max(letters, key=lambda turn: (letters[turn], -turn), default=0)
-    boxes = [_upright(one.corners, direction, size) for one in found]
+    boxes = [_upright(line.corners, direction, size) for line in parts]
     rows: list[list[int]] = []
-    for item in sorted(range(len(found)), key=lambda item: boxes[item][1] + boxes[item][3]):
+    for item in sorted(range(len(parts)), key=lambda item: boxes[item][1] + boxes[item][3]):
         _, top, _, bottom = boxes[item]
         if rows:
             _, above, _, below = boxes[rows[-1][0]]
@@ -207,9 +207,9 @@ def _in_order(found: Sequence[_Found], size: tuple[int, int]) -> list[_Found]:
         for item in sorted(row, key=lambda item: boxes[item][0]):
             left, top, right, bottom = boxes[item]
             if left - end <= _WORD_GAP * (bottom - top):
-                lines[-1] = lines[-1].joined(found[item])
+                lines[-1] = lines[-1].joined(parts[item])
             else:
-                lines.append(found[item])
+                lines.append(parts[item])
             end = max(end, right) if left - end <= _WORD_GAP * (bottom - top) else right
     return lines
 

@@ -1,9 +1,10 @@
 """Office documents, e-books and web pages: their text and their title.
 
 Kreuzberg (https://github.com/Goldziher/kreuzberg, MIT) reads documents and e-books in one wheel of 39 MB that needs no
-other package; it is not asked for OCR, its cache or anything that it would download. Needs the extra ``office``. Web
-pages are read by lxml: Kreuzberg leaves out what is in a ``div`` alone, or in a list of terms, and Python's own parser
-takes a time that grows with the square of a page.
+other package; it is not asked for OCR, its cache or anything that it would download. Needs the extra ``office``.
+
+Web pages are read by lxml. Kreuzberg leaves out text in a ``div`` alone, or in a list of terms. The time of Python's
+own parser grows with the square of a page.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _TOO_MUCH = re.compile(r"(?i)too (large|many|deep)|limit|bomb|exceed|timed? ?out
 
 @dataclass(frozen=True)
 class OfficeText:
-    """What a document says.
+    """The text of a document.
 
     Attributes:
         text: Its text, paragraphs apart; cells of a row are apart by spaces.

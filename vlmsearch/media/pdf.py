@@ -11,7 +11,6 @@ import math
 import os
 import re
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ _MOST_DPI = 300
 _POINTS = 72
 _REOPENED = 256
 """Pages after which a file is opened again: PDFium keeps fonts and images of all pages that it has seen."""
-_CACHED = 4
-"""Files that stay open for pages that are asked for one by one."""
+_END = 2048
+"""Bytes at the end of a file, among which a whole file has its mark."""
 _FILE, _FORMAT, _PASSWORD, _SECURITY = 2, 3, 4, 5
-"""Why PDFium opens a file not: fpdfview.h, FPDF_ERR."""
+"""PDFium's reasons for not opening a file: fpdfview.h, FPDF_ERR."""
 _HEADER = 54
 """Bytes of a BMP before its pixels."""
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
@@ -47,12 +47,12 @@ _TITLES = ("Title", "Author", "Subject", "Keywords")
 
 @dataclass(frozen=True)
 class Page:
-    """Hold a page of a PDF.
+    """A page of a PDF.
 
     Attributes:
         number: From 1.
-        text: What it says, lines apart; "" for a scan.
-        image: What it shows, as the bytes of a BMP.
+        text: The text, in lines; "" for a scan.
+        image: The picture of the page, as the bytes of a BMP.
     """
 
     number: int
@@ -62,10 +62,10 @@ class Page:
 
 @dataclass(frozen=True)
 class About:
-    """Say what a PDF is.
+    """A description of a PDF.
 
     Attributes:
-        pages: How many it has.
+        pages: The number of pages.
         title: As its author wrote it; "" for none.
         author: As above.
         text: Title, author, subject and keywords, a line each.
@@ -118,17 +118,17 @@ def read_pages(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Pag
 
 
 def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-    """Return what a page shows, as `read_pages` gives it; the file stays open for the next call.
+    """Return what a page shows, as `read_pages` gives it.
 
     Raises:
         InvalidInputError: The file cannot be opened, as for `describe`, or has no such page, or that is ``corrupt``.
         MissingDependencyError: pypdfium2 is not installed.
     """
-    document = _CACHE.get(path)
-    if number > len(document):
-        raise InvalidInputError("invalid", f"{str(path)!r} has {len(document):,} pages, and no page {number}")
-    with _loaded(document, path, number) as page:
-        return _draw(page, _name(path, number), limits)
+    with _opened(path) as document:
+        if number > len(document):
+            raise InvalidInputError("invalid", f"{str(path)!r} has {len(document):,} pages, and no page {number}")
+        with _loaded(document, path, number) as page:
+            return _draw(page, _name(path, number), limits)
 
 
 def _read_page(
@@ -165,11 +165,11 @@ def _loaded(document: PdfDocument, path: Path, number: int) -> Iterator[PdfPage]
 
 
 def _text(page: PdfPage) -> str:
-    found = page.get_textpage()
+    content = page.get_textpage()
     try:
-        text = found.get_text_range(errors="replace")
+        text = content.get_text_range(errors="replace")
     finally:
-        found.close()
+        content.close()
     return well_formed(_NOT_TEXT.sub("", _SOFT_HYPHEN.sub("", text).replace("\r\n", "\n"))).strip()
 
 
@@ -224,19 +224,9 @@ def _open(path: Path) -> PdfDocument:
     except ImportError as exc:
         raise MissingDependencyError("reading PDF needs pypdfium2: pip install 'vlmsearch[pdf]'") from exc
     name = repr(str(path))
-    try:
-        size = os.stat(path).st_size
-        if not os.path.isfile(path):
-            raise InvalidInputError("unreadable", f"{name} is a folder, a pipe, a socket or a device, not a PDF file")
-        with open(path, "rb") as file:
-            file.seek(max(size - 2048, 0))
-            end = file.read()
-    except (OSError, ValueError) as exc:
-        if isinstance(exc, InvalidInputError):
-            raise
-        raise InvalidInputError("unreadable", f"{name} cannot be read: {getattr(exc, 'strerror', exc)}") from exc
-    if not size:
-        raise InvalidInputError("empty", f"{name} is empty: 0 bytes")
+    with open_regular(path, "a PDF") as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - _END, 0))
+        end = file.read()
     try:
         document = PdfDocument(path)
     except PdfiumError as exc:
@@ -253,29 +243,3 @@ def _open(path: Path) -> PdfDocument:
     except PdfiumError:  # of a form that needs what PDFium was built without
         pass
     return document
-
-
-class _Cache:
-    """Files that stay open, each until it changes."""
-
-    def __init__(self) -> None:
-        self._documents: OrderedDict[tuple[Path, int, int], PdfDocument] = OrderedDict()
-
-    def get(self, path: Path) -> PdfDocument:
-        """Return the open file."""
-        try:
-            found = os.stat(path)
-        except (OSError, ValueError):
-            return _open(path)  # which says why not
-        key = path, found.st_mtime_ns, found.st_size
-        for old in [one for one in self._documents if one[0] == path and one != key]:
-            self._documents.pop(old).close()
-        if key not in self._documents:
-            self._documents[key] = _open(path)
-            if len(self._documents) > _CACHED:
-                self._documents.popitem(last=False)[1].close()
-        self._documents.move_to_end(key)
-        return self._documents[key]
-
-
-_CACHE = _Cache()

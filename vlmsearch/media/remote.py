@@ -22,15 +22,15 @@ _URL = re.compile(rf"({'|'.join(_EXTRAS)}):/{{1,2}}([^/].*)", re.DOTALL)
 
 def remote_url(path: str | Path) -> str | None:
     """Return the URL that a path or string is, with both slashes; None for a file of this machine."""
-    found = _URL.fullmatch(str(path))
-    return f"{found[1]}://{found[2]}" if found else None
+    parts = _URL.fullmatch(str(path))
+    return f"{parts[1]}://{parts[2]}" if parts else None
 
 
-def read_remote(url: str, most: int) -> bytes:
+def read_remote(url: str, limit: int) -> bytes:
     """Return the bytes of a file, or its first ``most`` and one more; InvalidInputError ``unreadable`` for no file."""
     try:
         with open_remote(url) as file:
-            data: bytes = file.read(most + 1)
+            data: bytes = file.read(limit + 1)
             return data
     except OSError as exc:
         raise InvalidInputError("unreadable", f"{url!r} cannot be read: {exc.strerror or exc}") from exc
@@ -38,7 +38,7 @@ def read_remote(url: str, most: int) -> bytes:
 
 @contextmanager
 def open_remote(url: str) -> Iterator[IO[bytes]]:
-    """Open a file to read; OSError where that fails, as for a file of this machine."""
+    """Open a file to read; OSError where it fails, as for a file of this machine."""
     system, path = _file_system(url)
     with _as_os_error(url), system.open(path, "rb", block_size=2**22) as file:
         yield file

@@ -1,9 +1,9 @@
 """Films: a frame of each scene with its time and its subtitles, and the frame at a given time.
 
-A cut is found as FFmpeg's filter ``scdet`` does it (https://ffmpeg.org/ffmpeg-filters.html#scdet): its score is the
-smaller of two numbers, the mean absolute difference of the luma of two neighbouring frames, in percent of the whole
-range, and how much that differs from the difference before. So steady motion is no cut. Luma is looked at in a grid of
-points, which costs far less than decoding does.
+A cut is found as FFmpeg's filter ``scdet`` does it (https://ffmpeg.org/ffmpeg-filters.html#scdet). One number is the
+mean absolute difference of the luma of two neighbouring frames, in percent of the whole range. Another is the change of
+that difference. The smaller one is the score, so that steady motion is no cut. Luma is compared in a grid of points,
+which costs far less than decoding does.
 
 Only regular files are read, and only as one of the containers in ``_CONTAINERS``: a playlist that names other files or
 addresses is not followed. Needs the extra ``video`` (PyAV, with FFmpeg in its wheel).
@@ -11,14 +11,12 @@ addresses is not followed. Needs the extra ``video`` (PyAV, with FFmpeg in its w
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from io import BytesIO, FileIO
+from io import BytesIO
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +27,7 @@ from PIL import Image
 
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
 if TYPE_CHECKING:
@@ -55,13 +54,13 @@ _BLANK = 4.0
 """Standard deviation of the luma, of 255, below which a frame shows nothing: black, or one colour."""
 _BUFFER = 2**18
 _LATE = 0.001
-"""How far, in seconds, a frame may begin after the time that names it, which is rounded to three decimals."""
+"""Seconds by which a frame may begin after the time that names it, which is rounded to three decimals."""
 _MISSING_TENTH, _MISSING_SECONDS = 0.1, 2.0
-"""How much of the duration in its header a film may lack before it counts as cut short."""
+"""The share and the seconds of the duration in the header that a film may lack before it counts as cut short."""
 _LEAST_BITS, _MOST_BITS = 8, 16
 _SUBTITLE_BYTES = 2**24
 _SHOWN = 5.0
-"""How long a subtitle without an end is shown, in seconds."""
+"""Seconds that a subtitle without an end is shown."""
 _FRAME_BYTES = 28
 """Bytes a pixel that a decoder keeps at most: 16 frames to refer to of 1.5 bytes, and the image."""
 _TEXTS = frozenset({"ass", "mov_text", "srt", "ssa", "subrip", "text", "webvtt"})
@@ -97,7 +96,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class FilmHeader:
-    """What the header of a film says.
+    """The header of a film.
 
     Attributes:
         duration: In seconds; None where it says none.
@@ -118,22 +117,22 @@ class _Cue:
 def scenes(
     path: Path,
     *,
-    least: float = 2.0,
-    most: float = 30.0,
+    min_seconds: float = 2.0,
+    max_seconds: float = 30.0,
     limits: ImageLimits = DEFAULT_LIMITS,
     follow_links: bool = True,
 ) -> Generator[Frame, None, None]:
     """Yield a frame of each scene of a film, in the order of their times; one frame is in memory at a time.
 
     A scene begins with a cut (a score of 10 percent, see the module's docstring), or when the one before has lasted for
-    ``most`` seconds. Its frame is the first one that shows something: black frames are passed over, unless the film has
+    ``max_seconds``. Its frame is the first one that shows something: black frames are passed over, unless the film has
     nothing else. Packets that cannot be decoded are passed over too.
 
     Args:
         path: A film; subtitles are taken from a file beside it (``film.srt``, ``film.vtt``, ``film.en.srt``), or else
             from its first text stream, the default one if one is.
-        least: The shortest distance of two frames, in seconds: cuts that follow sooner are not taken.
-        most: The longest distance of two frames, in seconds.
+        min_seconds: The shortest distance of two frames; cuts that follow sooner are not taken.
+        max_seconds: The longest distance of two frames.
         limits: How large a frame may be.
         follow_links: Whether the file with the subtitles may be a symbolic link.
 
@@ -153,15 +152,17 @@ def scenes(
         0.000 (1280, 720) Good morning.
         12.480 (1280, 720) Where were you?
     """
-    if not 0 < least <= most:
-        raise ConfigError(f"`least` is above 0 and at most `most`, not {least:g} and {most:g}")
+    if not 0 < min_seconds <= max_seconds:
+        raise ConfigError(
+            f"`min_seconds` is above 0 and at most `max_seconds`, not {min_seconds:g} and {max_seconds:g}"
+        )
     with _opened(path, limits) as film:
         cues = _cues_beside(path, follow_links)
         taken: _Taken | None = None
-        for one in _choose(film, least, most):
+        for shot in _choose(film, min_seconds, max_seconds):
             if taken:
-                yield taken.frame(film.cues if cues is None else cues, until=one.seconds)
-            taken = one
+                yield taken.frame(film.cues if cues is None else cues, until=shot.seconds)
+            taken = shot
         if taken is None:
             raise InvalidInputError("corrupt", f"{film.name} is damaged: no frame of it can be decoded")
         yield taken.frame(film.cues if cues is None else cues, until=float("inf"))
@@ -184,13 +185,13 @@ def frame_at(path: Path, seconds: float, *, limits: ImageLimits = DEFAULT_LIMITS
         MissingDependencyError: PyAV is not installed.
     """
     with _opened(path, limits) as film:
-        found = film.find(seconds)
-        if found is None:  # the index in the file may be wrong: look through all of it
+        frame = film.find(seconds)
+        if frame is None:  # the index in the file may be wrong: look through all of it
             film.rewind()
-            found = film.find(seconds, seek=False)
-        if found is None:
+            frame = film.find(seconds, seek=False)
+        if frame is None:
             raise InvalidInputError("invalid", f"{film.name} has no frame at {seconds:.3f} seconds: {film.end()}")
-        return film.picture(found)
+        return film.picture(frame)
 
 
 def frame_image(path: Path, seconds: float, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
@@ -214,12 +215,12 @@ def describe(path: Path) -> FilmHeader:
 def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
     """Return the file with the subtitles of a film, None for none: ``film.srt`` before ``film.en.srt``."""
     try:
-        beside = [each for each in path.parent.iterdir() if each.suffix.lower() in _TEXT_SUFFIXES]
-        beside = [each for each in beside if follow_links or not each.is_symlink()]
+        beside = [file for file in path.parent.iterdir() if file.suffix.lower() in _TEXT_SUFFIXES]
+        beside = [file for file in beside if follow_links or not file.is_symlink()]
     except OSError:
         return None
-    same = sorted(each for each in beside if each.stem == path.stem)
-    of_language = sorted(each for each in beside if Path(each.stem).stem == path.stem and each.stem != path.stem)
+    same = sorted(file for file in beside if file.stem == path.stem)
+    of_language = sorted(file for file in beside if Path(file.stem).stem == path.stem and file.stem != path.stem)
     return next(iter(same + of_language), None)
 
 
@@ -234,7 +235,7 @@ class _Taken:
         return Frame(self.seconds, self.image, "\n".join(dict.fromkeys(texts)))
 
 
-def _choose(film: _Film, least: float, most: float) -> Iterator[_Taken]:
+def _choose(film: _Film, min_seconds: float, max_seconds: float) -> Iterator[_Taken]:
     """Yield the frames that are taken of a film."""
     before: NDArray[np.int16] | None = None
     change, seen, last, first = 0.0, 0.0, -float("inf"), None
@@ -251,8 +252,8 @@ def _choose(film: _Film, least: float, most: float) -> Iterator[_Taken]:
         before, seen = luma, seconds
         if first is None:
             first = _Taken(seconds, film.picture(frame))
-        is_waiting |= seconds - last >= most
-        if is_waiting and seconds - last >= least and luma.std() >= _BLANK:
+        is_waiting |= seconds - last >= max_seconds
+        if is_waiting and seconds - last >= min_seconds and luma.std() >= _BLANK:
             is_waiting, last = False, seconds
             yield _Taken(seconds, film.picture(frame)) if seconds != first.seconds else first
     if first is not None and last == -float("inf"):
@@ -341,14 +342,14 @@ class _Film:
                 self._container.seek(int((max(seconds, 0.0) + self._start) * av.time_base), backward=True)
             except av.FFmpegError:
                 return None
-        found = None
+        shown = None
         for at, frame in self.frames():
             if seek and frame.pts is None:
                 return None
             if at > seconds + _LATE / 2:
-                return found
-            found = frame
-        return found if seconds <= max(self.duration or 0.0, self._seen + self._step) + _LATE else None
+                return shown
+            shown = frame
+        return shown if seconds <= max(self.duration or 0.0, self._seen + self._step) + _LATE else None
 
     def rewind(self) -> None:
         """Go back to the beginning."""
@@ -392,10 +393,10 @@ class _Film:
 def _turn(frame: VideoFrame) -> Image.Transpose | None:
     """Return the turn that makes a frame upright, by the signs in its display matrix: right angles and mirrors."""
     data: Any = frame.side_data  # which PyAV types as a dictionary
-    matrix = next((bytes(one) for one in data if one.type.name == "DISPLAYMATRIX"), None)
+    matrix = next((bytes(item) for item in data if item.type.name == "DISPLAYMATRIX"), None)
     if not matrix or len(matrix) < _MATRIX_BYTES:
         return None
-    a, b, _, c, d = (int(each) for each in np.frombuffer(matrix, "<i4", 5))
+    a, b, _, c, d = (int(number) for number in np.frombuffer(matrix, "<i4", 5))
     is_turned = abs(b) + abs(c) > abs(a) + abs(d)
     return _TURNS[is_turned, (b if is_turned else a) < 0, (c if is_turned else d) < 0]
 
@@ -404,15 +405,17 @@ def _text_stream(container: InputContainer) -> SubtitleStream | None:
     """Return the stream whose subtitles are taken: the default one, or else the first."""
     from av.stream import Disposition
 
-    streams = [one for one in container.streams.subtitles if one.codec_context and one.codec_context.name in _TEXTS]
-    return next((one for one in streams if one.disposition & Disposition.default), next(iter(streams), None))
+    streams = [
+        stream for stream in container.streams.subtitles if stream.codec_context and stream.codec_context.name in _TEXTS
+    ]
+    return next((stream for stream in streams if stream.disposition & Disposition.default), next(iter(streams), None))
 
 
 def _cues_of(packet: Packet[Any], decoded: Sequence[object], start: float) -> list[_Cue]:
     """Return the subtitle in a packet."""
     from av.subtitles.subtitle import AssSubtitle
 
-    texts = (_plain(one.dialogue) for one in decoded if isinstance(one, AssSubtitle))
+    texts = (_plain(item.dialogue) for item in decoded if isinstance(item, AssSubtitle))
     text = "\n".join(filter(None, texts))
     if not text or packet.pts is None or packet.time_base is None:
         return []
@@ -434,7 +437,7 @@ def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
     if beside is None:
         return None
     try:
-        with _regular(beside, repr(str(beside))) as file:
+        with open_regular(beside, "a subtitle") as file:
             data = file.read(_SUBTITLE_BYTES)
         form = "webvtt" if beside.suffix.lower() == ".vtt" else "srt"
         with av.open(BytesIO(_as_utf8(data)), format=form) as container:
@@ -462,7 +465,7 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
     except ImportError as exc:
         raise MissingDependencyError("films need PyAV: pip install 'vlmsearch[video]'") from exc
     name = repr(str(path))
-    with _regular(path, name) as file:
+    with open_regular(path, "a film") as file:
         try:
             container = av.open(
                 file,
@@ -478,38 +481,18 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
             said = f"{name} is not a film in a container that is read ({_CONTAINERS}): {one_line(exc)}"
             raise InvalidInputError("unsupported", said) from exc
         with container:
-            streams = [one for one in container.streams.video if not one.disposition & Disposition.attached_pic]
+            streams = [
+                stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic
+            ]
             if not streams:
                 raise InvalidInputError("unsupported", f"{name} has no pictures: it is a recording of sound alone")
             stream = streams[0]
             if stream.codec_context is None:
                 raise InvalidInputError("unsupported", f"{name} is coded in a way that cannot be decoded")
             stream.thread_type = "AUTO"
-            most = min(limits.pixels, limits.decoded_bytes // _FRAME_BYTES)
-            stream.codec_context.options = {"max_pixels": str(most)}  # a frame may be larger than the header says
+            max_pixels = min(limits.pixels, limits.decoded_bytes // _FRAME_BYTES)
+            stream.codec_context.options = {"max_pixels": str(max_pixels)}  # a frame may be larger than the header says
             film = _Film(container, stream, name, limits)
             if stream.width and stream.height:
                 film.check_size(stream.width, stream.height)
             yield film
-
-
-@contextmanager
-def _regular(path: Path, name: str) -> Iterator[FileIO]:
-    """Give a regular file; no pipe or device is waited for."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except (OSError, ValueError) as exc:
-        raise InvalidInputError(
-            "unreadable", f"{name} cannot be read: {getattr(exc, 'strerror', None) or exc}"
-        ) from exc
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            odd = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
-            raise InvalidInputError("unreadable", f"{name} is {odd}, not a film")
-        if not found.st_size:
-            raise InvalidInputError("empty", f"{name} is empty: 0 bytes")
-        with FileIO(descriptor, closefd=False) as file:
-            yield file
-    finally:
-        os.close(descriptor)

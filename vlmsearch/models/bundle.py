@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from vlmsearch._util.files import expand_home, is_path
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
@@ -33,7 +33,7 @@ MOST_DIM, MOST_TOKENS, MOST_SIDE = 2**16, 2**20, 2**12
 """Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
 MOST_ID = 2**31 - 1
 _MOST_FIT = 1e6
-Kind = Literal["encoder", "llm", "reranker"]
+BundleKind = Literal["encoder", "llm", "reranker"]
 LANGUAGE: Literal["llm"] = "llm"
 """The kind of the recipes of language models."""
 RERANKER: Literal["reranker"] = "reranker"
@@ -46,14 +46,17 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
 """Names that stand for several bundles together."""
 
 
+B = TypeVar("B", bound="ModelBundle")
+
+
 class DamagedBundleWarning(UserWarning):
     """A bundle in the cache cannot be opened."""
 
 
 UNPADDED = 64
-"""From so many tokens on, attention on a CPU is faster without a mask: such texts are not padded there."""
+"""Tokens from which attention on a CPU is faster without a mask: such texts are not padded there."""
 LENGTH_STEP = 8
-"""Where a tower is compiled or served, lengths of texts are multiples of this: few shapes, and rows of whole words."""
+"""Divisor of the lengths of texts in towers that are compiled or served: few shapes, and rows of whole words."""
 
 
 def padded_length(length: int, step: int = LENGTH_STEP) -> int:
@@ -74,7 +77,7 @@ class BundleFile:
 
 @dataclass(frozen=True)
 class TextPrompt:
-    """What stands before every text of a role.
+    """The prompt before every text of a role.
 
     The two are tokenised together, so that the vector of a text that fits the model is the one that
     sentence-transformers computes. ``ids`` are the tokens that the prompt has before any text; they also stand before
@@ -87,7 +90,7 @@ class TextPrompt:
 
 @dataclass(frozen=True)
 class TextInput:
-    """How a tower takes text: up to ``max_tokens`` ids with ``prefix`` and ``suffix``, padded with ``pad``.
+    """The form of a tower's texts: up to ``max_tokens`` ids with ``prefix`` and ``suffix``, padded with ``pad``.
 
     Where ``fill`` is given, every text is padded to so many tokens, and the tower sees the padding like any token: the
     mask is all ones. ``query`` and ``document`` are the prompts of the two roles. ``lower`` says to lower-case texts
@@ -119,26 +122,23 @@ class TextInput:
 
 @dataclass(frozen=True)
 class Logits:
-    """What a model of two towers was trained to make of a cosine: ``scale * cosine + bias``.
+    """The logits that a model of two towers was trained to make of a cosine: ``scale * cosine + bias``.
 
-    With a bias it is the log-odds that a text and an image of a training batch belong together (Zhai et al., Sigmoid
-    Loss for Language Image Pre-Training, 2023). Without one, only differences between one text's logits mean anything
-    (Radford et al., 2021).
+    With a bias they are the log-odds that a text and an image of a training batch belong together. See Zhai et al.,
+    Sigmoid Loss for Language Image Pre-Training, 2023. Without one, only differences between one text's logits mean
+    anything (Radford et al., 2021).
     """
 
     scale: float
     bias: float | None = None
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """One opened bundle; its models are still on disk.
+@dataclass(frozen=True, kw_only=True)
+class ModelBundle:
+    """An opened bundle of any kind; its models are still on disk.
 
-    ``dims``: the lengths that its vectors may be cut to, the whole length aside; see `shortened`.
-    ``relevance``: per modality of a document, what its cosine with a text says of their relevance, if it was fitted.
     ``quantisation``: per file of lower precision, how it was made. ``forced``: the gates it missed and was built in
-    spite of. ``measured``: every figure of the build, and what it was measured on. ``logits``: what the model itself
-    makes of a text's cosine with an image, where it says so.
+    spite of. ``measured``: every figure of the build, and what it was measured on.
     """
 
     folder: Path
@@ -147,15 +147,47 @@ class Bundle:
     revision: str
     licence: str
     fingerprint: str
+    files: Mapping[str, BundleFile]
+    quantisation: Mapping[str, Mapping[str, object]]
+    forced: tuple[str, ...]
+    measured: Mapping[str, object]
+
+    def read(self, name: str) -> bytes:
+        """Return one file, checked against its SHA-256."""
+        return read_checked(self.folder / name, self.files[name].sha256)
+
+    def read_model(self, name: str, precision: str, precisions: Sequence[str]) -> bytes:
+        """Return one ONNX model, checked; ConfigError names the precisions that there are."""
+        if name not in self.files:
+            raise ConfigError(f"{self.name} has no precision {precision!r}; it has {', '.join(precisions)}")
+        return self.read(name)
+
+
+def read_checked(path: Path, sha256: str) -> bytes:
+    """Return a file; ModelUnavailableError unless it has this SHA-256."""
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again") from exc
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")
+    return data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle(ModelBundle):
+    """An opened bundle of an encoder.
+
+    ``dims``: the lengths that its vectors may be cut to, the whole length aside; see `shortened`.
+    ``relevance``: per modality of a document, what its cosine with a text says of their relevance, if it was fitted.
+    ``logits``: what the model itself makes of a text's cosine with an image, if it says so.
+    """
+
     space: Space
     dims: tuple[int, ...]
     preprocess: Preprocess | None
     text: TextInput
-    files: Mapping[str, BundleFile]
     relevance: Mapping[Modality, RelevanceFit]
-    quantisation: Mapping[str, Mapping[str, object]]
-    forced: tuple[str, ...]
-    measured: Mapping[str, object]
     logits: Logits | None = None
 
     @property
@@ -170,31 +202,13 @@ class Bundle:
         return [p for p in known if all(model_file(tower, p) in self.files for tower in self.towers)]
 
     def model(self, tower: Tower, precision: Precision) -> bytes:
-        """Return the ONNX model of one tower, checked; ConfigError names the precisions there are."""
-        name = model_file(tower, precision)
-        if name not in self.files:
-            raise ConfigError(f"{self.name} has no precision {precision!r}; it has {', '.join(self.precisions)}")
-        return self.read(name)
-
-    def read(self, name: str) -> bytes:
-        """Return one file, checked against its SHA-256."""
-        return read_file(self.folder / name, self.files[name])
-
-
-def read_file(path: Path, expected: BundleFile) -> bytes:
-    """Return one file of a bundle, checked against its SHA-256."""
-    try:
-        data = path.read_bytes()
-    except OSError as exc:
-        raise ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again") from exc
-    if hashlib.sha256(data).hexdigest() != expected.sha256:
-        raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")
-    return data
+        """Return the ONNX model of one tower, checked; ConfigError names the precisions that there are."""
+        return self.read_model(model_file(tower, precision), precision, self.precisions)
 
 
 @dataclass(frozen=True)
 class Shortened:
-    """What an encoder gives out whose vectors are cut; ``names`` are the spaces that are shorter than their models'."""
+    """The spaces and the fingerprint of an encoder whose vectors are cut; ``names`` are the spaces that are cut."""
 
     spaces: tuple[Space, ...]
     fingerprint: str
@@ -214,9 +228,10 @@ def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | N
     Raises:
         ConfigError: No model has vectors of that length; the message says which lengths there are.
 
-    >>> clip, e5 = (Space("clip", 512, frozenset({"image", "text"})), Space("e5", 768, frozenset({"text"})))
-    >>> shortened([(clip, "a:1", ()), (e5, "b:2", (256,))], 256).fingerprint
-    'a:1+b:2/256'
+    Example:
+        >>> clip, e5 = (Space("clip", 512, frozenset({"image", "text"})), Space("e5", 768, frozenset({"text"})))
+        >>> shortened([(clip, "a:1", ()), (e5, "b:2", (256,))], 256).fingerprint
+        'a:1+b:2/256'
     """
     names = frozenset(space.name for space, _, dims in models if dim in dims)
     if dim is not None and not names and all(space.dim != dim for space, _, _ in models):
@@ -252,7 +267,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlmsearch"
 
 
-def recipe_names(kind: Kind = "encoder") -> list[str]:
+def recipe_names(kind: BundleKind = "encoder") -> list[str]:
     """Return the models of a kind that there are recipes for; a recipe of anything but an encoder says its ``kind``."""
     paths = data_folder("engines").glob("*/recipe.toml")
     return sorted(path.parent.name for path in paths if _recipe_kind(path) == kind)
@@ -265,11 +280,11 @@ def _recipe_kind(recipe: Path) -> str:
 def _recipe_string(recipe: Path, key: str) -> str | None:
     """Return a string of a recipe's first table, read without a parser: all recipes are asked for every name."""
     first = recipe.read_text(encoding="utf-8").partition("\n[")[0]
-    found = re.search(rf'^{key}\s*=\s*"([^"]+)"', first, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(rf'^{key}\s*=\s*"([^"]+)"', first, re.MULTILINE)
+    return match[1] if match else None
 
 
-def recipe_of_source(source: str, kind: Kind = "encoder") -> str | None:
+def recipe_of_source(source: str, kind: BundleKind = "encoder") -> str | None:
     """Return the name of the recipe that builds a model of the hub, None where it has none."""
     for path in sorted(data_folder("engines").glob("*/recipe.toml")):
         if _recipe_string(path, "source") == source and _recipe_kind(path) == kind:
@@ -282,7 +297,7 @@ def bundle_names(location: str) -> tuple[str, ...]:
     return tuple(name for part in split_location(location) for name in PROFILES.get(part, (part,)))
 
 
-def bundle_name(location: str, kind: Kind = "encoder") -> str:
+def bundle_name(location: str, kind: BundleKind = "encoder") -> str:
     """Return the name of a model's bundle, by its name or that of the hub, unless a recipe has another one."""
     if is_hub_name(location):
         return recipe_of_source(location, kind) or hub_bundle_name(location)
@@ -292,13 +307,13 @@ def bundle_name(location: str, kind: Kind = "encoder") -> str:
 def find_bundles(location: str) -> list[Bundle]:
     """Return the bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
 
-    One that has a recipe, or is on the hub, and is not here yet is downloaded and built, once, into the user's cache,
-    with progress on standard error.
-    ModelUnavailableError says what to run where that cannot be done, MissingDependencyError which extra building needs.
+    A model with a recipe or of the hub that is not here yet is built once, into the user's cache. Progress is on
+    standard error. ModelUnavailableError says what to run if that cannot be done, MissingDependencyError which extra
+    building needs.
     """
     if not location:
         raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle, one of the hub (ORG/NAME) or a folder")
-    return [_find_bundle(name) for name in bundle_names(location)]
+    return [find_model(name, "encoder", open_bundle) for name in bundle_names(location)]
 
 
 def is_known(name: str) -> bool:
@@ -324,22 +339,28 @@ def encoder_url(manifest: Manifest) -> str | None:
 
 
 def built_bundles() -> list[Bundle]:
-    """Return every bundle that is built, by name: those in the user's cache, and those that come with the project.
+    """Return every encoder that is built, by name: those in the user's cache, and those that come with the project.
 
     One that cannot be opened is left out, with a DamagedBundleWarning.
     """
-    found: dict[str, Bundle] = {}
-    for name, folder in built_folders():
+    return built_models("encoder", open_bundle)
+
+
+def built_models(kind: BundleKind, open: Callable[[Path], B]) -> list[B]:
+    """Return every bundle of a kind that is built, by name; ``open`` opens the one in a folder.
+
+    One that cannot be opened is left out, with a DamagedBundleWarning.
+    """
+    bundles: dict[str, B] = {}
+    for name, folder in built_folders(kind):
         try:
-            bundle = _open_named(folder, name)
+            bundles[name] = _open_named(open, folder, name)
         except VlmsearchError as exc:
-            warnings.warn(str(exc), DamagedBundleWarning, stacklevel=2)
-        else:
-            found[bundle.name] = bundle
-    return [found[name] for name in sorted(found)]
+            warnings.warn(str(exc), DamagedBundleWarning, stacklevel=3)
+    return [bundles[name] for name in sorted(bundles)]
 
 
-def built_folders(kind: Kind = "encoder") -> Iterator[tuple[str, Path]]:
+def built_folders(kind: BundleKind = "encoder") -> Iterator[tuple[str, Path]]:
     """Yield the names and folders of the bundles of a kind that are built; what the user built comes last."""
     for place in (data_folder("engines").glob("*/bundle"), (cache_folder() / "bundles").glob("[!.]*")):
         for folder in place:
@@ -359,19 +380,20 @@ def _bundle_kind(folder: Path) -> str:
     return str(data.get("kind", "encoder")) if isinstance(data, dict) else "encoder"
 
 
-def _find_bundle(location: str) -> Bundle:
-    """Return the bundle of a folder, or of a name that is its own; one that has a recipe or is on the hub is built."""
+def find_model(location: str, kind: BundleKind, open: Callable[[Path], B]) -> B:
+    """Return the bundle of a folder, or of a name; a recipe or a model of the hub is built if it is not here yet."""
     if is_path(location):
-        return open_bundle(expand_home(location))
-    name = bundle_name(location)
+        return open(expand_home(location))
+    name = bundle_name(location, kind)
     folder = built_folder(name) if PLAIN_NAME.fullmatch(name) else None
     if folder is not None:
-        return _open_named(folder, name)
+        return _open_named(open, folder, name)
     check_location(location)
-    if not is_hub_name(location) and location not in recipe_names():
-        known = ", ".join([*PROFILES, *recipe_names()])
-        raise ConfigError(f"no model {location!r}; there are {known}, {ELSEWHERE}")
-    return cast("Bundle", build_named(location, "encoder"))
+    known = recipe_names(kind)
+    if not is_hub_name(location) and location not in known:
+        what, names = ("re-ranker", known) if kind == RERANKER else ("model", [*PROFILES, *known])
+        raise ConfigError(f"no {what} {location!r}; there are {', '.join(names)}, {ELSEWHERE}")
+    return cast("B", build_named(location, kind))
 
 
 def built_folder(name: str) -> Path | None:
@@ -380,15 +402,15 @@ def built_folder(name: str) -> Path | None:
     return next((place for place in places if (place / "bundle.json").is_file()), None)
 
 
-def _open_named(folder: Path, name: str) -> Bundle:
+def _open_named(open: Callable[[Path], B], folder: Path, name: str) -> B:
     """Return the bundle in a folder that is kept under ``name``, so that none passes for another."""
-    bundle = open_bundle(folder)
+    bundle = open(folder)
     if bundle.name != name:
         raise ConfigError(f"{folder} holds a bundle called {bundle.name}, which {name} is not: remove that folder")
     return bundle
 
 
-def build_named(name: str, kind: Kind) -> object:
+def build_named(name: str, kind: BundleKind) -> object:
     """Return the bundle of a recipe or of a model of the hub, built now."""
     try:
         build = find_builder("bundle")
@@ -409,31 +431,41 @@ def open_bundle(folder: Path) -> Bundle:
     given = JsonTable.read(folder / "bundle.json", format=FORMAT)
     if "kind" in given:
         raise ConfigError(f"{folder} holds a {given.string('kind')}, not an encoder")
-    name = given.string("name", PLAIN_NAME)
     preprocess = _preprocess(given.table("image")) if given.value("image") is not None else None
     towers: tuple[Tower, ...] = ("image", "text") if preprocess else ("text",)
     space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, MOST_DIM), frozenset(towers))
-    files, fits, stories = given.table("files", PLAIN_NAME), given.table("relevance"), given.table("quantisation")
+    fits = given.table("relevance")
     if not set(fits) <= set(towers):
         raise given.wrong(f"relevance is for {' and '.join(towers)}, not {sorted(fits)}")
     return Bundle(
-        folder=folder,
-        name=name,
-        source=given.string("source"),
-        revision=given.string("revision"),
-        licence=given.string("licence"),
-        fingerprint=given.string("fingerprint", re.compile(rf"{re.escape(name)}:[0-9a-f]+")),
+        **common_fields(given, folder),
         space=space,
         dims=given.wholes("dims", 1, space.dim - 1),
         preprocess=preprocess,
         text=_text_input(given.table("text")),
-        files={file: bundle_file(files.table(file)) for file in files},
         relevance={tower: _fit(fits.table(tower)) for tower in towers if tower in fits},
-        quantisation={file: stories.table(file).plain() for file in stories},
-        forced=given.strings("forced"),
-        measured=given.table("measured").plain(),
         logits=_logits(given.table("logits")) if given.value("logits") is not None else None,
     )
+
+
+def common_fields(given: JsonTable, folder: Path) -> dict[str, Any]:
+    """Return the fields of `ModelBundle` from a ``bundle.json``."""
+    name = given.string("name", PLAIN_NAME)
+    files, stories = given.table("files", PLAIN_NAME), given.table("quantisation")
+    entries = {file: files.table(file) for file in files}
+    return {
+        "folder": folder,
+        "name": name,
+        **{key: given.string(key) for key in ("source", "revision", "licence")},
+        "fingerprint": given.string("fingerprint", re.compile(rf"{re.escape(name)}:[0-9a-f]+")),
+        "files": {
+            file: BundleFile(entry.string("sha256", SHA256), entry.whole("size", 0, 2**63 - 1))
+            for file, entry in entries.items()
+        },
+        "quantisation": {file: stories.table(file).plain() for file in stories},
+        "forced": given.strings("forced"),
+        "measured": given.table("measured").plain(),
+    }
 
 
 def _preprocess(image: JsonTable) -> Preprocess:
@@ -444,13 +476,13 @@ def _preprocess(image: JsonTable) -> Preprocess:
 
 def _text_input(text: JsonTable) -> TextInput:
     prefix, suffix = (text.wholes(key, 0, MOST_ID) for key in ("prefix", "suffix"))
-    most = text.whole("max_tokens", 1, MOST_TOKENS)
+    max_tokens = text.whole("max_tokens", 1, MOST_TOKENS)
     form = TextInput(
-        most,
+        max_tokens,
         prefix,
         suffix,
         text.whole("pad", 0, MOST_ID),
-        None if text.value("fill") is None else text.whole("fill", most, MOST_TOKENS),
+        None if text.value("fill") is None else text.whole("fill", max_tokens, MOST_TOKENS),
         _prompt(text.table("query")),
         _prompt(text.table("document")),
         text.flag("lower"),
@@ -458,7 +490,7 @@ def _text_input(text: JsonTable) -> TextInput:
     for role in get_args(Role):
         if form.room(role) < 1:
             before = len(prefix) + len(form.prompt(role).ids)
-            raise text.wrong(f"{most} tokens are taken by {before} before and {len(suffix)} after a {role}")
+            raise text.wrong(f"{max_tokens} tokens are taken by {before} before and {len(suffix)} after a {role}")
     return form
 
 
@@ -472,12 +504,7 @@ def _logits(given: JsonTable) -> Logits:
 
 
 def _fit(entry: JsonTable) -> RelevanceFit:
-    return RelevanceFit(*(entry.number(each.name, -_MOST_FIT, _MOST_FIT) for each in fields(RelevanceFit)))
-
-
-def bundle_file(entry: JsonTable) -> BundleFile:
-    """Return one entry of the table ``files``."""
-    return BundleFile(entry.string("sha256", SHA256), entry.whole("size", 0, 2**63 - 1))
+    return RelevanceFit(*(entry.number(field.name, -_MOST_FIT, _MOST_FIT) for field in fields(RelevanceFit)))
 
 
 def find_builder(product: Literal["bundle", "engine"]) -> Callable[..., object]:

@@ -6,14 +6,13 @@ checkpoint's ``model.safetensors``, and ``tokenizer.json`` the tokenizer.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch._util.files import expand_home, find_checkpoint
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.models.bundle import cache_folder, data_folder
+from vlmsearch.models.bundle import MOST_ID, cache_folder, data_folder, read_checked
 
 FORMAT = 1
 DESCRIPTION = "generator.json"
@@ -21,7 +20,6 @@ GRAPH = "model.onnx"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
 _MOST_LAYERS, _MOST_SIZE, _MOST_CONTEXT = 2**12, 2**12, 2**24
-_MOST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
     given = JsonTable.read(folder / DESCRIPTION, format=FORMAT)
     files = given.table("files", PLAIN_NAME)
     for name in dict.fromkeys((GRAPH, WEIGHTS, TOKENIZER, *files)):
-        _check_file(folder / name, files.string(name, SHA256))
+        read_checked(folder / name, files.string(name, SHA256))
     return GeneratorBundle(
         folder=folder,
         name=folder.name if "/" in location else location,
@@ -87,14 +85,5 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
         heads=given.whole("heads", 1, _MOST_SIZE),
         size=given.whole("size", 1, _MOST_SIZE),
         context=given.whole("context", 1, _MOST_CONTEXT),
-        ends=frozenset(given.wholes("ends", 0, _MOST_ID)),
+        ends=frozenset(given.wholes("ends", 0, MOST_ID)),
     )
-
-
-def _check_file(path: Path, digest: str) -> None:
-    try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as exc:
-        raise ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again") from exc
-    if found != digest:
-        raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")

@@ -81,8 +81,8 @@ def prompted(texts: Sequence[str], form: TextInput, role: Role) -> list[str]:
 def token_rows(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, role: Role) -> list[list[int]]:
     """Return all ids of each text as its tower gets them, prompt and special tokens included, cut where too long."""
     encodings = tokenizer.encode_batch_fast(prompted(texts, form, role), add_special_tokens=False)
-    most = form.room(role) + len(form.prompt(role).ids)
-    return [[*form.prefix, *encoding.ids[:most], *form.suffix] for encoding in encodings]
+    max_ids = form.room(role) + len(form.prompt(role).ids)
+    return [[*form.prefix, *encoding.ids[:max_ids], *form.suffix] for encoding in encodings]
 
 
 def token_arrays(rows: Sequence[Sequence[int]], form: TextInput) -> tuple[Ids, Ids]:
@@ -156,20 +156,20 @@ def cut_vectors(vectors: Vectors, dim: int) -> Vectors:
 
 
 _LONG = 512
-"""Tokens of a text that a batch is as large for as for any shorter one."""
+"""Tokens up to which the length of texts does not make a batch smaller."""
 
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How large the batches of texts are that a runtime gets.
+    """The limits of the batches of texts that a runtime gets.
 
     Args:
-        items: The most texts of a batch.
-        tokens: The most tokens of a batch with its padding, for a runtime that is fastest with what fits its cache; a
-            text with more is a batch of its own.
-        cores: How many batches are computed at once: as many texts or more are dealt out evenly among so many.
-        unpadded: From how many tokens on a text is only together with others of its length, for a runtime that does
-            without a mask where nothing is padded.
+        items: Maximum number of texts of a batch.
+        tokens: Maximum number of tokens of a batch with its padding, for a runtime that is fastest with what fits its
+            cache. A longer text is a batch of its own.
+        cores: Number of batches that are computed at once. As many texts or more are dealt out evenly among them.
+        unpadded: Number of tokens from which a text is only together with others of its length. Such a batch needs no
+            mask.
     """
 
     items: int
@@ -189,11 +189,11 @@ def split_batches(lengths: Sequence[int], limits: BatchLimits) -> Iterator[slice
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     cores = limits.cores if len(lengths) >= limits.cores else 1
-    most = limits.tokens and min(limits.tokens, -(-sum(lengths) // cores))
+    max_tokens = limits.tokens and min(limits.tokens, -(-sum(lengths) // cores))
     start = 0
     for end, length in enumerate(lengths):
         count = end - start + 1
-        is_full = count > limits.items or (most is not None and count * length > most)
+        is_full = count > limits.items or (max_tokens is not None and count * length > max_tokens)
         is_full = is_full or count * length**2 > limits.items * _LONG**2  # attention needs the square
         is_longer = limits.unpadded is not None and length >= limits.unpadded and length > lengths[start]
         if end > start and (is_full or is_longer):
@@ -225,8 +225,8 @@ class TextBatches:
         chunks = sorted(self._chunks(texts, role), key=lambda chunk: len(chunk.ids))
         places = list(split_batches([self._length(chunk) for chunk in chunks], limits))
         vectors = np.empty((len(chunks), self._bundle.space.dim), np.float32)
-        for place, found in zip(places, run([self._arrays(chunks[place]) for place in places])):
-            vectors[place] = check_length(self._bundle, found)
+        for place, rows in zip(places, run([self._arrays(chunks[place]) for place in places])):
+            vectors[place] = check_length(self._bundle, rows)
         return pool_chunks(vectors, [chunk.text for chunk in chunks], [chunk.tokens for chunk in chunks], len(texts))
 
     def count_tokens(self, texts: Sequence[str], role: Role) -> list[int]:
@@ -270,7 +270,7 @@ class TextBatches:
         """Return the ids of whole texts with their prompt."""
         with no_panics(self._bundle.name):
             given = prompted(texts, self._input, role)
-            return [found.ids for found in self._tokenizer.encode_batch_fast(given, add_special_tokens=False)]
+            return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(given, add_special_tokens=False)]
 
     def _split(self, text: int, ids: list[int], role: Role, lengths: Sequence[int]) -> Iterator[Chunk]:
         """Yield the chunks of a text; the first begins with the prompt as it was tokenised together with the text."""

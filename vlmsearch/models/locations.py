@@ -10,7 +10,7 @@ from vlmsearch.errors import ConfigError
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}/[A-Za-z0-9][A-Za-z0-9._-]{0,56}")
 ELSEWHERE = "models of the hub (ORG/NAME) and folders (./NAME)"
-"""What a model may be beside those that a message lists."""
+"""Models beside those that a message lists."""
 
 
 def is_hub_name(location: str) -> bool:
@@ -43,7 +43,7 @@ def split_location(location: str) -> tuple[str, ...]:
 
 
 def check_location(location: str) -> None:
-    """Raise ConfigError for what is neither a name, nor a model of the hub, nor written as a path.
+    """Raise ConfigError for a location that is neither a name, nor a model of the hub, nor written as a path.
 
     A name of the hub that is also a folder here is refused too: the user says which one is meant.
     """

@@ -44,8 +44,8 @@ class Shapes:
     @property
     def columns(self) -> Range:
         """Return the lengths of texts once they are padded, as an engine gets them."""
-        least, usual, most = map(padded_length, self.text_length)
-        return least, usual, most
+        smallest, usual, largest = map(padded_length, self.text_length)
+        return smallest, usual, largest
 
     def of(self, form: TextInput) -> Shapes:
         """Return the same for a model that takes texts as ``form`` says.
@@ -58,17 +58,17 @@ class Shapes:
 def read_batches(text: str) -> Range:
     """Return the least, usual and greatest batch, from numbers with commas between them."""
     try:
-        least, usual, most = (int(part) for part in text.split(","))
+        smallest, usual, largest = (int(part) for part in text.split(","))
     except ValueError:
-        least = usual = most = 0
-    if not 1 <= least <= usual <= most:
+        smallest = usual = largest = 0
+    if not 1 <= smallest <= usual <= largest:
         raise ConfigError(f"{text!r} is not the least, usual and greatest batch, as 1,32,256")
-    return least, usual, most
+    return smallest, usual, largest
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What INT8 ranges are taken from when the user gives no data of their own.
+    """The data that INT8 ranges are taken from unless the user gives some.
 
     ``images`` and ``texts`` are how many; ``held_out`` is how many more of each are kept for measuring. ``texts_from``
     is the project's own English sentences or the captions of drawn scenes. ``trusted`` are the towers whose users'
@@ -89,7 +89,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class TowerGate:
-    """How near to float32 a lower precision must stay: the mean cosine, and the share of the 10 nearest kept."""
+    """The limits of a lower precision beside float32: the mean cosine, and the share of the 10 nearest kept."""
 
     mean_cosine: float = 0.985
     overlap: float = 0.90
@@ -97,7 +97,7 @@ class TowerGate:
 
 @dataclass(frozen=True)
 class ScoreGate:
-    """How near to float32 a cross-encoder's lower precision must stay.
+    """The limits of a cross-encoder's lower precision beside float32.
 
     ``difference`` is the greatest mean difference of its probabilities, ``order`` the least share of pairs of
     probabilities in the same order.
@@ -109,10 +109,10 @@ class ScoreGate:
 
 @dataclass(frozen=True)
 class Gates:
-    """What a built model must reach.
+    """The quality that a built model must reach.
 
-    ``float32`` is the least cosine to transformers, ``pixels`` the greatest difference to its preprocessing in levels
-    of 255, ``jpeg`` the least cosine from encoded images to vectors.
+    ``float32`` is the smallest cosine to transformers, ``jpeg`` that from encoded images to vectors. ``pixels`` is the
+    greatest difference to its preprocessing, in levels of 255.
     """
 
     float32: float = 0.99999
@@ -142,7 +142,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Prompts:
-    """What stands before every text of a role, as the model was trained: E5 has "query: " and "passage: "."""
+    """The prompts before every text of a role, as the model was trained: E5 has "query: " and "passage: "."""
 
     query: str = ""
     document: str = ""
@@ -155,19 +155,19 @@ NO_PROMPTS = Prompts()
 class Recipe:
     """One model: ``source`` and ``revision`` on the hub, or ``checkpoint``, a folder beside the recipe.
 
-    ``space`` names the embedding space, ``precisions`` is what a bundle holds by default, and ``scenes`` the number of
-    drawn scenes that retrieval is measured on (0: not at all). ``pickled`` says that weights may be read from PyTorch's
-    own format, where there is no other.
+    ``space`` names the embedding space. ``precisions`` is what a bundle holds by default. ``scenes`` is the number of
+    drawn scenes that retrieval is measured on, 0 for none. ``pickled`` says that weights may be read from PyTorch's
+    own format if there is no other.
 
-    ``pooling`` is for a repository that does not say it itself, ``prompts`` replaces what the checkpoint's own files
-    say of prompts. ``max_tokens`` is how many tokens of a text are read at once, where that is to be less than the
-    model could read (0: all that it can): longer documents are read in chunks, and attention costs the square of their
-    length. ``dims`` are the lengths that its vectors may be cut to because the model was trained for it (Kusupati et
-    al., Matryoshka Representation Learning, 2022), the whole length aside.
+    ``pooling`` is for a repository that does not say it itself. ``prompts`` replaces those in the checkpoint's own
+    files. ``max_tokens`` is the number of tokens of a text that are read at once, 0 for all that the model can. Longer
+    documents are read in chunks, and attention costs the square of their length. ``dims`` are the lengths beside the
+    whole one that its vectors may be cut to, because the model was trained for it. See Kusupati et al., Matryoshka
+    Representation Learning, 2022.
 
-    To choose a model by: ``family`` is its ``model_type``, ``languages`` are ISO 639-1 codes, or ``multilingual`` where
-    its authors list none, ``parameters`` is how many numbers it has, ``dim`` how many a vector has, and ``quality`` are
-    published figures.
+    To choose a model by: ``family`` is its ``model_type``, and ``languages`` are ISO 639-1 codes, or ``multilingual``
+    if its authors list none. ``parameters`` is the number of its numbers, ``dim`` the length of a vector, and
+    ``quality`` are published figures.
     """
 
     name: str
@@ -201,10 +201,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class PairCalibration:
-    """What a re-ranker's probability is fitted to and measured on.
+    """The data that a re-ranker's probability is fitted to and measured on.
 
-    ``pairs_from`` is the project's own passages or captions of drawn scenes, ``queries`` how many it is fitted to,
-    ``held_out`` how many more it is measured on, and ``candidates`` how many documents are read for each.
+    ``pairs_from`` is the project's own passages or captions of drawn scenes. ``queries`` is the number that it is
+    fitted to, ``held_out`` the number that it is measured on. ``candidates`` is the number of documents for each.
     """
 
     pairs_from: Literal["passages", "scenes"] = "passages"
@@ -215,7 +215,7 @@ class PairCalibration:
 
 @dataclass(frozen=True)
 class RerankerGates:
-    """What a built re-ranker must reach.
+    """The quality that a built re-ranker must reach.
 
     ``float32`` is the greatest difference of its numbers to transformers', ``calibration_error`` the greatest expected
     calibration error of its probabilities on held-out queries.
@@ -359,9 +359,9 @@ def _check(recipe: Recipe, where: str) -> None:
     for figure in recipe.quality:
         if not 0 <= figure.score <= 100 or not figure.source:
             raise ConfigError(f"{where}: quality: {figure.benchmark} needs a score from 0 to 100 and a source")
-    for name, (least, usual, most) in dataclasses.asdict(recipe.shapes).items():
-        if not 1 <= least <= usual <= most:
-            raise ConfigError(f"{where}: shapes: {name} is least, usual and greatest, not {[least, usual, most]}")
+    for name, (smallest, usual, largest) in dataclasses.asdict(recipe.shapes).items():
+        if not 1 <= smallest <= usual <= largest:
+            raise ConfigError(f"{where}: shapes: {name} is least, usual and greatest, not {[smallest, usual, largest]}")
     data = recipe.calibration
     if min(data.images, data.texts) < 1 or data.held_out < 16:
         raise ConfigError(f"{where}: calibration: at least 1 of images and texts, and 16 of held_out")
@@ -385,22 +385,22 @@ def to_toml(recipe: Recipe | RerankerRecipe) -> str:
     return "".join(plain) + "".join(tables)
 
 
-def _entries(value: object, path: str = "") -> tuple[list[str], list[str]]:
+def _entries(table: object, path: str = "") -> tuple[list[str], list[str]]:
     """Return the plain keys of a dataclass, and its tables, which come after them."""
     plain, tables = [], []
-    for entry in dataclasses.fields(value):  # type: ignore[arg-type]
-        found = getattr(value, entry.name)
-        if not entry.metadata.get("given", True) or found == entry.default:
+    for entry in dataclasses.fields(table):  # type: ignore[arg-type]
+        value = getattr(table, entry.name)
+        if not entry.metadata.get("given", True) or value == entry.default:
             continue
-        if dataclasses.is_dataclass(found):
-            inner, more = _entries(found, f"{path}{entry.name}.")
+        if dataclasses.is_dataclass(value):
+            inner, more = _entries(value, f"{path}{entry.name}.")
             tables += [f"\n[{path}{entry.name}]\n", *inner] if inner else []
             tables += more
-        elif isinstance(found, tuple) and found and dataclasses.is_dataclass(found[0]):
-            for each in found:
-                tables += [f"\n[[{path}{entry.name}]]\n", *_entries(each)[0]]
+        elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
+            for row in value:
+                tables += [f"\n[[{path}{entry.name}]]\n", *_entries(row)[0]]
         else:
-            plain.append(f"{entry.name} = {_toml(found)}\n")
+            plain.append(f"{entry.name} = {_toml(value)}\n")
     return plain, tables
 
 

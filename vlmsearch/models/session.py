@@ -9,15 +9,12 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.files import check_private, make_private
-from vlmsearch._util.gpu import PROVIDERS, Provider, gpu_fault
+from vlmsearch._util.gpu import CUDA_PROVIDER, gpu_fault
 from vlmsearch._util.ort import ort
 from vlmsearch._util.threads import Workers
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
@@ -41,67 +38,28 @@ def gpu_index(device: str) -> int | None:
 
     ConfigError for anything else.
     """
-    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
-    if not found:
+    match = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
+    if not match:
         raise ConfigError(f"a device is cpu, cuda or cuda:N, not {device!r}")
-    return None if device == "cpu" else int(found[1] or 0)
-
-
-@dataclass(frozen=True)
-class SessionProfile:
-    """The shapes that TensorRT compiles a model for: per input the least, usual and greatest."""
-
-    shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
-
-    def options(self) -> dict[str, str]:
-        """Return the same as the provider's options."""
-        return {
-            f"trt_profile_{word}_shapes": ",".join(
-                f"{name}:{'x'.join(map(str, shapes[place]))}" for name, shapes in self.shapes.items()
-            )
-            for place, word in enumerate(("min", "opt", "max"))
-        }
+    return None if device == "cpu" else int(match[1] or 0)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model runs: ``threads`` of the CPU, or with ``provider`` on the GPU ``index``.
-
-    ``profile``, ``precision`` and ``cache`` are TensorRT's.
-    """
+    """A place to run a model: ``threads`` of the CPU, or the GPU ``index``."""
 
     threads: int
     index: int | None = None
-    provider: Provider = "cuda"
-    precision: Literal["fp32", "fp16", "int8"] = "fp32"
-    profile: SessionProfile | None = None
-    cache: Path | None = None
 
     @property
     def providers(self) -> list[tuple[str, dict[str, str]]]:
-        """ONNX Runtime's providers with their options, most preferred first."""
-        if self.index is None:
-            return [(_CPU, {})]
+        """Return ONNX Runtime's providers with their options, most preferred first."""
         cuda = {
             "device_id": str(self.index),
             "use_tf32": "0",  # float32 means float32; FP16 is there for speed
             "cudnn_conv_algo_search": "HEURISTIC",  # the exhaustive search would begin again for every new batch size
         }
-        found = [(PROVIDERS["cuda"], cuda), (_CPU, {})]
-        if self.provider == "tensorrt":
-            found.insert(0, (PROVIDERS["tensorrt"], self._tensorrt()))
-        return found
-
-    def _tensorrt(self) -> dict[str, str]:
-        options = {"device_id": str(self.index)}
-        if self.precision != "fp32":
-            options["trt_fp16_enable"] = "1"
-        if self.precision == "int8":
-            options["trt_int8_enable"] = "1"
-        if self.cache:
-            options |= {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(self.cache)}
-            options |= {"trt_timing_cache_enable": "1", "trt_timing_cache_path": str(self.cache)}
-        return options | (self.profile.options() if self.profile else {})
+        return [(_CPU, {})] if self.index is None else [(CUDA_PROVIDER, cuda), (_CPU, {})]
 
 
 class OnnxSession:
@@ -121,12 +79,9 @@ class OnnxSession:
         if isinstance(model, bytes):  # which would read further files that it names from the current folder
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NO_FOLDER)
         if place.index is not None:
-            _check_available(place.provider, place.index, name)
+            if CUDA_PROVIDER not in ort.get_available_providers():
+                raise _not_bound(place.index, name, f"this ONNX Runtime has no {CUDA_PROVIDER}")
             _preload()
-        if place.cache:
-            place.cache.parent.mkdir(parents=True, exist_ok=True)
-            make_private(place.cache)
-            check_private(*place.cache.iterdir())
         try:
             with _quiet(place.index is not None):
                 self._session = ort.InferenceSession(model, options, providers=place.providers, enable_fallback=0)
@@ -134,11 +89,11 @@ class OnnxSession:
             if _NO_FOLDER in str(exc) or "xternal data" in str(exc):
                 raise ConfigError(f"{name} reads its weights from other files, which no bundle does") from exc
             if place.index is not None:
-                raise _not_bound(place.provider, place.index, name, str(exc)) from exc
+                raise _not_bound(place.index, name, str(exc)) from exc
             raise BackendError(f"ONNX Runtime cannot load {name}: {exc}") from exc
         self._output: str = self._session.get_outputs()[0].name
-        if place.index is not None and PROVIDERS[place.provider] not in self.providers:
-            raise _not_bound(place.provider, place.index, name, "")
+        if place.index is not None and CUDA_PROVIDER not in self.providers:
+            raise _not_bound(place.index, name, "")
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -169,15 +124,10 @@ class OnnxSession:
         return vectors
 
 
-def _check_available(provider: Provider, index: int, name: str) -> None:
-    if PROVIDERS[provider] not in ort.get_available_providers():
-        raise _not_bound(provider, index, name, f"this ONNX Runtime has no {PROVIDERS[provider]}")
-
-
-def _not_bound(provider: Provider, index: int, name: str, said: str) -> ModelUnavailableError:
-    fault, mend = gpu_fault(provider, index, said)
+def _not_bound(index: int, name: str, said: str) -> ModelUnavailableError:
+    fault, mend = gpu_fault(index, said)
     advice = f": {mend}" if mend else ""
-    return ModelUnavailableError(f"ONNX Runtime cannot run {name} on GPU {index} with {provider}: {fault}{advice}")
+    return ModelUnavailableError(f"ONNX Runtime cannot run {name} on GPU {index}: {fault}{advice}")
 
 
 @contextlib.contextmanager
@@ -202,15 +152,15 @@ def _preload() -> None:
 
 
 IMAGE_SHARE, TOKENS_AT_ONCE = 4, 256
-"""How many images, or tokens of texts, one core computes at a time: what fits its cache."""
+"""Images, and tokens of texts, that one core computes at a time: they fit its cache."""
 
 
 class CoresSession(Closable):
     """A model on ``threads`` cores, ready to run from several threads; ``load`` gives the model or its path.
 
-    A single item is spread over all cores. A batch is dealt out instead, `IMAGE_SHARE` items a core at a time, or a
-    core gets each of several batches, so that no core waits for the others after every layer; the vectors are the
-    same. That takes the weights a second time, from the first such batch on.
+    A single item is spread over all cores. A batch is dealt out instead, `IMAGE_SHARE` items a core at a time, and of
+    several batches each core gets one. So no core waits for the others after every layer. The vectors are the same.
+    That takes the weights a second time, from the first such batch on.
     """
 
     def __init__(self, load: Callable[[], bytes | str], name: str, *, threads: int) -> None:

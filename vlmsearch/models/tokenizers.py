@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from vlmsearch.errors import ConfigError, one_line
 
 _MOST_GROWTH = 256
-"""How much longer a normalizer may make a text. SentencePiece's rules have 33 bytes for one letter, U+FDFA."""
+"""Factor by which a normalizer may make a text longer. SentencePiece's rules have 33 bytes for one letter, U+FDFA."""
 
 
 def read_tokenizer(data: bytes, name: str) -> Tokenizer:

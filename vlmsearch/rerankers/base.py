@@ -24,7 +24,7 @@ class Reranker(Closable, ABC):
     """
 
     name: str
-    """What judges, for messages; never holds a secret."""
+    """Name in messages; it never holds a secret."""
 
     @abstractmethod
     def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:

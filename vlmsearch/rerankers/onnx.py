@@ -21,9 +21,9 @@ from vlmsearch.types import Document
 class OnnxReranker(Reranker):
     """A cross-encoder on ONNX Runtime: ``onnx:NAME`` or ``onnx:/folder``.
 
-    It reads texts; a document without one is not judged. ``precision`` is that of the model, INT8 by default;
-    ``threads`` how many cores a batch is spread over (all that the process may use by default), ``batch_size`` the
-    most documents that a core reads at once.
+    It reads texts; a document without one is not judged. ``precision`` is that of the model, INT8 by default.
+    ``threads`` are the cores for a batch (by default all that the process may use). ``batch_size`` is the maximum
+    number of documents that a core reads at once.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class OnnxReranker(Reranker):
         """Judge documents by their texts, those of like lengths together; see `Reranker.score`."""
         utf8_bytes(query)
         places = [place for place, document in enumerate(documents) if document.text and document.text.strip()]
-        found: list[float | None] = [None] * len(documents)
+        scores: list[float | None] = [None] * len(documents)
         for place, probability in zip(
             places, self.probabilities([(query, well_formed(documents[place].text or "")) for place in places])
         ):
-            found[place] = probability
-        return found
+            scores[place] = probability
+        return scores
 
     def probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return the probability of each pair of a query and a text, both in valid Unicode."""
@@ -64,8 +64,8 @@ class OnnxReranker(Reranker):
         places = split_batches([len(encodings[row].ids) for row in order], self._limits)
         batches = [order[place] for place in places]
         inputs = [pair_arrays([encodings[row] for row in rows], self.bundle.pad) for rows in batches]
-        for rows, found in zip(batches, session.run_each(inputs)):
-            logits[rows] = found[:, 0]
+        for rows, numbers in zip(batches, session.run_each(inputs)):
+            logits[rows] = numbers[:, 0]
         if not np.isfinite(logits).all():
             raise BackendError(f"{self.bundle.name} computes NaN or infinity: build it again")
         probabilities: list[float] = self.bundle.calibration.probabilities(logits).tolist()

@@ -71,7 +71,7 @@ class TritonReranker(Reranker):
         }
         order = sorted(texts, key=lambda place: len(texts[place]))
         sizes = [len(texts[place]) for place in order]
-        found: list[float | None] = [None] * len(documents)
+        scores: list[float | None] = [None] * len(documents)
         for batch in batches(order, sizes, self._batch_size, total=self._most_bytes):
             inputs: dict[str, NDArray[np.generic]] = {
                 protocol.QUERY: np.full((len(batch), 1), asked, np.object_),
@@ -79,8 +79,8 @@ class TritonReranker(Reranker):
             }
             answer = self._connection.infer(self._model, inputs, [protocol.PROBABILITY])[protocol.PROBABILITY]
             for place, probability in zip(batch, answer[:, 0].tolist()):
-                found[place] = probability
-        return found
+                scores[place] = probability
+        return scores
 
     def close(self) -> None:
         """Wait for requests under way, for ten seconds at most, and close the connection."""

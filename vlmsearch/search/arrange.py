@@ -13,7 +13,7 @@ from vlmsearch.stores.filters import normalise
 from vlmsearch.types import Field, Match, Record, Scalar, part_of
 
 MOST_PARTS = 100
-"""How many other parts of a file a match names."""
+"""Maximum number of other parts of a file in a match."""
 
 
 def file_of_part(id: str) -> str:
@@ -24,27 +24,27 @@ def file_of_part(id: str) -> str:
 
 
 def group_parts(
-    found: list[tuple[str, float]], least: float
+    ranked: list[tuple[str, float]], min_score: float
 ) -> tuple[list[tuple[str, float]], dict[str, dict[str, float]]]:
     """Keep the best part of each file.
 
     Args:
-        found: Ids and scores, best first.
-        least: The score that another part needs to be named.
+        ranked: Ids and scores, best first.
+        min_score: Score that another part needs to be named.
 
     Returns:
-        The best parts in their order; and by their ids the scores of the next best parts of the same file, by theirs.
+        The best parts in their order; and for the id of each, the scores of the next best parts of its file, by id.
     """
-    if not any("#" in id for id, _ in found):
-        return found, {}
+    if not any("#" in id for id, _ in ranked):
+        return ranked, {}
     best: dict[str, str] = {}
     others: dict[str, dict[str, float]] = {}
     kept = []
-    for id, score in found:
+    for id, score in ranked:
         first = best.setdefault(file_of_part(id), id)
         if first == id:
             kept.append((id, score))
-        elif score >= least and len(parts := others.setdefault(first, {})) < MOST_PARTS:
+        elif score >= min_score and len(parts := others.setdefault(first, {})) < MOST_PARTS:
             parts[id] = score
     return kept, others
 
@@ -68,11 +68,11 @@ def sort_by_key(matches: Sequence[Match], sort: str) -> list[Match]:
 
 def count_values(matches: Sequence[Match], keys: Collection[str]) -> dict[str, dict[Scalar, int]]:
     """Count the values of each key, the most frequent first; equally frequent ones in the order of the matches."""
-    found = {key: Counter[Scalar]() for key in keys}
+    counters = {key: Counter[Scalar]() for key in keys}
     for match in matches:
-        for key in found.keys() & match.document.metadata.keys():
-            found[key][match.document.metadata[key]] += 1
-    return {key: dict(counts.most_common()) for key, counts in found.items()}
+        for key in counters.keys() & match.document.metadata.keys():
+            counters[key][match.document.metadata[key]] += 1
+    return {key: dict(counts.most_common()) for key, counts in counters.items()}
 
 
 def diversify(
@@ -80,10 +80,9 @@ def diversify(
 ) -> list[Match]:
     """Order matches by maximal marginal relevance, so that none repeats what those before it show.
 
-    Each next match has the highest (1 - diversity) * score - diversity * similarity, where the similarity is the
-    highest one with a match that is before it: the mean cosine over the fields that both have, and 0 where there is
-    none (Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents and producing
-    summaries", SIGIR 1998).
+    Each next match has the highest (1 - diversity) * score - diversity * similarity. The similarity is the highest one
+    with a match before it: the mean cosine over the fields that both have, 0 for none. See Carbonell and Goldstein,
+    "The use of MMR, diversity-based reranking for reordering documents and producing summaries", SIGIR 1998.
 
     Args:
         matches: Best first.

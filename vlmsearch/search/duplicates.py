@@ -1,8 +1,8 @@
-"""Near-duplicate images of an index: what vectors put side by side and pixels confirm.
+"""Duplicate images of an index: what vectors put side by side and pixels confirm.
 
-The store finds the nearest images of each image by their vectors, so that a few pairs an image are looked at, however
-many there are. Vectors alone cannot tell a copy with a frame from another picture of the same things, so the files of
-each pair are compared: see `vlmsearch.media.copies`. Groups are what is connected by pairs, where two pairs say so.
+The store finds the nearest images of each image by their vectors. So a few pairs are compared for each image, however
+many there are. Vectors alone cannot tell a duplicate with a frame from another picture of the same things, so
+the files of each pair are compared: see `vlmsearch.media.duplicates`. Two groups become one where two pairs agree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.media.copies import Sketch, is_copy, look_at, placements
+from vlmsearch.media.duplicates import Sketch, is_duplicate, look_at, placements
 from vlmsearch.media.images import file_of, image_size
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.arrange import file_of_part
@@ -31,17 +31,17 @@ from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFi
 LEAST_COSINE = 0.5
 """The cosine from which two images are compared; of unrelated photographs CLIP's are about that."""
 _NEIGHBOURS = 50
-"""How many of the nearest images each one is compared with."""
+"""Number of nearest images that an image is compared with."""
 _SECONDS = 4
-"""How many pairs of each group are asked when two are to be joined."""
+"""Number of pairs of each group that are compared before two groups are joined."""
 _PAGE = 256
 _SKETCHES, _LOOKS = 2048, 512
-"""How many sketches with their hashes, and how many looks, are kept in memory: 100 MiB and 60 MiB."""
+"""Numbers of sketches with their hashes, and of looks, that are kept in memory: 100 MiB and 60 MiB."""
 
 
 @dataclass(frozen=True)
 class DuplicateOptions:
-    """What is compared; `Pipeline.duplicates` says what each means."""
+    """The options of `Pipeline.duplicates`, which describes them."""
 
     threshold: float = LEAST_COSINE
     where: Mapping[str, object] | None = None
@@ -54,9 +54,9 @@ class DuplicateOptions:
 
 
 def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
-    """Return the groups of images that are copies of one picture."""
+    """Return the groups of duplicate images."""
     store = judge.store
-    fields = [each for each in image_fields(judge.encoder.spaces) if each.modality == "image"]
+    fields = [field for field in image_fields(judge.encoder.spaces) if field.modality == "image"]
     if not fields:
         raise ConfigError(f"{judge.encoder.fingerprint} encodes no images: there is nothing to compare")
     condition = None if options.where is None else parse_filter(options.where)
@@ -67,57 +67,60 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
             check_cancelled()
             page = ids[start : start + _PAGE]
             records = [
-                each for each in store.records(page) if condition is None or condition.matches(each.document.metadata)
+                record
+                for record in store.records(page)
+                if condition is None or condition.matches(record.document.metadata)
             ]
-            shown = [each for each in records if any(one in each.vectors for one in fields)]
+            shown = [record for record in records if any(field in record.vectors for field in fields)]
             pairs = _near(store, fields, shown, condition, options.threshold)
-            near = {id for pair in pairs for id in pair} - {each.document.id for each in shown}
-            documents = [each.document for each in shown] + store.get(sorted(id for id in near if not files.knows(id)))
+            near = {id for pair in pairs for id in pair} - {record.document.id for record in shown}
+            documents = [record.document for record in shown]
+            documents += store.get(sorted(id for id in near if not files.knows(id)))
             list(workers.map(files.add, documents))
-            for one, other in pairs:
+            for id, other in pairs:
                 check_cancelled()
-                if other not in groups.of(one) and _belong_together(files, groups, one, other):
-                    groups.join(one, other)
+                if other not in groups.of(id) and _belong_together(files, groups, id, other):
+                    groups.join(id, other)
             done += len(page)
             if options.on_progress:
                 options.on_progress(done)
-    found = [DuplicateGroup(tuple(files.measured(members))) for members in groups.members()]
-    found.sort(key=lambda group: (-len(group.files), group.files[0].id))
-    return Duplicates(tuple(found), len(files.sketches), tuple(sorted(files.unread.items())))
+    duplicates = [DuplicateGroup(tuple(files.measured(members))) for members in groups.members()]
+    duplicates.sort(key=lambda group: (-len(group.files), group.files[0].id))
+    return Duplicates(tuple(duplicates), len(files.sketches), tuple(sorted(files.unread.items())))
 
 
-def _belong_together(files: _Files, groups: _Groups, one: str, other: str) -> bool:
-    """Return whether two images are copies, and a second pair of their groups says so too, if there is any.
+def _belong_together(files: _Files, groups: _Groups, id: str, other: str) -> bool:
+    """Return whether two images are duplicates, and a second pair of their groups, if there is any.
 
-    One wrong pair would otherwise make copies of all that is in the two groups.
+    One wrong pair would otherwise make duplicates of all that is in the two groups.
     """
-    if not files.are_copies(one, other):
+    if not files.are_duplicates(id, other):
         return False
-    group, others = groups.of(one), groups.of(other)
+    group, others = groups.of(id), groups.of(other)
     if len(group) == len(others) == 1:
         return True
-    seconds = [(one, each) for each in others if each != other][:_SECONDS]
-    seconds += [(each, other) for each in group if each != one][:_SECONDS]
-    return any(files.are_copies(*pair) for pair in seconds)
+    seconds = [(id, member) for member in others if member != other][:_SECONDS]
+    seconds += [(member, other) for member in group if member != id][:_SECONDS]
+    return any(files.are_duplicates(*pair) for pair in seconds)
 
 
 def _near(
     store: Store, fields: Sequence[Field], records: Sequence[Record], condition: Filter | None, threshold: float
 ) -> list[tuple[str, str]]:
-    """Pairs of documents that are near in one of the fields, and not of one file, the nearest first."""
-    found: dict[tuple[str, str], float] = {}
-    for one in fields:
-        having = [record for record in records if one in record.vectors]
+    """Return the pairs of documents that are near in one of the fields, and not of one file, the nearest first."""
+    cosines: dict[tuple[str, str], float] = {}
+    for field in fields:
+        having = [record for record in records if field in record.vectors]
         if not having:
             continue
-        vectors = np.stack([record.vectors[one] for record in having])
-        hits = store.search(one, vectors, limit=_NEIGHBOURS + 1, where=condition)
+        vectors = np.stack([record.vectors[field] for record in having])
+        hits = store.search(field, vectors, limit=_NEIGHBOURS + 1, where=condition)
         for record, near in zip(having, hits):
             id = record.document.id
             others = [hit for hit in near if file_of_part(hit.id) != file_of_part(id)]
             pairs = {(min(id, hit.id), max(id, hit.id)): hit.score for hit in others}
-            found |= {pair: cosine for pair, cosine in pairs.items() if cosine >= threshold}
-    return sorted(found, key=lambda pair: -found[pair])
+            cosines |= {pair: cosine for pair, cosine in pairs.items() if cosine >= threshold}
+    return sorted(cosines, key=lambda pair: -cosines[pair])
 
 
 class _Files:
@@ -150,13 +153,13 @@ class _Files:
         except InvalidInputError as exc:
             self.unread[id] = str(exc)
 
-    def are_copies(self, one: str, other: str) -> bool:
-        """Return whether the images of two documents are copies of one picture."""
-        if one not in self.sketches or other not in self.sketches:
+    def are_duplicates(self, id: str, other: str) -> bool:
+        """Return whether the images of two documents are duplicates."""
+        if id not in self.sketches or other not in self.sketches:
             return False
-        ways = placements(self._sketch(one), self._sketch(other))
+        ways = placements(self._sketch(id), self._sketch(other))
         try:
-            return bool(ways) and is_copy(self._look(one), self._look(other), ways)
+            return bool(ways) and is_duplicate(self._look(id), self._look(other), ways)
         except InvalidInputError:  # changed since it was added
             return False
 
@@ -169,14 +172,14 @@ class _Files:
 def _measured(id: str, path: Path, limits: ImageLimits) -> ImageFile:
     try:
         width, height = image_size(path, limits)
-        found = file_of(path).stat()
+        stat = file_of(path).stat()
     except (InvalidInputError, OSError):  # gone since it was compared
         return ImageFile(id, path, 0, 0, 0, 0.0)
-    return ImageFile(id, path, width, height, found.st_size, found.st_mtime)
+    return ImageFile(id, path, width, height, stat.st_size, stat.st_mtime)
 
 
 class _Groups:
-    """Images that were found to be copies, each in a list with the others of its group."""
+    """Images that were found to be duplicates, each in a list with the others of its group."""
 
     def __init__(self) -> None:
         self._lists: dict[str, list[str]] = {}
@@ -185,9 +188,9 @@ class _Groups:
         """Return the group of an image, which may be alone in it."""
         return self._lists.setdefault(id, [id])
 
-    def join(self, one: str, other: str) -> None:
+    def join(self, id: str, other: str) -> None:
         """Make one group of those of two images."""
-        small, large = sorted((self.of(one), self.of(other)), key=len)
+        small, large = sorted((self.of(id), self.of(other)), key=len)
         large += small
         self._lists.update(dict.fromkeys(small, large))
 

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
 
 _ATTEMPTS = 10
-"""How often documents that were replaced meanwhile are looked at again, and how often all is searched again."""
+"""Number of attempts to read documents that others replace meanwhile, and to search deeper."""
 _DIVERSE = 200
-"""How many of the best matches `diversify` chooses from; the others follow in their order."""
+"""Number of best matches that `diversify` chooses from; the others follow in their order."""
 _FAR = 1000
-"""How deep a search goes whose order is not certain yet, and how deep one begins that wants all relevant documents."""
+"""Hits of each field in a search whose order is not certain yet, and at first in one for all relevant documents."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def run(
     cursors = [Cursor.start(query, options) for query in queries]
     sought = _encode(encoder, store, queries, image_limits, options.unasked)
     ranks_words = _ranks_words(judge, options)
-    if options.unasked and not all(each.vectors or (each.text and ranks_words) for each in sought):
+    if options.unasked and not all(query.vectors or (query.text and ranks_words) for query in sought):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {options.weights}")
     searches = [
         _Search(judge, asked, options, cursor, hidden=_named_in(query))
@@ -100,8 +100,8 @@ def run(
     depth = max([fusion.DEPTH, *(search.least_depth for search in searches)])
     pending = searches
     for left in reversed(range(_ATTEMPTS)):
-        found = _ask(store, [search.asked for search in pending], depth, options, ranks_words=ranks_words)
-        for search, ranked in zip(pending, found):
+        answers = _ask(store, [search.asked for search in pending], depth, options, ranks_words=ranks_words)
+        for search, ranked in zip(pending, answers):
             search.take(ranked, depth, is_last=not left)
         pending = [search for search in pending if search.needs_more]
         if not pending:
@@ -117,16 +117,16 @@ def _ranks_words(judge: Judge, options: SearchOptions) -> bool:
 
 def _named_in(query: Query) -> frozenset[str]:
     """Return the documents that a query names, which are not in its result."""
-    return frozenset(query.like).union(*(each.like for each in query.without))
+    return frozenset(query.like).union(*(excluded.like for excluded in query.without))
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What a search knows of one document, whether it shows it or not.
+    """The judgement of a search of one document, whether it shows it or not.
 
     Attributes:
-        asked: The query as the store is asked.
-        most: The BM25 that words could reach; 0 where none are asked for.
+        asked: The query in the form in which the store is asked.
+        max_bm25: The highest possible BM25 of words; 0 for no words.
         worth: The function from values to evidence of each field.
         weights: How much each field counts.
         owned: The fields in which the document has a vector.
@@ -137,7 +137,7 @@ class Examined:
     """
 
     asked: Sought
-    most: float
+    max_bm25: float
     worth: Mapping[str, Evidence]
     weights: Mapping[str, float]
     owned: frozenset[Field]
@@ -161,9 +161,9 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
     order = search.relevant()
     search.owned |= store.fields([id])
     owned = search.owned.get(id, frozenset())
-    alone = _compare(store, asked, [id], ranked.most)
-    worth = judge.evidence(asked.vectors, by_text=asked.by_text, most=alone.most)
-    has_text = any(one.modality == "text" for one in owned)
+    alone = _compare(store, asked, [id], ranked.max_bm25)
+    worth = judge.evidence(asked.vectors, by_text=asked.by_text, max_bm25=alone.max_bm25)
+    has_text = any(field.modality == "text" for field in owned)
     fields: dict[str, FieldScore] = {}
     for name, hits in alone.fields.items():
         if hits or (name == WORDS and has_text):
@@ -172,9 +172,9 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
             fields[name] = FieldScore(next(places, None), value, worth[name](value))
     shares = {**judge.weights, **(options.weights or {})}
     weights = {name: shares.get(name, 1.0) for name in alone.fields}
-    log_odds = fusion.add_up(fields, weights, has_text=has_text, most=alone.most)
+    log_odds = fusion.add_up(fields, weights, has_text=has_text, max_bm25=alone.max_bm25)
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
-    return Examined(asked, alone.most, worth, weights, owned, fields, log_odds, without, order)
+    return Examined(asked, alone.max_bm25, worth, weights, owned, fields, log_odds, without, order)
 
 
 def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, float]:
@@ -186,8 +186,10 @@ def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, f
 def _fused(judge: Judge, asked: Sought, ranked: Ranked, owned: Mapping[str, frozenset[Field]]) -> fusion.Fused:
     """Return each document that a field found with the probability that it is what is asked for."""
     with stage("fuse"):
-        evidence = judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
-        return fusion.fuse(ranked.fields, owned, evidence, judge.weights, behind=ranked.behind, most=ranked.most)
+        evidence = judge.evidence(asked.vectors, by_text=asked.by_text, max_bm25=ranked.max_bm25)
+        return fusion.fuse(
+            ranked.fields, owned, evidence, judge.weights, behind=ranked.behind, max_bm25=ranked.max_bm25
+        )
 
 
 # ---- what is asked
@@ -198,7 +200,7 @@ def _encode(
 ) -> list[Sought]:
     """Return all queries but for fields that are not asked, and all that they leave out, encoded at once."""
     parts = [part for query in queries for part in (query, *query.without)]
-    needs_texts = any(str(one) not in unasked for one in fusion.text_fields(encoder.spaces))
+    needs_texts = any(str(field) not in unasked for field in fusion.text_fields(encoder.spaces))
     encoded = parts if needs_texts else [part for query in queries for part in query.without]
     texts = list(dict.fromkeys(part.text for part in encoded if part.text))
     images = [part.image for part in parts if part.image is not None]
@@ -230,9 +232,9 @@ def _encode(
         text, image = _join(words), _join(shown)
         has_image = part.image is not None or bool(image)
         vectors = fusion.query_vectors(encoder.spaces, text or None, image if has_image else None)
-        vectors = {one: each for one, each in vectors.items() if str(one) not in unasked}
+        vectors = {field: vector for field, vector in vectors.items() if str(field) not in unasked}
         is_text = part.image is None and not part.like
-        return Sought(part.text or "", vectors, is_text, tuple(sought(each) for each in part.without))
+        return Sought(part.text or "", vectors, is_text, tuple(sought(excluded) for excluded in part.without))
 
     return [sought(query, unasked) for query in queries]
 
@@ -273,12 +275,12 @@ def _row(by_space: Mapping[str, Vectors], row: int) -> dict[str, Vectors]:
 
 def _mean_of(records: Sequence[Record], modality: Modality) -> dict[str, Vectors]:
     """Return the mean vector, by space, of what documents say or show."""
-    found: dict[str, list[Vectors]] = {}
+    by_space: dict[str, list[Vectors]] = {}
     for record in records:
-        for one, vector in record.vectors.items():
-            if one.modality == modality:
-                found.setdefault(one.space, []).append(vector[None])
-    return {space: fusion.mean_of(vectors) for space, vectors in found.items()}
+        for owned, vector in record.vectors.items():
+            if owned.modality == modality:
+                by_space.setdefault(owned.space, []).append(vector[None])
+    return {space: fusion.mean_of(vectors) for space, vectors in by_space.items()}
 
 
 def _join(parts: Sequence[Mapping[str, Vectors]]) -> dict[str, Vectors]:
@@ -288,12 +290,12 @@ def _join(parts: Sequence[Mapping[str, Vectors]]) -> dict[str, Vectors]:
 
 @dataclass
 class Ranked:
-    """What each field found for a query, best first, and the highest possible BM25 of words; 0 for no words."""
+    """The hits of each field for a query, best first, and the highest possible BM25 of words; 0 for no words."""
 
     fields: dict[str, Sequence[Hit]] = field(default_factory=dict)
-    most: float = 0.0
+    max_bm25: float = 0.0
     behind: dict[str, dict[str, Hit]] = field(default_factory=dict)
-    """What fields say of documents that other fields found, and they did not list."""
+    """Hits of a full field of documents that other fields listed and it did not, by id."""
 
     @property
     def hits(self) -> Iterator[Hit]:
@@ -312,14 +314,14 @@ def _ask(
 ) -> list[Ranked]:
     """Return what each field finds for each query: one call a field, and one a query for words."""
     answers = [Ranked() for _ in queries]
-    for one in dict.fromkeys(one for query in queries for one in query.vectors):
+    for asked in dict.fromkeys(asked for query in queries for asked in query.vectors):
         check_cancelled()
-        asking = [i for i, query in enumerate(queries) if one in query.vectors]
-        vectors = np.concatenate([queries[i].vectors[one] for i in asking])
-        with querying(store.name, "search", one):
-            found = store.search(one, vectors, limit=depth, where=options.condition)
-        for i, hits in zip(asking, found):
-            answers[i].fields[str(one)] = hits
+        asking = [i for i, query in enumerate(queries) if asked in query.vectors]
+        vectors = np.concatenate([queries[i].vectors[asked] for i in asking])
+        with querying(store.name, "search", asked):
+            hits_of_queries = store.search(asked, vectors, limit=depth, where=options.condition)
+        for i, hits in zip(asking, hits_of_queries):
+            answers[i].fields[str(asked)] = hits
     if ranks_words and isinstance(store, WordSearch):
         for query, ranked in zip(queries, answers):
             if query.text:
@@ -327,7 +329,7 @@ def _ask(
                 with querying(store.name, "search", WORDS):
                     words = store.search_words(query.text, limit=depth, where=options.condition)
                 if words.most > 0:
-                    ranked.fields[WORDS], ranked.most = words.hits, words.most
+                    ranked.fields[WORDS], ranked.max_bm25 = words.hits, words.most
     return answers
 
 
@@ -353,7 +355,7 @@ class _Search:
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     """The scores of other parts of the file that a relevant document is the best part of."""
     fused: fusion.Fused = field(init=False)
-    """What the fields say of all candidates."""
+    """All candidates with the scores of their fields."""
     may_go_on: bool = False
     """Whether there may be relevant documents behind the candidates."""
     highest_behind: float = 0.0
@@ -368,10 +370,10 @@ class _Search:
         """Return how many of the best must be known."""
         if self.options.takes_all:
             return LONGEST_PAGE
-        least = [self.last + 1]  # one more says whether there is another page
-        least += [_DIVERSE] if self.options.diversity else []
-        least += [self.last + 1 + self.options.rerank_first] if self.options.reranker else []  # all of them may fall
-        return min(max(least), LONGEST_PAGE)
+        sizes = [self.last + 1]  # one more says whether there is another page
+        sizes += [_DIVERSE] if self.options.diversity else []
+        sizes += [self.last + 1 + self.options.rerank_first] if self.options.reranker else []  # all of them may fall
+        return min(max(sizes), LONGEST_PAGE)
 
     @property
     def last(self) -> int:
@@ -400,16 +402,16 @@ class _Search:
         """Return whether a deeper search may find what is missing in the page."""
         return (len(self.matches) < self.last and not self.is_whole) or self.is_unsettled
 
-    def _lacks(self, found: Sequence[tuple[str, float]]) -> bool:
+    def _lacks(self, best: Sequence[tuple[str, float]]) -> bool:
         """Return whether documents behind the candidates may belong among the first `size` that were found.
 
         Once each field has given `_FAR` hits, the search goes deeper only for a page that is not full.
         """
         if self.options.takes_all or self.depth >= _FAR:
             wanted = self.size if self.options.takes_all else min(self.last + 1, self.size)
-            return len(found) < wanted and self.may_go_on
-        least = found[self.size - 1][1] if len(found) >= self.size else self.least
-        return bool(self.full) and least <= self.highest_behind
+            return len(best) < wanted and self.may_go_on
+        lowest = best[self.size - 1][1] if len(best) >= self.size else self.least
+        return bool(self.full) and lowest <= self.highest_behind
 
     @property
     def least(self) -> float:
@@ -460,30 +462,37 @@ class _Search:
     def relevant(self) -> list[tuple[str, float]]:
         """Return the candidates that are likely enough, best first, with what the query leaves out taken off."""
         self._fuse()
-        found = self.fused.order
-        self.may_go_on = self._ends_among({id for id, _ in found})
-        found = [one for one in found if one[0] not in self.hidden]
+        candidates = self.fused.order
+        self.may_go_on = self._ends_among({id for id, _ in candidates})
+        candidates = [(id, score) for id, score in candidates if id not in self.hidden]
         for part in self.asked.without:
-            unwanted = self.scores([id for id, _ in found], part)
-            found = [
+            unwanted = self.scores([id for id, _ in candidates], part)
+            candidates = [
                 (id, score * (1 - unwanted.get(id, 0.0)))
-                for id, score in found
+                for id, score in candidates
                 if unwanted.get(id, 0.0) < self.judge.threshold
             ]
         if self.asked.without:
-            found = sorted((one for one in found if one[1] >= self.least), key=lambda one: -one[1])
-        return found
+            candidates = [(id, score) for id, score in candidates if score >= self.least]
+            candidates.sort(key=lambda candidate: -candidate[1])
+        return candidates
 
     def _fuse(self) -> None:
         with stage("fuse"):
-            fields, most = self.ranked.fields, self.ranked.most
-            evidence = self.judge.evidence(self.asked.vectors, by_text=self.asked.by_text, most=most)
+            fields, max_bm25 = self.ranked.fields, self.ranked.max_bm25
+            evidence = self.judge.evidence(self.asked.vectors, by_text=self.asked.by_text, max_bm25=max_bm25)
             weights = {**self.judge.weights, **(self.options.weights or {})}
             self.fused = fusion.fuse(
-                fields, self.owned, evidence, weights, behind=self.ranked.behind, most=most, least=self.least
+                fields,
+                self.owned,
+                evidence,
+                weights,
+                behind=self.ranked.behind,
+                max_bm25=max_bm25,
+                min_relevance=self.least,
             )
             kinds = {*self.owned.values(), *fusion.kinds_of(self.judge.manifest.spaces)}
-            behind = fusion.highest_behind(fields, kinds, evidence, weights, full=self.full, most=most)
+            behind = fusion.highest_behind(fields, kinds, evidence, weights, full=self.full, max_bm25=max_bm25)
             self.highest_behind = to_relevance(behind)
 
     def _ends_among(self, relevant: Collection[str]) -> bool:
@@ -494,7 +503,7 @@ class _Search:
     def scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
         """Return how likely each of these documents is what the query leaves out.
 
-        Where that is a single word, a document that says it surely is, whatever else it says.
+        A document that says an excluded single word is certain to be left out, whatever else it says.
         """
         ranked = _compare(self.store, part, ids)
         scores = dict(_fused(self.judge, part, ranked, self.owned).order)
@@ -517,7 +526,7 @@ class _Search:
                 known.pop(id, None)
             if name not in self.full:
                 continue
-            having = {fields for fields in kinds if name == WORDS or any(str(one) == name for one in fields)}
+            having = {fields for fields in kinds if name == WORDS or name in map(str, fields)}
             listed = {hit.id for hit in self.ranked.fields[name]}
             missing = {id for id in ids if id not in listed and self.owned.get(id) in having}
             if missing:
@@ -527,16 +536,16 @@ class _Search:
     def _comparisons(self) -> dict[str, Callable[[Collection[str]], list[Hit]]]:
         """Return how each field compares given documents."""
         where = self.options.condition
-        found: dict[str, Callable[[Collection[str]], list[Hit]]] = {
-            str(one): partial(self.store.compare, one, vectors, where=where)
-            for one, vectors in self.asked.vectors.items()
+        comparisons: dict[str, Callable[[Collection[str]], list[Hit]]] = {
+            str(asked): partial(self.store.compare, asked, vectors, where=where)
+            for asked, vectors in self.asked.vectors.items()
         }
         if WORDS in self.ranked.fields and isinstance(self.store, WordSearch):
-            found[WORDS] = partial(self.store.compare_words, self.asked.text, where=where)
-        return found
+            comparisons[WORDS] = partial(self.store.compare_words, self.asked.text, where=where)
+        return comparisons
 
     def _reranked(self) -> list[Match]:
-        """Return the relevant documents, of which a re-ranker has read the first."""
+        """Return the relevant documents in the order of the re-ranker, which reads the first of them."""
         options = self.options
         if options.reranker is None:
             return self.matches
@@ -550,7 +559,7 @@ class _Search:
                 self.asked.text, given, options.reranker, first=options.rerank_first, seconds=options.rerank_seconds
             )
         by_id = {match.document.id: match for match in self.matches}
-        return [replace(by_id[each.id], score=each.score) for each in judged if each.score >= self.threshold]
+        return [replace(by_id[match.id], score=match.score) for match in judged if match.score >= self.threshold]
 
     def result(self) -> Matches:
         """Return the page that was asked for."""
@@ -585,15 +594,15 @@ def _is_word(text: str, language: str) -> bool:
     return len(query_words(text, language if language in LANGUAGES else "none")) == 1
 
 
-def _compare(store: Store, part: Sought, ids: Sequence[str], most: float | None = None) -> Ranked:
+def _compare(store: Store, part: Sought, ids: Sequence[str], max_bm25: float | None = None) -> Ranked:
     """Return how each field of a query sees the given documents, best first.
 
     ``most`` where the BM25 of words is known.
     """
     with querying(store.name, "compare"):
-        ranked = Ranked({str(one): store.compare(one, vectors, ids) for one, vectors in part.vectors.items()})
+        ranked = Ranked({str(field): store.compare(field, vectors, ids) for field, vectors in part.vectors.items()})
         if part.text and isinstance(store, WordSearch):
-            most = store.search_words(part.text, limit=1).most if most is None else most
-            if most > 0:
-                ranked.fields[WORDS], ranked.most = store.compare_words(part.text, ids), most
+            max_bm25 = store.search_words(part.text, limit=1).most if max_bm25 is None else max_bm25
+            if max_bm25 > 0:
+                ranked.fields[WORDS], ranked.max_bm25 = store.compare_words(part.text, ids), max_bm25
     return ranked

@@ -4,17 +4,15 @@ The measures of a ranking are those of trec_eval, computed by ir-measures (MacAv
 Evaluation with ir-measures", ECIR 2022). A query that nothing in the index answers has no ranking to measure; it counts
 in these:
 
-==============================  ======================================================================================
-``F1 shown``                    of the matches that reach the threshold, by query; 1 where nothing is shown and nothing
-                                is right, as in SQuAD 2.0 (Rajpurkar, Jia and Liang, ACL 2018)
-``precision of no match``       of the queries for which nothing is shown, the share that nothing answers
-``recall of no match``          of the queries that nothing answers, the share for which nothing is shown
-==============================  ======================================================================================
+* ``F1 shown`` of the matches that reach the threshold, by query. It is 1 if nothing is shown and nothing is right, as
+  in SQuAD 2.0 (Rajpurkar, Jia and Liang, ACL 2018).
+* ``precision of no match``: the share that nothing answers, of the queries for which nothing is shown.
+* ``recall of no match``: the share for which nothing is shown, of the queries that nothing answers.
 
 Intervals are percentiles of 2,000 bootstrap samples of the queries (Efron, "Bootstrap Methods", Annals of Statistics
-7(1), 1979), at 95 %. Two searches are compared by Fisher's randomisation test on the differences of each query
-(Smucker, Allan and Carterette, "A Comparison of Statistical Significance Tests for Information Retrieval Evaluation",
-CIKM 2007).
+7(1), 1979), at 95 %. Two searches are compared by Fisher's randomisation test on the differences of each query. See
+Smucker, Allan and Carterette, "A Comparison of Statistical Significance Tests for Information Retrieval Evaluation",
+CIKM 2007.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from vlmsearch.search.relevance import THRESHOLD
 from vlmsearch.types import MIN_SCORE, WORDS, Match, Matches, Space, part_of
 
 FUSED = "fused"
-"""What the search with all fields is called beside each field alone."""
+"""Name of the search with all fields, beside each field alone."""
 SIGNIFICANT = 0.05
 SHOWN_F1 = "F1 shown"
 NO_MATCH_PRECISION = "precision of no match"
@@ -64,7 +62,7 @@ Progress: TypeAlias = Callable[[], None]
 
 
 class Searches(Protocol):
-    """What is measured: a pipeline."""
+    """A pipeline that is measured."""
 
     def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
         """Return the best matches of each query."""
@@ -72,7 +70,7 @@ class Searches(Protocol):
 
 @dataclass(frozen=True)
 class Found:
-    """What a query found, best first: ids with their scores, and how many seconds it took."""
+    """The result of a query: ids with their scores, best first, and the seconds that it took."""
 
     scores: Mapping[str, float]
     seconds: float
@@ -94,34 +92,34 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one field alone, or of all of them fused.
+    """The measures of one field alone, or of all of them fused.
 
     Attributes:
         estimates: By the name of the measure; a measure that no query has is left out.
         values: The measures of each query.
-        found: What each query found.
+        results: What each query found.
         p50: The median time of a search, in seconds.
         p95: What 95 % of the searches do not exceed, in seconds.
     """
 
     estimates: Mapping[str, Estimate]
     values: Mapping[str, Values]
-    found: Mapping[str, Found]
+    results: Mapping[str, Found]
     p50: float
     p95: float
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How a measure differs between two searches, query by query.
+    """The difference of a measure between two searches, query by query.
 
     Attributes:
         measure: Its name.
         before: The mean of the search that it is compared with.
         after: The mean of this search.
-        low: Where the 95 % interval of the difference begins.
-        high: Where it ends.
-        p: How likely a difference as large is by chance, in either direction.
+        low: Lower end of the 95 % interval of the difference.
+        high: Its upper end.
+        p: Probability of a difference as large by chance, in either direction.
     """
 
     measure: str
@@ -134,13 +132,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was chosen for an index, and what it gains on queries that had no part in the choice.
+    """The setting that was chosen for an index, and its gain on queries that had no part in the choice.
 
     Attributes:
-        values: What to keep with the index: weights by fields, and ``min_score``; empty where nothing is better.
-        order: What the best weights change of the ranking; None where nothing answers any of the queries.
-        shown: What the best weights, if they are kept, and the best threshold change of what is shown.
-        parts: In how many parts the queries were divided.
+        values: Values to keep with the index: weights by fields, and ``min_score``; empty if nothing is better.
+        order: Change of the ranking by the best weights; None if nothing answers any of the queries.
+        shown: Change of the shown matches by the best weights, if they are kept, and the best threshold.
+        parts: Number of parts of the queries.
     """
 
     values: Mapping[str, float]
@@ -173,7 +171,7 @@ def asked_fields(queries: Iterable[JudgedQuery], spaces: Sequence[Space], *, has
         names += [WORDS] if query.text and has_words else []
         for name in names:
             fields.setdefault(name, set()).add(query.id)
-    order = [str(each) for space in spaces for each in space.fields] + [WORDS]
+    order = [str(field) for space in spaces for field in space.fields] + [WORDS]
     return {name: fields[name] for name in order if name in fields}
 
 
@@ -206,16 +204,16 @@ def search_all(
         return file_of_part(match.document.id) if by_file else match.document.id
 
     search(0, 1)
-    found = {}
+    results = {}
     for start in range(0, len(queries), batch):
         begun = time.perf_counter()
         answers = search(start, start + batch)
         seconds = (time.perf_counter() - begun) / len(answers)
         for query, matches in zip(queries[start:], answers):
             kept = [match for match in matches if only is None or only in match.fields]
-            found[query.id] = Found({id_of(match): match.score for match in kept}, seconds)
+            results[query.id] = Found({id_of(match): match.score for match in kept}, seconds)
             on_search()
-    return found
+    return results
 
 
 def evaluate(
@@ -248,29 +246,29 @@ def evaluate(
     measured = {}
     for name, ids in fields.items():
         own = [query for query in queries if query.id in ids]
-        alone = {each: float(each == name) for each in fields}
-        found = search_all(pipeline, own, limit=limit, weights=alone, only=name, on_search=on_search)
-        measured[name] = measure(found, own, limit=limit, threshold=threshold)
-    found = search_all(pipeline, queries, limit=limit, weights=weights, rerank=rerank, on_search=on_search)
-    measured[FUSED] = measure(found, queries, limit=limit, threshold=threshold)
+        alone = {field: float(field == name) for field in fields}
+        results = search_all(pipeline, own, limit=limit, weights=alone, only=name, on_search=on_search)
+        measured[name] = measure(results, own, limit=limit, threshold=threshold)
+    results = search_all(pipeline, queries, limit=limit, weights=weights, rerank=rerank, on_search=on_search)
+    measured[FUSED] = measure(results, queries, limit=limit, threshold=threshold)
     return measured
 
 
-def measure(found: Mapping[str, Found], queries: Sequence[JudgedQuery], *, limit: int, threshold: float) -> Measured:
+def measure(results: Mapping[str, Found], queries: Sequence[JudgedQuery], *, limit: int, threshold: float) -> Measured:
     """Measure what queries found."""
     judged = {query.id: query.relevant for query in queries}
-    values = dict(ranking_values({id: list(each.scores) for id, each in found.items()}, judged, limit))
-    values[SHOWN_F1] = shown_f1(found, judged, threshold)
-    estimates = {name: estimate(list(each.values())) for name, each in values.items() if each}
-    unanswered = np.array([not judged[id] for id in found])
-    empty = np.array([not each.shown(threshold) for each in found.values()])
+    values = dict(ranking_values({id: list(result.scores) for id, result in results.items()}, judged, limit))
+    values[SHOWN_F1] = shown_f1(results, judged, threshold)
+    estimates = {name: estimate(list(numbers.values())) for name, numbers in values.items() if numbers}
+    unanswered = np.array([not judged[id] for id in results])
+    empty = np.array([not result.shown(threshold) for result in results.values()])
     both = np.asarray(unanswered & empty, float)
     for name, of in ((NO_MATCH_PRECISION, empty), (NO_MATCH_RECALL, unanswered)):
         if of.any():
             estimates[name] = estimate(both, of.astype(float))
-    seconds = [each.seconds for each in found.values()]
+    seconds = [result.seconds for result in results.values()]
     p50, p95 = (float(np.percentile(seconds, part)) for part in (50, 95))
-    return Measured(estimates, values, found, p50, p95)
+    return Measured(estimates, values, results, p50, p95)
 
 
 def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, limit: int) -> dict[str, Values]:
@@ -280,16 +278,16 @@ def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, li
     """
     answered = {id: grades for id, grades in judged.items() if grades}
     names = ranking_measures(limit)
-    found = _calculate(list(names.values()), answered, {id: rankings.get(id, ()) for id in answered})
-    return {name: found[measure] for name, measure in names.items()}
+    values = _calculate(list(names.values()), answered, {id: rankings.get(id, ()) for id in answered})
+    return {name: values[measure] for name, measure in names.items()}
 
 
-def shown_f1(found: Mapping[str, Found], judged: Judgements, threshold: float) -> Values:
+def shown_f1(results: Mapping[str, Found], judged: Judgements, threshold: float) -> Values:
     """Return the F1 of what is shown of each query; of one that nothing answers, whether nothing is shown."""
-    shown = {id: each.shown(threshold) for id, each in found.items()}
-    answered = {id: judged[id] for id in found if judged[id]}
+    shown = {id: result.shown(threshold) for id, result in results.items()}
+    answered = {id: judged[id] for id in results if judged[id]}
     values = _calculate(["SetF"], answered, {id: shown[id] for id in answered})["SetF"]
-    return {id: values[id] if id in values else float(not shown[id]) for id in found}
+    return {id: values[id] if id in values else float(not shown[id]) for id in results}
 
 
 def load_measures() -> None:
@@ -308,9 +306,13 @@ def _calculate(measures: Sequence[str], judged: Judgements, rankings: Mapping[st
     load_measures()
     import ir_measures
 
-    grades = {id: dict(each) for id, each in judged.items()}
-    scores = {id: {one: float(-place) for place, one in enumerate(each)} for id, each in rankings.items() if each}
-    parsed = {str(each): each for each in map(ir_measures.parse_measure, measures)}
+    grades = {id: dict(by_document) for id, by_document in judged.items()}
+    scores = {
+        id: {document: float(-place) for place, document in enumerate(ranking)}
+        for id, ranking in rankings.items()
+        if ranking
+    }
+    parsed = {str(measure): measure for measure in map(ir_measures.parse_measure, measures)}
     values: dict[str, dict[str, float]] = {name: dict.fromkeys(judged, 0.0) for name in measures}
     if scores:
         for metric in ir_measures.iter_calc(list(parsed.values()), grades, scores):
@@ -352,13 +354,13 @@ def compare(measure: str, before: Values, after: Values) -> Difference:
 
 def drops(differences: Sequence[Difference], measures: Collection[str]) -> list[Difference]:
     """Return which of some measures dropped significantly, by Holm's correction for how many are looked at."""
-    looked_at = sorted((each for each in differences if each.measure in measures), key=lambda each: each.p)
-    found = []
-    for place, each in enumerate(looked_at):
-        if each.p > SIGNIFICANT / (len(looked_at) - place):
+    looked_at = sorted((gain for gain in differences if gain.measure in measures), key=lambda gain: gain.p)
+    significant = []
+    for place, difference in enumerate(looked_at):
+        if difference.p > SIGNIFICANT / (len(looked_at) - place):
             break
-        found += [each] if each.after < each.before else []
-    return found
+        significant += [difference] if difference.after < difference.before else []
+    return significant
 
 
 def tune(
@@ -372,9 +374,9 @@ def tune(
 ) -> Tuning:
     """Choose the weights of the fields and the threshold by cross-validation.
 
-    The queries are divided into five parts. Each part is measured with the weights that are best for the ranking of
-    the queries of the other four (nDCG) and then with the threshold that shows best what answers them (F1). What has
-    the better mean over all parts than the present setting is chosen again on all queries, and kept.
+    The queries are divided into five parts. The other four parts choose the weights that rank best (nDCG), and then the
+    threshold that shows the answers best (F1). Each part is measured with those. A setting with a better mean over all
+    parts than the present one is chosen again on all queries, and kept.
 
     Args:
         pipeline: What searches.
@@ -396,13 +398,13 @@ def tune(
     settings: list[Mapping[str, float] | None] = [None, *lattice(list(fields))]
     tried = []
     for weights in settings:
-        found = search_all(pipeline, queries, limit=limit, weights=weights, batch=_BATCH, on_search=on_search)
-        tried.append(_Tried(found, queries, limit))
+        results = search_all(pipeline, queries, limit=limit, weights=weights, batch=_BATCH, on_search=on_search)
+        tried.append(_Tried(results, queries, limit))
     parts = split(queries)
     answered = {query.id for query in queries if query.relevant}
     best, picks, gain = 0, [0] * len(parts), None
     if answered:
-        orders = [each.order for each in tried]
+        orders = [measured.order for measured in tried]
         picks = [_best(orders, answered - part) for part in parts]
         held_out = {id: orders[pick][id] for pick, part in zip(picks, parts) for id in part & answered}
         gain = compare(order_measure(limit), orders[0], held_out)
@@ -412,7 +414,7 @@ def tune(
     before = tried[0].shown(threshold)
     still, moved = {}, {}
     for pick, part in zip(picks, parts):
-        here, there = (tried[pick].shown(each) for each in (threshold, _best_threshold(tried[pick], every - part)))
+        here, there = (tried[pick].shown(value) for value in (threshold, _best_threshold(tried[pick], every - part)))
         still.update({id: here[id] for id in part})
         moved.update({id: there[id] for id in part})
     moves = sum(moved.values()) > sum(still.values())
@@ -422,11 +424,12 @@ def tune(
 
 
 def lattice(fields: Sequence[str]) -> list[dict[str, float]]:
-    """Weights that sum to the number of fields, in even steps: equal ones first, then the nearest to these."""
+    """Return weights that sum to the number of fields, in even steps: equal ones first, then the nearest to these."""
     steps = _STEPS.get(len(fields), len(fields))
-    counts = (each for each in itertools.product(range(steps + 1), repeat=len(fields)) if sum(each) == steps)
-    weights = [tuple(round(count * len(fields) / steps, 4) for count in each) for each in counts]
-    return [dict(zip(fields, each)) for each in sorted(weights, key=lambda each: sum((one - 1) ** 2 for one in each))]
+    shares = (counts for counts in itertools.product(range(steps + 1), repeat=len(fields)) if sum(counts) == steps)
+    weights = [tuple(round(count * len(fields) / steps, 4) for count in counts) for counts in shares]
+    weights.sort(key=lambda combination: sum((weight - 1) ** 2 for weight in combination))
+    return [dict(zip(fields, combination)) for combination in weights]
 
 
 def split(queries: Sequence[JudgedQuery], parts: int = _FOLDS) -> list[set[str]]:
@@ -438,24 +441,24 @@ def split(queries: Sequence[JudgedQuery], parts: int = _FOLDS) -> list[set[str]]
 
 
 class _Tried:
-    """What was found with one setting, measured: nDCG of each query, and F1 at any threshold."""
+    """The results with one setting, measured: nDCG of each query, and F1 at any threshold."""
 
-    def __init__(self, found: Mapping[str, Found], queries: Sequence[JudgedQuery], limit: int) -> None:
-        self._found = found
+    def __init__(self, results: Mapping[str, Found], queries: Sequence[JudgedQuery], limit: int) -> None:
+        self._found = results
         self._judged = {query.id: query.relevant for query in queries}
         self._f1: dict[tuple[str, tuple[str, ...]], float] = {}
-        rankings = {id: list(each.scores) for id, each in found.items()}
+        rankings = {id: list(result.scores) for id, result in results.items()}
         self.order = ranking_values(rankings, self._judged, limit)[order_measure(limit)]
 
     def shown(self, threshold: float) -> Values:
-        shown = {id: (id, tuple(each.shown(threshold))) for id, each in self._found.items()}
+        shown = {id: (id, tuple(result.shown(threshold))) for id, result in self._found.items()}
         new = {id: self._found[id] for id, what in shown.items() if what not in self._f1}
         self._f1 |= {shown[id]: value for id, value in shown_f1(new, self._judged, threshold).items()}
         return {id: self._f1[what] for id, what in shown.items()}
 
 
 def _best(measured: Sequence[Values], ids: Collection[str]) -> int:
-    """Return the first of those with the highest sum over some queries."""
+    """Return the place of the first setting with the highest sum over some queries."""
     return int(np.argmax([round(sum(values[id] for id in ids), 9) for values in measured]))
 
 

@@ -69,31 +69,31 @@ def explain(
     if document is None:
         return _missing(judge.store, id)
     shown = run(judge, [query], options, image_limits=image_limits)[0]
-    found = examine(judge, query, options, id, image_limits=image_limits)
+    examined = examine(judge, query, options, id, image_limits=image_limits)
     threshold = shown.threshold
-    relevance = to_relevance(found.log_odds.total) * math.prod(1 - each for each in found.without)
-    first, judged, order = relevance, None, found.order
+    relevance = to_relevance(examined.log_odds.total) * math.prod(1 - unwanted for unwanted in examined.without)
+    first, judged, order = relevance, None, examined.order
     if options.reranker is not None:
-        relevance, judged, order = _reread(judge.store, query.text or "", options, found.order, (id, relevance))
+        relevance, judged, order = _reread(judge.store, query.text or "", options, examined.order, (id, relevance))
     better = id
     if options.group:
-        better = next((each for each, _ in order if file_of_part(each) == file_of_part(id)), id)
+        better = next((other for other, _ in order if file_of_part(other) == file_of_part(id)), id)
         order, _ = group_parts(list(order), 0.0)
-    place = next((place for place, (each, _) in enumerate(order, 1) if each == id), None)
+    place = next((place for place, (other, _) in enumerate(order, 1) if other == id), None)
     before = sum(score >= relevance for _, score in order) if place is None else place - 1
     for at, match in enumerate(shown, 1):
         if match.document.id == id:
             place, relevance = at, match.score
-    left_out = tuple((_name_of(part), score) for part, score in zip(query.without, found.without))
+    left_out = tuple((_name_of(part), score) for part, score in zip(query.without, examined.without))
     failed = () if options.condition is None else tuple(failed_conditions(options.condition, document.metadata))
     outcome, reason = _outcome(
         id, query, options, failed, left_out, judge.threshold, threshold, first, relevance, judged, place, before,
         better, is_shown=any(match.document.id == id for match in shown),
     )  # fmt: skip
-    passages, regions, notes = _parts(judge.encoder, document, found, image_limits, seconds, on_progress)
-    words = tuple(_words(judge, found.asked.text, id)) if found.most else ()
+    passages, regions, notes = _parts(judge.encoder, document, examined, image_limits, seconds, on_progress)
+    words = tuple(_words(judge, examined.asked.text, id)) if examined.max_bm25 else ()
     said = {word.word: word.stem for word in words if word.score}
-    asked = [str(field) for field in found.asked.vectors] + ([WORDS] if found.most else [])
+    asked = [str(field) for field in examined.asked.vectors] + ([WORDS] if examined.max_bm25 else [])
     return Explanation(
         id,
         outcome,
@@ -109,17 +109,17 @@ def explain(
                 field.rank,
                 field.score,
                 field.evidence,
-                found.weights[name],
-                name in found.log_odds.parts,
-                found.worth[name].basis,
+                examined.weights[name],
+                name in examined.log_odds.parts,
+                examined.worth[name].basis,
             )
-            for name, field in found.fields.items()
+            for name, field in examined.fields.items()
         },
-        lacking=tuple(name for name in asked if name not in found.fields),
-        words_alone=found.log_odds.by_words,
-        log_odds=found.log_odds.total,
+        lacking=tuple(name for name in asked if name not in examined.fields),
+        words_alone=examined.log_odds.by_words,
+        log_odds=examined.log_odds.total,
         words=words,
-        most_words=found.most,
+        most_words=examined.max_bm25,
         marked=tuple(spans_of(document.text or "", said, judge.manifest.language)) if said else (),
         without=left_out,
         failed=failed,
@@ -204,7 +204,7 @@ def failed_conditions(condition: Filter, metadata: Mapping[str, Scalar]) -> list
 def _condition(comparison: Comparison) -> str:
     value = comparison.value
     values = list(value) if isinstance(value, tuple) else [value]
-    shown = [int(each) if type(each) is float and each.is_integer() else each for each in values]
+    shown = [int(number) if type(number) is float and number.is_integer() else number for number in values]
     sign = {"$eq": "is", "$ne": "is not", "$gt": "is above", "$gte": "is at least", "$lt": "is below",
             "$lte": "is at most", "$in": "is one of", "$nin": "is none of"}[comparison.operator]  # fmt: skip
     return f"{comparison.key} {sign} {', '.join(map(repr, shown))}"
@@ -218,9 +218,9 @@ def _reread(
     read = {document.id: document for document in store.get([id for id, _ in order[: options.rerank_first]])}
     given = [(id, score, read.get(id, Document(id))) for id, score in order]
     done = rerank(text, given, options.reranker, first=options.rerank_first, seconds=options.rerank_seconds)
-    mine = [each for each in done if each.id == own[0]]
+    mine = [reranked for reranked in done if reranked.id == own[0]]
     relevance, judged = (mine[0].score, mine[0].judged) if mine else (own[1], None)
-    return relevance, judged, [(each.id, each.score) for each in done]
+    return relevance, judged, [(reranked.id, reranked.score) for reranked in done]
 
 
 # ---- the words and parts that mattered
@@ -230,20 +230,20 @@ def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
     """Return what each word of a query adds to the BM25 of a document: the store scores it alone, for BM25 is a sum."""
     store, documents = judge.store, len(judge.store)
     assert isinstance(store, WordSearch)  # noqa: S101 - which the field is there for
-    found = []
+    evidence = []
     for word, stem in query_terms(text, judge.manifest.language).items():
-        most = store.search_words(word, limit=1).most
-        odds = math.exp(most / (K1 + 1))
-        holding = None if most <= 2 * LEAST_IDF * (K1 + 1) else round((documents + 0.5 - 0.5 * odds) / (odds + 1))
+        max_score = store.search_words(word, limit=1).most
+        odds = math.exp(max_score / (K1 + 1))
+        holding = None if max_score <= 2 * LEAST_IDF * (K1 + 1) else round((documents + 0.5 - 0.5 * odds) / (odds + 1))
         hits = store.compare_words(word, [id])
-        found.append(WordEvidence(word, stem, holding, hits[0].score if hits else 0.0, most))
-    return found
+        evidence.append(WordEvidence(word, stem, holding, hits[0].score if hits else 0.0, max_score))
+    return evidence
 
 
 def _parts(
     encoder: Encoder,
     document: Document,
-    found: Examined,
+    examined: Examined,
     limits: ImageLimits,
     seconds: float | None,
     on_progress: Callable[[int], None] | None,
@@ -253,10 +253,10 @@ def _parts(
         return [], None, []
     passages: list[PassageEvidence] = []
     regions, notes = None, []
-    by_text, by_image = _counting(found, "text"), _counting(found, "image")
+    by_text, by_image = _counting(examined, "text"), _counting(examined, "image")
     if by_text and document.text:
         passages = find_passages(
-            document.text, lambda texts: _worth(encoder.encode_texts(texts, role="document"), found, by_text)
+            document.text, lambda texts: _worth(encoder.encode_texts(texts, role="document"), examined, by_text)
         )
     if by_image and document.image is None:
         notes.append("The index does not keep its image, so the regions that mattered are not known.")
@@ -272,7 +272,7 @@ def _parts(
             return time.monotonic() < end
 
         def worth(images: Sequence[Image.Image]) -> NDArray[np.float64]:
-            return _worth(encoder.encode_images(images), found, by_image)
+            return _worth(encoder.encode_images(images), examined, by_image)
 
         try:
             image = open_image(local_image(document.image), limits=limits)
@@ -287,20 +287,20 @@ def _parts(
     return passages, regions, notes
 
 
-def _counting(found: Examined, modality: Modality) -> list[str]:
+def _counting(examined: Examined, modality: Modality) -> list[str]:
     """Return the names of the fields of a modality that count for the document."""
     return [
         str(field)
-        for field in found.asked.vectors
-        if field.modality == modality and str(field) in found.log_odds.parts and found.weights[str(field)]
+        for field in examined.asked.vectors
+        if field.modality == modality and str(field) in examined.log_odds.parts and examined.weights[str(field)]
     ]
 
 
-def _worth(encoded: Mapping[str, NDArray[np.float32]], found: Examined, names: Sequence[str]) -> NDArray[np.float64]:
+def _worth(encoded: Mapping[str, NDArray[np.float32]], examined: Examined, names: Sequence[str]) -> NDArray[np.float64]:
     """Return the weighted evidence of these fields for each row of vectors."""
     total = np.zeros(len(next(iter(encoded.values()))))
-    for field, vector in found.asked.vectors.items():
+    for field, vector in examined.asked.vectors.items():
         if str(field) in names:
-            evidence, weight = found.worth[str(field)], found.weights[str(field)]
+            evidence, weight = examined.worth[str(field)], examined.weights[str(field)]
             total += [weight * evidence(float(cosine)) for cosine in encoded[field.space] @ vector[0]]
     return total

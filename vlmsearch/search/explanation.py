@@ -11,23 +11,23 @@ from vlmsearch.search.relevance import PRIOR, Basis
 from vlmsearch.types import Document
 
 LEAST_FALL = 0.05
-"""What a part of a document adds to the evidence, in nats, where it mattered at all."""
+"""Evidence, in nats, from which a part of a document counts as important."""
 SIDE = 7
-"""How many windows of an image are covered in a row, and rows."""
+"""Number of windows of an image in a row, and of rows."""
 WINDOWS = SIDE**2
 Outcome = Literal[
     "shown", "absent", "rejected", "named", "filter", "without", "threshold", "reranker", "part", "limit", "depth"
 ]
-"""What became of a document: it is shown, or what took it out of the result."""
+"""The fate of a document: it is shown, or the reason why not."""
 
 
 @dataclass(frozen=True)
 class FieldEvidence:
-    """Tell what one field says of a document, and why.
+    """The score of a document in one field, with what it is worth.
 
     Attributes:
-        rank: The document's place there, 1 for the best; None where the filter leaves it out, where it is behind those
-            that are looked at (1,000, or the limit where that is more), or where it shares no word with the query.
+        rank: The document's place there, 1 for the best. None if the filter leaves it out, or if it shares no word with
+            the query. None also if it is not among the first 1,000, or the limit if it is higher.
         value: The cosine with the query, from -1 to 1; of words, BM25.
         evidence: How much it speaks for the document, in log-odds (nats).
         weight: What the evidence is multiplied by.
@@ -50,17 +50,17 @@ class FieldEvidence:
 
 @dataclass(frozen=True)
 class WordEvidence:
-    """Tell what one word of a query adds to the BM25 of a document.
+    """The part of one word of a query in the BM25 of a document.
 
     Attributes:
         word: The word, in lower case.
         stem: What it is compared by.
-        documents: How many documents of the index hold it; None where that is half of them or more.
+        documents: Number of documents of the index that hold it; None for half of them or more.
         score: What it adds; 0 where the document does not hold it.
-        most: What it could add to a document that says it often.
+        max_score: What it could add to a document that says it often.
 
     Example:
-        >>> WordEvidence("dogs", "dog", documents=3, score=2.5, most=7.1).stem
+        >>> WordEvidence("dogs", "dog", documents=3, score=2.5, max_score=7.1).stem
         'dog'
     """
 
@@ -68,12 +68,12 @@ class WordEvidence:
     stem: str
     documents: int | None
     score: float
-    most: float
+    max_score: float
 
 
 @dataclass(frozen=True)
 class PassageEvidence:
-    """Tell how much the vector of a text owes to one part of it: a sentence, or a word of a text of one sentence.
+    """The share of one part of a text in its evidence: a sentence, or a word of a text of one sentence.
 
     Attributes:
         start: Where the part begins in the text, in characters.
@@ -93,7 +93,7 @@ class PassageEvidence:
 
 @dataclass(frozen=True)
 class Regions:
-    """Map which parts of an image mattered, window by window.
+    """A map of the parts of an image that mattered, window by window.
 
     Attributes:
         evidence: What each window adds to the weighted evidence: the mean of the fall where it is covered and of the
@@ -125,7 +125,7 @@ class Regions:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Tell what a search makes of one document: what each field gave it, its relevance, and what took it out.
+    """The judgement of a search of one document: its fields, its relevance, and why it is shown or not.
 
     Attributes:
         id: The document's.
@@ -150,8 +150,8 @@ class Explanation:
         without: What the query leaves out, each with how likely the document is that, from 0 to 1.
         failed: The conditions of the filter that its metadata do not meet.
         judged: What the re-ranker gave the document, from 0 to 1; None where it did not read or judge it.
-        passages: Which parts of its text mattered to the vectors; none where that was not asked.
-        regions: Which parts of its image mattered; None where that was not asked, or there is no image.
+        passages: The parts of its text that mattered to the vectors; none unless asked for.
+        regions: The parts of its image that mattered; None unless asked for, or without an image.
         notes: What could not be found out, in sentences.
 
     Example:

@@ -1,12 +1,8 @@
 """Which fields a query goes to, and how their ranked lists become one.
 
-=============  ===========================================  ==========================
-query          fields asked                                 with the vector of
-=============  ===========================================  ==========================
-text           image field of every space with images       that space's text tower
-text           text field of every text-only space          that space's text tower
-image          both fields of every space with images       that space's image tower
-=============  ===========================================  ==========================
+* A text asks the image field of every space with images, with the vector of that space's text tower.
+* It asks the text field of every text-only space, with the vector of its text tower.
+* An image asks both fields of every space with images, with the vector of that space's image tower.
 
 A text also ranks documents by the words that they share with it, the field ``words``, where the store can do that.
 
@@ -34,7 +30,7 @@ from vlmsearch.search.relevance import DOUBT, NAME_DOUBT, PRIOR, Evidence, to_lo
 from vlmsearch.types import WORDS, Field, FieldScore, Hit, Space, Vectors
 
 DEPTH = 50
-"""How many hits each field gives at least."""
+"""Minimum number of hits that each field is asked for."""
 
 
 def text_fields(spaces: Sequence[Space]) -> list[Field]:
@@ -94,7 +90,7 @@ def check_weights(weights: Collection[str], spaces: Sequence[Space]) -> None:
 
 @dataclass(frozen=True)
 class LogOdds:
-    """The log-odds of a relevance: what each field adds to `PRIOR`, or what words say by themselves where that is more.
+    """The log-odds of a relevance: what each field adds to `PRIOR`, or words by themselves if they say more.
 
     ``parts`` holds the fields that count, each with its weight times its evidence; ``by_words`` is None unless words
     alone decide.
@@ -105,22 +101,24 @@ class LogOdds:
     total: float
 
 
-def add_up(fields: Mapping[str, FieldScore], shares: Mapping[str, float], *, has_text: bool, most: float) -> LogOdds:
+def add_up(
+    fields: Mapping[str, FieldScore], shares: Mapping[str, float], *, has_text: bool, max_bm25: float
+) -> LogOdds:
     """Add up what the fields say of a document, each times its share."""
     parts = {name: shares[name] * field.evidence for name, field in fields.items()}
     if not has_text and WORDS in parts:  # found by the name of its file, which says nothing of it where it is not
         del parts[WORDS]
     total = PRIOR + sum(parts.values())
-    if most > 0 and WORDS in fields and shares[WORDS]:
+    if max_bm25 > 0 and WORDS in fields and shares[WORDS]:
         doubt = (DOUBT if has_text else NAME_DOUBT) if parts.keys() - {WORDS} else 0.0
-        by_words = PRIOR + shares[WORDS] * words_alone(most)(fields[WORDS].score) - doubt
+        by_words = PRIOR + shares[WORDS] * words_alone(max_bm25)(fields[WORDS].score) - doubt
         if parts.keys() == {WORDS} or by_words > total:
             return LogOdds(parts, by_words, by_words)
     return LogOdds(parts, None, total)
 
 
 _OfAll: TypeAlias = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
-"""What a field says of all documents: the rank from 1, 0 for none; the value, NaN for none; and the evidence."""
+"""A field's ranks of all documents, from 1 and 0 for none; values, NaN for none; and evidence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,16 +150,16 @@ def fuse(
     weights: Mapping[str, float] | None = None,
     *,
     behind: Mapping[str, Mapping[str, Hit]] | None = None,
-    most: float = 0.0,
-    least: float = 0.0,
+    max_bm25: float = 0.0,
+    min_relevance: float = 0.0,
 ) -> Fused:
     """Make one list of what the fields found: `add_up` for all documents at once.
 
     ``ranked`` has the hits by the names of fields, and ``evidence`` says what a field's values are worth. ``owned``
     says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
     of some fields. ``behind`` has what a field says of documents that it did not list; one that it lacks counts as
-    much as the field's last hit, which it is not better than. ``most`` is the BM25 that words could reach, ``least``
-    the relevance that a document has to have.
+    much as the field's last hit, which it is not better than. ``max_bm25`` is the highest possible BM25 of words,
+    ``min_relevance`` the relevance that a document has to have.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
     if not all(0 <= share < math.inf for share in shares.values()):
@@ -170,11 +168,11 @@ def fuse(
     places = {id: at for at, id in enumerate(ids)}
     numbers: dict[frozenset[Field], int] = {}
     kind = np.array([numbers.setdefault(frozenset(owned[id]), len(numbers)) for id in ids], np.intp)
-    has_text = np.array([any(one.modality == "text" for one in fields) for fields in numbers], np.bool_)[kind]
+    has_text = np.array([any(field.modality == "text" for field in fields) for fields in numbers], np.bool_)[kind]
     ranks: dict[str, NDArray[np.intp]] = {}
     values: dict[str, NDArray[np.float64]] = {}
     for name, hits in ranked.items():
-        has = np.array([any(str(one) == name for one in fields) for fields in numbers], np.bool_)[kind]
+        has = np.array([any(str(field) == name for field in fields) for fields in numbers], np.bool_)[kind]
         has |= (name == WORDS) & has_text
         values[name] = np.full(len(ids), hits[-1].score if name != WORDS and hits else 0.0)
         for known in (behind or {}).get(name, {}).values(), hits:
@@ -183,13 +181,13 @@ def fuse(
         ranks[name] = np.zeros(len(ids), np.intp)
         ranks[name][at[at >= 0]] = np.flatnonzero(at >= 0) + 1
         values[name][~has] = np.nan
-    total, said = _totals(values, has_text, shares, evidence, most)
+    total, said = _totals(values, has_text, shares, evidence, max_bm25)
     fields: dict[str, _OfAll] = {name: (ranks[name], values[name], said[name]) for name in ranked}
-    near = np.flatnonzero(total >= to_log_odds(least) - 1e-6).tolist()  # rounding must lose none
+    near = np.flatnonzero(total >= to_log_odds(min_relevance) - 1e-6).tolist()  # rounding must lose none
     near.sort(key=ids.__getitem__)
     near.sort(key=total.tolist().__getitem__, reverse=True)  # which leaves equal ones in the order of their ids
     scored = [(ids[at], to_relevance(log_odds)) for at, log_odds in zip(near, total[near].tolist())]
-    return Fused([one for one in scored if one[1] >= least], places, fields)
+    return Fused([field for field in scored if field[1] >= min_relevance], places, fields)
 
 
 def highest_behind(
@@ -199,25 +197,25 @@ def highest_behind(
     weights: Mapping[str, float] | None = None,
     *,
     full: Collection[str],
-    most: float = 0.0,
+    max_bm25: float = 0.0,
 ) -> float:
     """Return the log-odds that no document exceeds which no field listed; -inf where all are listed.
 
-    Such a document is no better than the last hit of each field that has more to give (the threshold of Fagin, Lotem
-    and Naor, "Optimal aggregation algorithms for middleware", 2003). ``kinds`` are the fields that it may have, and
-    ``full`` the fields that have more to give; the rest is as in `fuse`.
+    Such a document is no better than the last hit of each field that has more to give. This is the threshold of Fagin,
+    Lotem and Naor, "Optimal aggregation algorithms for middleware", 2003. ``kinds`` are the fields that it may have,
+    and ``full`` the fields that have more to give; the rest is as in `fuse`.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
-    has_text = np.array([any(one.modality == "text" for one in fields) for fields in kinds], np.bool_)
+    has_text = np.array([any(field.modality == "text" for field in fields) for fields in kinds], np.bool_)
     values: dict[str, NDArray[np.float64]] = {}
     may_be_found = np.zeros(len(has_text), np.bool_)
     for name, hits in ranked.items():
-        has = np.array([name == WORDS or any(str(one) == name for one in fields) for fields in kinds], np.bool_)
+        has = np.array([name == WORDS or any(str(field) == name for field in fields) for fields in kinds], np.bool_)
         values[name] = np.where(has, hits[-1].score if name in full and hits else np.nan, np.nan)
         may_be_found |= has & (name in full)
         if name == WORDS and name not in full:
             values[name][has_text] = 0.0
-    total, _ = _totals(values, has_text, shares, evidence, most)
+    total, _ = _totals(values, has_text, shares, evidence, max_bm25)
     return float(total[may_be_found].max(initial=-math.inf))
 
 
@@ -226,21 +224,21 @@ def _totals(
     has_text: NDArray[np.bool_],
     shares: Mapping[str, float],
     evidence: Mapping[str, Evidence],
-    most: float,
+    max_bm25: float,
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """Return the log-odds of documents, and the evidence of each field: NaN where it has no value, as in ``values``."""
-    said = {name: evidence[name].of(each) for name, each in values.items()}
+    said = {name: evidence[name].of(numbers) for name, numbers in values.items()}
     parts, beside = np.zeros(len(has_text)), np.zeros(len(has_text), np.bool_)
-    for name, each in said.items():
-        counts = ~np.isnan(each)
+    for name, numbers in said.items():
+        counts = ~np.isnan(numbers)
         if name == WORDS:
             counts &= has_text  # a file's name says nothing of a document where it is not
-        parts += np.where(counts, shares[name] * each, 0.0)
+        parts += np.where(counts, shares[name] * numbers, 0.0)
         beside |= counts & (name != WORDS)
     total = PRIOR + parts
-    if most > 0 and shares.get(WORDS):
+    if max_bm25 > 0 and shares.get(WORDS):
         doubt = np.where(beside, np.where(has_text, DOUBT, NAME_DOUBT), 0.0)
-        by_words = PRIOR + shares[WORDS] * words_alone(most).of(values[WORDS]) - doubt
+        by_words = PRIOR + shares[WORDS] * words_alone(max_bm25).of(values[WORDS]) - doubt
         decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))
         total = np.where(decide, by_words, total)
     return total, said
@@ -248,7 +246,7 @@ def _totals(
 
 def _put(values: NDArray[np.float64], places: Mapping[str, int], hits: Collection[Hit]) -> NDArray[np.intp]:
     """Put the scores of hits at the places of their documents; return these places, -1 for one without a place."""
-    found = np.array([places.get(hit.id, -1) for hit in hits], np.intp)
+    rows = np.array([places.get(hit.id, -1) for hit in hits], np.intp)
     scores = np.array([hit.score for hit in hits], np.float64)
-    values[found[found >= 0]] = scores[found >= 0]
-    return found
+    values[rows[rows >= 0]] = scores[rows >= 0]
+    return rows

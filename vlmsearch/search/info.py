@@ -50,18 +50,18 @@ def relevance_bases(manifest: Manifest) -> dict[str, str]:
     built = [known[whole] for part in manifest.fingerprint.split("+") if (whole := part.partition("/")[0]) in known]
     bundles = {bundle.space.name: bundle for bundle in built}
     dims = {space.name: space.dim for space in manifest.spaces}
-    found = {}
+    bases = {}
     for field in text_fields(manifest.spaces):
         bundle = bundles.get(field.space)
         if bundle is None:
-            found[str(field)] = "as its encoder says, which is not on this machine"
+            bases[str(field)] = "as its encoder says, which is not on this machine"
         elif bundle.space.dim != dims[field.space]:
-            found[str(field)] = "by how far a cosine stands out from those of the index; the fit is of whole vectors"
+            bases[str(field)] = "by how far a cosine stands out from those of the index; the fit is of whole vectors"
         elif field.modality not in bundle.relevance:
-            found[str(field)] = "by how far a cosine stands out from those of the index; nothing was fitted"
+            bases[str(field)] = "by how far a cosine stands out from those of the index; nothing was fitted"
         else:
-            found[str(field)] = f"fitted on labelled pairs{_figures(bundle.measured.get('relevance'), field.modality)}"
-    return found
+            bases[str(field)] = f"fitted on labelled pairs{_figures(bundle.measured.get('relevance'), field.modality)}"
+    return bases
 
 
 def _figures(measured: object, modality: str) -> str:

@@ -4,22 +4,21 @@
 lines of JSON            ``{"query": "a dog", "relevant": ["a.jpg", "b.jpg"]}``, or with grades ``{"a.jpg": 2}``; an
                          empty list says that nothing in the index is an answer. ``image`` (a path relative to the
                          file) stands beside or in place of ``query``; ``id`` names the query, else its line does
-topics and qrels         TREC's: lines of a topic's number, a tab and the query; and a file of judgements
-a folder                 BEIR's: ``queries.jsonl`` with ``_id`` and ``text``, and ``qrels/test.tsv``
+a folder                 BEIR's: ``queries.jsonl`` with ``_id`` and ``text``, and ``qrels/test.tsv`` with a query, a
+                         document and a grade between tabs, after a header
 =======================  =============================================================================================
 
-Judgements are lines of TREC (query, iteration, document, grade) or of BEIR (query, document and grade between tabs,
-after a header). A document with a grade of 0 or less is not an answer. Queries that were not judged are left out.
+A document with a grade of 0 or less is not an answer. Queries that were not judged are left out.
 
-TREC: Voorhees and Harman, "TREC: Experiment and Evaluation in Information Retrieval", MIT Press, 2005. BEIR: Thakur et
-al., "BEIR: A Heterogenous Benchmark for Zero-shot Evaluation of Information Retrieval Models", NeurIPS 2021.
+BEIR: Thakur et al., "BEIR: A Heterogenous Benchmark for Zero-shot Evaluation of Information Retrieval Models", NeurIPS
+2021.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -31,13 +30,12 @@ Judgements: TypeAlias = Mapping[str, Mapping[str, int]]
 """Grades above 0 by the ids of queries and documents; a query without any has no answer."""
 
 _EXAMPLE = '{"query": "a dog", "relevant": ["ID", ...]}'
-_TREC = re.compile(r"(\S+)\s+\S+\s+(\S.*?)\s+(-?\d+)")
 _SPLITS = ("test", "dev", "train")
 
 
 @dataclass(frozen=True)
 class JudgedQuery:
-    """Hold a query and what answers it.
+    """A query and its answers.
 
     Attributes:
         id: Names the query in its file.
@@ -56,12 +54,11 @@ class JudgedQuery:
     image: ImageSource | None = None
 
 
-def read_queries(path: Path, qrels: Path | None = None) -> list[JudgedQuery]:
+def read_queries(path: Path) -> list[JudgedQuery]:
     """Return the queries of a file or folder that were judged.
 
     Args:
-        path: Lines of JSON, topics of TREC or a folder of BEIR: see above.
-        qrels: The judgements, where they are in a file of their own; of a folder ``qrels/test.tsv`` by default.
+        path: Lines of JSON or a folder of BEIR: see above.
 
     Returns:
         The queries in their order, at least one.
@@ -69,37 +66,27 @@ def read_queries(path: Path, qrels: Path | None = None) -> list[JudgedQuery]:
     Raises:
         ConfigError: A file cannot be read, is not of such a form, or holds no query that was judged.
     """
-    if path.is_dir():
-        qrels = qrels or _qrels_in(path)
-        path = path / "queries.jsonl"
-    if qrels is None:
-        if not _is_json(path):
-            raise ConfigError(f"{path} is read as topics of TREC, which need `qrels`; lines of JSON end with .jsonl")
-        found = list(_rows(path))
-    else:
-        judged = read_qrels(qrels)
-        texts = _texts(path)
-        found = [JudgedQuery(id, judged[id], text) for id, text in texts.items() if id in judged]
-        if not found:
-            known = f"{_some(judged)} in {qrels} and {_some(texts)} in {path}"
-            raise ConfigError(f"no query was judged: the ids of queries are {known}")
-    if not found:
-        raise ConfigError(f"{path} holds no queries: write lines such as {_EXAMPLE}")
-    return found
+    if not path.is_dir():
+        queries = list(_rows(path))
+        if not queries:
+            raise ConfigError(f"{path} holds no queries: write lines such as {_EXAMPLE}")
+        return queries
+    judged = _judgements(_qrels_in(path))
+    texts = _texts(path / "queries.jsonl")
+    queries = [JudgedQuery(id, judged[id], text) for id, text in texts.items() if id in judged]
+    if not queries:
+        raise ConfigError(f"no query of {path} was judged: queries are {_some(texts)}, and judged are {_some(judged)}")
+    return queries
 
 
-def read_qrels(path: Path) -> Judgements:
-    """Return the judgements of a file in the form of TREC or BEIR; ConfigError for another."""
+def _judgements(path: Path) -> Judgements:
+    """Return the judgements of a file of BEIR; ConfigError for another."""
     judged: dict[str, dict[str, int]] = {}
     for number, line in _lines(path):
         cells = [cell.strip() for cell in line.split("\t")]
-        match = _TREC.fullmatch(line.strip())
-        if len(cells) == 3:
-            query, document, grade = cells
-        elif match is not None:
-            query, document, grade = match.groups()
-        else:
-            raise ConfigError(f"{path}, line {number}: a judgement is QUERY 0 DOCUMENT GRADE, not {line.strip()!r}")
+        if len(cells) != 3:
+            raise ConfigError(f"{path}, line {number}: a judgement is QUERY, DOCUMENT and GRADE between tabs: {line!r}")
+        query, document, grade = cells
         if not re.fullmatch(r"-?\d+", grade):
             if number == 1:
                 continue  # a header
@@ -107,38 +94,34 @@ def read_qrels(path: Path) -> Judgements:
         grades = judged.setdefault(query, {})
         if int(grade) > 0:
             grades[document] = int(grade)
-    if not judged:
-        raise ConfigError(f"{path} holds no judgements: write lines of QUERY 0 DOCUMENT GRADE")
     return judged
 
 
 def _qrels_in(folder: Path) -> Path:
-    for split in _SPLITS:
-        if (place := folder / "qrels" / f"{split}.tsv").is_file():
+    places = [folder / "qrels" / f"{split}.tsv" for split in _SPLITS]
+    for place in places:
+        if place.is_file():
             return place
-    names = ", ".join(f"{split}.tsv" for split in _SPLITS)
-    raise ConfigError(f"{folder / 'qrels'} has none of {names}: name the judgements with `qrels`")
+    raise ConfigError(f"{folder / 'qrels'} has none of {', '.join(place.name for place in places)}")
 
 
 def _texts(path: Path) -> dict[str, str]:
-    """Return the queries of a file by their ids, without what answers them."""
+    """Return the queries of a file of BEIR by their ids."""
     texts: dict[str, str] = {}
     for number, line in _lines(path):
         where = f"{path}, line {number}"
-        if _is_json(path):
-            row = _row(line, where)
-            id, text = row.get("_id", row.get("id")), row.get("text", row.get("query"))
-        else:
-            id, _, text = line.partition("\t")
+        row = _row(line, where)
+        id, text = row.get("_id"), row.get("text")
         if not isinstance(id, str) or not isinstance(text, str) or not id.strip() or not text.strip():
-            raise ConfigError(f'{where}: a query is ID, a tab and its text, or {{"_id": "1", "text": "a dog"}}')
-        _add(texts, id.strip(), text.strip(), where)
+            raise ConfigError(f'{where}: a query is such as {{"_id": "1", "text": "a dog"}}')
+        _check_new(id, texts, where)
+        texts[id.strip()] = text.strip()
     return texts
 
 
 def _rows(path: Path) -> Iterator[JudgedQuery]:
     """Yield the queries of a file that says itself what answers them."""
-    seen: dict[str, str] = {}
+    seen: set[str] = set()
     for number, line in _lines(path):
         where = f"{path}, line {number}"
         row = _row(line, where)
@@ -146,10 +129,11 @@ def _rows(path: Path) -> Iterator[JudgedQuery]:
         given = [value for value in (text, image) if value is not None]
         if not given or not all(isinstance(value, str) and value.strip() for value in given):
             raise ConfigError(f'{where}: a row needs "query", "image" or both as strings, as in {_EXAMPLE}')
-        id = row.get("id", str(number))
-        _add(seen, str(id), "", where)
+        id = str(row.get("id", number))
+        _check_new(id, seen, where)
+        seen.add(id)
         picture = path.parent / image if isinstance(image, str) else None
-        yield JudgedQuery(str(id), _grades(row, where), text if isinstance(text, str) else None, picture)
+        yield JudgedQuery(id, _grades(row, where), text if isinstance(text, str) else None, picture)
 
 
 def _grades(row: Mapping[str, object], where: str) -> dict[str, int]:
@@ -163,10 +147,9 @@ def _grades(row: Mapping[str, object], where: str) -> dict[str, int]:
     return {id: grade for id, grade in given.items() if grade > 0}
 
 
-def _add(known: dict[str, str], id: str, text: str, where: str) -> None:
+def _check_new(id: str, known: Collection[str], where: str) -> None:
     if id in known:
         raise ConfigError(f"{where}: the query {id!r} is there twice")
-    known[id] = text
 
 
 def _row(line: str, where: str) -> dict[str, object]:
@@ -177,10 +160,6 @@ def _row(line: str, where: str) -> dict[str, object]:
     if not isinstance(row, dict):
         raise ConfigError(f"{where}: a row is an object such as {_EXAMPLE}, not {line.strip()[:60]!r}")
     return row
-
-
-def _is_json(path: Path) -> bool:
-    return path.suffix.lower() in (".jsonl", ".ndjson", ".json")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

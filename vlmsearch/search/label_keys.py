@@ -4,7 +4,7 @@ A labelling has a key, such as ``label``. A document that got labels has that ke
 number for each: ``{"label": "cat", "label:cat": 0.97, "label:sofa": 0.44}``. So every store can filter on each of them
 and on how relevant it is. The metadata of a source are of this form by an unlikely accident only.
 
-The digest of a document does not change by its labels but grows by that of theirs, after a ``+``: indexing its source
+The digest of a document does not change by its labels but grows by a digest of them, after a ``+``: indexing its source
 again finds it unchanged, and copying an index finds that the labels are new.
 """
 

@@ -1,9 +1,9 @@
 """Zero-shot labels: which of some words each document of an index is likely to be about.
 
-A label is asked for as a query is, with the words of a template around it, and a document gets it where its relevance
-reaches the threshold: the score that a search would give the document (Radford et al., "Learning Transferable Visual
-Models From Natural Language Supervision", ICML 2021, section 3.1, with a relevance in place of a softmax over the
-labels, so that a document may have several of them or none).
+A label is asked for as a query is, with the words of a template around it. A document gets it if its relevance, the
+score that a search would give it, reaches the threshold. See Radford et al., "Learning Transferable Visual Models From
+Natural Language Supervision", ICML 2021, section 3.1. A relevance takes the place of a softmax over the labels, so a
+document may have several of them or none.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """How documents are labelled; `Pipeline.label` says what each means."""
+    """The options of `Pipeline.label`, which describes them."""
 
     labels: Sequence[str]
     templates: Sequence[str] = ("{}",)
@@ -89,8 +89,8 @@ def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
     done, left = 0, options.limit
     for ids in pages(sorted(judge.store.ids())):
         check_cancelled()
-        found = judge.store.get(ids)
-        documents = [each for each in found if condition is None or condition.matches(each.metadata)][:left]
+        page = judge.store.get(ids)
+        documents = [document for document in page if condition is None or condition.matches(document.metadata)][:left]
         yield from _label_page(judge, documents, sought, options)
         done += len(ids)
         if options.on_progress:
@@ -111,7 +111,7 @@ def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
     texts = [form.replace("{}", label) for label in options.labels for form in forms]
     with encoding(encoder.fingerprint, "text", len(texts)):
         encoded = encoder.encode_texts(texts, role="query")
-    found: dict[str, Sought] = {}
+    sought: dict[str, Sought] = {}
     for place, label in enumerate(options.labels):
         start = place * len(forms)
         vectors: dict[Field, Vectors] = {}
@@ -120,8 +120,8 @@ def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
                 rows = encoded[field.space][start : start + len(forms)]
                 shown = [rows[i : i + 1] for i in range(1, len(forms))]
                 vectors[field] = fusion.mean_of(shown) if field.modality == "image" else rows[:1]
-        found[label] = Sought(label, vectors, by_text=True)
-    return found
+        sought[label] = Sought(label, vectors, by_text=True)
+    return sought
 
 
 def _label_page(
@@ -130,14 +130,14 @@ def _label_page(
     ids = [document.id for document in documents]
     stamps = judge.store.stamps(ids) if options.write else {}
     scores: dict[str, dict[str, float]] = {id: {} for id in ids}
-    least = judge.threshold if options.min_score is None else options.min_score
+    min_score = judge.threshold if options.min_score is None else options.min_score
     for label, asked in sought.items():
         check_cancelled()
         for id, score in relevance_of(judge, asked, ids).items():
-            if score >= least:
+            if score >= min_score:
                 scores[id][label] = score
-    found = {id: sorted(each.items(), key=lambda one: -one[1]) for id, each in scores.items()}
-    labels = {id: dict(each[:1] if options.single else each) for id, each in found.items()}
+    ranked = {id: sorted(scored.items(), key=lambda pair: -pair[1]) for id, scored in scores.items()}
+    labels = {id: dict(scored[:1] if options.single else scored) for id, scored in ranked.items()}
     written = _write(judge, documents, stamps, labels, options.key) if options.write else {}
     for document in documents:
         yield Labelled(written.get(document.id, document), labels[document.id], document.id in written)

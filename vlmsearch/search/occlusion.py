@@ -1,10 +1,11 @@
 """Which parts of a document its vectors owe their evidence to: leave each out, encode the rest, and look what falls.
 
 For images this is the occlusion of Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", ECCV
-2014: windows in the image's mean colour, here 7 by 7 of them, each a quarter of the width and of the height, with half
-of it overlapping the next. Where an image shows a thing twice, covering one changes little; so each window is shown
-alone as well, and what it adds is the mean of the fall without it and the rise with nothing else. (These are the two
-ends of its Shapley value.) For texts the parts are sentences, or the words of a text that is one short sentence.
+2014: windows in the image's mean colour, here 7 by 7 of them. Each is a quarter of the width and of the height, and
+half of it overlaps the next. Where an image shows a thing twice, covering one changes little. So each window is shown
+alone as well. It adds the mean of the fall without it and the rise with nothing else, the ends of its Shapley value.
+
+For texts the parts are sentences, or the words of a text that is one short sentence.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _MOST_PASSAGES = 64
-"""How many parts of a text are left out in turn: the first ones."""
+"""Number of parts of a text, from the first on, that are left out in turn."""
 _MOST_WORDS = 40
-"""How many words a text of one sentence has at most, to have its words left out in turn."""
+"""Maximum number of words in a text of one sentence whose words are left out in turn."""
 _EDGE = 512
 """The longer side, in pixels, that an image is made smaller to."""
 _BATCH = 7
@@ -88,9 +89,9 @@ def find_passages(text: str, worth: Callable[[Sequence[str]], NDArray[np.float64
     Returns:
         The parts, in their order; none of a text that is one long sentence or a single word.
     """
-    spans = [found.span() for found in _SENTENCE.finditer(text)]
+    spans = [match.span() for match in _SENTENCE.finditer(text)]
     if len(spans) < 2:
-        spans = [found.span() for found in _WORD.finditer(text)]
+        spans = [match.span() for match in _WORD.finditer(text)]
         if not 2 <= len(spans) <= _MOST_WORDS:
             return []
     spans = spans[:_MOST_PASSAGES]

@@ -2,7 +2,7 @@
 
 `SearchOptions` has the name, the type, the default, the bounds and the help of every option. The verbs of `Pipeline`
 take them as keyword arguments, which `RankingKeywords`, `ManyKeywords` and `SearchKeywords` type for editors and
-checkers. The client, the command line, the service and the tools for assistants make theirs from `search_options`. A
+checkers. The client, the command line, the service and the tools for assistants read `search_options`. A
 new option is a field here and a key of one of the three.
 """
 
@@ -23,7 +23,7 @@ from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.types import MAX_KEY_CHARS
 
 LONGEST_PAGE = 10_000
-"""How many matches one search can go through: of a page, of those before it, and of the set that is sorted."""
+"""Maximum number of matches of a page with those before it, and of the matches that are sorted."""
 _CURSOR_CHARS = 2**17
 """A cursor after 10,000 documents has 80,016."""
 _RERANK_SECONDS = 600.0
@@ -90,7 +90,7 @@ def _short(default: str | None, max_chars: int) -> Any:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Say how the matches of a query are chosen and arranged.
+    """The options by which the matches of a query are chosen and arranged.
 
     Attributes:
         where: Filter on metadata, such as ``{"year": {"$gte": 2020}}``. `vlmsearch.stores.filters` has its operators.
@@ -112,7 +112,7 @@ class SearchOptions:
             facets are of files.
         offset: Number of the best matches to pass over. With the limit at most 10,000.
         cursor: The ``cursor`` of the page before. While others write, a document that is there throughout is on exactly
-            one page: at its place, or at the top of the next page where that has been passed.
+            one page: at its place, or at the top of the next page if its place has been passed.
 
     Raises:
         ConfigError: An option is out of its range, or two contradict each other.
@@ -176,7 +176,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SearchOption:
-    """Describe an option of a search.
+    """An option of a search.
 
     Attributes:
         name: Name of the keyword argument.
@@ -234,11 +234,15 @@ def search_options(keywords: type = SearchKeywords) -> Mapping[str, SearchOption
     hints, texts = get_type_hints(SearchOptions), attribute_docs(SearchOptions)
     taken = get_type_hints(keywords)
     return {
-        each.name: SearchOption(
-            each.name, hints[each.name], each.default, texts.get(each.name, "").partition(". ")[0], **each.metadata
+        declared.name: SearchOption(
+            declared.name,
+            hints[declared.name],
+            declared.default,
+            texts.get(declared.name, "").partition(". ")[0],
+            **declared.metadata,
         )
-        for each in fields(SearchOptions)
-        if each.name in taken
+        for declared in fields(SearchOptions)
+        if declared.name in taken
     }
 
 

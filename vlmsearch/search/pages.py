@@ -1,9 +1,9 @@
 """Pages of one ranking, while others write.
 
-A `Cursor` knows which documents the pages before it showed, and the next page is the best of the others. So, whatever
-is written meanwhile and however the scores move, no document is shown twice, and each one that is relevant and in the
-index throughout is shown: at its place, or at the top of the next page where its place has been passed. While nobody
-writes, pages are the parts of one long one.
+A `Cursor` knows which documents the pages before it showed, and the next page is the best of the others. So no document
+is shown twice, whatever is written meanwhile. Each one that is relevant and in the index throughout is shown: at its
+place, or at the top of the next page if its place has been passed. While nobody writes, pages are the parts of one long
+one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vlmsearch.search.query import Query
 from vlmsearch.types import ImageSource, Match, RemoteImage, local_image
 
 _ID_BYTES = 6
-"""How much of a digest stands for an id: among 10,000 that are shown, two in three million searches confuse two."""
+"""Bytes of the digest of an id: among 10,000 that are shown, two in three million searches confuse two."""
 _QUERY_BYTES = 12
 
 

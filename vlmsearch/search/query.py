@@ -15,7 +15,7 @@ _EXCLUSION = re.compile(r'(?<!\S)-(?:"([^"]*)"|([^\W\d_]\S*))')
 
 @dataclass(frozen=True)
 class Query:
-    """Say what is looked for: a text, an image, documents that are in the index, or several of these at once.
+    """A query: a text, an image, documents that are in the index, or several of these at once.
 
     Attributes:
         text: A text, taken as it is; `Pipeline.search` and `Pipeline.search_many` take ``-word`` out of strings only.
@@ -44,12 +44,12 @@ class Query:
             )
         if isinstance(self.like, str) or not all(isinstance(id, str) for id in self.like):
             raise TypeError(f"like= takes a list of ids, not {self.like!r}")
-        if isinstance(self.without, Query) or not all(isinstance(each, Query) for each in self.without):
+        if isinstance(self.without, Query) or not all(isinstance(part, Query) for part in self.without):
             raise TypeError(f"the `without` of a Query is a list of queries, not {self.without!r}")
         text = well_formed(self.text) if self.text and self.text.strip() else None
         if text is None and self.image is None and not self.like:
             raise InvalidInputError("empty", "a query needs a text, an image or both, or documents for `like`")
-        if any(each.without for each in self.without):
+        if any(part.without for part in self.without):
             raise ConfigError("a query that is left out has no `without` of its own")
         for name, value in (("text", text), ("like", tuple(self.like)), ("without", tuple(self.without))):
             object.__setattr__(self, name, value)
@@ -67,7 +67,7 @@ def make_query(
     ``without`` is a text where it is a string, ids where it is a list, else an image.
     """
     kept, excluded = split_text(text) if isinstance(text, str) else (text, [])
-    left_out = [Query(each) for each in excluded]
+    left_out = [Query(word) for word in excluded]
     if isinstance(without, str):
         left_out.append(Query(without))
     elif isinstance(without, Sequence) and not isinstance(without, bytes):
@@ -80,12 +80,12 @@ def make_query(
 def split_text(text: str) -> tuple[str, list[str]]:
     """Return what a text asks for, and the words that it excludes.
 
-    A minus excludes where it begins a word that begins with a letter, or stands before a quotation mark, so that
-    numbers, codes and dashes stay what they are.
+    A minus excludes if a letter or a quotation mark follows, and space comes before it. Numbers, codes and dashes stay
+    as they are.
 
     >>> split_text('a beach -people -"sun shade" at -5 degrees, AB-4711')
     ('a beach at -5 degrees, AB-4711', ['people', 'sun shade'])
     """
     excluded = [quoted or word for quoted, word in _EXCLUSION.findall(text)]
-    excluded = [each for each in excluded if each.strip()]
+    excluded = [phrase for phrase in excluded if phrase.strip()]
     return (" ".join(_EXCLUSION.sub(" ", text).split()), excluded) if excluded else (text, [])

@@ -5,10 +5,10 @@ log-odds that any document has before (`PRIOR`), is the log-odds of the relevanc
 adds nothing, so it counts neither for nor against it.
 
 * **Vectors.** The cosine is judged against an `IndexBackground`: what the query's cosines with a sample of the index
-  look like. A query near to everything, such as one for the topic that all documents share, has to be met better
-  than one that is near to nothing. How cosine and background make evidence was fitted on labelled pairs when the model
-  was built (`RelevanceFit`). A model without a fit, and a query that is an image or a document, is judged by how far
-  its cosine stands out from the background alone.
+  look like. A query near to everything, such as one for the topic of all documents, has to be met better than
+  others. How cosine and background make evidence was fitted on labelled pairs when the model was built
+  (`RelevanceFit`). Without a fit, and for a query that is an image or a document, the distance of its cosine from the
+  background decides.
 * **Words.** BM25 divided by the square root of the most that a document could reach: without that, long queries would
   count more than short ones. BM25's terms are log-odds themselves (Robertson and Zaragoza, "The Probabilistic Relevance
   Framework: BM25 and Beyond", 2009), but words of one text depend on each other, hence a slope that was fitted beside
@@ -47,11 +47,11 @@ FLOOR = math.log(0.2)
 _BESIDE, _ALONE = (1.6, -1.4), (25.6, -2.9)
 """Slope and bias of words beside what vectors say of the same text, and of words alone: the share of what is met."""
 DOUBT, NAME_DOUBT = 6.0, 4.0
-"""What is taken off words alone where vectors of the same text say less, and off the name of a file."""
+"""Log-odds taken off words alone if vectors of the same text say less, and off the name of a file."""
 SAMPLE = 512
-"""How many documents the background of an index is taken from."""
+"""Number of documents in the background of an index."""
 _FEW = 32
-"""Up to about so many documents, a background is rather the usual one than theirs."""
+"""Number of documents up to which a background is rather the usual one than that of the index."""
 _SLOPE, _STANDS_OUT = 2.0, 3.0
 """Without a fit: the log-odds per standard deviation, and how many of them make relevance even odds."""
 _LEAST_DEVIATION = 0.02
@@ -73,7 +73,7 @@ def to_log_odds(relevance: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class IndexBackground:
-    """Hold vectors of some documents of an index, to tell what a cosine is worth there.
+    """A sample of an index, to tell what a cosine is worth there.
 
     Attributes:
         sample: Float32 of shape (n, dim), each row of length one; n may be 0.
@@ -103,7 +103,7 @@ class IndexBackground:
 
 @dataclass(frozen=True)
 class Basis:
-    """Say what the cosines of a field were judged by.
+    """The basis on which the cosines of a field were judged.
 
     Attributes:
         fitted: Whether by a fit of the model; else by how far a cosine stands out from those of the index alone.
@@ -124,7 +124,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Turn a field's value into evidence: ``slope * value + base``, and never below `FLOOR`.
+    """A function from a field's value to evidence: ``slope * value + base``, and never below `FLOOR`.
 
     ``basis`` says what cosines were judged by; None for words.
     """
@@ -144,8 +144,10 @@ class Evidence:
         import numpy as np
 
         raw = self.slope * values + self.base
-        found: NDArray[np.float64] = np.maximum(raw, FLOOR) + np.log1p(np.exp(-np.minimum(np.abs(raw - FLOOR), 700.0)))
-        return found
+        evidence: NDArray[np.float64] = np.maximum(raw, FLOOR) + np.log1p(
+            np.exp(-np.minimum(np.abs(raw - FLOOR), 700.0))
+        )
+        return evidence
 
 
 def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArray[np.float32]) -> Evidence:
@@ -179,8 +181,8 @@ def standing_out(
     Args:
         background: The index's, for the field.
         query: The vector, of shape (dim,).
-        alike: Whether the query is of the same kind as the documents, so that their cosines with each other count as
-            well as its own with the sample: one that is near to none of them has to be met as they meet each other.
+        alike: Whether the query is of the same kind as the documents. Then their cosines with each other count as well
+            as its own with the sample: one that is near to none of them has to be met as they meet each other.
         usual: The median and the deviation that count for an index with few documents.
 
     Returns:
@@ -197,20 +199,20 @@ def standing_out(
     return Evidence(slope, -slope * mean - _SLOPE * _STANDS_OUT - PRIOR, basis)
 
 
-def words_beside(most: float) -> Evidence:
-    """Return what BM25 is worth beside vectors of the same text; ``most`` is what a document could reach, above 0."""
+def words_beside(max_bm25: float) -> Evidence:
+    """Return what BM25 is worth beside vectors of the same text; ``max_bm25`` is the highest possible one, above 0."""
     slope, bias = _BESIDE
-    return Evidence(slope / math.sqrt(most), bias)
+    return Evidence(slope / math.sqrt(max_bm25), bias)
 
 
-def words_alone(most: float) -> Evidence:
+def words_alone(max_bm25: float) -> Evidence:
     """Return what BM25 is worth by itself: a code, or the name of a file, says all where it is met."""
     slope, bias = _ALONE
-    return Evidence(slope / most, bias)
+    return Evidence(slope / max_bm25, bias)
 
 
 class Backgrounds:
-    """Keep the backgrounds of an index while it stays about the same. Safe in several threads."""
+    """The backgrounds of an index, kept while it stays about the same. Safe in several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -244,7 +246,7 @@ class Backgrounds:
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """Say what the fields of one index are worth."""
+    """A judge of the fields of one index."""
 
     encoder: Encoder
     store: Store
@@ -261,19 +263,21 @@ class Judge:
         """Return what fields count in this index, where it was tuned."""
         return {name: weight for name, weight in self.manifest.tuning.items() if name != MIN_SCORE}
 
-    def evidence(self, queries: Mapping[Field, Vectors], *, by_text: bool, most: float) -> dict[str, Evidence]:
+    def evidence(self, queries: Mapping[Field, Vectors], *, by_text: bool, max_bm25: float) -> dict[str, Evidence]:
         """Return the function from values to evidence of each field.
 
         Args:
             queries: The vector, of shape (1, dim), that each field is asked for.
             by_text: Whether the query is nothing but a text; fits hold for those.
-            most: The BM25 that a document could reach; 0 where no words are asked for.
+            max_bm25: The highest possible BM25; 0 for no words.
 
         Returns:
             By the fields' names.
         """
-        found = {str(field): self._of_cosines(field, vectors[0], by_text=by_text) for field, vectors in queries.items()}
-        return found | {WORDS: words_beside(most)} if most > 0 else found
+        by_field = {
+            str(field): self._of_cosines(field, vectors[0], by_text=by_text) for field, vectors in queries.items()
+        }
+        return by_field | {WORDS: words_beside(max_bm25)} if max_bm25 > 0 else by_field
 
     def _of_cosines(self, field: Field, query: NDArray[np.float32], *, by_text: bool) -> Evidence:
         fit = self.encoder.relevance.get((field.space, field.modality)) if by_text else None

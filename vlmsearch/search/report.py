@@ -16,7 +16,7 @@ from vlmsearch.types import MIN_SCORE
 
 
 class Evaluated(Searches, Protocol):
-    """What is evaluated: a pipeline."""
+    """A pipeline that is evaluated."""
 
     @property
     def encoder(self) -> Encoder:
@@ -88,14 +88,14 @@ def evaluate(
         "limit": limit,
         "min_score": threshold,
         "rerank": rerank.name if isinstance(rerank, Reranker) else rerank or None,
-        "fields": {name: _measured_json(each) for name, each in measured.items()},
+        "fields": {name: _measured_json(figures) for name, figures in measured.items()},
     }
     return report, measured
 
 
 def _measured_json(measured: Measured) -> dict[str, object]:
     measures = {
-        name: {"value": round(each.value, 6), "low": round(each.low, 6), "high": round(each.high, 6)}
-        for name, each in measured.estimates.items()
+        name: {"value": round(figure.value, 6), "low": round(figure.low, 6), "high": round(figure.high, 6)}
+        for name, figure in measured.estimates.items()
     }
-    return {"queries": len(measured.found), "measures": measures, "p50": measured.p50, "p95": measured.p95}
+    return {"queries": len(measured.results), "measures": measures, "p50": measured.p50, "p95": measured.p95}

@@ -1,9 +1,10 @@
 """Reading the first matches again, together with the query.
 
-A re-ranker's probability and that of the first stage are estimates of one thing from much the same evidence, so they
-are not multiplied but pooled: the new log-odds are the mean of both, ``weight`` of the re-ranker's (logarithmic opinion
-pool; Genest and Zidek, "Combining probability distributions", Statistical Science 1(1), 1986). A mean of two calibrated
-estimates stays on their scale, so that a document that was not read can be compared with one that was.
+A re-ranker's probability and that of the first stage are estimates of one thing from much the same evidence. So they
+are not multiplied but pooled: the new log-odds are the mean of both, with the ``weight`` of the re-ranker. See the
+logarithmic opinion pool of Genest and Zidek, "Combining probability distributions", Statistical Science 1(1), 1986. A
+mean of two calibrated estimates stays on their scale. So a document that was not read can be compared with one that
+was.
 """
 
 from __future__ import annotations
@@ -13,24 +14,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.types import Document
 
 FIRST = 50
-"""How many matches are read unless the caller says otherwise."""
+"""Default number of matches that are read."""
 WEIGHT = 0.5
-"""What the re-ranker's log-odds count; the first stage's count the rest.
+"""Weight of the re-ranker's log-odds; the first stage's have the rest.
 
-With demo-reranker, partial captions of 1,000 drawn scenes find their own scene first in 81.6 % of the cases by captions
-and 86.1 % by captions and pictures, 80.7 % and 85.6 % without it; with 0.7 it is 80.8 % and 86.2 %.
+With demo-reranker, 81.6 % of the partial captions of 1,000 drawn scenes find their own scene first by captions. By
+captions and pictures 86.1 % do. Without it, it is 80.7 % and 85.6 %; with 0.7, 80.8 % and 86.2 %.
 """
 _FEW, _MANY = 4, 32
-"""How many documents the first batch has, from which the speed is known, and any batch at most."""
+"""Documents of the first batch, which tells the speed, and of any batch at most."""
 _LEAST = 1e-6
 """Probabilities nearer to 0 or 1 count as this near."""
 
@@ -67,8 +65,8 @@ def rerank(
         clock: Where the time in seconds comes from.
 
     Returns:
-        All matches, best first. One that was not read, or not judged, keeps its score and stands where that belongs;
-        among equal scores the earlier order stays.
+        All matches, best first. One that was not read, or not judged, keeps its score. Equal scores stay in the
+        earlier order.
 
     Raises:
         ConfigError: A number is out of its range.
@@ -81,11 +79,11 @@ def rerank(
         )
     judged = _read(query, [document for _, _, document in matches[:first]], reranker, seconds, clock)
     judged += [None] * (len(matches) - len(judged))
-    found = [
+    reranked = [
         Reranked(id, score if given is None else pooled(given, score, weight), given)
         for (id, score, _), given in zip(matches, judged)
     ]
-    return sorted(found, key=lambda match: -match.score)
+    return sorted(reranked, key=lambda match: -match.score)
 
 
 def pooled(judged: float, score: float, weight: float = WEIGHT) -> float:
@@ -95,24 +93,6 @@ def pooled(judged: float, score: float, weight: float = WEIGHT) -> float:
     0.75
     """
     return 1 / (1 + math.exp(-weight * _log_odds(judged) - (1 - weight) * _log_odds(score)))
-
-
-def fit_weight(judged: NDArray[np.float64], scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> float:
-    """Find the weight, in hundredths, whose pooled probabilities make labels likeliest.
-
-    Args:
-        judged: What the re-ranker gave for some documents, (n,).
-        scores: What the first stage gave for them, (n,).
-        labels: Whether each was what was asked for, (n,).
-
-    Returns:
-        The weight of the re-ranker's log-odds.
-    """
-    one, other = (np.log(p / (1 - p)) for p in (np.clip(values, _LEAST, 1 - _LEAST) for values in (judged, scores)))
-    signs = np.where(labels, -1.0, 1.0)
-    weights = np.arange(101) / 100
-    losses = [float(np.logaddexp(0, signs * (weight * one + (1 - weight) * other)).mean()) for weight in weights]
-    return float(weights[int(np.argmin(losses))])
 
 
 def _log_odds(probability: float) -> float:

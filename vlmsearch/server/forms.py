@@ -202,7 +202,7 @@ class LabelJob(LabelForm):
 
 
 class DuplicatesJob(StrictForm):
-    """A job that finds images that are copies of one picture."""
+    """A job that finds duplicate images."""
 
     kind: Literal["duplicates"]
     threshold: Share | None = None

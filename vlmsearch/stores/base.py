@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -514,6 +513,21 @@ class _NoRejectList:
         pass
 
 
+class _HasManifest(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def manifest(self) -> Manifest | None: ...
+
+
+def needed_manifest(index: _HasManifest) -> Manifest:
+    """Return what built an index, a store or an export; ConfigError where there is none."""
+    manifest = index.manifest()
+    if manifest is None:
+        raise ConfigError(f"{index.name} is not an index yet: there is nothing in it")
+    return manifest
+
+
 def reject_list_of(store: Store) -> RejectList:
     """Return the store itself where it keeps a reject list; else a list on which nothing ever is."""
     return store if isinstance(store, RejectList) else _NoRejectList()
@@ -622,17 +636,6 @@ class Replaceable(Protocol):
 
         Returns:
             The index, as a store; None where there is none for this encoder.
-        """
-
-    def trial(self, fingerprint: str, spaces: Sequence[Space]) -> AbstractContextManager[Store]:
-        """Return an empty index beside this one to measure with: it is removed at the end of the block.
-
-        Args:
-            fingerprint: Fingerprint of the other encoder.
-            spaces: Spaces of the other encoder.
-
-        Returns:
-            The index, as a store. There may be several at a time, each of its own run.
         """
 
     def successor(self) -> Store | None:

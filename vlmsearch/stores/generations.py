@@ -13,8 +13,7 @@ meanwhile leaves the old generation in use, complete and frozen, until the next 
 
 The row ``next`` names the run that builds it. Whoever takes it over puts the name of its own run there, and the writes
 of the run before fail. ``garbage`` in a row lists generations that are still to be removed. ``revision`` differs after
-every change of a row. ``old`` is the generation that the last `switch` replaced. The row ``trial`` is that of a
-generation to measure with. Its number is drawn, so that no other has it.
+every change of a row. ``old`` is the generation that the last `switch` replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Any
 
@@ -34,18 +33,11 @@ from typing_extensions import Self
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, IndexMismatchError, one_line
 from vlmsearch.stores.base import Store, check_manifest, check_tuning, space_of
-from vlmsearch.stores.writers import at_work, life_of, new_version, this_process
 from vlmsearch.types import Manifest, Record, Space
 
 Slot = str
-"""``index``, ``next`` or the name of a trial."""
-TRIAL = "trial"
-"""The beginning of the names of slots of trials."""
-_LONGEST_TRIAL = timedelta(days=1)
-"""A trial that is older belongs to nobody: a process of another machine, or one whose number was given again."""
+"""``index`` or ``next``."""
 _FORMAT = 1
-_FIRST_TRIAL = 10**9
-"""The smallest number of a generation to measure with; the others are counted from 1."""
 _OF_A_GENERATION = ("format", "kind", "generation", "created", "fingerprint", "spaces", "language")
 
 
@@ -91,10 +83,6 @@ class GenerationalStore(Store):
     @abstractmethod
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
         """Remove the row of a slot, if it is of this revision."""
-
-    @abstractmethod
-    def slots(self) -> list[Slot]:
-        """List the slots that have a row."""
 
     @abstractmethod
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
@@ -238,7 +226,6 @@ class GenerationalStore(Store):
         if (other._row or {}).get("run") != run:  # noqa: SLF001 - of the same class
             raise self._was_changed()
         other.sweep()
-        self.remove_trials()
         return other
 
     def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
@@ -251,42 +238,6 @@ class GenerationalStore(Store):
             other.needed()
             return other
         return None
-
-    @contextmanager
-    def trial(self, fingerprint: str, spaces: Sequence[Space]) -> Iterator[Store]:
-        """Give an empty index beside this one to measure with, which is removed at the end.
-
-        What killed processes left of others is removed first.
-        """
-        self.needed()
-        self.remove_trials()
-        run, generation = new_version(), str(_FIRST_TRIAL + secrets.randbelow(_FIRST_TRIAL))
-        slot, row = f"{TRIAL}-{generation}", self._begin(fingerprint, spaces)
-        with at_work(run):
-            self.fill_slot(slot, {**row, "generation": generation, "run": run, "owner": this_process()})
-            try:
-                self.prepare(spaces, generation)
-                other = self.over(slot)
-                other.bind(fingerprint, spaces)
-                yield other
-            finally:
-                self._remove_trial(slot)
-
-    def left_trials(self) -> list[Slot]:
-        """List the slots of trials that belong to no process any more."""
-        rows = {slot: self.read_slot(slot) for slot in self.slots() if slot.partition("-")[0] == TRIAL}
-        return [slot for slot, row in rows.items() if row is not None and _is_left(row)]
-
-    def remove_trials(self) -> None:
-        """Remove the trials that belong to no process any more."""
-        for slot in self.left_trials():
-            self._remove_trial(slot)
-
-    def _remove_trial(self, slot: Slot) -> None:
-        row = self.read_slot(slot)
-        if row is not None:
-            self.drop(row["generation"], self._read(row).spaces)
-            self.clear_slot(slot, row.get("revision"))
 
     def successor(self) -> Self | None:
         """Return the index that took the place of this one since it was opened; None where none did."""
@@ -462,12 +413,6 @@ def _next_row(built: Store) -> Mapping[str, Any]:
     if not isinstance(built, GenerationalStore):
         raise ConfigError(f"{built.name} was not built beside another index")
     return built._still_open()  # noqa: SLF001 - of the same class
-
-
-def _is_left(row: Mapping[str, Any]) -> bool:
-    """Return whether a trial belongs to nobody; trials of earlier versions name no owner."""
-    age = datetime.now(timezone.utc) - datetime.fromisoformat(row["created"])
-    return "owner" not in row or life_of(row["owner"], row["run"]) == "gone" or age > _LONGEST_TRIAL
 
 
 def _generation_of(row: Mapping[str, Any]) -> dict[str, Any]:

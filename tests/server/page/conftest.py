@@ -62,12 +62,12 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
     """A service with a gallery of drawn scenes, one of them three times, and one that is damaged; notes; and a PDF."""
     folder = tmp_path_factory.mktemp("gallery")
     table = draw_gallery(folder, SCENES, quiet=True)
-    copies = folder / "copies"
-    copies.mkdir()
+    duplicates = folder / "duplicates"
+    duplicates.mkdir()
     scene = Image.open(folder / "gallery" / "scene-0004.png")
-    scene.resize((160, 160)).convert("RGB").save(copies / "small.jpg", quality=80)
-    scene.convert("RGB").save(copies / "again.jpg", quality=92)
-    (copies / "torn.png").write_bytes((folder / "gallery" / "scene-0005.png").read_bytes()[:500])
+    scene.resize((160, 160)).convert("RGB").save(duplicates / "small.jpg", quality=80)
+    scene.convert("RGB").save(duplicates / "again.jpg", quality=92)
+    (duplicates / "torn.png").write_bytes((folder / "gallery" / "scene-0005.png").read_bytes()[:500])
     settings = ServerSettings(
         indexes={
             "gallery": IndexSettings(f"sqlite:{folder / 'index'}", "onnx:demo", "onnx:demo-gpt2", allow=(str(folder),)),
@@ -78,7 +78,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
         uploads=str(folder / "uploads"),
     )
     with serving(settings) as running:
-        running.service.indexes["gallery"].pipeline.index([table, copies])
+        running.service.indexes["gallery"].pipeline.index([table, duplicates])
         running.service.indexes["notes"].pipeline.add(
             Document(f"note-{n:03}", text=f"a note of the day {n} about the weather", metadata={"day": n})
             for n in range(200)

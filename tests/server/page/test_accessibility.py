@@ -20,7 +20,7 @@ VIEWS = {
     "note": ("/?index=notes&q=weather&open=note-003", ".fields"),
     "ask": ("/?view=ask", ".state"),
     "answer": ("/?view=ask&q=Which+scenes+show+green+hearts%3F", ".cite"),
-    "copies": ("/?view=copies", ".copies button"),
+    "duplicates": ("/?view=duplicates", ".duplicates button"),
     "rejects": ("/?view=rejects", "tbody tr"),
     "activity": ("/?view=activity", ".card-form"),
 }
@@ -68,7 +68,7 @@ def test_axe_finds_nothing_in_dialogs_and_on_a_selection(page: Page) -> None:
         page.get_by_role("button", name=button).click()
         inspect(page)
         page.keyboard.press("Escape")
-    page.goto("/?view=copies")
+    page.goto("/?view=duplicates")
     page.get_by_role("button", name=re.compile("^Look")).click()
     expect(page.locator(".group").first).to_be_visible(timeout=60_000)
     page.wait_for_load_state("networkidle")

@@ -95,13 +95,13 @@ def test_no_view_of_the_page_runs_what_documents_say(watched: tuple[Page, list[s
         ({"view": "ask", "q": ALL}, "main"),
         ({"view": "rejects"}, "tbody tr"),
         ({"view": "activity"}, ".card-form"),
-        ({"view": "copies"}, ".copies button"),
+        ({"view": "duplicates"}, ".duplicates button"),
     ]
     for view, awaited in views:
         page.goto(f"{evil.url}/?{urlencode(view)}")
         expect(page.locator(awaited).first).to_be_visible()
         check(page)
-    page.locator(".copies button").first.click()
+    page.locator(".duplicates button").first.click()
     expect(page.locator(".group").first).to_be_visible(timeout=60_000)
     check(page)
     page.goto(f"{evil.url}/?q=evil+dog&all=1")

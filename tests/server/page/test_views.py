@@ -1,4 +1,4 @@
-"""The other views: answers, copies, the rejects, the work of the server; and what is done with a selection."""
+"""The other views: answers, duplicates, the rejects, the work of the server; and what is done with a selection."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_an_answer_cites_what_can_be_opened(page: Page, gallery: RunningService)
     expect(page.locator(".cite").first).to_be_visible()  # a link to a question asks it
 
 
-def test_copies_are_found_side_by_side_and_selected(page: Page) -> None:
-    page.goto("/?view=copies")
+def test_duplicates_are_found_side_by_side_and_selected(page: Page) -> None:
+    page.goto("/?view=duplicates")
     page.get_by_role("button", name=re.compile("^Look")).click()
     group = page.locator(".group").first
     expect(group).to_be_visible(timeout=60_000)

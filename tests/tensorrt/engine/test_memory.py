@@ -49,7 +49,7 @@ def test_memory_is_for_every_profile_that_a_batch_can_use(gpu: PretendGpu) -> No
         steps = engine._steps
         for rows in (1, 2, 31, 32, 100, 256):
             sizes = [size for size in (1, 2, 8, 31, 32, 33, 200, 256) if size <= rows]
-            used = {steps.find(size, {"pixels": (size, SIZE, SIZE, 3)}, most=rows).profile for size in sizes}
+            used = {steps.find(size, {"pixels": (size, SIZE, SIZE, 3)}, max_rows=rows).profile for size in sizes}
             assert used <= steps.profiles_for(rows)
         assert steps.profiles_for(1) == {0}
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.data import read_images, read_texts
+from vlmsearch.cli.bench.encode import bench_encode
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
 from vlmsearch.cli.bench.serve import bench_serve
 from vlmsearch.cli.bench.triton import bench_triton
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
-
-if TYPE_CHECKING:
-    from vlmsearch.bench.encode import EncodeTiming, Setting
 
 
 @click.group(cls=Group)
@@ -26,87 +20,11 @@ def bench() -> None:
     """Measure models, an index, a service, a GPU, or a Triton or LLM server."""
 
 
+bench.add_command(bench_encode)
 bench.add_command(bench_triton)
 bench.add_command(bench_llm)
 bench.add_command(bench_gpu)
 bench.add_command(bench_serve)
-
-
-@bench.command()
-@click.argument("model")
-@option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="The original checkpoint.")
-@option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
-@option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEG files.")
-@option("--count", default=256, show_default=True, type=click.IntRange(1), help="Maximum number of images or texts.")
-@option("--threads", default=2, show_default=True, type=click.IntRange(1), help="Cores for each contender.")
-@option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each contender.")
-@json_option
-def encode(
-    model: str,
-    checkpoint: Path | None,
-    texts: Path | None,
-    images: Path | None,
-    count: int,
-    threads: int,
-    rounds: int,
-    as_json: bool,
-) -> None:
-    """Compare the speed of MODEL with transformers and sentence-transformers. They run in turns; figures are medians.
-
-    Without --texts and --images, MODEL encodes sentences and drawn scenes that come with the package. A model that
-    reads long texts also encodes texts of 180 words, a quarter as many.
-    """
-    from vlmsearch._util.machine import machine_name
-    from vlmsearch.bench.encode import open_setting, ratios
-    from vlmsearch.build.progress import steps
-
-    timings: list[EncodeTiming] = []
-    with steps(f"timing {model}") as report:
-        setting = open_setting(model, checkpoint, threads=threads, rounds=rounds, report=report)
-        try:
-            for task in _tasks(setting, texts, images, count):
-                timings += task()
-        except KeyboardInterrupt:
-            if not timings:
-                raise
-            click.echo("Interrupted: these are the finished tasks.", err=True)
-    result = {
-        "model": setting.bundle.name,
-        "machine": machine_name(),
-        "threads": threads,
-        "rounds": rounds,
-        "timings": [
-            {"task": t.task, "contender": t.contender, "items": t.items, "items_per_second": round(t.rate, 1)}
-            for t in timings
-        ],
-        "ratios": ratios(timings),
-    }
-    if as_json:
-        print_json(result)
-    else:
-        _print(timings, ratios(timings), f"{setting.bundle.name}, {machine_name()}, {threads} threads, {rounds} rounds")
-
-
-def _tasks(
-    setting: Setting, texts: Path | None, images: Path | None, count: int
-) -> list[Callable[[], list[EncodeTiming]]]:
-    """Return the tasks that a model and the given data allow."""
-    from vlmsearch.bench.encode import LONG_TOKENS, long_texts, time_files, time_pixels, time_texts
-    from vlmsearch.errors import ConfigError
-
-    if images and not setting.bundle.preprocess:
-        raise ConfigError(f"{setting.bundle.name} encodes no images: leave out --images")
-    tasks: list[Callable[[], list[EncodeTiming]]] = []
-    if setting.bundle.preprocess and (images or not texts):
-        files = read_images(images, count)
-        tasks += [partial(time_pixels, setting, files), partial(time_files, setting, files)]
-    if texts:
-        tasks.append(partial(time_texts, setting, read_texts(texts, count)))
-    elif not images:
-        tasks.append(partial(time_texts, setting, read_texts(None, count), "short texts"))
-        if setting.bundle.text.max_tokens >= LONG_TOKENS:
-            tasks.append(partial(time_texts, setting, long_texts(max(1, count // 4)), "long texts"))
-    return tasks
 
 
 @bench.command()
@@ -157,14 +75,3 @@ def index_speed(folder: Path, encoder: str, rounds: int, as_json: bool) -> None:
         print_json({"images": speed.images, "encoder": alone, "index": indexed, "ratio": speed.ratio})
         return
     click.echo(f"{speed.images} images: {alone:.0f}/s encoded, {indexed:.0f}/s indexed, ratio {speed.ratio:.2f}")
-
-
-def _print(timings: list[EncodeTiming], ratios: dict[str, float], title: str) -> None:
-    from vlmsearch.bench.encode import OURS
-
-    rows = []
-    for timing in timings:
-        ratio = ratios.get(f"{timing.task}: {OURS} / {timing.contender}")
-        rows.append((timing.task, timing.contender, f"{timing.rate:.1f}", "" if ratio is None else f"{ratio:.2f}"))
-    names = ("task", "who", "items/s", "int8 is faster by")
-    print_table(names, rows, left=names[:2], title=title, header=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ from vlmsearch.cli.bench.data import numbers, read_images, read_texts
 from vlmsearch.cli.common import SECONDS, command, json_option, names_of, option, print_json, print_table
 
 if TYPE_CHECKING:
-    from vlmsearch.bench.gpu import GpuTiming, LeftOut
+    from vlmsearch.bench.gpu import GpuSetting, GpuTiming, LeftOut, Towers
+    from vlmsearch.models.bundle import Bundle
 
 _PRECISIONS = ("int8", "fp16", "fp32", "auto")
-_RUNTIMES = ("tensorrt", "onnx", "torch")
+_RUNTIMES = ("tensorrt", "onnx")
 
 
 @command("gpu")
@@ -28,30 +30,40 @@ _RUNTIMES = ("tensorrt", "onnx", "torch")
 @option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEGs.  [default: drawn scenes]")
 @option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
 @option("--count", default=256, show_default=True, type=click.IntRange(1), help="Maximum number of JPEGs.")
-@option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR",
-        help="The checkpoint it was built from, for torch.  [default: the recipe's]")  # fmt: skip
 @option("--seconds", default=1.0, show_default=True, type=SECONDS, help="Seconds to measure each figure.")
 @json_option
 def bench_gpu(
     model: str, precision: list[str], runtimes: list[str], batches: list[int], device: int, images: Path | None,
-    texts: Path | None, count: int, checkpoint: Path | None, seconds: float, as_json: bool,
+    texts: Path | None, count: int, seconds: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Compare MODEL's TensorRT engines with ONNX Runtime and torch on a GPU, and time the decoding of JPEGs.
+    """Compare MODEL's TensorRT engines with ONNX Runtime on a GPU, and time the decoding of JPEGs.
 
     Times include the copies from and to host memory. Missing engines are built. Runtimes that are not installed are
     named and skipped.
     """
-    from vlmsearch.bench.gpu import GpuSetting, GpuTiming, describe_gpu, measure_gpu
-    from vlmsearch.errors import ConfigError
-    from vlmsearch.models.bundle import find_bundles
+    from vlmsearch.bench.encode import find_bundle
+    from vlmsearch.bench.gpu import GpuSetting, describe_gpu
 
     machine = describe_gpu(device)
-    bundles = find_bundles(model)
-    if len(bundles) != 1:
-        raise ConfigError(f"{model} is several models; name one of {', '.join(bundle.name for bundle in bundles)}")
-    (bundle,) = bundles
-    setting = GpuSetting(device, precision, runtimes, batches, seconds, checkpoint)  # type: ignore[arg-type]
+    bundle = find_bundle(model)
+    setting = GpuSetting(device, precision, runtimes, batches, seconds)  # type: ignore[arg-type]
     jpegs = read_images(images, count) if bundle.preprocess else []
+    measure_and_print(bundle, jpegs, read_texts(texts, count), setting, machine, as_json=as_json)
+
+
+def measure_and_print(
+    bundle: Bundle,
+    jpegs: Sequence[bytes],
+    texts: Sequence[str],
+    setting: GpuSetting,
+    machine: Mapping[str, object],
+    *,
+    others: Mapping[str, Callable[[], Towers]] | None = None,
+    as_json: bool = False,
+) -> None:
+    """Measure all contenders and print the figures; after Ctrl-C those that were finished."""
+    from vlmsearch.bench.gpu import GpuTiming, measure_gpu
+
     timings: list[GpuTiming] = []
     left_out: list[LeftOut] = []
 
@@ -59,7 +71,7 @@ def bench_gpu(
         click.echo(f"{bundle.name}: {what}", err=True)
 
     try:
-        for result in measure_gpu(bundle, jpegs, read_texts(texts, count), setting, say):
+        for result in measure_gpu(bundle, jpegs, texts, setting, say, others or {}):
             if isinstance(result, GpuTiming):
                 timings.append(result)
             else:

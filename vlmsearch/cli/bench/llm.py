@@ -47,7 +47,6 @@ class _Contender:
 @option("--concurrency", type=numbers, metavar="N,M", default="1,2,4,8", show_default=True, help="Concurrent requests.")
 @option("--max-tokens", default=128, show_default=True, type=click.IntRange(1), help="Maximum tokens of an answer.")
 @option("--tokenizer", type=click.Path(path_type=Path), metavar="FILE", help="A tokenizer.json to count tokens with.")
-@option("--plot", "figure", type=click.Path(path_type=Path), metavar="SVG", help="Write curves.")
 @json_option
 def bench_llm(
     urls: tuple[str, ...],
@@ -57,7 +56,6 @@ def bench_llm(
     concurrency: list[int],
     max_tokens: int,
     tokenizer: Path | None,
-    figure: Path | None,
     as_json: bool,
 ) -> None:
     """Load-test generators: tokens a second, time to first token and latencies. Two generators are compared.
@@ -89,8 +87,6 @@ def bench_llm(
         print_json(result)
     else:
         _print(contenders, ratios)
-    if figure and all(contender.levels for contender in contenders):
-        _draw(figure, contenders, f"{dataset.name}, {requests} requests of at most {max_tokens} tokens")
     if not is_whole:
         raise KeyboardInterrupt
 
@@ -138,25 +134,6 @@ def _contenders(urls: tuple[str, ...], models: tuple[str, ...]) -> list[_Contend
         for url in urls
         for model in models
     ]
-
-
-def _draw(path: Path, contenders: list[_Contender], caption: str) -> None:
-    from vlmsearch.bench.plot import Axis, Panel, write_plot
-
-    size = min(len(contender.levels) for contender in contenders)
-    numbers = [level.concurrency for level in contenders[0].levels[:size]]
-
-    def panel(title: str, unit: str, figure: Callable[[Level], float]) -> Panel:
-        curves = [(c.label[:14], [(level.concurrency, figure(level)) for level in c.levels[:size]]) for c in contenders]
-        return Panel(title, unit, curves)
-
-    panels = [
-        panel("Throughput", "tokens/s", lambda level: level.tokens_per_second),
-        panel("Time to first token, p50", "ms", lambda level: 1000 * level.first_token.p50),
-        panel("Inter-token latency, p50", "ms", lambda level: 1000 * level.inter_token.p50),
-        panel("Latency, p95", "ms", lambda level: 1000 * level.latency.p95),
-    ]
-    write_plot(path, Axis("concurrent requests", numbers, is_logarithmic=True), panels, caption)
 
 
 def _print(contenders: list[_Contender], ratios: dict[int, dict[str, float]]) -> None:

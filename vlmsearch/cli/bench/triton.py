@@ -12,7 +12,7 @@ from vlmsearch.cli.bench.data import numbers, print_errors
 from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
-    from vlmsearch.bench.triton import Kind, TritonLevel, TritonLoad
+    from vlmsearch.bench.triton import TritonLevel, TritonLoad, Workload
 
 
 @command("triton")
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 @option("--seconds", default=5.0, show_default=True, type=SECONDS, help="Seconds of each level in a round.")
 @option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Number of rounds.")
 @option("--compare", metavar="URL", help="An encoder in this process to compare with, such as onnx:default.")
-@option("--plot", "figure", type=click.Path(path_type=Path), metavar="SVG", help="Write curves.")
 @json_option
 def bench_triton(
     url: str,
@@ -39,7 +38,6 @@ def bench_triton(
     seconds: float,
     rounds: int,
     compare: str | None,
-    figure: Path | None,
     as_json: bool,
 ) -> None:
     """Put load on the ensemble at URL: throughput and latencies for each number of concurrent requests."""
@@ -47,7 +45,7 @@ def bench_triton(
     from vlmsearch.bench.triton import TritonLoad
     from vlmsearch.cli.bench.data import read_images, read_texts
 
-    kind: Kind = "texts" if as_texts else "images"
+    kind: Workload = "texts" if as_texts else "images"
     data = [text.encode() for text in read_texts(None, count)] if as_texts else read_images(images, count)
     with TritonLoad(url.removeprefix("triton:"), kind, data, items=items) as load:
         levels, alone = _measure(load, kind, data, concurrency, seconds=seconds, rounds=rounds, compare=compare)
@@ -67,13 +65,11 @@ def bench_triton(
         print_json(result)
     else:
         _print(levels, result)
-    if figure:
-        _draw(figure, levels, f"{kind}, {items} to a request, {result['machine']}")
 
 
 def _measure(
     load: TritonLoad,
-    kind: Kind,
+    kind: Workload,
     data: list[bytes],
     concurrency: list[int],
     *,
@@ -104,19 +100,6 @@ def _measure(
     if encoder:
         encoder.close()
     return [median_level(measured[number]) for number in concurrency], statistics.median(alone) if alone else 0.0
-
-
-def _draw(path: Path, levels: list[TritonLevel], caption: str) -> None:
-    from vlmsearch.bench.plot import Axis, Panel, write_plot
-
-    rates = Panel(
-        "Throughput", "items/s", [("items/s", [(level.concurrency, level.items_per_second) for level in levels])]
-    )
-    names = ("p50", "p95", "p99")
-    curves = [(name, [(level.concurrency, 1000 * getattr(level, name)) for level in levels]) for name in names]
-    times = Panel("Latency", "ms", curves)
-    numbers = [level.concurrency for level in levels]
-    write_plot(path, Axis("concurrent requests", numbers, is_logarithmic=True), [rates, times], caption)
 
 
 def _print(levels: list[TritonLevel], result: dict[str, object]) -> None:

@@ -14,7 +14,7 @@ from vlmsearch.generators.text import Decode, Detokenizer
 
 
 class Cache(Protocol):
-    """What a language model remembers of one text, or of several of the same length."""
+    """The keys and values of one text, or of several of the same length."""
 
     def step(self, tokens: NDArray[np.int64]) -> Scores:
         """Read tokens (rows, count) after those before them; logits (rows, vocabulary) of what comes next."""
@@ -36,7 +36,7 @@ class LanguageModel(Protocol):
 
 
 class BadWords:
-    """Says which token would complete a bad word, however it is cut into tokens."""
+    """A test for tokens that would complete a bad word, however it is cut into tokens."""
 
     def __init__(self, words: Sequence[str], text: Detokenizer) -> None:
         self._words = words
@@ -60,17 +60,17 @@ def generate_text(
     model: LanguageModel, prompt: Sequence[int], options: GenerationOptions, decode: Decode
 ) -> Iterator[str]:
     """Yield the text that follows a prompt of at least one token, a piece at a time; stop words are the caller's."""
-    most = min(options.max_tokens, model.context - len(prompt))
+    max_tokens = min(options.max_tokens, model.context - len(prompt))
     if options.beam_width > 1:
-        found = decode(beam_search(model.open(), prompt, options, most, model.ends, decode))
-        if found:
-            yield found
+        likeliest = decode(beam_search(model.open(), prompt, options, max_tokens, model.ends, decode))
+        if likeliest:
+            yield likeliest
         return
     text = Detokenizer(decode)
     bad = BadWords(options.bad_words, text)
     sampler, cache = Sampler(options), model.open()
     history, unread = list(prompt), list(prompt)
-    for _ in range(most):
+    for _ in range(max_tokens):
         token = sampler.choose(cache.step(np.array([unread], np.int64))[0], history, bad)
         if token is None or token in model.ends:
             break
@@ -88,21 +88,21 @@ def generate_text(
 class Beams:
     """The state of one search, as transformers does it: the score of a text is its mean logarithmic probability.
 
-    `advance` takes the logits of every running text and says which rows the model has to keep, and the token that
+    `advance` takes the logits of every running text. It returns the rows that the model has to keep, and the token that
     each of them reads next.
     """
 
     def __init__(
-        self, prompt: Sequence[int], options: GenerationOptions, most: int, ends: frozenset[int], decode: Decode
+        self, prompt: Sequence[int], options: GenerationOptions, max_tokens: int, ends: frozenset[int], decode: Decode
     ) -> None:
         self._prompt = list(prompt)
         self._options = options
-        self._most = most
+        self._most = max_tokens
         self._ends = ends
         self._decode = decode
         self._running: list[tuple[float, list[int]]] = [(0.0, [])]
         self._finished: list[tuple[float, list[int]]] = []
-        self.done = most < 1
+        self.done = max_tokens < 1
 
     @property
     def ranked(self) -> list[tuple[float, list[int]]]:
@@ -165,10 +165,15 @@ class Beams:
 
 
 def beam_search(
-    cache: Cache, prompt: Sequence[int], options: GenerationOptions, most: int, ends: frozenset[int], decode: Decode
+    cache: Cache,
+    prompt: Sequence[int],
+    options: GenerationOptions,
+    max_tokens: int,
+    ends: frozenset[int],
+    decode: Decode,
 ) -> list[int]:
     """Return the tokens of the likeliest text of at most ``most`` tokens that ``options.beam_width`` beams find."""
-    beams = Beams(prompt, options, most, ends, decode)
+    beams = Beams(prompt, options, max_tokens, ends, decode)
     unread = np.array([prompt], np.int64)
     while not beams.done:
         rows, unread = beams.advance(cache.step(unread))

@@ -65,8 +65,8 @@ class Rows:
         self._mask = torch.cat([_pad(self._mask, longest, 1), _pad(other._mask, longest, 1)])
         self._store(
             [
-                tuple(torch.cat([_pad(a, longest, 2), _pad(b, longest, 2)]) for a, b in zip(mine, theirs))
-                for mine, theirs in zip(_layers(self._cache), _layers(other._cache))
+                tuple(torch.cat([_pad(a, longest, 2), _pad(b, longest, 2)]) for a, b in zip(mine, others))
+                for mine, others in zip(_layers(self._cache), _layers(other._cache))
             ]
         )
 

@@ -62,10 +62,10 @@ class TransformersGenerator(LocalGenerator):
         with no_panics(self.name), self._lock:  # a tokenizer of the hub is changed by its calls
             if self._chat:
                 turns = [{"role": "user", "content": prompt}]
-                found = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)
+                encoding = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)
             else:
-                found = self._tokenizer(prompt)
-        return list(found["input_ids"])
+                encoding = self._tokenizer(prompt)
+        return list(encoding["input_ids"])
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""
@@ -109,7 +109,7 @@ def context_of(model: Any, tokenizer: Any) -> int:
 
 def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
     """Return the tokens that end a text."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for end in (getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id):
-        found.update(end if isinstance(end, list) else [] if end is None else [end])
-    return frozenset(found)
+        ids.update(end if isinstance(end, list) else [] if end is None else [end])
+    return frozenset(ids)

@@ -18,7 +18,7 @@ from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch._util.credentials import check_unencrypted, redact
 from vlmsearch._util.retry import check_seconds, pauses
 from vlmsearch._util.tracing import trace_headers
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.openai.responses import (
     KEY_VARIABLE,
@@ -28,16 +28,15 @@ from vlmsearch.generators.openai.responses import (
     detail,
     error_of,
     event_data,
-    first_choice,
-    text_of,
+    read_event,
     wait_asked,
 )
 from vlmsearch.generators.text import check_context, until_stop
 
 _MOST_STOPS = 4
-"""How many stop words OpenAI's interface takes; the text is cut at all of them here."""
+"""Maximum number of stop words in OpenAI's interface; the text is cut at all of them here."""
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
-"""What a chat template adds to a prompt at most, and what completions add: the token that begins a text."""
+"""Maximum number of tokens of a chat template, and the number in completions: the one that begins a text."""
 
 
 class OpenAIGenerator(Generator):
@@ -112,20 +111,6 @@ class OpenAIGenerator(Generator):
         """Return how many tokens a prompt has; see `CountsTokens`."""
         return self._count(prompt) + (_CHAT_TOKENS if self._api == "chat" else _FIRST_TOKENS)
 
-    def models(self) -> list[str]:
-        """Return the models that the server has."""
-        self._check_open()
-        try:
-            response = self._client.get("models")
-        except httpx.HTTPError as exc:
-            raise self._lost(exc) from exc
-        if response.status_code >= 400:
-            raise error_of(self.name, response, self._key)
-        try:
-            return sorted(redact(str(model["id"]), [self._key]) for model in response.json()["data"])
-        except (ValueError, KeyError, TypeError) as exc:
-            raise BackendError(f"{self.name} did not answer with a list of models: does the path end in /v1?") from exc
-
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
@@ -173,8 +158,6 @@ class OpenAIGenerator(Generator):
             self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
             raise Passing(BackendError(message), at_once=True)
         error = error_of(self.name, response, self._key)
-        if response.status_code == 404:
-            error = self._not_found(error)
         if isinstance(error, BackendUnavailableError) and (wait := wait_asked(response)) is not None:
             raise Passing(error, wait=wait)
         raise error
@@ -197,26 +180,34 @@ class OpenAIGenerator(Generator):
 
     def _chosen_model(self) -> str:
         if self._model is None:
-            names = self.models()
+            try:
+                response = self._client.get("models")
+            except httpx.HTTPError as exc:
+                raise self._lost(exc) from exc
+            if response.status_code >= 400:
+                raise error_of(self.name, response, self._key)
+            try:
+                names = sorted(redact(str(model["id"]), [self._key]) for model in response.json()["data"])
+            except (ValueError, KeyError, TypeError) as exc:
+                raise self._other("a list of models", response.text) from exc
             if len(names) != 1:
                 raise ConfigError(f"{self.name} has {len(names)} models; add ?model= with one of {', '.join(names)}")
             self._model = names[0]
         return self._model
 
     def _read(self, response: httpx.Response) -> Iterator[str]:
-        """Yield the pieces of the text in a response.
-
-        A stream of events, or one JSON object of a server without streams.
-        """
+        """Yield the pieces of the text in a stream of events."""
         is_whole = False
         try:
             if "event-stream" not in response.headers.get("content-type", ""):
-                yield from filter(None, [self._take(response.read().decode("utf-8", "replace"), is_whole=True)[0]])
-                return
+                raise self._other("a stream of events", response.read().decode("utf-8", "replace"))
             for data in event_data(response.iter_bytes()):
                 if data == "[DONE]":
                     return
-                piece, ends = self._take(data)
+                try:
+                    piece, ends = read_event(self._parse(data), self._api)
+                except OtherShapeError as exc:
+                    raise self._other("a completion", data) from exc
                 if piece:
                     yield piece
                 is_whole = is_whole or ends
@@ -224,15 +215,6 @@ class OpenAIGenerator(Generator):
             raise self._passing(exc) from exc
         if not is_whole:
             raise Passing(BackendUnavailableError(f"{self.name} ended its answer in the middle"))
-
-    def _take(self, data: str, *, is_whole: bool = False) -> tuple[str, bool]:
-        """Return the text of an event, or of an answer that is whole, and whether it ends there."""
-        event = self._parse(data)
-        try:
-            choice = first_choice(event, is_whole=is_whole)
-            return text_of(choice, self._api), bool(choice.get("finish_reason"))
-        except OtherShapeError as exc:
-            raise self._other("a completion", data) from exc
 
     def _parse(self, data: str) -> dict[str, Any]:
         try:
@@ -248,16 +230,6 @@ class OpenAIGenerator(Generator):
 
     def _other(self, expected: str, data: str) -> BackendError:
         return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self._key], max_chars=100)!r}")
-
-    def _not_found(self, error: VlmsearchError) -> VlmsearchError:
-        """Return the error with the models that there are, where the server says."""
-        try:
-            names = self.models()
-        except (BackendError, ConfigError):
-            return error
-        if self._model in names:
-            return error
-        return ConfigError(f"{self.name} has no model {self._model!r}; it has {', '.join(names) or 'none'}")
 
     def _passing(self, exc: httpx.HTTPError) -> Passing:
         """Return the failure of a connection; another try helps unless the server was silent for too long."""

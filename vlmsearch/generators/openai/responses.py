@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from vlmsearch._util.credentials import redact
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError, VlmsearchError
@@ -39,36 +39,27 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 Api = Literal["chat", "completions"]
-T = TypeVar("T")
 
 
 class OtherShapeError(Exception):
-    """What was sent is not a completion."""
+    """An answer that is no completion."""
 
 
-def first_choice(event: Mapping[str, Any], *, is_whole: bool) -> dict[str, Any]:
-    """Return the first choice of an event or a whole answer; an empty one in events that only count."""
-    choices = _typed(event.get("choices") or [], list)
-    if is_whole and not choices:
+def read_event(event: dict[str, Any], api: Api) -> tuple[str, bool]:
+    """Return the text of an event, whose content may come in parts, and whether it is the last; "" of a mere count."""
+    try:
+        choice = (event.get("choices") or [{}])[0]
+        if api == "completions":
+            content = choice.get("text") or ""
+        else:
+            content = (choice.get("delta") or {}).get("content") or ""
+            if isinstance(content, list):
+                content = "".join(part.get("text") or "" for part in content)
+    except (AttributeError, IndexError, KeyError, TypeError) as exc:
+        raise OtherShapeError from exc
+    if not isinstance(content, str):
         raise OtherShapeError
-    return _typed(choices[0], dict) if choices else {}
-
-
-def text_of(choice: Mapping[str, Any], api: Api) -> str:
-    """Return the text of a choice, whose content may come in parts; none in those that only end."""
-    if api == "completions":
-        return _typed(choice.get("text") or "", str)
-    message = _typed(choice.get("delta") or choice.get("message") or {}, dict)
-    content = message.get("content") or ""
-    if isinstance(content, list):
-        return "".join(_typed(_typed(part, dict).get("text") or "", str) for part in content)
-    return _typed(content, str)
-
-
-def _typed(value: object, kind: type[T]) -> T:
-    if not isinstance(value, kind):
-        raise OtherShapeError
-    return value
+    return content, bool(choice.get("finish_reason"))
 
 
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -111,17 +102,17 @@ def error_of(name: str, response: httpx.Response, key: str) -> VlmsearchError:
 def detail(response: httpx.Response, key: str) -> str:
     """Return what a response that has been read says of its error, in one line."""
     try:
-        found = json.loads(response.text)
+        said = json.loads(response.text)
     except ValueError:
-        found = response.text
+        said = response.text
     for name in ("error", "message", "detail"):
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-    return redact(str(found) or response.reason_phrase, [key], max_chars=300)
+        if isinstance(said, dict) and name in said:
+            said = said[name]
+    return redact(str(said) or response.reason_phrase, [key], max_chars=300)
 
 
 def wait_asked(response: httpx.Response) -> float | None:
-    """Return how many seconds the server asks to wait; None where that is longer than `LONGEST_WAIT`."""
+    """Return the seconds that the server asks to wait; None for more than `LONGEST_WAIT`."""
     asked = response.headers.get("retry-after", "0")
     try:
         seconds = float(asked) if asked.replace(".", "", 1).isdecimal() else _until(asked)

@@ -5,7 +5,7 @@ import { h, many, number, say } from "./dom.js";
 import { isOver, start, watch } from "./jobs.js";
 import * as state from "./state.js";
 
-const KINDS = { index: "Index", label: "Label", duplicates: "Look for copies", eval: "Measure", check: "Check" };
+const KINDS = { index: "Index", label: "Label", duplicates: "Look for duplicates", eval: "Measure", check: "Check" };
 
 /** What an index job takes beside images, texts and tables, by the field of its request. */
 const KINDS_OF_FILES = {
@@ -95,8 +95,8 @@ function result(job) {
       rejected ? h("a", { href: state.linkTo({ ...state.EMPTY, view: "rejects" }) }, `${number(rejected)} left out`) : "")];
   }
   if (job.kind === "duplicates" && got) {
-    return [h("p", {}, h("a", { href: state.linkTo({ ...state.EMPTY, view: "copies" }) },
-      many(got.groups.length, "group of copies", "groups of copies")))];
+    return [h("p", {}, h("a", { href: state.linkTo({ ...state.EMPTY, view: "duplicates" }) },
+      many(got.groups.length, "group of duplicates", "groups of duplicates")))];
   }
   return [h("p", {}, "Done")];
 }

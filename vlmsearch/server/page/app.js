@@ -14,7 +14,7 @@ import * as state from "./state.js";
 const VIEWS = {
   "": { name: "Search", open: search.open, may: () => true },
   ask: { name: "Ask", open: ask.open, may: (can) => can.ask },
-  copies: { name: "Copies", open: duplicates.open, may: () => true },
+  duplicates: { name: "Duplicates", open: duplicates.open, may: () => true },
   rejects: { name: "Rejects", open: rejects.open, may: () => true },
   activity: { name: "Activity", open: activity.open, may: () => true },
 };

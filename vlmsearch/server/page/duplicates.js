@@ -1,4 +1,4 @@
-// Copies of one picture side by side, found by a job.
+// Duplicate images side by side, found by a job.
 
 import { call, thumbnailOf } from "./api.js";
 import { h, many, number, shortName } from "./dom.js";
@@ -18,15 +18,15 @@ class Duplicates {
   constructor(main, index) {
     this.index = index;
     this.leaving = new AbortController();
-    this.body = h("div", { class: "copies" });
-    main.replaceChildren(h("h1", { class: "title" }, "Copies"),
+    this.body = h("div", { class: "duplicates" });
+    main.replaceChildren(h("h1", { class: "title" }, "Duplicates"),
       h("p", { class: "lead" }, "Pictures that are one picture: scaled, cropped, turned, recoloured, written on."), this.body);
     this.unsubscribe = selection.subscribe(() => this.#mark());
     if (last.has(index.name)) this.#draw();
     else this.#recall();
   }
 
-  /** Show the last job that looked for copies, whoever started it. */
+  /** Show the last job that looked for duplicates, whoever started it. */
   async #recall() {
     try {
       const { jobs } = await call("jobs", undefined, { signal: this.leaving.signal });
@@ -63,7 +63,7 @@ class Duplicates {
         this.#draw();
       }, this.leaving.signal));
     }
-    const button = h("button", { class: "primary", onclick: () => this.#look(button) }, job ? "Look again" : "Look for copies");
+    const button = h("button", { class: "primary", onclick: () => this.#look(button) }, job ? "Look again" : "Look for duplicates");
     this.body.replaceChildren(problem || "", h("div", { class: "state" },
       h("p", {}, `${many(this.index.documents, "document")} will be compared, pixel by pixel where vectors are alike. Nothing is changed.`),
       h("div", { class: "actions" }, button)));
@@ -85,8 +85,8 @@ class Duplicates {
     this.body.replaceChildren(
       h("div", { class: "tools" },
         h("p", { class: "count", role: "status" }, groups.length
-          ? `${many(extra.length, "copy", "copies")} in ${many(groups.length, "group")}, among ${many(compared, "picture")}`
-          : `No copies among ${many(compared, "picture")}`),
+          ? `${many(extra.length, "duplicate", "duplicates")} in ${many(groups.length, "group")}, among ${many(compared, "picture")}`
+          : `No duplicates among ${many(compared, "picture")}`),
         extra.length && h("button", { class: "tool", onclick: () => selection.add(extra) }, "Select all but the largest"),
         again),
       unread.length ? h("details", { class: "note" }, h("summary", {}, `${many(unread.length, "picture")} could not be compared`),

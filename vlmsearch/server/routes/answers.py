@@ -25,7 +25,7 @@ from vlmsearch.server.forms import AskForm, EvalAnswer, EvalForm, LabelForm, ima
 from vlmsearch.server.routes.search import check_reranker, search_arguments
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Answer, AnswerParts
-from vlmsearch.wire import LabelledId, LabelReport
+from vlmsearch.wire import LabelAnswer, LabelledId
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["answers"])
 _EVENTS: dict[int | str, dict[str, Any]] = {
@@ -83,7 +83,7 @@ async def _events(service: Service, parts: AnswerParts, request: str | None) -> 
             yield event("error", error_of(api_error(exc), request))
 
 
-@router.post("/label", response_model=model_of(LabelReport), openapi_extra=form_docs(LabelForm))
+@router.post("/label", response_model=model_of(LabelAnswer), openapi_extra=form_docs(LabelForm))
 async def label(
     service: ServiceHere,
     index: ReadIndex,
@@ -95,7 +95,7 @@ async def label(
     return await service.answer(run_label, index, form)
 
 
-def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> LabelReport:
+def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> LabelAnswer:
     """Return the labels as ``vlmsearch label --json`` prints them."""
     begun = time.monotonic()
     labelled = list(
@@ -113,7 +113,7 @@ def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], No
     )
     counts = Counter(name for document in labelled for name in document.labels)
     names = dict.fromkeys(" ".join(name.split()) for name in form.labels)
-    return LabelReport(
+    return LabelAnswer(
         {name: counts[name] for name in names},
         tuple(LabelledId(document.document.id, document.labels, document.written) for document in labelled),
         written=sum(document.written for document in labelled),

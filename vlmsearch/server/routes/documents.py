@@ -34,7 +34,7 @@ from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import documents_after
 from vlmsearch.types import Document, IndexReport, Reject, is_id
-from vlmsearch.wire import Changed, Deleted, DocumentPage, RejectList
+from vlmsearch.wire import Changed, Deleted, DocumentPage, Rejects
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
 _PART = "part:"
@@ -145,14 +145,14 @@ async def change(
     return await service.answer(lambda: Changed(change_metadata(store, form.ids, form.set, form.unset)))
 
 
-@router.get("/rejects", response_model=model_of(RejectList))
+@router.get("/rejects", response_model=model_of(Rejects))
 async def rejects(service: ServiceHere, index: ReadIndex) -> Json:
     """List the inputs that could not be used, with the reasons."""
     return await service.answer(_rejects, service, index)
 
 
-def _rejects(service: Service, index: OpenIndex) -> RejectList:
-    return RejectList(_without_folders(service, reject_list_of(index.pipeline.store).rejects()))
+def _rejects(service: Service, index: OpenIndex) -> Rejects:
+    return Rejects(_without_folders(service, reject_list_of(index.pipeline.store).rejects()))
 
 
 _PICTURE = {200: {"content": {"image/*": {}}, "description": "The image."}, 304: {"description": "It is the same."}}

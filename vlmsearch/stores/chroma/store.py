@@ -118,11 +118,6 @@ class ChromaStore(ChromaVectorStore):
             if self._is_at(slot, revision):
                 self._about.delete([slot])
 
-    def slots(self) -> list[Slot]:
-        """List the slots that have a row."""
-        about = self._about.find() if self._connection.exists() else None
-        return [] if about is None else self._about.ids()
-
     def _is_at(self, slot: Slot, revision: str | None) -> bool:
         row = self.read_slot(slot)
         return row is not None and row.get("revision") == revision

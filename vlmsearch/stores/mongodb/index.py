@@ -96,12 +96,6 @@ class MongoIndex(DatabaseStore):
         """Remove the row of a slot, if it is of this revision."""
         self._about("forget an index", lambda rows: rows.delete_one({"_id": slot, "revision": revision}))
 
-    def slots(self) -> list[Slot]:
-        """List the slots that have a row."""
-        return [
-            str(row["_id"]) for row in self._about("look for the index", lambda rows: list(rows.find({}, {"_id": 1})))
-        ]
-
     def wait_until_ready(self) -> None:
         """Make the indexes that are missing: of words, and for drawing samples."""
         self.run("make its index of samples", _create_index_of_samples)

@@ -15,7 +15,7 @@ from vlmsearch.stores.mongodb.connection import Row, Rows
 from vlmsearch.stores.writers import at_work, is_under_way, life_of, new_version, this_process
 
 T = TypeVar("T")
-Kind = Literal["write", "delete"]
+Change = Literal["write", "delete"]
 PATIENCE = timedelta(minutes=10)
 """Time, by the clock of the server, after which a write of another process counts as cut off."""
 AT: Row = {"$currentDate": {"at": True}}
@@ -36,7 +36,7 @@ class JournalEntry:
     """A write or delete of some documents: its version, their ids, and whether somebody is still at it."""
 
     version: str
-    kind: Kind
+    kind: Change
     ids: tuple[str, ...]
     is_alive: bool
 
@@ -48,7 +48,7 @@ class Journal:
         self._run = run
 
     @contextmanager
-    def writing(self, kind: Kind, ids: Sequence[str]) -> Iterator[str]:
+    def writing(self, kind: Change, ids: Sequence[str]) -> Iterator[str]:
         """Note that these documents are written or deleted meanwhile, under the new version that this gives.
 
         After an error the entry stays, for nobody knows what was written.

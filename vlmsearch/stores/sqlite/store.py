@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 from itertools import compress, islice
 from operator import attrgetter
 from pathlib import Path
@@ -117,13 +116,6 @@ class SqliteStore(DatabaseStore):
             row = _slot_row(db, slot)
             if row is not None and row.get("revision") == revision:
                 db.execute("DELETE FROM slots WHERE slot = ?", [slot])
-
-    def slots(self) -> list[Slot]:
-        """List the slots that have a row."""
-        if not self._database.exists():
-            return []
-        with self._database.reading("look for the index") as db:
-            return _slots(db)
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Do nothing: the tables are made together with the row of the slot."""
@@ -391,25 +383,18 @@ class SqliteStore(DatabaseStore):
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Check whether the file is whole and its parts agree; with ``repair``, make again what can be."""
-        left = self.left_trials()
-        if repair:
-            self.remove_trials()
         transaction = self._writing if repair else self._reading
         with transaction("check the index") as (db, tables):
-            rows = [row for slot in _slots(db) if (row := _slot_row(db, slot)) is not None]
+            rows = [row for slot in ("index", "next") if (row := _slot_row(db, slot)) is not None]
             named = {int(generation["generation"]) for row in rows for generation in _generations(row)}
             report = check_index(db, tables, self.name, named, repair=repair)
         if repair:
             self._database.shrink()
-        return replace(report, unfinished=tuple(f"{slot} of `vlmsearch reindex --dry-run`" for slot in left))
+        return report
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
-
-
-def _slots(db: sqlite3.Connection) -> list[Slot]:
-    return [slot for (slot,) in db.execute("SELECT slot FROM slots ORDER BY slot")]
 
 
 def _generations(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

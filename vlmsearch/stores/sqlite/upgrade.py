@@ -31,6 +31,7 @@ def upgrade(db: sqlite3.Connection) -> None:
         order = "ORDER BY row" if kind == "documents" else ""
         db.execute(f"INSERT OR REPLACE INTO {name} SELECT *, {added} FROM was_{name} {order}")
         db.execute(f"DROP TABLE was_{name}")
+    db.execute("DELETE FROM slots WHERE slot NOT IN ('index', 'next')")  # of trials that were killed
 
 
 def _columns(db: sqlite3.Connection, table: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import nullcontext
 
 from vlmsearch.build.progress import steps
 from vlmsearch.build.quantize import Report, silent
@@ -90,14 +89,12 @@ def engine_plan(
     device: int,
     profile: Range | None,
     level: int | None,
-    build: bool,
-    aloud: bool,
-) -> Plan | None:
-    """Return the plan in the cache; where there is none, build it if ``build``, with progress shown if ``aloud``."""
+) -> Plan:
+    """Return the plan in the cache, or build it and show progress."""
     plan = find_engine(bundle, tower, precision=precision, device=device, profile=profile, level=level)
-    if plan or not build:
+    if plan:
         return plan
-    with steps(bundle.name) if aloud else nullcontext(None) as progress:
+    with steps(bundle.name) as progress:
         return ensure_engine(
             bundle, tower, precision=precision, device=device, profile=profile, level=level, progress=progress
         )

@@ -43,7 +43,7 @@ def read_header(data: bytes) -> Jpeg | None:
     if data[:2] != b"\xff\xd8" or not data[-64:].rstrip(b"\0").endswith(b"\xff\xd9"):
         return None
     try:
-        if check_structure("JPEG", data, "the image")[1].scans > _MOST_SCANS:
+        if check_structure("JPEG", data, "the image").scans > _MOST_SCANS:
             return None
     except InvalidInputError:
         return None

@@ -1,16 +1,16 @@
-"""Whether two images are copies of one picture, whatever was done to the copies.
+"""Whether two images are duplicates: the same picture, whatever was done to it.
 
-Copies may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters and mirrored, brighter or
-in other colours; and they may have a badge in a corner, one line of text or a frame that the other lacks. Anything else
-that differs makes another picture. Three steps, each of which sees only what the one before it let pass:
+Duplicates may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters and mirrored,
+brighter or in other colours. They may have a badge in a corner, one line of text or a frame that the other lacks. Any
+other difference makes another picture. Three steps, each of which sees only what the one before it let pass:
 
 1. **Where one lies in the other.** Both are reduced to 16 x 16 grey values: a perceptual hash that keeps its numbers.
    Those of one image in its eight orientations are correlated with those of 49 windows of the other, both ways round.
-2. **Exactly where.** The window is fitted to a fraction of a pixel by Gauss-Newton steps on the grey values, together
-   with the light (Lucas and Kanade, "An iterative image registration technique", IJCAI 1981); pixels that are not the
-   same in both count little (iteratively reweighted least squares with Cauchy's weights).
-3. **What is left.** The colours of one are fitted to those of the other, and what still differs is looked at: how much
-   it is, and whether it lies in one corner or in one line.
+2. **Exactly where.** The window and the light are fitted by Gauss-Newton steps on the grey values, to a fraction of a
+   pixel: Lucas and Kanade, "An iterative image registration technique", IJCAI 1981. Pixels that differ count little
+   (iteratively reweighted least squares with Cauchy's weights).
+3. **What is left.** The colours of one are fitted to those of the other. The remaining difference decides by its size,
+   and by whether it lies in one corner or in one line.
 
 The numbers below were chosen on drawn scenes of other seeds than those of the tests; docs/howto/duplicates.md has the
 figures.
@@ -43,19 +43,19 @@ EDGE = 144
 _FINE = 96
 """The sides of what is compared pixel by pixel."""
 _STEPS = ((24, 4, 24, 0.1), (48, 4, 16, 0.08), (_FINE, 3, 16, 0.08))
-"""The sizes at which a window is fitted, and how often; and what is given up on there: where the grey values of more
-than this share of the pixels differ by more than so many of 255."""
+"""The sizes at which a window is fitted, with the fits at each. Two images are given up if more than a share of their
+pixels differ by more than so many of 255."""
 _SMALL, _HASHED = 32, 16
-"""The sides of what `Sketch` keeps, and of the hashes that are made of it."""
+"""The sides of the image in a `Sketch`, and of its hashes."""
 _FRAME = 0.07
-"""How much of each side may be a frame, and is not compared."""
+"""The share of each side that may be a frame, and is not compared."""
 _LEAST_CORRELATION = 0.6
 _TRIED = 3
-"""How many of the ways in which one may lie in the other are fitted, at most, beside that of two whole images."""
+"""The most ways of one in the other that are fitted, beside that of two whole images."""
 _SURE = 0.995
-"""The correlation from which only the best way is."""
+"""The correlation from which only the best way is fitted."""
 _DIFFERENCE, _PER_NOISE, _MOST_NOISE, _PER_SLOPE = 16.0, 2.0, 4.0, 0.5
-"""By how much a pixel differs, of 255: a constant, times the noise of encoding, times the slope of an edge there."""
+"""The difference of a pixel, of 255: a constant, a factor of the noise of encoding, and one of the slope of an edge."""
 _FEW = 0.0012
 """The share of pixels that may differ anywhere."""
 _CORNER = 0.22
@@ -81,7 +81,7 @@ _WHOLE = 0
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    """Hold what the first step knows of an image: 1 KiB.
+    """An image as the first step knows it: 1 KiB.
 
     Attributes:
         grey: The image as 32 x 32 grey values, a byte each.
@@ -109,7 +109,7 @@ class Sketch:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """Hold what the second and the third step know of an image: 61 KiB.
+    """An image as the second and the third step know it: 61 KiB.
 
     Attributes:
         image: The image, squashed to a square of `EDGE` pixels.
@@ -119,7 +119,7 @@ class Look:
 
     @cached_property
     def sketch(self) -> Sketch:
-        """Return what the first step knows of it."""
+        """Return the sketch for the first step."""
         small = self.image.convert("L").resize((_SMALL, _SMALL), Image.Resampling.BOX)
         return Sketch(small.tobytes())
 
@@ -152,13 +152,13 @@ def look_at(source: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> Look:
 
 @dataclass(frozen=True)
 class Placement:
-    """Say how one image may lie in the other.
+    """A place of one image in the other.
 
     Attributes:
-        correlation: Of their hashes.
-        window: The part of the one that the other is.
-        way: The orientation in which the other is it.
-        swapped: Whether the second image is the one that has the window.
+        correlation: The correlation of their hashes.
+        window: The part of the outer image that is the inner one.
+        way: The orientation of the inner image.
+        swapped: Whether the second image is the outer one.
     """
 
     correlation: float
@@ -167,26 +167,26 @@ class Placement:
     swapped: bool
 
 
-def placements(one: Sketch, other: Sketch) -> list[Placement]:
-    """Return how one image may lie in the other, the most likely way first; none where they are not alike.
+def placements(first: Sketch, second: Sketch) -> list[Placement]:
+    """Return the places of one image in the other, the most likely first; none for images that are not alike.
 
     Args:
-        one: The first image.
-        other: The second image.
+        first: The first image.
+        second: The second image.
 
     Returns:
-        At most four ways.
+        At most four places.
     """
-    both = (one.windows @ other.turned.T, other.windows @ one.turned.T)
-    found = {
+    both = (first.windows @ second.turned.T, second.windows @ first.turned.T)
+    correlations = {
         (swapped, *divmod(int(at), 8)): float(values.flat[at])
         for swapped, values in enumerate(both)
         for at in np.argsort(-values, axis=None)[:_TRIED]
     }
-    best = sorted(found, key=lambda key: -found[key])[:_TRIED]
-    if found[best[0]] < _LEAST_CORRELATION:
+    best = sorted(correlations, key=lambda key: -correlations[key])[:_TRIED]
+    if correlations[best[0]] < _LEAST_CORRELATION:
         return []
-    if found[best[0]] >= _SURE:
+    if correlations[best[0]] >= _SURE:
         best = best[:1]
     else:  # a badge may make a window look better than the whole
         whole = (0, _WHOLE, int(both[0][_WHOLE].argmax()))
@@ -194,8 +194,8 @@ def placements(one: Sketch, other: Sketch) -> list[Placement]:
     return [Placement(float(both[s][window, way]), _WINDOWS[window], way, bool(s)) for s, window, way in best]
 
 
-def is_copy(one: Look, other: Look, ways: Sequence[Placement] | None = None) -> bool:
-    """Return whether two images are copies of one picture.
+def is_duplicate(one: Look, other: Look, ways: Sequence[Placement] | None = None) -> bool:
+    """Return whether two images are duplicates.
 
     Args:
         one: The first image.
@@ -209,16 +209,16 @@ def is_copy(one: Look, other: Look, ways: Sequence[Placement] | None = None) -> 
         >>> from vlmsearch.demo.scenes import make_scene
         >>> picture, another = make_scene(1).draw(), make_scene(2).draw()
         >>> cropped = picture.crop((20, 10, 250, 240)).rotate(90)
-        >>> one, copy, other = (look_at(image) for image in (picture, cropped, another))
-        >>> is_copy(one, copy), is_copy(one, other)
+        >>> one, duplicate, other = (look_at(image) for image in (picture, cropped, another))
+        >>> is_duplicate(one, duplicate), is_duplicate(one, other)
         (True, False)
     """
     ways = placements(one.sketch, other.sketch) if ways is None else ways
     return any(_agrees(one, other, placed) for placed in ways)
 
 
-def _agrees(one: Look, other: Look, placed: Placement) -> bool:
-    outer, inner = (other, one) if placed.swapped else (one, other)
+def _agrees(first: Look, second: Look, placed: Placement) -> bool:
+    outer, inner = (second, first) if placed.swapped else (first, second)
     inner = inner.oriented(placed.way)
     window = _fitted(outer, inner, placed.window)
     if window is None:
@@ -256,7 +256,7 @@ def _fitted(outer: Look, inner: Look, window: Window) -> Window | None:
     None where they differ widely.
     """
     place = np.array([window[0], window[1], window[2] - window[0], window[3] - window[1]])
-    for size, steps, much, most in _STEPS:
+    for size, steps, much, max_share in _STEPS:
         target, edge = _resized(inner.grey, size, (0, 0, 1, 1)), round(size * _FRAME)
         across = ((np.arange(size) + 0.5) / size).astype(np.float32)
         for _ in range(steps):
@@ -270,9 +270,9 @@ def _fitted(outer: Look, inner: Look, window: Window) -> Window | None:
             matrix = np.stack([*(size * gain * column for column in kept[:4]), shown, np.ones_like(shown)], 1)
             weighed = matrix * weights[:, None]
             normal = (weighed.T @ matrix).astype(np.float64)
-            normal[np.diag_indices(6)] += 1e-3 + 1e-6 * normal.diagonal().max()  # for what shows nothing to hold on to
+            normal[np.diag_indices(6)] += 1e-3 + 1e-6 * normal.diagonal().max()  # for flat images
             place[:] += np.clip(np.linalg.solve(normal, weighed.T @ wanted)[:4], -0.05, 0.05)
-        if float(np.mean(np.abs(wanted - gain * shown - bias) > much)) > most:
+        if float(np.mean(np.abs(wanted - gain * shown - bias) > much)) > max_share:
             return None
     return _within(place)
 
@@ -354,13 +354,13 @@ def _is_overlay(differing: NDArray[np.bool_]) -> bool:
     return any(_is_line(turned, total - few) for turned in (differing, differing.T))
 
 
-def _is_line(differing: NDArray[np.bool_], least: float) -> bool:
+def _is_line(differing: NDArray[np.bool_], min_pixels: float) -> bool:
     """Return whether at least so many of the pixels that differ lie in one horizontal line."""
     height = round(_FINE * _LINE)
     counts = np.convolve(differing.sum(1), np.ones(height, int), "valid")
     top = int(counts.argmax())
     line = differing[top : top + height]
-    if counts[top] < least:
+    if counts[top] < min_pixels:
         return False
     rows, columns = (np.flatnonzero(line.any(axis)) for axis in (1, 0))
     high, long = int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
