@@ -111,7 +111,7 @@ def test_spearman_on_sts_is_that_of_sentence_transformers(bundle: Bundle) -> Non
             vectors[precision] = encoder.encode_texts(texts)["minilm"]
     assert (vectors["fp32"][::4] * theirs).sum(axis=1).min() > 0.99999
     assert (vectors["int8"] * vectors["fp32"]).sum(axis=1).mean() > 0.99
-    assert spearman(vectors["fp32"]) > 0.85
+    assert spearman(vectors["fp32"]) > 0.8
     assert spearman(vectors["int8"]) == pytest.approx(spearman(vectors["fp32"]), abs=0.006)
 
 
