@@ -29,9 +29,9 @@ from vlmsearch.bench.encode import (
     open_encoders,
     pixel_batches,
 )
-from vlmsearch.build.fetch import checkpoint_of
-from vlmsearch.build.progress import steps
-from vlmsearch.build.torch import image_processor, load_reference
+from vlmsearch.building.fetch import checkpoint_of
+from vlmsearch.building.progress import steps
+from vlmsearch.building.torch import image_processor, load_reference
 from vlmsearch.cli.bench.encode import TIMING_COLUMNS, encode_tasks, timing_rows
 from vlmsearch.models.bundle import Bundle
 

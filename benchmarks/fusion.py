@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from benchmarks.common import print_figures
 from benchmarks.labelled import LabelledCollection, drawn_scenes, read_captions, read_cisi, read_sts
-from vlmsearch.build.data import unanswered
-from vlmsearch.build.relevance import calibration_error
+from vlmsearch.building.data import unanswered
+from vlmsearch.building.relevance import calibration_error
 from vlmsearch.cli.common import need_manifest
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.pipeline import Pipeline

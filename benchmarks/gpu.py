@@ -12,8 +12,8 @@ import torch
 
 from vlmsearch.bench.encode import find_bundle
 from vlmsearch.bench.gpu import GpuSetting, describe_gpu
-from vlmsearch.build.fetch import checkpoint_of
-from vlmsearch.build.torch import load_reference
+from vlmsearch.building.fetch import checkpoint_of
+from vlmsearch.building.torch import load_reference
 from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.gpu import measure_and_print
 from vlmsearch.errors import BackendError, one_line

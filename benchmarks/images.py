@@ -24,8 +24,8 @@ from PIL import Image
 from benchmarks.common import print_figures, rounds_option
 from vlmsearch._util.machine import available_cores
 from vlmsearch.bench.encode import in_turns
-from vlmsearch.build.progress import steps
-from vlmsearch.build.quantize import Report
+from vlmsearch.building.progress import steps
+from vlmsearch.building.quantize import Report
 from vlmsearch.cli.bench.data import read_images
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.bundle import BundleEncoder

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.common import print_figures, rounds_option
 from benchmarks.labelled import LabelledCollection, read_cisi
-from vlmsearch.build.progress import steps
+from vlmsearch.building.progress import steps
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store

@@ -26,8 +26,8 @@ from benchmarks.common import print_figures, rounds_option
 from benchmarks.corpus import BLOCK, Corpus
 from benchmarks.memory import family, proportional
 from vlmsearch._util.machine import available_cores
-from vlmsearch.build.progress import steps
-from vlmsearch.build.quantize import Report
+from vlmsearch.building.progress import steps
+from vlmsearch.building.quantize import Report
 from vlmsearch.cli.bench.data import numbers
 from vlmsearch.cli.common import SECONDS
 from vlmsearch.integrations.ray import RayOptions, index

@@ -23,8 +23,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks.common import print_figures, rounds_option
 from vlmsearch.bench.encode import in_turns
-from vlmsearch.build.progress import steps
-from vlmsearch.build.quantize import Report
+from vlmsearch.building.progress import steps
+from vlmsearch.building.quantize import Report
 from vlmsearch.cli.bench.data import read_images
 from vlmsearch.indexing.containers import CHILD, child_parts, kind_of
 from vlmsearch.indexing.items import ReadOptions

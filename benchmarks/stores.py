@@ -20,8 +20,8 @@ from benchmarks.common import print_figures
 from benchmarks.contenders import Contender, open_contender, place_of, records, store_url
 from benchmarks.corpus import Condition, Corpus, ExactNearest
 from benchmarks.processes import Reading, first_answer, read_while_writing, run_search
-from vlmsearch.build.progress import steps
-from vlmsearch.build.quantize import Report
+from vlmsearch.building.progress import steps
+from vlmsearch.building.quantize import Report
 from vlmsearch.cli.common import names_of
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.registry import open_encoder, open_store

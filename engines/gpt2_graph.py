@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from vlmsearch.build.graph import OnnxGraph
+from vlmsearch.building.graph import OnnxGraph
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.models.generator import DESCRIPTION, FORMAT, GRAPH, TOKENIZER, WEIGHTS
 

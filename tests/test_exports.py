@@ -107,7 +107,7 @@ def test_importing_changes_nothing() -> None:
 
 
 def test_onnx_runtime_is_loaded_without_telemetry_here_and_in_child_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("vlmsearch.models.session", "vlmsearch.generators.local.onnx", "vlmsearch.build.inputs"):
+    for module in ("vlmsearch.models.session", "vlmsearch.generators.local.onnx", "vlmsearch.building.inputs"):
         assert run(f"import os, {module}; print(os.environ['ORT_DISABLE_TELEMETRY'])").strip() == "1"
     code = "import os; from vlmsearch._util.gpu import onnx_wheels; onnx_wheels(); print(os.environ[{!r}])"
     assert run(code.format("ORT_DISABLE_TELEMETRY")).strip() == "1"

@@ -76,7 +76,7 @@ def test_an_encoder_that_is_closed_says_so_and_keeps_no_model(url: str) -> None:
 
 def models() -> set[int]:
     """The models of encoders in this process."""
-    from vlmsearch.build.torch import TwoTowers
+    from vlmsearch.building.torch import TwoTowers
 
     return {id(found) for found in gc.get_objects() if type(found) in (OnnxSession, TwoTowers)}
 

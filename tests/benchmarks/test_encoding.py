@@ -10,7 +10,7 @@ from benchmarks.encoding import main
 from tests.support.checkpoints import make_clip
 from tests.support.paths import ENGINES
 from tests.support.tables import table
-from vlmsearch.build.fetch import checkpoint_of
+from vlmsearch.building.fetch import checkpoint_of
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import find_bundles
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.gpu import TorchTowers
 from tests.support.paths import ENGINES
-from vlmsearch.build.inputs import row_cosines
+from vlmsearch.building.inputs import row_cosines
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.models.bundle import find_bundles
 
@@ -18,7 +18,7 @@ from vlmsearch.models.bundle import find_bundles
 def test_torch_gets_the_same_batches_in_half_precision(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     import torch
 
-    from vlmsearch.build.torch import load_reference
+    from vlmsearch.building.torch import load_reference
 
     compiled: list[dict[str, Any]] = []
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.checkpoints import make_bert, make_recipe
-from vlmsearch.build.bundle import build_bundle
+from vlmsearch.building.bundle import build_bundle
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import InvalidBatchError

@@ -27,7 +27,7 @@ from tests.support.tensorrt_standin import standing_in
 from tests.support.tensorrt_standin.gpu import STATE, PretendGpu
 from tests.support.tensorrt_standin.quick import quicken
 from tests.support.tensorrt_standin.versions import VERSIONS, Version
-from vlmsearch.build.bundle import build_bundle
+from vlmsearch.building.bundle import build_bundle
 from vlmsearch.cli.build import build
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.base import Encoder

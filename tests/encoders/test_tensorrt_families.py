@@ -13,7 +13,7 @@ from tests.support.tensorrt_standin import standing_in
 from tests.support.tensorrt_standin.quick import quicken
 from tests.support.tensorrt_standin.versions import VERSIONS, Version
 from tests.support.text_models import TextFamily, make_text_model
-from vlmsearch.build.bundle import build_bundle
+from vlmsearch.building.bundle import build_bundle
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.models.bundle import Bundle
 from vlmsearch.models.recipe import Calibration, Recipe, Shapes

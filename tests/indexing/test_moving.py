@@ -30,7 +30,7 @@ from vlmsearch import (
     Query,
     Record,
 )
-from vlmsearch.build.bundle import build_bundle
+from vlmsearch.building.bundle import build_bundle
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.indexing.forecast import forecast
 from vlmsearch.indexing.reindex import drop_old, reindex

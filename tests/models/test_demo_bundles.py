@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.paths import ENGINES
-from vlmsearch.build.fetch import fingerprint
-from vlmsearch.build.load import load_checkpoint
-from vlmsearch.build.retrieval import scene_recall
+from vlmsearch.building.fetch import fingerprint
+from vlmsearch.building.load import load_checkpoint
+from vlmsearch.building.retrieval import scene_recall
 from vlmsearch.cli import cli
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.models.bundle import open_bundle

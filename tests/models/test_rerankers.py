@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.cli import ok, run
 from tests.support.paths import ENGINES
-from vlmsearch.build.fetch import fingerprint
-from vlmsearch.build.load import load_cross_encoder
+from vlmsearch.building.fetch import fingerprint
+from vlmsearch.building.load import load_cross_encoder
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.models.bundle import DamagedBundleWarning, built_bundles, find_bundles, recipe_names
 from vlmsearch.models.recipe import RerankerRecipe, find_any_recipe, find_recipe

@@ -18,7 +18,7 @@ import pytest
 from tests.support.checkpoints import make_bert, make_recipe
 from tests.support.service import RunningService, serving
 from vlmsearch import Document
-from vlmsearch.build.bundle import build_bundle
+from vlmsearch.building.bundle import build_bundle
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.models.recipe import find_recipe
 from vlmsearch.registry import open_encoder

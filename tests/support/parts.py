@@ -30,9 +30,9 @@ STARTERS = frozenset(
 )
 """What starts a server in the middle of a test: the tests of a module that imports it are marked."""
 SLOW_FIXTURES = frozenset({"installed", "wheel"})
-SLOW_ROOMS = frozenset({"benchmarks", "docs", "examples", "build"})
+SLOW_ROOMS = frozenset({"benchmarks", "docs", "examples", "building"})
 """Models are exported and compared, and programs of users are run."""
-LONG_ROOMS = ("build", "benchmarks", "triton", "integrations", "tensorrt_llm")
+LONG_ROOMS = ("building", "benchmarks", "triton", "integrations", "tensorrt_llm")
 """The folders with the longest files: they come first, so that no process waits for the last of them."""
 
 _ROOT = Path(__file__).parents[1]

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from tests.support.paths import ENGINES
-from vlmsearch.build.fetch import text_input
-from vlmsearch.build.load import load_checkpoint
+from vlmsearch.building.fetch import text_input
+from vlmsearch.building.load import load_checkpoint
 from vlmsearch.models.recipe import Prompts
 
 QUERY, DOCUMENT = "two stars: ", "a meadow with "

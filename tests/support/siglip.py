@@ -12,8 +12,8 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.support.checkpoints import save
-from vlmsearch.build.data import sentences
-from vlmsearch.build.verify import tokenizer_cases
+from vlmsearch.building.data import sentences
+from vlmsearch.building.verify import tokenizer_cases
 
 _GEMMA_SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
 VOCABULARY = 1500

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.support.checkpoints import save
-from vlmsearch.build.verify import tokenizer_cases
+from vlmsearch.building.verify import tokenizer_cases
 
 TextFamily = Literal["bert", "distilbert", "modernbert", "mpnet", "nomic_bert", "roberta", "xlm-roberta"]
 TEXT_FAMILIES: tuple[TextFamily, ...] = get_args(TextFamily)

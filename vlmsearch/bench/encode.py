@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from vlmsearch.build.data import passages
+from vlmsearch.building.data import passages
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.images import Preprocess

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from vlmsearch._util.gpu import find_driver, installed
 from vlmsearch._util.machine import available_cores
-from vlmsearch.build.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
+from vlmsearch.building.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Preprocess

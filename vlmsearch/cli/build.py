@@ -104,8 +104,8 @@ def build(
     precisions = cast("list[Precision]", [name for name in _PRECISIONS if name in precision]) if precision else None
     how = cast("PoolingName", pooling or "")
     try:
-        from vlmsearch.build.derive import find_or_derive
-        from vlmsearch.build.progress import build_with_progress
+        from vlmsearch.building.derive import find_or_derive
+        from vlmsearch.building.progress import build_with_progress
     except ImportError as exc:
         message = f"building needs {exc.name}, which is not installed: pip install 'vlmsearch[build]'"
         raise MissingDependencyError(message) from exc
@@ -145,7 +145,7 @@ def _build_engines(
         raise MissingDependencyError(
             f"building engines needs {exc.name}, which is not installed: pip install 'vlmsearch[tensorrt]'"
         ) from exc
-    from vlmsearch.build.progress import steps
+    from vlmsearch.building.progress import steps
     from vlmsearch.models.bundle import find_bundles, open_bundle, recipe_names
     from vlmsearch.models.recipe import find_recipe
     from vlmsearch.tensorrt.builder.report import report_folder, table, write_report

@@ -19,7 +19,7 @@ import onnxruntime as ort
 
 from tests.support.tensorrt_standin.gpu import STATE, CudaError
 from tests.support.tensorrt_standin.versions import only
-from vlmsearch.build.inputs import open_session
+from vlmsearch.building.inputs import open_session
 
 MAGIC = b"STANDIN1"
 IMPLICIT = "1: [graphContext.cpp] Cuda Runtime (operation would make the legacy stream depend on a capturing stream)"

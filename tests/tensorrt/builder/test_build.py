@@ -20,8 +20,8 @@ from onnx import numpy_helper
 from tests.support.checkpoints import make_clip, make_recipe
 from tests.support.tensorrt_standin import standing_in
 from tests.support.tensorrt_standin.quick import quicken
-from vlmsearch.build.bundle import build_bundle
-from vlmsearch.build.inputs import open_session
+from vlmsearch.building.bundle import build_bundle
+from vlmsearch.building.inputs import open_session
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError, QualityError
 from vlmsearch.models.bundle import Bundle, model_file, open_bundle
 from vlmsearch.models.recipe import TowerGate, read_recipe
@@ -405,7 +405,7 @@ def test_auto_reports_every_engine_that_was_tried(at: Any, built: tuple[Path, Pa
 
 
 def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> None:
-    from vlmsearch.build.inputs import run
+    from vlmsearch.building.inputs import run
     from vlmsearch.tensorrt.builder.accuracy import prepare_check
     from vlmsearch.tensorrt.engine.texts import engine_length
 

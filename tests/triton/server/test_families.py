@@ -19,8 +19,8 @@ from tests.support.siglip import make_siglip
 from tests.support.text_models import make_text_model
 from tests.support.triton_scenes import picture
 from tests.support.triton_server import Running, started
-from vlmsearch.build.bundle import build_bundle
-from vlmsearch.build.verify import tokenizer_cases
+from vlmsearch.building.bundle import build_bundle
+from vlmsearch.building.verify import tokenizer_cases
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import TextTruncatedWarning

@@ -37,7 +37,7 @@ def scenes(model: str, count: int, as_json: bool) -> None:
     A re-ranker reads the first 50 matches of demo-minilm and words. The figures say how often the first caption is
     the right one, and how often it fits the query, before and after.
     """
-    from vlmsearch.build.retrieval import reranked_recall, scene_recall
+    from vlmsearch.building.retrieval import reranked_recall, scene_recall
     from vlmsearch.encoders.onnx import OnnxEncoder
     from vlmsearch.models.bundle import RERANKER, recipe_names
     from vlmsearch.models.reranker import PRECISIONS

@@ -19,7 +19,7 @@ def read_texts(path: Path | None, count: int) -> list[str]:
     from vlmsearch.errors import ConfigError
 
     if path is None:
-        from vlmsearch.build.data import sentences
+        from vlmsearch.building.data import sentences
 
         return sentences()[:count]
     try:

@@ -38,7 +38,7 @@ def bench_encode(
     """
     from vlmsearch._util.machine import machine_name
     from vlmsearch.bench.encode import find_bundle, measure, open_encoders, ratios
-    from vlmsearch.build.progress import steps
+    from vlmsearch.building.progress import steps
 
     timings: list[EncodeTiming] = []
     with steps(f"timing {model}") as report, ExitStack() as stack:

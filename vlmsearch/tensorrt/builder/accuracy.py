@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from vlmsearch.build.data import gather
-from vlmsearch.build.inputs import Feed, Feeds, image_feeds, padded_feeds, run, text_feeds
-from vlmsearch.build.quantize import Drift, Report, by_damage, drift
+from vlmsearch.building.data import gather
+from vlmsearch.building.inputs import Feed, Feeds, image_feeds, padded_feeds, run, text_feeds
+from vlmsearch.building.quantize import Drift, Report, by_damage, drift
 from vlmsearch.models.bundle import Bundle, Tower
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import Range, Recipe, TowerGate

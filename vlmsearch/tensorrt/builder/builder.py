@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from vlmsearch.build.inputs import run
-from vlmsearch.build.quantize import Drift, Report, silent
+from vlmsearch.building.inputs import run
+from vlmsearch.building.quantize import Drift, Report, silent
 from vlmsearch.errors import BackendError, ConfigError, QualityError
 from vlmsearch.models.bundle import Bundle, Precision, Tower, model_file
 from vlmsearch.models.recipe import Range, Recipe

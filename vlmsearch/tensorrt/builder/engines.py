@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from vlmsearch.build.progress import steps
-from vlmsearch.build.quantize import Report, silent
+from vlmsearch.building.progress import steps
+from vlmsearch.building.quantize import Report, silent
 from vlmsearch.models.bundle import Bundle, Tower
 from vlmsearch.models.recipe import Range, Recipe, Shapes, built_by
 from vlmsearch.tensorrt.builder.builder import EngineBuilder

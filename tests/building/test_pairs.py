@@ -1,0 +1,79 @@
+"""The labelled texts that ship: their form, that no label contradicts another, and their size."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+
+import pytest
+
+from tests.support.paths import ENGINES
+from vlmsearch.building.data import Passage, passages, sentences, unanswered
+
+FILE = ENGINES / "pairs.jsonl"
+KINDS = ("question", "keywords", "paraphrase")
+
+
+@pytest.fixture(scope="module")
+def known() -> list[Passage]:
+    return passages()
+
+
+def test_every_line_is_a_passage_with_exactly_these_fields(known: list[Passage]) -> None:
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    names = [field.name for field in dataclasses.fields(Passage)]
+    assert all(list(json.loads(line)) == names for line in lines)
+    assert [passage.text for passage in known] == [json.loads(line)["text"] for line in lines]
+
+
+def test_there_are_enough_in_groups_of_four(known: list[Passage]) -> None:
+    topics = Counter(passage.topic for passage in known)
+    assert len(topics) >= 80
+    assert len(known) >= 320
+    assert set(topics.values()) == {4}
+    assert [passage.id for passage in known] == [f"{topic}-{i}" for topic in topics for i in range(1, 5)]
+
+
+@pytest.mark.parametrize(("field", "least", "most"), [("text", 25, 120), ("keywords", 2, 4), ("question", 4, 20)])
+def test_lengths_in_words(known: list[Passage], field: str, least: int, most: int) -> None:
+    lengths = {passage.id: len(getattr(passage, field).split()) for passage in known}
+    assert {id: count for id, count in lengths.items() if not least <= count <= most} == {}
+
+
+def test_questions_and_paraphrases_are_one_sentence(known: list[Passage]) -> None:
+    assert [passage.id for passage in known if passage.paraphrase.find(". ") >= 0] == []
+    assert [passage.id for passage in known if not passage.paraphrase.endswith(".")] == []
+    assert [passage.id for passage in known if not passage.question.endswith("?")] == []
+
+
+def test_no_passage_and_no_query_occurs_twice(known: list[Passage]) -> None:
+    written = [getattr(passage, kind) for passage in known for kind in ("text", *KINDS)]
+    counts = Counter(text.casefold() for text in [*written, *unanswered(), *sentences()])
+    assert [text for text, count in counts.items() if count > 1] == []
+
+
+def test_paraphrases_are_not_copied(known: list[Passage]) -> None:
+    """Any five words in a row that both have are too many."""
+    assert [passage.id for passage in known if _runs(passage.paraphrase) & _runs(passage.text)] == []
+
+
+def test_others_that_answer_too_are_of_the_topic(known: list[Passage]) -> None:
+    topics = {passage.id: passage.topic for passage in known}
+    for passage in known:
+        assert passage.id not in passage.also
+        assert {topics[id] for id in passage.also} <= {passage.topic}
+
+
+def test_there_are_120_questions_without_an_answer() -> None:
+    assert len(unanswered()) == 120
+    assert all(question.endswith("?") for question in unanswered())
+
+
+def test_they_are_small_enough_for_the_wheel() -> None:
+    assert FILE.stat().st_size <= 250_000
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = ["".join(filter(str.isalnum, word)) for word in text.casefold().split()]
+    return {tuple(words[i : i + 5]) for i in range(len(words) - 4)}

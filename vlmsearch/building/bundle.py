@@ -1,0 +1,366 @@
+"""From a recipe to a bundle on disk: fetch, export, verify, quantise, measure, write."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from vlmsearch._util.files import folder_in_the_making, publish
+from vlmsearch._util.machine import machine_name
+from vlmsearch.building.calibrate import calibrate as observe
+from vlmsearch.building.checkpoint import Checkpoint
+from vlmsearch.building.data import Samples, gather
+from vlmsearch.building.fetch import as_bundle, checkpoint_folder
+from vlmsearch.building.inputs import Feeds, run
+from vlmsearch.building.load import load_checkpoint, read_config
+from vlmsearch.building.quantize import (
+    D,
+    Drift,
+    QuantisationPlan,
+    QuantisedTower,
+    Report,
+    Subject,
+    drift,
+    export,
+    quantise,
+    silent,
+)
+from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError, TextTruncatedWarning
+from vlmsearch.models.bundle import FORMAT, Bundle, Precision, Tower, cache_folder, model_file, open_bundle
+from vlmsearch.models.inputs import open_tokenizer
+from vlmsearch.models.recipe import RECIPE, Recipe, RerankerRecipe, to_toml
+from vlmsearch.types import Modality, RelevanceFit, Vectors
+
+if TYPE_CHECKING:
+    from vlmsearch.building.torch import Reference
+    from vlmsearch.building.verify import Check
+
+Json = dict[str, object]
+
+
+@dataclass
+class _Work:
+    """A bundle in the making."""
+
+    recipe: Recipe
+    checkpoint: Checkpoint
+    described: Bundle
+    folder: Path
+    report: Report
+    fitted: Samples
+    held_out: Samples
+    tokenizer: Tokenizer
+    feeds: dict[Tower, Feeds] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+    quantisation: dict[str, Json] = field(default_factory=dict)
+    speed: dict[str, float] = field(default_factory=dict)
+    vectors: dict[Modality, Vectors] = field(default_factory=dict)
+
+    def write(self, name: str, data: bytes) -> None:
+        (self.folder / name).write_bytes(data)
+
+
+def build_bundle(
+    recipe: Recipe,
+    *,
+    checkpoint: Path | None = None,
+    out: Path | None = None,
+    precisions: Sequence[Precision] | None = None,
+    calibrate: Sequence[Path] = (),
+    force: bool = False,
+    progress: Report | None = None,
+) -> Bundle:
+    """Build what a recipe says and give the finished bundle.
+
+    ``checkpoint`` is a folder to build from instead of the recipe's source. ``out`` is the bundle's folder, by default
+    in the user's cache. ``calibrate`` names images and texts of the user. Nothing appears at ``out`` before all is
+    proven; an older bundle there is replaced, and ConfigError if anything else is there. QualityError lists the gates
+    that were missed, unless ``force``, which builds all the same and notes it in the bundle. Needs the extra
+    ``export``.
+    """
+    need_peers()
+    chosen = tuple(dict.fromkeys(("fp32", *(precisions or recipe.precisions))))
+    target = out or cache_folder() / "bundles" / recipe.name
+    check_target(target)
+    report = progress or silent
+    report("reading the checkpoint", 0, 1)
+    loaded = load_checkpoint(checkpoint or checkpoint_folder(recipe), recipe.prompts, recipe.max_tokens)
+    _check_recipe(recipe, loaded)
+    with folder_in_the_making(target) as folder:
+        work = _start(recipe, loaded, folder, calibrate, report)
+        _prove_all(work)
+        for tower in loaded.towers:
+            _add_precisions(work, tower, [precision for precision in chosen if precision != "fp32"])
+        _finish(work, chosen, forced=missed_gates(recipe.name, work.checks, force=force))
+        publish(folder, target)
+    return open_bundle(target)
+
+
+def missed_gates(name: str, checks: Sequence[Check], *, force: bool) -> list[str]:
+    """Return the gates that were missed, with what was reached; QualityError for any unless ``force``."""
+    missed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in checks if not c.passed]
+    if missed and not force:
+        raise QualityError(f"{name} was not built: {'; '.join(missed)} (`force=True` builds it all the same)")
+    return missed
+
+
+def need_peers() -> None:
+    """MissingDependencyError where a library is not installed that models are proven against."""
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"building a model proves it against transformers, which needs {exc.name}: pip install 'vlmsearch[build]'"
+        ) from exc
+
+
+def _check_recipe(recipe: Recipe, checkpoint: Checkpoint) -> None:
+    """ConfigError where a recipe is for another checkpoint than this one."""
+    family, _ = read_config(checkpoint.folder)
+    if recipe.family and recipe.family != family:
+        raise ConfigError(f"{checkpoint.folder} is of the family {family}, and {recipe.name} is {recipe.family}")
+    if any(dim >= checkpoint.dim for dim in recipe.dims):
+        raise ConfigError(f"{recipe.name}: dims are less than {checkpoint.dim}, the whole length: {list(recipe.dims)}")
+    if not checkpoint.fill and recipe.shapes.text_length[2] > checkpoint.max_tokens:
+        raise ConfigError(
+            f"{recipe.name}: shapes: text_length goes to {recipe.shapes.text_length[2]}, but {checkpoint.folder} "
+            f"reads {checkpoint.max_tokens} tokens"
+        )
+
+
+def _start(recipe: Recipe, checkpoint: Checkpoint, folder: Path, paths: Sequence[Path], report: Report) -> _Work:
+    described = as_bundle(checkpoint, recipe)
+    report("collecting calibration data", 0, 1)
+    fitted, held_out = gather(recipe, paths, images=checkpoint.image is not None)
+    (folder / "tokenizer.json").write_bytes(described.read("tokenizer.json"))
+    keep_recipe(recipe, folder)
+    return _Work(recipe, checkpoint, described, folder, report, fitted, held_out, open_tokenizer(described))
+
+
+def _prove_all(work: _Work) -> None:
+    """Compare all of float32 with transformers, whose copy of the weights is let go of before anything is quantised."""
+    from vlmsearch.building.torch import load_reference
+    from vlmsearch.building.verify import verify_tokens
+
+    work.report("comparing token ids", 0, 1)
+    work.checks.append(verify_tokens(work.checkpoint.folder, work.described.text, work.tokenizer))
+    reference = load_reference(work.checkpoint.folder)
+    for tower in work.checkpoint.towers:
+        _prove(work, tower, reference)
+
+
+def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
+    """Export one tower in float32 and compare it with transformers."""
+    from vlmsearch.building.verify import IMAGES, TEXTS, tower_feeds, verify_images, verify_vectors
+
+    gates, form = work.recipe.gates, work.described.text
+    work.feeds[tower] = tower_feeds(work.checkpoint, tower, work.held_out, form, work.tokenizer, work.report)
+    work.report(f"{tower}: exporting", 0, 1)
+    model = export(work.checkpoint, tower)
+    work.write(model_file(tower, "fp32"), model)
+    work.vectors[tower], work.speed[f"{tower}.fp32"] = run(model, work.feeds[tower])
+    if not np.isfinite(work.vectors[tower]).all():
+        reason = f"the {tower} tower computes NaN or infinity: its weights are damaged"
+        raise ConfigError(f"{work.checkpoint.folder}: {reason}")
+    work.report(f"{tower}: comparing with transformers", 0, 1)
+    mixed = _together(work.held_out, work.fitted, IMAGES, TEXTS)
+    proof = tower_feeds(work.checkpoint, tower, mixed, form, work.tokenizer, work.report)
+    work.checks.append(verify_vectors(tower, model, proof, reference, gates))
+    if tower == "image" and work.checkpoint.preprocess:
+        pictures = work.held_out.pictures if "image" in work.held_out.own else ()
+        folder, preprocess = work.checkpoint.folder, work.checkpoint.preprocess
+        work.checks += verify_images(model, folder, preprocess, pictures, reference, gates)
+
+
+def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> None:
+    """Write the lower precisions of one tower."""
+    from vlmsearch.building.verify import drift_checks
+
+    gates = work.recipe.gates
+    subject = Subject(work.checkpoint, tower, work.feeds[tower], work.vectors[tower], gates.tower(tower), drift)
+    for precision, result in _lower(work, subject, precisions):
+        work.write(model_file(tower, precision), result.model)
+        work.checks += drift_checks(tower, precision, result.drift, gates)
+        work.speed[f"{tower}.{precision}"] = result.drift.rate
+        work.quantisation[model_file(tower, precision)] = story(result, work.fitted.origin[tower])
+
+
+def _lower(
+    work: _Work, subject: Subject[Drift], precisions: Sequence[Precision]
+) -> Iterator[tuple[Precision, QuantisedTower[Drift]]]:
+    """Yield the lower precisions of one tower, one after the other."""
+    from vlmsearch.building.verify import tower_feeds
+
+    tower, settings = subject.tower, work.recipe.calibration
+    trusted = tower in work.fitted.own or tower in settings.trusted
+    seen = None
+    for precision in precisions:
+        if precision == "fp16":
+            work.report(f"{tower}: fp16", 0, 1)
+            model = export(work.checkpoint, tower, np.float16)
+            yield precision, QuantisedTower(model, None, subject.measure(model))
+            continue
+        if seen is None:
+            samples = tower_feeds(work.checkpoint, tower, work.fitted, work.described.text, work.tokenizer, work.report)
+            seen = observe(work.checkpoint, tower, samples, _named(work.report, f"{tower}: calibrating"))
+        yield precision, quantise(subject, precision, seen, settings, _named_steps(work.report, tower), trusted=trusted)
+
+
+def _named(report: Report, step: str) -> Callable[[int, int], None]:
+    return lambda done, total: report(step, done, total)
+
+
+def _named_steps(report: Report, tower: Tower) -> Report:
+    return lambda step, done, total: report(f"{tower}: {step}", done, total)
+
+
+def _together(first: Samples, second: Samples, images: int, texts: int) -> Samples:
+    return dataclasses.replace(
+        first,
+        pictures=(*first.pictures, *second.pictures)[:images],
+        texts=(*first.texts, *second.texts)[:texts],
+    )
+
+
+def story(result: QuantisedTower[D], origin: str) -> Json:
+    """Return how a file was quantised, and what else was tried."""
+    if result.plan is None:
+        return {"method": "cast"}
+    tried = [_plan(plan) | rounded(vars(drift)) for plan, drift in result.tried]
+    return _plan(result.plan) | {"calibration": origin, "tried": tried}
+
+
+def _plan(plan: QuantisationPlan) -> Json:
+    return dataclasses.asdict(plan)
+
+
+def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[str]) -> None:
+    """Write ``bundle.json``, with retrieval measured on what was just built where the recipe asks for it."""
+    samples: Json = {tower: _samples(work, tower) for tower in work.checkpoint.towers}
+    measured = figures(work.checks, work.speed, samples)
+    write_description(work.folder, work.described, {}, measured, work.quantisation, forced)
+    fits = _fit_relevance(work, measured)
+    if work.recipe.scenes:
+        measured["retrieval"] = _retrieval(work, precisions)
+    write_description(work.folder, work.described, fits, measured, work.quantisation, forced)
+
+
+def figures(checks: Sequence[Check], speed: Mapping[str, float], samples: Json) -> Json:
+    """Return what was measured as ``bundle.json`` has it."""
+    return {
+        "checks": {c.name: {"value": round(c.value, 7), "gate": c.gate, "passed": c.passed} for c in checks},
+        "items_per_second": rounded(speed),
+        "samples": samples,
+        "machine": machine_name(),
+        "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
+    }
+
+
+def _samples(work: _Work, tower: Tower) -> Json:
+    """Return what a tower was measured on."""
+    return {"origin": work.held_out.origin[tower], "count": len(work.vectors[tower])}
+
+
+def _fit_relevance(work: _Work, measured: Json) -> dict[Modality, RelevanceFit]:
+    """Return what the cosines of the model that was just built say of relevance; the figures go into ``measured``."""
+    from vlmsearch.building.relevance import fit_encoder, sigmoid_fit
+    from vlmsearch.encoders.onnx import OnnxEncoder
+
+    settings, logits = work.recipe.calibration, work.described.logits
+    if not settings.relevance_scenes:
+        own = sigmoid_fit(logits)
+        return {"image": own} if own else {}
+    work.report("fitting relevance", 0, 1)
+    with OnnxEncoder(f"{work.folder}/") as encoder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", TextTruncatedWarning)  # of the project's questions, by models that read little
+        fitted = fit_encoder(encoder, texts_from=settings.texts_from, scenes=settings.relevance_scenes, logits=logits)
+    measured["relevance"] = {modality: figures for modality, (_, figures) in fitted.items()}
+    return {modality: fit for modality, (fit, _) in fitted.items()}
+
+
+def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:
+    from vlmsearch.building.retrieval import scene_recall
+    from vlmsearch.encoders.onnx import OnnxEncoder
+
+    recalls: Json = {"scenes": work.recipe.scenes, "command": f"vlmsearch bench scenes {work.recipe.name}"}
+    for precision in (p for p in precisions if p in ("fp32", "int8")):
+        work.report(f"finding {work.recipe.scenes} scenes with {precision}", 0, 1)
+        with OnnxEncoder(f"{work.folder}/", precision=precision) as encoder:
+            recalls[precision] = scene_recall(encoder, work.recipe.scenes)
+    return recalls
+
+
+def rounded(values: Mapping[str, float]) -> Json:
+    """Figures as ``bundle.json`` has them."""
+    return {name: round(value, 5 if abs(value) <= 1 else 1) for name, value in values.items()}
+
+
+def write_description(
+    folder: Path, bundle: Bundle, relevance: Mapping[Modality, RelevanceFit], measured: Json,
+    quantisation: Mapping[str, Json],
+    forced: Sequence[str],
+) -> None:  # fmt: skip
+    """Write ``bundle.json`` into ``folder``."""
+    image, text = bundle.preprocess, bundle.text
+    data: Json = {
+        "name": bundle.name,
+        "source": bundle.source,
+        "revision": bundle.revision,
+        "licence": bundle.licence,
+        "fingerprint": bundle.fingerprint,
+        "space": bundle.space.name,
+        "dim": bundle.space.dim,
+        "dims": list(bundle.dims),
+        "image": dataclasses.asdict(image) if image else None,
+        "text": dataclasses.asdict(text),
+        "relevance": {modality: dataclasses.asdict(fit) for modality, fit in relevance.items()},
+        "quantisation": dict(quantisation),
+        "forced": list(forced),
+        "measured": measured,
+        "logits": dataclasses.asdict(bundle.logits) if bundle.logits else None,
+    }
+    write_json(folder, data)
+
+
+def write_json(folder: Path, data: Json) -> None:
+    """Write ``bundle.json``, with the format and the files in ``folder``."""
+    names = sorted(path.name for path in folder.iterdir() if path.name != "bundle.json")
+    whole = {"format": FORMAT, **data, "files": {name: file_entry(folder / name) for name in names}}
+    text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    (folder / "bundle.json").write_text(text, encoding="utf-8")
+
+
+def keep_recipe(recipe: Recipe | RerankerRecipe, folder: Path) -> None:
+    """Write a recipe that was derived beside what it builds, so that the next build is the same."""
+    if recipe.folder == Path():
+        (folder / RECIPE).write_text(to_toml(recipe), encoding="utf-8")
+
+
+def file_entry(path: Path) -> Json:
+    """Return what ``bundle.json`` says of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+
+
+def check_target(target: Path) -> None:
+    """ConfigError where something else than a bundle is there already, which a bundle would replace."""
+    if (target / "bundle.json").is_file() or not target.exists():
+        return
+    names = [path.name for path in target.iterdir()] if target.is_dir() else [target.name]
+    of_a_bundle = {"tokenizer.json", RECIPE}  # which may be damaged
+    if any(not name.endswith(".onnx") and name not in of_a_bundle for name in names):
+        raise ConfigError(f"{target} is there and is not a bundle: name another folder")

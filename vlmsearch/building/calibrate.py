@@ -1,0 +1,124 @@
+"""The ranges of what every Linear reads, taken from samples in one pass and bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vlmsearch.building.checkpoint import Checkpoint
+from vlmsearch.building.graph import OnnxGraph
+from vlmsearch.building.inputs import Feed, Feeds, open_session
+from vlmsearch.building.layers import Array, Layers
+from vlmsearch.models.bundle import Tower
+
+_BINS = 8192
+_BUDGET = 256 * 2**20
+"""Bytes that the probed values of one batch may take."""
+
+
+class Spread:
+    """Least and greatest of a stream of rows, per channel and over all, and percentiles from a histogram.
+
+    The histogram's bins grow in width by powers of two, so that nothing has to be known of the values beforehand;
+    percentiles are exact to one bin.
+    """
+
+    def __init__(self) -> None:
+        self.least: Array | None = None
+        self.greatest: Array | None = None
+        self._counts = np.zeros(_BINS, np.int64)
+        self._limit = 2.0**-20
+
+    def update(self, rows: Array) -> None:
+        """Take in rows of shape (n, channels)."""
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        self.least = low if self.least is None else np.minimum(self.least, low)
+        self.greatest = high if self.greatest is None else np.maximum(self.greatest, high)
+        peak = max(float(high.max()), -float(low.min()))
+        while self._limit <= peak:
+            pairs = self._counts.reshape(-1, 2).sum(axis=1)
+            self._counts[:] = 0
+            self._counts[_BINS // 4 : _BINS * 3 // 4] = pairs
+            self._limit *= 2
+        places = ((rows.ravel() + np.float32(self._limit)) * np.float32(_BINS / (2 * self._limit))).astype(np.int32)
+        self._counts += np.bincount(np.clip(places, 0, _BINS - 1), minlength=_BINS)
+
+    def range(self, percentile: float = 100.0) -> tuple[float, float]:
+        """Between which values a share of ``percentile`` / 100 lies; all of them with 100."""
+        if self.least is None or self.greatest is None:
+            raise ValueError("nothing was taken in")
+        low, high = float(self.least.min()), float(self.greatest.max())
+        if percentile >= 100:
+            return low, high
+        total = np.cumsum(self._counts)
+        beyond = (1 - percentile / 100) / 2 * total[-1]
+        width = 2 * self._limit / _BINS
+        first, last = np.searchsorted(total, [beyond, total[-1] - beyond])
+        return max(low, first * width - self._limit), min(high, (last + 1) * width - self._limit)
+
+    def scaled(self, factors: Array) -> tuple[float, float]:
+        """Between which values everything lies once each channel is divided by its factor."""
+        if self.least is None or self.greatest is None:
+            raise ValueError("nothing was taken in")
+        return float((self.least / factors).min()), float((self.greatest / factors).max())
+
+    def magnitude(self) -> Array:
+        """Return the greatest absolute value of each channel."""
+        if self.least is None or self.greatest is None:
+            raise ValueError("nothing was taken in")
+        return np.maximum(np.abs(self.least), np.abs(self.greatest))
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Measurements of one Linear: the spread of its inputs, and each input channel's greatest absolute weight."""
+
+    inputs: Spread
+    weight_peaks: Array
+
+    def smoothing(self, alpha: float) -> Array:
+        """Return what SmoothQuant divides the inputs by, per channel.
+
+        ``alpha`` of the difficulty moves to the weights.
+        """
+        inputs, weights = (np.log(np.maximum(peaks, 1e-5)) for peaks in (self.inputs.magnitude(), self.weight_peaks))
+        factors = alpha * inputs - (1 - alpha) * weights
+        smooth: Array = np.exp(np.clip(factors - factors.mean(), -3.5, 3.5)).astype(np.float32)
+        return smooth
+
+
+def calibrate(
+    checkpoint: Checkpoint, tower: Tower, feeds: Feeds, report: Callable[[int, int], None]
+) -> Mapping[str, Observation]:
+    """Return what each Linear of a tower reads over all samples, padding left out.
+
+    Values are looked at in batches small enough to stay within a fixed budget of memory.
+    """
+    graph = OnnxGraph(tower)
+    layers = Layers(graph)
+    checkpoint.write(tower, layers)
+    for value in layers.linear_inputs.values():
+        graph.probe(value)
+    session = open_session(graph.to_bytes())
+    spreads = {name: Spread() for name in layers.linear_inputs}
+    values = list(layers.linear_inputs.values())
+    batches = [part for batch in feeds.batches for part in _small(batch, len(values), checkpoint, tower)]
+    for number, batch in enumerate(batches, start=1):
+        mask = batch.get("attention_mask")
+        for name, inputs in zip(spreads, session.run(values, batch)):
+            kept = inputs[mask.astype(bool)] if mask is not None and inputs.shape[:2] == mask.shape else inputs
+            spreads[name].update(kept.reshape(-1, inputs.shape[-1]))
+        report(number, len(batches))
+    return {name: Observation(spread, layers.weight_peaks[name]) for name, spread in spreads.items()}
+
+
+def _small(batch: Feed, values: int, checkpoint: Checkpoint, tower: Tower) -> list[Feed]:
+    """Return a batch in parts whose probed values fit the budget."""
+    form = checkpoint.tower(tower).transformer
+    first = next(iter(batch.values()))
+    tokens = checkpoint.image.tokens if tower == "image" and checkpoint.image else first.shape[1]
+    size = values * tokens * form.width * 2 * 4  # a quarter of the inputs is four times as wide
+    step = max(1, int(_BUDGET / size))
+    return [{name: array[i : i + step] for name, array in batch.items()} for i in range(0, len(first), step)]
