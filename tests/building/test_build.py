@@ -339,7 +339,7 @@ def test_without_the_extra_first_use_says_so(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
     monkeypatch.delitem(sys.modules, "vlmsearch.building.progress", raising=False)
     monkeypatch.setitem(sys.modules, "vlmsearch.building.bundle", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[export\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[build\]'"):
         find_bundles("all-minilm-l6-v2")
 
 
