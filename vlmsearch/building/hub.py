@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +40,6 @@ _OPEN_CLIP = (
     "open_clip_model.safetensors.index.json",
 )
 _PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT_SECONDS = 10.0
 
 

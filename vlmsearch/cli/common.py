@@ -94,9 +94,6 @@ encoder_option = option(
     help=f"The encoder.  [default: the one that built the index, or {DEFAULT_ENCODER}]",
 )
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
-limit_option = option(
-    "--limit", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many matches at most."
-)
 
 
 def release_option(help: str, flag: str = "--release") -> Callable[[Function], Function]:
