@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vlmsearch.generators.base import Generator
     from vlmsearch.rerankers.base import Reranker
     from vlmsearch.stores.base import Store
+    from vlmsearch.types import Manifest
 
 DEFAULT_ENCODER = "onnx:default"
 DEFAULT_STORE = "sqlite:./vlmsearch-index"
@@ -113,6 +114,35 @@ def open_encoder(url: str) -> Encoder:
     from vlmsearch.encoders.base import Encoder
 
     return _open(url, "encoder", Encoder)  # type: ignore[type-abstract]
+
+
+def usual_encoder(index: str, manifest: Manifest | None) -> str:
+    """Return the URL of the encoder that built an index, or the default for a new one.
+
+    Args:
+        index: Name of the index, for messages.
+        manifest: What built it; None for a new index.
+
+    Returns:
+        The URL of an encoder.
+
+    Raises:
+        ConfigError: Only the user knows the URL.
+
+    Example:
+        >>> usual_encoder("sqlite:./new", None)
+        'onnx:default'
+    """
+    from vlmsearch._util.text import visible
+    from vlmsearch.models.bundle import encoder_url
+
+    if manifest is None:
+        return DEFAULT_ENCODER
+    url = encoder_url(manifest)
+    if url is None:
+        built = visible(manifest.fingerprint)
+        raise ConfigError(f"{index} was built with {built}, which has no name here: give its URL with `encoder`")
+    return url
 
 
 def open_store(url: str) -> Store:

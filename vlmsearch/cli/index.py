@@ -16,7 +16,7 @@ from vlmsearch.cli.common import (
     option,
     print_json,
 )
-from vlmsearch.cli.opening import IndexChoice, index_options, usual_encoder
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import print_report, progress
 from vlmsearch.cli.upload import upload_files
 from vlmsearch.media.remote import remote_url
@@ -94,7 +94,7 @@ def index(
                 report = upload_files(remote, source, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
             elif cluster is not None:
                 from vlmsearch.integrations.ray import index as index_on_ray
-                from vlmsearch.registry import open_store
+                from vlmsearch.registry import open_store, usual_encoder
 
                 with open_store(chosen.store) as store:
                     url = chosen.encoder or usual_encoder(store.name, store.manifest())

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vlmsearch._util.text import visible
 from vlmsearch.cli.common import add_options, encoder_option, limits_option, need_manifest, option, store_option
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
-from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR
-from vlmsearch.types import Document, Manifest, RemoteImage
+from vlmsearch.registry import DEFAULT_GENERATOR, usual_encoder
+from vlmsearch.types import Document, RemoteImage
 
 if TYPE_CHECKING:
     from vlmsearch.client import RemotePipeline
@@ -148,23 +147,6 @@ def _is_server_asked(given: Mapping[str, object]) -> bool:
     if local and on_command_line("server"):
         raise click.UsageError(f"a server has its own settings: leave out {' and '.join(local)}")
     return not local
-
-
-def usual_encoder(store: str, manifest: Manifest | None) -> str:
-    """Return the URL of the encoder that built an index, or the default for a new one.
-
-    Raises:
-        ConfigError: Only the user knows the URL.
-    """
-    from vlmsearch.models.bundle import encoder_url
-
-    if manifest is None:
-        return DEFAULT_ENCODER
-    url = encoder_url(manifest)
-    if url is None:
-        built = visible(manifest.fingerprint)
-        raise ConfigError(f"{store} was built with {built}, which has no name here: give its URL with --encoder")
-    return url
 
 
 def with_picture(index: Index, document: Document) -> Document:

@@ -8,25 +8,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from typing_extensions import ParamSpec, Self
 
 from vlmsearch._util.async_threads import AsyncThreads
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.text import visible
 from vlmsearch.encoders.batching import Batch, BatchingEncoder
-from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import encoder_url
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.registry import DEFAULT_ENCODER, open_encoder, open_generator, open_reranker, open_store
+from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store, usual_encoder
 from vlmsearch.server.errors import Json
 from vlmsearch.server.images import Thumbnails, Uploads
 from vlmsearch.server.jobs import Jobs
 from vlmsearch.server.settings import IndexSettings, ServerSettings
-
-if TYPE_CHECKING:
-    from vlmsearch.stores.base import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,7 +101,8 @@ class Service(Closable):
             parts = _Parts(stack)
             for name, index in settings.indexes.items():
                 store = stack.enter_context(open_store(index.store))
-                encoder = parts.open(service._open_encoder, index.encoder or _usual_encoder(name, store))
+                url = index.encoder or usual_encoder(f"the index {name}", store.manifest())
+                encoder = parts.open(service._open_encoder, url)
                 generator = parts.open(open_generator, index.generator) if index.generator else None
                 reranker = parts.open(open_reranker, index.reranker) if index.reranker else None
                 limits = settings.image_limits
@@ -188,15 +183,3 @@ class _Parts:
         if key not in self._opened:
             self._opened[key] = self._stack.enter_context(opener(url))  # type: ignore[arg-type]
         return self._opened[key]  # type: ignore[return-value]
-
-
-def _usual_encoder(name: str, store: Store) -> str:
-    """Return the URL of the encoder that built an index; the default for a new index."""
-    manifest = store.manifest()
-    if manifest is None:
-        return DEFAULT_ENCODER
-    url = encoder_url(manifest)
-    if url is None:
-        built = visible(manifest.fingerprint)
-        raise ConfigError(f"the index {name} was built with {built}, which has no name here: give its URL as `encoder`")
-    return url
