@@ -9,8 +9,9 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
-# two processes use two cores: more threads in each would only wait for each other
-PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+# two processes use two cores: more threads in each would only wait for each other; where one dies, the run ends
+PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile \
+	--no-loadscope-reorder --durations=15
 # what is compiled is kept: tests start hundreds of processes, and pytest rewrites every test
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 from tests.support import once
@@ -17,6 +18,23 @@ settings.load_profile("repeatable")
 
 # a job in the background of a script is started with SIGINT ignored, and so would be every command that a test starts
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Failures:
+    """Prints a failure when it happens: a run that is cut off comes to no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.plugins = config.pluginmanager
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and (terminal := self.plugins.get_plugin("terminalreporter")):
+            terminal.write_line(f"\n{report.when} of {report.nodeid} failed\n{report.longreprtext[-2000:]}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have failures printed by the process that starts the others."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Failures(config))
 
 
 def pytest_collection() -> None:

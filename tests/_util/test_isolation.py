@@ -77,6 +77,15 @@ def test_a_function_that_ends_its_process_is_the_error_of_one_call() -> None:
     assert (error.code, "status 3" in str(error)) == ("corrupt", True)
 
 
+def test_a_child_has_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = pid_of_a_child()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert first != pid_of_a_child() == pid_of_a_child()
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "another")
+    value, _ = call(f"{HERE}:environment", "AWS_ENDPOINT_URL", LIMITS, name="x")
+    assert value == "http://127.0.0.1:9"
+
+
 def test_an_idle_child_that_was_killed_is_replaced() -> None:
     before = pid_of_a_child()
     os.kill(before, 9)

@@ -14,6 +14,10 @@ def echo(value: Any, data: list[bytes]) -> Iterator[tuple[Any, list[bytes]]]:
     yield {"value": value, "pid": os.getpid()}, data
 
 
+def environment(name: str, _: list[bytes]) -> Iterator[tuple[str | None, list[bytes]]]:
+    yield os.environ.get(name), []
+
+
 def count(value: int, _: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     for number in range(value):
         yield number, []

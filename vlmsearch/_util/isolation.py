@@ -120,15 +120,23 @@ def _folder() -> str:
         return os.sep
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment of a child: that of this process as it is now, with the paths of its imports."""
+    package = find_spec("vlmsearch")
+    root = str(Path(package.origin).parents[1]) if package and package.origin else ""
+    paths = dict.fromkeys([*(path for path in sys.path if os.path.isabs(path)), root])
+    imports = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, **imports, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTEST_CURRENT_TEST", None)  # else each test of a user would start children of its own
+    return environment
+
+
 class _Child:
     """A process that runs one function at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: dict[str, str]) -> None:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-        package = find_spec("vlmsearch")
-        root = str(Path(package.origin).parents[1]) if package and package.origin else ""
-        paths = dict.fromkeys([*(path for path in sys.path if os.path.isabs(path)), root])
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONSAFEPATH": "1"}
+        self.environment = environment
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", "vlmsearch._util.isolated"],
@@ -136,7 +144,7 @@ class _Child:
                 stdout=subprocess.PIPE,
                 stderr=self._said,
                 cwd=os.sep,  # nothing that lies in the caller's folder is imported
-                env={**environment, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                env=environment,
                 start_new_session=True,  # Ctrl-C is for this process, which ends its children
             )
         except OSError as exc:
@@ -267,18 +275,19 @@ class _Pool:
             self._changed.notify_all()
 
     def take(self) -> _Child:
-        """Return a child that is idle, or a new one."""
+        """Return a child that is idle and has the environment of this process, or a new one."""
+        environment = _environment()
         with self._changed:
             if self._owner != os.getpid():  # after a fork the children are another process's
                 self._idle, self._working, self._watcher, self._calls = [], set(), None, 0
                 self._owner = os.getpid()
                 atexit.register(self.close)
-            dead = [child for child in self._idle if not child.is_running]
-            self._idle = [child for child in self._idle if child not in dead]
+            unusable = [child for child in self._idle if not child.is_running or child.environment != environment]
+            self._idle = [child for child in self._idle if child not in unusable]
             child = self._idle.pop() if self._idle else None
-        for ended in dead:
-            ended.close()
-        child = child or _Child()
+        for old in unusable:
+            old.close()
+        child = child or _Child(environment)
         with self._changed:
             self._working.add(child)
             if self._watcher is None:
