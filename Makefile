@@ -12,6 +12,10 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 # two processes use two cores: more threads in each would only wait for each other; where one dies, the run ends
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile \
 	--no-loadscope-reorder --durations=15
+# the tests that quick leaves out run in three parts, each in new processes: servers and models stay in memory to the end
+REST := (server or slow) and not exhaustive
+PROGRAMS := tests/benchmarks tests/building tests/docs tests/examples tests/wheel
+ENGINES := tests/encoders tests/generators tests/tensorrt tests/tensorrt_llm tests/triton
 # what is compiled is kept: tests start hundreds of processes, and pytest rewrites every test
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -26,7 +30,9 @@ quick: $(VENV)/.test
 
 test: lint
 	$(MAKE) quick
-	$(PYTEST) -m '(server or slow) and not exhaustive'
+	$(PYTEST) -m '$(REST)' $(PROGRAMS)
+	$(PYTEST) -m '$(REST)' $(ENGINES)
+	$(PYTEST) -m '$(REST)' $(addprefix --ignore=,$(PROGRAMS) $(ENGINES))
 
 exhaustive: $(VENV)/.test
 	$(VENV)/bin/python -m pytest -n 2 --durations=15 --timeout 3600 -m exhaustive
