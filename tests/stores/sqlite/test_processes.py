@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
@@ -122,6 +124,20 @@ def test_processes_that_create_one_index_at_once_all_write_to_it(tmp_path: Path)
     with SqliteStore(str(tmp_path / "index")) as store:
         assert sorted(store.ids()) == sorted(f"id-{i}" for i in range(80))
         assert store.check().clean
+
+
+@pytest.mark.slow
+def test_those_who_make_one_index_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    def make(path: Path, together: Barrier) -> None:
+        with SqliteStore(str(path)) as store:
+            together.wait()
+            store.bind("e", SPACES)
+
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(80):
+            together = Barrier(8)
+            for done in [threads.submit(make, tmp_path / str(number), together) for _ in range(8)]:
+                done.result()
 
 
 @pytest.mark.slow

@@ -29,6 +29,8 @@ _PAGE_HEAD, _ROW_HEAD = 8, 12
 _PAGES = ("page_count", "freelist_count", "page_size")
 _CHECKPOINT_PAGES = 4096
 _VACUUMED_PAGES = 2048
+_LOCKED_SECONDS = 0.01
+"""Time between tries to begin the write-ahead log."""
 _LOG_BYTES = 2**26
 """Bytes to which the log is cut after a large transaction, and above which writers wait for readers."""
 _LOG_STEP = 2**24
@@ -348,7 +350,14 @@ class Database:
             )
 
     def _log_ahead(self, connection: sqlite3.Connection) -> None:
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        mode, until = "", time.monotonic() + self._timeout
+        while not mode:
+            try:
+                mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            except sqlite3.OperationalError as exc:  # SQLite does not wait here for others that do the same
+                if "locked" not in str(exc) or time.monotonic() > until:
+                    raise
+                time.sleep(_LOCKED_SECONDS)
         if mode != "wal":
             raise ConfigError(f"{self.name} cannot have a write-ahead log here: put the index on a local disk")
 
