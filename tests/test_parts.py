@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from itertools import product
@@ -56,14 +57,24 @@ def run_tests(folder: Path, *options: str, **files: str) -> str:
     return done.stdout + done.stderr
 
 
+def marks_of(command: list[str]) -> str:
+    """The expression of marks that a command of pytest selects tests by; the first ``-m`` is Python's."""
+    return command[len(command) - command[::-1].index("-m")]
+
+
 def test_each_test_is_in_one_part() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    parts = re.findall(r"-m '(.*)'", makefile)
-    assert len(parts) == 2
+    listed = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    quick, *others = (shlex.split(line) for line in listed.splitlines() if "-m pytest" in line)
     for is_server, is_slow, is_exhaustive in product([False, True], repeat=3):
         marks = {"server": is_server, "slow": is_slow, "exhaustive": is_exhaustive}
-        taken = [bool(eval(part, {}, marks)) for part in parts]
-        assert taken == ([False, False] if is_exhaustive else [not (is_server or is_slow), is_server or is_slow])
+        taken = [bool(eval(marks_of(part), {}, marks)) for part in (quick, *others)]
+        rest = is_server or is_slow
+        assert taken == ([False] * 4 if is_exhaustive else [not rest, *[rest] * 3])
+    for place in (ROOT / "tests").iterdir():
+        name = f"tests/{place.name}"
+        named = [part for part in others if name in part]
+        ignoring = [part for part in others if f"--ignore={name}" in part]
+        assert len(named) == len(ignoring) <= 1, f"{name} is in no part, or in two"
 
 
 def test_tests_are_marked_by_what_they_use(tmp_path: Path) -> None:
