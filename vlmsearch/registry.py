@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from vlmsearch._util.tables import convert
+from vlmsearch._util.text import visible
 from vlmsearch.errors import ConfigError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -133,7 +134,6 @@ def usual_encoder(index: str, manifest: Manifest | None) -> str:
         >>> usual_encoder("sqlite:./new", None)
         'onnx:default'
     """
-    from vlmsearch._util.text import visible
     from vlmsearch.models.bundle import encoder_url
 
     if manifest is None:

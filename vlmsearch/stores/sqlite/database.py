@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmsearch._util.cancellation import check_cancelled, on_cancel
+from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError
 from vlmsearch.stores.sqlite.schema import SCHEMA, VERSION, Schema, run, stranger
 from vlmsearch.stores.sqlite.upgrade import FIRST, upgrade
@@ -29,8 +29,6 @@ _PAGE_HEAD, _ROW_HEAD = 8, 12
 _PAGES = ("page_count", "freelist_count", "page_size")
 _CHECKPOINT_PAGES = 4096
 _VACUUMED_PAGES = 2048
-_LOCKED_SECONDS = 0.01
-"""Time between tries to begin the write-ahead log."""
 _LOG_BYTES = 2**26
 """Bytes to which the log is cut after a large transaction, and above which writers wait for readers."""
 _LOG_STEP = 2**24
@@ -350,14 +348,15 @@ class Database:
             )
 
     def _log_ahead(self, connection: sqlite3.Connection) -> None:
-        mode, until = "", time.monotonic() + self._timeout
-        while not mode:
+        until = time.monotonic() + self._timeout
+        while True:
             try:
                 mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+                break
             except sqlite3.OperationalError as exc:  # SQLite does not wait here for others that do the same
                 if "locked" not in str(exc) or time.monotonic() > until:
                     raise
-                time.sleep(_LOCKED_SECONDS)
+            pause(_LOG_LOOK)
         if mode != "wal":
             raise ConfigError(f"{self.name} cannot have a write-ahead log here: put the index on a local disk")
 
