@@ -4,6 +4,7 @@
 # make lint    lint and types alone
 # make exhaustive    the long tests: chaos, every crash point, fuzzing
 # make docs    the manual, into site/
+# make dist    the wheel and the sdist, into dist/: checked, each installed alone, and the demonstration run
 # make bench   what can be measured without servers and downloads, beside the installed peers
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ ENGINES := tests/encoders tests/generators tests/tensorrt tests/tensorrt_llm tes
 # what is compiled is kept: tests start hundreds of processes, and pytest rewrites every test
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo quick test lint exhaustive docs bench
+.PHONY: demo quick test lint exhaustive docs dist bench
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -48,6 +49,15 @@ lint: $(VENV)/.test
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
+dist: $(VENV)/.dist
+	rm -rf dist
+	$(VENV)/bin/python -m build --outdir dist
+	$(VENV)/bin/twine check --strict dist/*
+	for file in dist/*; do \
+		$(PYTHON) -m venv --clear build/installed && build/installed/bin/pip install -q "$$file" && \
+		(cd build/installed && bin/vlmsearch demo && bin/vlmsearch doctor) || exit 1; \
+	done
+
 bench: $(VENV)/.test
 	$(VENV)/bin/python -m benchmarks.encoding demo-clip
 	$(VENV)/bin/python -m benchmarks.encoding demo-minilm
@@ -70,6 +80,10 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
 	$(PIP) -e '.[docs]'
+	touch $@
+
+$(VENV)/.dist: | $(VENV)/bin/python
+	$(PIP) build twine
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python

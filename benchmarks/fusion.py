@@ -30,10 +30,12 @@ from vlmsearch.building.data import unanswered
 from vlmsearch.building.relevance import calibration_error
 from vlmsearch.cli.common import need_manifest
 from vlmsearch.encoders.base import Encoder
+from vlmsearch.models.domain import Domain
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search import evaluation
 from vlmsearch.search.fusion import DEPTH, fuse, query_vectors
+from vlmsearch.search.query import Sought
 from vlmsearch.search.relevance import Backgrounds, IndexBackground, Judge
 from vlmsearch.stores.base import Store, WordSearch
 from vlmsearch.types import WORDS, Field, Hit, ImageSource, Manifest, Role, Vectors
@@ -221,7 +223,7 @@ def ask(store: Store, vectors: Mapping[Field, Vectors], text: str) -> Candidates
 
 def by_evidence(judge: Judge, candidates: Candidates, only: str | None = None) -> Ranking:
     """Rank as `vlmsearch search` does, or by one field alone."""
-    evidence = judge.evidence(candidates.vectors, by_text=True, max_bm25=candidates.most)
+    evidence = judge.evidence(Sought(candidates.text, candidates.vectors, by_text=True), candidates.most)
     ranked = {name: hits for name, hits in candidates.ranked.items() if only in (None, name)}
     most = candidates.most if WORDS in ranked else 0.0
     return fuse(ranked, candidates.owned, evidence, judge.weights, behind=candidates.behind, max_bm25=most).order
@@ -282,7 +284,7 @@ def with_feedback(judge: Judge, candidates: Candidates) -> Candidates:
 class _NoBackgrounds(Backgrounds):
     """Backgrounds of nothing: fits take what was usual when they were made."""
 
-    def get(self, store: Store, manifest: Manifest, field: Field) -> IndexBackground:
+    def get(self, store: Store, manifest: Manifest, field: Field, domain: Domain | None = None) -> IndexBackground:
         """Return one without a sample."""
         return IndexBackground(np.zeros((0, 1), np.float32))
 

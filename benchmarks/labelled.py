@@ -21,6 +21,7 @@ from vlmsearch.demo.queries import SceneQuery, parse_query
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.types import Document
 
+OWN_QUESTIONS = Path(__file__).parent / "faq.jsonl"
 RELEVANCE_SEED = 30_000_000
 """The first of the scenes that are drawn here: training, its evaluation and the gallery use smaller seeds."""
 Style = Literal["short", "partial"]
@@ -147,6 +148,41 @@ def read_sts(file: Path) -> LabelledCollection:
         relevance,
         judged,
     )
+
+
+def read_questions(file: Path, *, left_out: float = 0.5) -> LabelledCollection:
+    """Read questions with answers, each asked in several ways; nothing answers those that are left out.
+
+    Each line of ``file`` is a JSON object with an ``id``, a ``question``, its ``answers`` and ``queries``, as the
+    collection of Karan and Snajder ("Paraphrase-focused learning to rank for domain-specific frequently asked questions
+    retrieval", Expert Systems with Applications 91, 2018) has them. Entries are left out whose place, times the golden
+    ratio, has a fraction below ``left_out``.
+    """
+    documents, queries = list[Document](), dict[str, str]()
+    relevance: dict[str, dict[str, int]] = {}
+    for place, line in enumerate(file.read_bytes().splitlines()):
+        row = json.loads(line)
+        is_there = place * 0.6180339887 % 1 >= left_out
+        if is_there:
+            documents.append(Document(row["id"], text="\n".join([row["question"], *row["answers"]])))
+        for number, query in enumerate(row["queries"]):
+            queries[f"{row['id']}#{number}"] = query
+            relevance[f"{row['id']}#{number}"] = {row["id"]: 1} if is_there else {}
+    return LabelledCollection(tuple(documents), queries, relevance)
+
+
+def own_questions() -> Iterator[LabelledCollection]:
+    """Yield collections of a dozen entries each, as of a shop, with questions as people put them."""
+    rows = [json.loads(line) for line in OWN_QUESTIONS.read_bytes().splitlines()]
+    for topic in dict.fromkeys(row["topic"] for row in rows):
+        entries = [row for row in rows if row["topic"] == topic]
+        asked = [(row["id"], query) for row in entries for query in (row["queries"][0], row["queries"][2])]
+        queries = {f"{id}#{number}": query for number, (id, query) in enumerate(asked)}
+        yield LabelledCollection(
+            tuple(Document(row["id"], text=row["text"]) for row in entries),
+            queries,
+            {id: {id.partition("#")[0]: 1} for id in queries},
+        )
 
 
 def read_captions(file: Path) -> LabelledCollection:

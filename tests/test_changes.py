@@ -11,7 +11,8 @@ from tests.support.paths import ROOT
 
 def test_fragments_have_names_that_are_collected() -> None:
     names = {path.name for path in (ROOT / "changes").iterdir()} - {"README.md"}
-    assert [name for name in names if not re.fullmatch(r"[+\w-]+\.(added|changed|fixed|removed)\.md", name)] == []
+    collected = re.compile(r"(\d+|\+[\w-]+)\.(added|changed|fixed|removed)\.md")
+    assert [name for name in names if not collected.fullmatch(name)] == []
 
 
 def test_a_release_is_made_of_them(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import vlmsearch.client
 from tests.support.cli import run
 from vlmsearch import BackendError, Document, InvalidInputError, Pipeline, Query, RemoteImage, RemotePipeline, connect
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.index import add_reported
 
 MIB = 2**20
 
@@ -139,10 +140,10 @@ def test_the_image_of_a_server_is_given_to_no_other_server_and_to_no_pipeline_he
     with serving(other), connect(other.url) as elsewhere:
         with pytest.raises(InvalidInputError, match=f"'holiday' is on {hostile.url}"):
             elsewhere.search(image=image)
-        assert [reject.code for reject in elsewhere.add(match.document).rejects] == ["unreadable"]
+        assert [reject.code for reject in add_reported(elsewhere, match.document).rejects] == ["unreadable"]
         assert other.got == []
     with Pipeline.open(encoder="mock:", store="mock:") as here:
-        [reject] = here.add(match.document).rejects
+        [reject] = add_reported(here, match.document).rejects
         assert (reject.code, hostile.url in reject.message) == ("unreadable", True)
         here.add(Document("a", text="a dog"))
         with pytest.raises(InvalidInputError, match="is on http"):

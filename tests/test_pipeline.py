@@ -15,7 +15,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
 from vlmsearch import ConfigError, Document, Field, IndexMismatchError, InvalidInputError, Pipeline, Query
 from vlmsearch.answers.prompts import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.errors import TextTruncatedWarning
+from vlmsearch.errors import RejectedDocumentsWarning, TextTruncatedWarning
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Role, Vectors
@@ -201,13 +201,17 @@ def test_paths_may_be_strings_and_one_of_a_kind_needs_no_list(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        (Document("one", text=float("nan")), "one: the text is a string, not float"),  # type: ignore[arg-type]
-        (Document("one", image="a.png"), "one: the image is a Path, bytes or a PIL image, not str"),  # type: ignore[arg-type]
-        (Document("one", text="a", metadata=None), "one: the metadata are a mapping, not NoneType"),  # type: ignore[arg-type]
+        (Document("one", text=1.5), "one: the text is a string, not float"),  # type: ignore[arg-type]
+        (
+            Document("one", image=1),  # type: ignore[arg-type]
+            "one: an image is a path, bytes, a PIL image or an array of pixels, not int: read a file with .read()",
+        ),
+        (Document("one", text="a", metadata=[]), "one: the metadata are a mapping, not list"),  # type: ignore[arg-type]
     ],
 )
 def test_a_document_of_wrong_types_is_rejected_and_the_others_are_indexed(document: Document, said: str) -> None:
-    with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
+    warned = pytest.warns(RejectedDocumentsWarning, match=f"1 of 2 documents cannot be used; the first is {said}")
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline, warned:
         report = pipeline.add([document, Document("two", text="a star")])
     assert report.added == 1
     assert [(reject.code, reject.message) for reject in report.rejects] == [("invalid", said)]
@@ -215,7 +219,7 @@ def test_a_document_of_wrong_types_is_rejected_and_the_others_are_indexed(docume
 
 def test_what_is_no_document_no_query_and_no_back_end_is_a_type_error_that_says_what_is() -> None:
     with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
-        with pytest.raises(TypeError, match="a Document is added, not str"):
+        with pytest.raises(TypeError, match="a table is added, not str: write Document"):
             pipeline.add("a star")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="the id of a document is a string, not 5"):
             pipeline.add([Document(5, text="a star")])  # type: ignore[arg-type]
@@ -283,13 +287,13 @@ def test_a_field_that_counts_nothing_is_not_asked() -> None:
             return super().encode_texts(texts, role=role)
 
     vectors = {"clip/image": 0, "minilm/text": 0}
-    with Pipeline(Silent(), MemoryStore(language="parts")) as pipeline:
+    with Pipeline(Silent(), MemoryStore(language="none")) as pipeline:
         pipeline.add([Document("a", text="a star"), Document("b", text="a ring")])
         assert [match.document.id for match in pipeline.search("ring", weights=vectors)] == ["b"]
         assert list(pipeline.search("moon", weights=vectors)) == []
         with pytest.raises(ConfigError, match=r"weights are numbers of at least 0 and not all 0, not \{"):
             pipeline.search("ring", weights=vectors | {"words": 0})
-    with Pipeline(MockEncoder(), MemoryStore(language="parts")) as pipeline:
+    with Pipeline(MockEncoder(), MemoryStore(language="none")) as pipeline:
         pipeline.add([Document("a", text="a star"), Document("b", text="a ring")])
         matches = pipeline.search("a ring", weights={"words": 0})
         assert [set(match.fields) for match in matches] == [{"minilm/text"}] * 2
@@ -324,3 +328,11 @@ def test_the_models_send_nothing_about_their_use(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in told} | {"HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
     assert not list(tmp_path.rglob("*onnxruntime*"))
+
+
+def test_its_length_is_its_count_and_an_empty_one_is_true() -> None:
+    with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        assert (len(pipeline), pipeline.count(), bool(pipeline)) == (0, 0, True)
+        pipeline.add([Document("a", text="a dog"), Document("b", text="a car")])
+        assert (len(pipeline), pipeline.count()) == (2, 2)
+        assert [document.text for document in pipeline.get("a")] == ["a dog"]

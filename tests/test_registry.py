@@ -13,9 +13,19 @@ import pytest
 from click.testing import CliRunner
 
 from vlmsearch import ConfigError, MissingDependencyError, registry
+from vlmsearch._util.extras import install_command
 from vlmsearch.cli import cli
 from vlmsearch.generators.extractive import ExtractiveGenerator
-from vlmsearch.registry import ComponentKind, Url, back_ends, load, open_encoder, open_generator, open_store
+from vlmsearch.registry import (
+    ComponentKind,
+    Url,
+    back_ends,
+    load,
+    open_encoder,
+    open_generator,
+    open_reranker,
+    open_store,
+)
 
 
 def test_a_url_is_taken_apart() -> None:
@@ -33,9 +43,12 @@ def test_what_is_no_url_is_refused_with_what_there_is(text: str) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("onyx:demo", "no encoder 'onyx:'; there are .*onnx:"),
+        ("onyx:demo", r"no encoder 'onyx:'; did you mean 'onnx:'\? there are .*onnx:"),
         ("onnx:", "needs a location"),
-        ("onnx:demo?precison=int8", "no option 'precison'; it has precision, threads, batch_size, device"),
+        (
+            "onnx:demo?precison=int8",
+            r"no option 'precison'; did you mean 'precision'\? it has precision, threads, batch_size",
+        ),
         ("onnx:demo?precision=int4", "precision of encoder onnx: is one of int8, fp32, fp16, not 'int4'"),
         ("onnx:demo?threads=two", "threads of encoder onnx: is a whole number, not 'two'"),
         ("onnx:demo?threads=0", "threads is at least 1"),
@@ -77,6 +90,8 @@ NO_ADDRESSES = ("[::1", "::1]", "[zz]:80", "[]:80", "[::1]x:80", "h:99999", "h:0
         (open_encoder, "triton://{}/vlm"),
         (open_generator, "triton://{}/ensemble"),
         (open_generator, "openai:http://{}/v1"),
+        (open_encoder, "openai:http://{}/v1?model=m"),
+        (open_reranker, "cohere:http://{}/v1"),
     ],
 )
 def test_an_address_that_is_none_is_refused_in_one_line(
@@ -95,6 +110,8 @@ def test_addresses_of_all_forms_are_taken(address: str) -> None:
     for url in urls:
         open_store(url).close()
     open_generator(f"openai:http://{address}/v1?model=m").close()
+    open_encoder(f"openai:http://{address}/v1?model=m").close()
+    open_reranker(f"cohere:http://{address}/v1?model=m").close()
 
 
 @pytest.mark.parametrize("url", ["chroma:a\nb", "mongodb+chroma://h/db?chroma=a%00b", "onnx:a\tb", "torch:\x00"])
@@ -153,12 +170,14 @@ def test_no_extra_is_named_for_what_no_extra_brings(
 @pytest.mark.parametrize(
     ("kind", "scheme", "package", "extra"),
     [
+        ("encoder", "openai", "httpx", "openai"),
         ("encoder", "tensorrt", "cuda", "tensorrt"),
         ("encoder", "torch", "torch", "build"),
         ("encoder", "triton", "tritonclient", "triton"),
         ("generator", "openai", "httpx", "openai"),
         ("generator", "transformers", "transformers", "build"),
         ("generator", "triton", "tritonclient", "triton"),
+        ("reranker", "cohere", "httpx", "openai"),
         ("reranker", "triton", "tritonclient", "triton"),
     ],
 )
@@ -174,7 +193,7 @@ def test_each_back_end_names_the_extra_that_it_needs(
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.startswith(f"{kind} {scheme}: needs {package}")
-    assert said.endswith(f"which is not installed: pip install 'vlmsearch[{extra}]'\n")
+    assert said.endswith(f"which is not installed: {install_command(*extra.split(','))}\n")
 
 
 def test_a_third_party_class_of_the_wrong_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +286,9 @@ def test_the_stores_over_mongodb_share_their_options() -> None:
         with open_store(url) as store:
             assert store.name.split(" with ")[0].endswith("h/db/photos")
     for url in ("mongodb://h/db?tsl=true", "mongodb+chroma://h/db?chroma=x&tsl=true"):
-        with pytest.raises(ConfigError, match=r"no option 'tsl'; it has .*timeout, retries, srv, .*auth_mechanism"):
+        with pytest.raises(
+            ConfigError, match=r"no option 'tsl'; did you mean 'tls'\? it has .*timeout, retries, srv, .*auth_mechanism"
+        ):
             open_store(url)
 
 

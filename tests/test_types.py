@@ -1,8 +1,27 @@
 import dataclasses
+from pathlib import Path
 
+import numpy as np
+import PIL.Image
 import pytest
 
-from vlmsearch import Document, Field, InvalidInputError, Part, Space, part_of
+from vlmsearch import (
+    Answer,
+    Citation,
+    Document,
+    Duplicates,
+    Field,
+    IndexReport,
+    InvalidInputError,
+    Match,
+    Matches,
+    Part,
+    Record,
+    Reject,
+    RemoteImage,
+    Space,
+    part_of,
+)
 from vlmsearch.types import check_id, check_metadata
 
 
@@ -89,3 +108,57 @@ def test_a_part_is_written_and_read(part: Part, id: str, name: str) -> None:
 def test_what_is_nearly_a_fragment_is_none(id: str) -> None:
     assert part_of(id) is None
     assert Document(id).part is None
+
+
+SHORT = Document("a", text="a dog", image=Path("a.jpg"), metadata={"year": 2024})
+MANY = Document(
+    "a" * 1024, text="dog " * 10**6, image=b"x" * 10**6, metadata={f"k{n}": "v" * 10**4 for n in range(900)}
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Document("a"), "Document('a')"),
+        (SHORT, "Document('a', text='a dog', image='a.jpg', metadata={'year': 2024})"),
+        (Document("a", image=b"12345"), "Document('a', image=<5 bytes>)"),
+        (Document("a", image=PIL.Image.new("RGB", (4, 3))), "Document('a', image=<image of 4 x 3>)"),
+        (Document("a", image=RemoteImage("http://h", "i", "a", "/srv/a.jpg")), "Document('a', image='/srv/a.jpg')"),
+        (Record(Document("a"), {Field("m", "text"): np.ones(3, np.float32)}),
+         "Record(Document('a'), dimensions of vectors: {'m/text': 3})"),
+        (Match(Document("a"), 0.5, {}), "Match(0.500, Document('a'))"),
+        (Matches(), "Matches(0, shown from 0)"),
+        (Matches((Match(Document("a"), 0.5, {}),), threshold=0.3, total=7),
+         "Matches(1 of 7, shown from 0.3)\n  0.500 Document('a')"),
+        (Answer("Yes [1].", (Citation(1, "a"),), (Match(Document("a"), 1.0, {}),)),
+         "Answer('Yes [1].', citations={'1': 'a'}, 1 sources)"),
+        (Duplicates((), 5), "Duplicates(0 groups, 5 compared, 0 unread)"),
+        (IndexReport(), "IndexReport(seconds=0.0)"),
+        (IndexReport(added=1200, seconds=1.25), "IndexReport(added=1,200, seconds=1.2)"),
+        (IndexReport(rejects=(Reject("a", "corrupt", "a is"),)), "IndexReport(rejects=1, seconds=0.0): 'a' corrupt"),
+    ],
+)  # fmt: skip
+def test_reprs_are_short(value: object, expected: str) -> None:
+    assert repr(value) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        MANY,
+        Record(MANY, {Field("m", "text"): np.ones(10**6, np.float32)}),
+        Match(MANY, 0.5, {}),
+        Matches((Match(MANY, 0.5, {}),) * 1000),
+        Answer("yes " * 10**5, tuple(Citation(n, "a" * 1024) for n in range(500)), (Match(MANY, 1.0, {}),) * 500),
+        IndexReport(rejects=(Reject("a" * 1024, "corrupt", "x" * 10**5),) * 1000),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_reprs_of_large_values_are_short(value: object) -> None:
+    assert len(repr(value)) < 4000
+    assert len(repr(value).splitlines()) <= 7
+
+
+def test_a_report_counts_fields_that_are_not_zero() -> None:
+    report = IndexReport(added=2, pruned=1, rejects=(Reject("a", "corrupt", "a is"),), seconds=3.0)
+    assert report.counts() == {"added": 2, "pruned": 1, "rejects": 1}

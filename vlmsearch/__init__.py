@@ -34,16 +34,21 @@ if TYPE_CHECKING:
         OverloadedError,
         QualityError,
         RejectCode,
+        RejectedDocumentsWarning,
         TextTruncatedWarning,
+        UncalibratedWarning,
         VlmsearchError,
     )
     from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
     from vlmsearch.index import Index
+    from vlmsearch.indexing.given import ArrowTable, DocumentInput
     from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
     from vlmsearch.media.limits import ImageLimits
+    from vlmsearch.models.domain import Domain
     from vlmsearch.pipeline import Pipeline
     from vlmsearch.rerankers.base import Reranker
+    from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation, FieldEvidence, Outcome, PassageEvidence, Regions, WordEvidence
     from vlmsearch.search.judged import JudgedQuery
     from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, SearchOptions
@@ -73,6 +78,7 @@ if TYPE_CHECKING:
         FieldScore,
         Hit,
         ImageFile,
+        ImageInput,
         ImageSource,
         IndexReport,
         Labelled,
@@ -95,12 +101,13 @@ if TYPE_CHECKING:
         part_of,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Answer",
     "AnswerParts",
     "AnswerStream",
+    "ArrowTable",
     "AsyncAnswerStream",
     "AsyncPipeline",
     "BackendError",
@@ -119,9 +126,12 @@ __all__ = [
     "Described",
     "DiskUse",
     "Document",
+    "DocumentInput",
+    "Domain",
     "DuplicateGroup",
     "Duplicates",
     "Encoder",
+    "Evaluation",
     "Explanation",
     "Field",
     "FieldEvidence",
@@ -133,6 +143,7 @@ __all__ = [
     "HasPromptTemplate",
     "Hit",
     "ImageFile",
+    "ImageInput",
     "ImageLimits",
     "ImageSource",
     "Index",
@@ -168,6 +179,7 @@ __all__ = [
     "Reject",
     "RejectCode",
     "RejectList",
+    "RejectedDocumentsWarning",
     "RelevanceFit",
     "RemoteAnswerStream",
     "RemoteImage",
@@ -185,6 +197,7 @@ __all__ = [
     "TextTruncatedWarning",
     "TokenizesTexts",
     "Tunable",
+    "UncalibratedWarning",
     "Vectors",
     "VlmsearchError",
     "WordEvidence",
@@ -203,15 +216,18 @@ _HOMES = {
     "errors": (
         "BackendError BackendUnavailableError ConfigError IndexMismatchError InvalidBatchError InvalidInputError "
         "MissingDependencyError ModelUnavailableError OperationCancelledError OverloadedError QualityError RejectCode "
-        "TextTruncatedWarning VlmsearchError"
+        "RejectedDocumentsWarning TextTruncatedWarning UncalibratedWarning VlmsearchError"
     ),
     "generators.base": "CountsTokens GenerationOptions Generator HasPromptTemplate",
     "index": "Index",
+    "indexing.given": "ArrowTable DocumentInput",
     "indexing.items": "SourceOptions",
     "indexing.sources": "Paths",
     "media.limits": "ImageLimits",
+    "models.domain": "Domain",
     "pipeline": "Pipeline",
     "rerankers.base": "Reranker",
+    "search.curves": "Evaluation",
     "search.explanation": "Explanation FieldEvidence Outcome PassageEvidence Regions WordEvidence",
     "search.judged": "JudgedQuery",
     "search.options": "ManyKeywords RankingKeywords SearchKeywords SearchOptions",
@@ -220,9 +236,9 @@ _HOMES = {
     "stores.base": "Checkable CheckReport Described DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch",
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
-        "Answer AnswerParts Citation Document DuplicateGroup Duplicates Field FieldScore Hit ImageFile ImageSource "
-        "IndexReport Labelled Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit "
-        "RemoteImage Role Scalar Space Stamp Vectors WordHits part_of"
+        "Answer AnswerParts Citation Document DuplicateGroup Duplicates Field FieldScore Hit ImageFile ImageInput "
+        "ImageSource IndexReport Labelled Manifest Match Matches MetadataChange Modality Part Record Reject "
+        "RelevanceFit RemoteImage Role Scalar Space Stamp Vectors WordHits part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

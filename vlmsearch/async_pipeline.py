@@ -24,7 +24,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
 from vlmsearch.search.options import RankingKeywords
-from vlmsearch.types import Answer, AnswerParts, Citation, ImageSource, RemoteImage
+from vlmsearch.types import Answer, AnswerParts, Citation, ImageInput, RemoteImage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -237,7 +237,7 @@ class AsyncPipeline:
         self,
         question: str,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         stream: Literal[False] = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -249,7 +249,7 @@ class AsyncPipeline:
         self,
         question: str,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         stream: Literal[True],
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -260,7 +260,7 @@ class AsyncPipeline:
         self,
         question: str,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         stream: bool = False,
         options: GenerationOptions | None = None,
         template: str | None = None,

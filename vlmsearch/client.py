@@ -20,9 +20,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_args
 from urllib.parse import quote, urlencode
+from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
+from vlmsearch._util.arguments import check_arguments, check_kind, strings
+from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted
 from vlmsearch._util.http import HttpConnections
@@ -35,25 +38,37 @@ from vlmsearch.errors import (
     OverloadedError,
     RejectCode,
     VlmsearchError,
+    one_line,
 )
-from vlmsearch.index import AskArguments, Index
+from vlmsearch.index import (
+    AddArguments,
+    AskArguments,
+    Index,
+    check_explained,
+    check_thumbnail,
+    judged_queries,
+    query_list,
+)
+from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, make_options
-from vlmsearch.search.query import Query, split_text
+from vlmsearch.search.query import Query, make_query, split_text
 from vlmsearch.types import (
     Answer,
     AnswerParts,
     Citation,
     Document,
     Duplicates,
-    ImageSource,
+    ImageInput,
     IndexReport,
     Labelled,
     Match,
     Matches,
     Reject,
     RemoteImage,
+    check_here,
     check_id,
     check_metadata,
+    check_types,
     local_image,
 )
 from vlmsearch.wire import (
@@ -74,6 +89,7 @@ from vlmsearch.wire import (
 
 if TYPE_CHECKING:
     from vlmsearch.rerankers.base import Reranker
+    from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import CheckReport
 
@@ -137,6 +153,15 @@ class JobId:
     id: str
 
 
+_OPENED: WeakValueDictionary[tuple[str, str], RemotePipeline] = WeakValueDictionary()
+"""The pipeline that was opened last, by server and index."""
+
+
+def opened(image: RemoteImage) -> RemotePipeline | None:
+    """Return an open pipeline that can fetch an image; None where there is none."""
+    return _OPENED.get((image.server, image.index))
+
+
 def _verb(
     verb: Callable[Concatenate[Any, P], Any], keywords: type | None = None
 ) -> Callable[[Callable[[RemotePipeline, Given], T]], Callable[Concatenate[RemotePipeline, P], T]]:
@@ -188,6 +213,11 @@ class RemotePipeline(Index):
         timeout: float = 60.0,
         allow_plain_http: bool = False,
     ) -> None:
+        check_kind("url", url, str, "a string")
+        check_kind("index", index, str, "a string")
+        check_kind("token", token, (str, type(None)), "a string or None")
+        check_kind("timeout", timeout, (int, float), "a number of seconds")
+        check_arguments(allow_plain_http=allow_plain_http)
         self._server = HttpConnections(url, timeout=timeout)
         self._index = index
         self._origin = Origin(self._server.url, index)
@@ -198,6 +228,7 @@ class RemotePipeline(Index):
             check_unencrypted(TOKEN, self._server.host, advice)
         self._headers = {"Accept": "application/json", "User-Agent": "vlmsearch"}
         self._headers |= {"Authorization": f"Bearer {token}"} if token else {}
+        _OPENED[self._origin.server, index] = self
 
     def __repr__(self) -> str:
         return f"RemotePipeline({self._server.url!r}, index={self._index!r})"
@@ -206,21 +237,26 @@ class RemotePipeline(Index):
 
     @_verb(Index.search, SearchKeywords)
     def search(self, given: Given) -> Matches:
-        return self._post(Matches, "search", self._query_form(given))
+        matches = self._post(Matches, "search", self._query_form(given))
+        self._warn(matches.uncalibrated)
+        return matches
 
     @_verb(Index.search_many, ManyKeywords)
     def search_many(self, given: Given) -> list[Matches]:
-        queries = given["queries"]
-        if isinstance(queries, (str, Query)):
-            raise TypeError("search_many takes a list of queries; `search` takes one")
+        queries = list(given["queries"]) if isinstance(given["queries"], Iterator) else given["queries"]
+        query_list(queries)
         forms = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in queries]
-        return list(self._post(ManyMatches, "search_many", {**given, "queries": forms}).results)
+        results = list(self._post(ManyMatches, "search_many", {**given, "queries": forms}).results)
+        for matches in results:
+            self._warn(matches.uncalibrated)
+        return results
 
     @_verb(Index.explain, RankingKeywords)
     def explain(self, given: Given) -> Explanation:
         from vlmsearch.search.explanation import Explanation
 
-        del given["on_progress"]
+        check_explained(given["id"], given["seconds"])
+        check_arguments(parts=given["parts"], on_progress=given.pop("on_progress"))
         return self._post(Explanation, "explain", self._query_form(given))
 
     @override
@@ -236,37 +272,40 @@ class RemotePipeline(Index):
             return RemoteAnswerStream(self._events(self._path("ask"), {**form, "stream": True}))
         return self._post(Answer, "ask", form)
 
-    @_verb(Index.add)
-    def add(self, given: Given) -> IndexReport:
-        documents, strict, on_progress = given["documents"], given["strict"], given["on_progress"]
+    @override
+    def _add(self, given: AddArguments) -> IndexReport:
         whole = IndexReport()
-        for batch, rejects in self._batches([documents] if isinstance(documents, Document) else documents):
+        for batch, rejects in self._batches(given.documents):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
-            if batch and not (strict and rejects):
-                form = {"documents": batch, "retry_rejects": given["retry_rejects"]}
+            if batch and not (given.strict and rejects):
+                form = {"documents": batch, "retry_rejects": given.retry_rejects}
                 whole = _sum(whole, self._post(IndexReport, "documents", form))
-            _strictly(whole, strict=strict)
-            if on_progress is not None:
-                on_progress(whole.seen)
+            _strictly(whole, strict=given.strict)
+            if given.on_progress is not None:
+                given.on_progress(whole.seen)
         return whole
 
     @_verb(Index.index)
     def index(self, given: Given) -> IndexReport:
         paths: Any = given.pop("paths")
         strict = given.pop("strict")
-        options = to_json(getattr(paths, "options", given.pop("options")))
-        del options["follow_links"]  # a service never follows them
-        listed = [paths] if isinstance(paths, (str, Path)) else getattr(paths, "given", paths)
-        given |= {"paths": list(map(str, listed)), **options}
-        return _strictly(self._job(IndexReport, "index", given), strict=strict)
+        options = getattr(paths, "options", given.pop("options"))
+        check_kind("options", options, SourceOptions, "SourceOptions")
+        check_arguments(strict=strict, **given)
+        given |= to_json(options)
+        del given["follow_links"]  # a service never follows them
+        given["paths"] = list(map(str, path_list("paths", getattr(paths, "given", paths))))
+        report = _strictly(self._job(IndexReport, "index", given), strict=strict)
+        self._warn(self.info()["uncalibrated"])
+        return report
 
     @_verb(Index.delete)
     def delete(self, given: Given) -> int:
-        return self._post(Deleted, "documents/delete", {"ids": _listed(given["ids"])}).deleted
+        return self._post(Deleted, "documents/delete", {"ids": strings("ids", given["ids"])}).deleted
 
     @_verb(Index.get)
     def get(self, given: Given) -> list[Document]:
-        ids = _listed(given["ids"])
+        ids = strings("ids", given["ids"])
         documents: dict[str, Document] = {}
         for batch in _chunks(ids, _BATCH_IDS):
             page = self._get(DocumentPage, "documents", id=batch)
@@ -294,19 +333,23 @@ class RemotePipeline(Index):
             ConfigError: The document is not there, or has no image.
             VlmsearchError: The server refused, or cannot be reached.
         """
+        check_kind("id", id, str, "a string")
         return self._send("GET", self._path("image", id=id))
 
     @override
     def thumbnail(self, id: str, *, size: int = 256) -> bytes:
+        check_thumbnail(id, size)
         return self._send("GET", self._path("thumbnail", id=id, size=size))
 
     # --------------------------------------------------------------------------------------------------- whole index
 
     @_verb(Index.label)
     def label(self, given: Given) -> Iterator[Labelled]:
-        if isinstance(given["labels"], str):
-            raise TypeError(f"labels are a list of strings, such as [{given['labels']!r}]")
-        given |= {"labels": list(given["labels"]), "templates": list(given["templates"])}
+        from vlmsearch.search.labels import LabelOptions
+
+        check_arguments(single=given["single"], write=given["write"], on_progress=given["on_progress"])
+        options = LabelOptions(**given)
+        given |= {"labels": list(options.labels), "templates": list(options.templates)}
         for batch in _chunks(self._job(LabelAnswer, "label", given).documents, _BATCH_IDS):
             documents = {document.id: document for document in self.get([labelled.id for labelled in batch])}
             for labelled in batch:
@@ -318,7 +361,9 @@ class RemotePipeline(Index):
         return self._job(Duplicates, "duplicates", given)
 
     @_verb(Index.evaluate)
-    def evaluate(self, given: Given) -> Mapping[str, Any]:
+    def evaluate(self, given: Given) -> Evaluation:
+        from vlmsearch.search.curves import Evaluation
+
         queries = [
             {
                 "id": query.id,
@@ -326,14 +371,18 @@ class RemotePipeline(Index):
                 "image": None if query.image is None else self._encoded(query.image),
                 "relevant": dict(query.relevant),
             }
-            for query in given["queries"]
+            for query in judged_queries(given["queries"], given["limit"])
         ]
-        return self._job(dict, "eval", {**given, "queries": queries, "rerank": _is_reranked(given["rerank"])})
+        check_arguments(on_progress=given["on_progress"])
+        return Evaluation(
+            self._job(dict, "eval", {**given, "queries": queries, "rerank": _is_reranked(given["rerank"])})
+        )
 
     @override
     def check(self, *, repair: bool = False) -> CheckReport:
         from vlmsearch.stores.base import CheckReport
 
+        check_arguments(repair=repair)
         return self._job(CheckReport, "check", {"repair": repair})
 
     @override
@@ -363,13 +412,14 @@ class RemotePipeline(Index):
 
     def _query_form(self, given: Given) -> Given:
         """Return the arguments of a search as they are sent."""
-        image, without = given["image"], given["without"]
-        if isinstance(without, Sequence) and not isinstance(without, (str, bytes)):
-            without = list(without)
-        elif without is not None and not isinstance(without, str):
+        parts = {name: given[name] for name in ("text", "image", "like", "without")}
+        parts["like"] = strings("like", parts["like"])
+        make_query(**parts)
+        image, without = parts["image"], parts["without"]
+        if without is not None and not isinstance(without, (str, list, tuple)):
             without = {"image": self._encoded(without)}
         image = None if image is None else self._encoded(image)
-        return {**given, "image": image, "like": _listed(given["like"]), "without": without}
+        return {**given, **parts, "image": image, "without": without}
 
     def _form_of(self, query: Query) -> Given:
         """Return a `Query` as it is sent; ConfigError where it leaves out more than one thing."""
@@ -382,32 +432,35 @@ class RemotePipeline(Index):
         without = parts[0] if parts else None
         return self._query_form({"text": query.text, "image": query.image, "like": query.like, "without": without})
 
-    def _encoded(self, image: ImageSource | RemoteImage) -> str:
+    def _encoded(self, image: ImageInput | RemoteImage) -> str:
         """Return an image in Base64: the bytes of its file, here or on this server, or a PNG of what is decoded."""
         if isinstance(image, RemoteImage) and image.server == self._server.url:
             data = self._send("GET", self._path("image", image.index, id=image.id))
-        elif isinstance(image, Path):
+            return base64.b64encode(data).decode()
+        source = local_image(image)
+        if isinstance(source, Path):
+            check_here(source)
             try:
-                data = image.read_bytes()
-            except OSError as exc:
-                raise InvalidInputError("unreadable", f"{str(image)!r} cannot be read: {exc.strerror}") from exc
+                data = source.read_bytes()
+            except (OSError, ValueError) as exc:
+                reason = getattr(exc, "strerror", None) or exc
+                raise InvalidInputError("unreadable", f"{str(source)!r} cannot be read: {reason}") from exc
             if not data:
-                raise InvalidInputError("empty", f"{str(image)!r} is empty: 0 bytes")
-        elif isinstance(image, bytes):
-            data = image
-        elif isinstance(image, str):
-            raise TypeError(f"an image is a Path, bytes or a decoded image, not the string {image!r}")
+                raise InvalidInputError("empty", f"{str(source)!r} is empty: 0 bytes")
+        elif isinstance(source, bytes):
+            data = source
         else:
-            picture: Any = local_image(image)
             buffer = BytesIO()
-            picture.save(buffer, "PNG")
+            try:
+                source.save(buffer, "PNG")
+            except (OSError, ValueError) as exc:
+                raise InvalidInputError("corrupt", f"the image cannot be read: {one_line(exc)}") from exc
             data = buffer.getvalue()
         return base64.b64encode(data).decode()
 
     def _document_form(self, document: Document) -> Given:
-        if not isinstance(document, Document):
-            raise TypeError(f"a Document is added, not {type(document).__name__}: Document(id, text=..., image=...)")
         check_id(document.id)
+        check_types(document)
         check_metadata(document.metadata)
         image = None if document.image is None else self._encoded(document.image)
         return {**to_json(replace(document, image=None)), "image": image}
@@ -436,6 +489,8 @@ class RemotePipeline(Index):
 
     def close(self) -> None:
         """Close the connections."""
+        if _OPENED.get((self._origin.server, self._index)) is self:
+            del _OPENED[self._origin.server, self._index]
         self._server.close()
 
     def _path(self, verb: str, index: str | None = None, **query: Any) -> str:
@@ -483,7 +538,7 @@ class RemotePipeline(Index):
             return _value(kind, self._follow(path, on_progress), self._origin)
         except BaseException:
             with suppress(VlmsearchError):
-                self._send("DELETE", path)
+                self._send("POST", f"{path}/cancel")
             raise
 
     def _follow(self, path: str, on_progress: Callable[[int], None] | None) -> object:
@@ -675,17 +730,13 @@ def _strictly(report: IndexReport, *, strict: bool) -> IndexReport:
     return report
 
 
-def _listed(ids: str | Iterable[str]) -> list[str]:
-    return [ids] if isinstance(ids, str) else list(ids)
-
-
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _sum(first: IndexReport, second: IndexReport) -> IndexReport:
     """Return the sums of two reports."""
-    names = [field.name for field in fields(IndexReport)]
+    names = [field.name for field in fields(IndexReport) if field.name != "left_out"]  # files, which are not sent
     return IndexReport(**{name: getattr(first, name) + getattr(second, name) for name in names})
 
 

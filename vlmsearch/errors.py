@@ -20,7 +20,7 @@ line replaces with its flag. Anything else that escapes is a bug.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -49,6 +49,22 @@ class VlmsearchError(Exception):
         ...     print(type(exc).__name__, "onyx:" in str(exc))
         ConfigError True
     """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what pickle and copy need: the arguments of an `__init__` are not those of the message."""
+        reduced: Any = super().__reduce__()
+        cause = self.__cause__
+        if cause is not None and not isinstance(cause, VlmsearchError):
+            cause = RuntimeError(repr(cause))  # errors of other packages often cannot be pickled
+        attributes = reduced[2] if len(reduced) > 2 else {}
+        return _restore, (type(self), self.args), {**attributes, "__cause__": cause}
+
+
+def _restore(kind: type[VlmsearchError], args: tuple[object, ...]) -> VlmsearchError:
+    """Return an error with a message; pickle sets its attributes."""
+    error = kind.__new__(kind, *args)
+    super(VlmsearchError, error).__init__(*args)
+    return error
 
 
 class ConfigError(VlmsearchError, ValueError):
@@ -226,4 +242,30 @@ class TextTruncatedWarning(UserWarning):
         ...     _ = encoder.encode_texts(["word " * 1000], role="query")
         >>> caught[0].category.__name__
         'TextTruncatedWarning'
+    """
+
+
+class RejectedDocumentsWarning(UserWarning):
+    """Some documents of a call of `Index.add` could not be used; the others are in the index.
+
+    Example:
+        >>> import warnings
+        >>> from vlmsearch import Document, Pipeline
+        >>> pipeline = Pipeline.open(encoder="mock:", store="mock:")
+        >>> with pipeline, warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = pipeline.add([Document("a", text="a dog"), Document("b", image=b"no image")])
+        >>> caught[0].category.__name__
+        'RejectedDocumentsWarning'
+    """
+
+
+class UncalibratedWarning(UserWarning):
+    """An index holds documents that its model is not made for, so that scores are no probabilities.
+
+    A pipeline warns once, after it indexed or searched; `Matches.uncalibrated` has the reasons.
+
+    Example:
+        >>> import warnings
+        >>> warnings.simplefilter("error", UncalibratedWarning)  # for an application that would rather stop
     """

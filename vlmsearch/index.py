@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from typing_extensions import Unpack
 
+from vlmsearch._util.arguments import check_arguments, check_kind, check_number, shown
 from vlmsearch._util.closable import Closable
+from vlmsearch.errors import ConfigError, InvalidInputError, RejectedDocumentsWarning, UncalibratedWarning
+from vlmsearch.indexing.given import given_documents
 from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
-from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords
-from vlmsearch.search.query import Query
+from vlmsearch.search.options import LONGEST_PAGE, ManyKeywords, RankingKeywords, SearchKeywords
+from vlmsearch.search.query import Query, check_image, make_query
 from vlmsearch.types import (
+    CONTROLS,
     Answer,
     AnswerParts,
     Document,
     Duplicates,
-    ImageSource,
+    ImageInput,
     IndexReport,
     Labelled,
     Matches,
@@ -29,14 +35,26 @@ from vlmsearch.types import (
 
 if TYPE_CHECKING:
     from vlmsearch.generators.base import GenerationOptions
+    from vlmsearch.indexing.given import ArrowTable, DocumentInput
     from vlmsearch.indexing.sources import Paths
     from vlmsearch.rerankers.base import Reranker
+    from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.search.judged import JudgedQuery
     from vlmsearch.stores.base import CheckReport
 
+_LARGEST_THUMBNAIL = 4096
+_ADVICE = "Choose a model that is made for them, such as onnx:default"
 SOURCES = 5
 """Documents that an answer is made from, unless a limit is given."""
+
+
+def _level_of_caller() -> int:
+    """Return the ``stacklevel`` of the first frame outside of this package, for a warning of the calling function."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "vlmsearch":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 @dataclass(frozen=True)
@@ -44,11 +62,21 @@ class AskArguments:
     """The arguments of `Index.ask`."""
 
     question: str
-    image: ImageSource | RemoteImage | None
+    image: ImageInput | RemoteImage | None
     stream: bool
     options: GenerationOptions | None
     template: str | None
     search: RankingKeywords
+
+
+@dataclass(frozen=True)
+class AddArguments:
+    """The arguments of `Index.add`, with its documents as they are."""
+
+    documents: Iterator[Document]
+    retry_rejects: bool
+    strict: bool
+    on_progress: Callable[[int], None] | None
 
 
 class Index(Closable, ABC):
@@ -72,14 +100,31 @@ class Index(Closable, ABC):
         1
     """
 
+    _has_warned = False
+
+    def _warn(self, uncalibrated: Mapping[str, str]) -> None:
+        """Issue an UncalibratedWarning, once, where fields are uncalibrated for these reasons."""
+        if uncalibrated and not self._has_warned:
+            self._has_warned = True
+            message = f"scores are uncalibrated: {'; '.join(uncalibrated.values())}. {_ADVICE}"
+            warnings.warn(message, UncalibratedWarning, stacklevel=_level_of_caller())
+
+    def __len__(self) -> int:
+        """Return the number of documents, as `count` does."""
+        return self.count()
+
+    def __bool__(self) -> bool:
+        """Return True, for an empty index too."""
+        return True
+
     @abstractmethod
     def search(
         self,
         text: str | None = None,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
+        without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
         **options: Unpack[SearchKeywords],
     ) -> Matches:
         """Return the best matches for a text, an image, documents of the index, or several of these, best first.
@@ -92,8 +137,8 @@ class Index(Closable, ABC):
         Args:
             text: Text to look for. What is longer than the model reads is cut, with a TextTruncatedWarning. Words with
                 a minus before them, ``a beach -people -"sun shades"``, are left out as ``without`` does.
-            image: Image to look for: a path, encoded bytes or a decoded image; with a service also the image of one of
-                its documents.
+            image: Image to look for: a path, encoded bytes, a PIL image or an array of pixels; with a service also the
+                image of one of its documents.
             like: Ids of documents whose vectors to look for. They are not in the result.
             without: What the matches must not be: a text, an image, or a list of ids. The score of a match is how
                 likely it is what was asked for and not this. A document that reaches the index's threshold for this is
@@ -155,9 +200,9 @@ class Index(Closable, ABC):
         text: str | None,
         id: str,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
+        without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
         parts: bool = False,
         seconds: float = 10.0,
         on_progress: Callable[[int], None] | None = None,
@@ -202,7 +247,7 @@ class Index(Closable, ABC):
         self,
         question: str,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         stream: Literal[False] = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -214,7 +259,7 @@ class Index(Closable, ABC):
         self,
         question: str,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         stream: Literal[True],
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -225,7 +270,7 @@ class Index(Closable, ABC):
         self,
         question: str,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         stream: bool = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
@@ -263,16 +308,20 @@ class Index(Closable, ABC):
             >>> answer.text, answer.citations[0].id
             ('“The dog is called Laika.” [1]', 'a')
         """
+        check_kind("question", question, str, "a string")
+        check_kind("template", template, (str, type(None)), "a string or None")
+        check_options(options)
+        check_arguments(stream=stream)
+        check_image("image", image)
         return self._ask(AskArguments(question, image, stream, options, template, search))
 
     @abstractmethod
     def _ask(self, given: AskArguments) -> Answer | AnswerParts:
         """Return the answer, or a stream of it."""
 
-    @abstractmethod
     def add(
         self,
-        documents: Document | Iterable[Document],
+        documents: DocumentInput | Iterable[DocumentInput] | ArrowTable,
         *,
         retry_rejects: bool = False,
         strict: bool = False,
@@ -281,11 +330,13 @@ class Index(Closable, ABC):
         """Index documents: add new ones, replace changed ones, skip unchanged ones.
 
         A document that cannot be used goes to the reject list, if the store keeps one, and is skipped until it
-        changes. What was done when an error or Ctrl-C ends the run stays, and the next run completes it. To a service,
-        images are sent along, in requests of a few MiB; an image that cannot be read here is in no reject list.
+        changes. A RejectedDocumentsWarning says so, unless all of the call are of that kind. What was done when an
+        error or Ctrl-C ends the run stays, and the next run completes it. To a service, images are sent along, in
+        requests of a few MiB; an image that cannot be read here is in no reject list.
 
         Args:
-            documents: One document, or any number of them; they are read as they are needed.
+            documents: One document, or any number of them, which are read as they are needed: a `Document`, a dict, or
+                an image. A table of pandas or Arrow has a row for each.
             retry_rejects: Try those that were rejected again, too.
             strict: Raise for the first document that cannot be used. A service has indexed the others of its request.
             on_progress: Function that is called with the number of documents that are done.
@@ -294,19 +345,31 @@ class Index(Closable, ABC):
             What was done, with each document that could not be used.
 
         Raises:
-            InvalidInputError: A document cannot be used, and ``strict`` is set.
+            InvalidInputError: No document can be used; or one cannot, and ``strict`` is set.
+            ConfigError: A table has no column for a text or an image.
             IndexMismatchError: Another encoder built the index.
-            TypeError: Something is not a Document, or its id is not a string.
+            TypeError: Something is no document, or its id is not a string.
             BackendError: The encoder, the store or the service failed.
 
         Example:
-            >>> from vlmsearch import Document, Pipeline
+            >>> from vlmsearch import Pipeline
             >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
-            ...     first = pipeline.add([Document("a", text="a dog"), Document("b", image=b"no image")])
-            ...     again = pipeline.add(Document("a", text="a dog"))
-            >>> first.added, first.rejects[0].code, again.unchanged
-            (1, 'unsupported', 1)
+            ...     first = pipeline.add([{"id": "a", "text": "a dog", "year": 2024}, {"text": "a car"}])
+            ...     again = pipeline.add(Document("a", text="a dog", metadata={"year": 2024}))
+            >>> first.added, again.unchanged
+            (2, 1)
         """
+        report = add_reported(self, documents, retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
+        if report.rejects:
+            message = _rejected(report)
+            if not report.indexed:
+                raise InvalidInputError(report.rejects[0].code, message)
+            warnings.warn(f"{message} (all are in `rejects` of the report)", RejectedDocumentsWarning, stacklevel=2)
+        return report
+
+    @abstractmethod
+    def _add(self, given: AddArguments) -> IndexReport:
+        """Index documents, and report those that cannot be used."""
 
     @abstractmethod
     def index(
@@ -572,7 +635,7 @@ class Index(Closable, ABC):
         limit: int = 10,
         rerank: Reranker | str | bool = False,
         on_progress: Callable[[int], None] | None = None,
-    ) -> Mapping[str, Any]:
+    ) -> Evaluation:
         """Measure how well the index answers queries whose answers are known: each field alone and all fused.
 
         Args:
@@ -582,7 +645,7 @@ class Index(Closable, ABC):
             on_progress: Function that is called with the number of searches that are done.
 
         Returns:
-            What ``vlmsearch eval --json`` prints.
+            What ``vlmsearch eval --json`` prints, which notebooks show with its plots.
 
         Raises:
             MissingDependencyError: ir-measures is not installed.
@@ -639,9 +702,80 @@ class Index(Closable, ABC):
             BackendError: The store or the service failed.
 
         Example:
-            >>> from vlmsearch import Document, Pipeline
+            >>> from vlmsearch import Document, InvalidInputError, Pipeline
             >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
-            ...     _ = pipeline.add(Document("a", image=b"no image"))
-            ...     [reject.code for reject in pipeline.rejects()]
+            ...     try:
+            ...         pipeline.add(Document("a", image=b"no image"))
+            ...     except InvalidInputError:
+            ...         print([reject.code for reject in pipeline.rejects()])
             ['unsupported']
         """
+
+
+def _rejected(report: IndexReport) -> str:
+    """Return which documents of a call cannot be used, in one line."""
+    first = report.rejects[0]
+    id = CONTROLS.sub("?", first.id)
+    message = first.message if first.message.startswith(f"{id}: ") else f"{id}: {first.message}"
+    if report.seen == 1:
+        return f"the document cannot be used: {message}"
+    return f"{len(report.rejects):,} of {report.seen:,} documents cannot be used; the first is {message}"
+
+
+def add_reported(
+    index: Index,
+    documents: DocumentInput | Iterable[DocumentInput] | ArrowTable,
+    *,
+    retry_rejects: bool = False,
+    strict: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> IndexReport:
+    """Do what `Index.add` does, and leave it to the caller to read the report: no warning, no error for rejects."""
+    check_arguments(retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
+    return index._add(AddArguments(given_documents(documents), retry_rejects, strict, on_progress))  # noqa: SLF001
+
+
+def query_list(queries: Iterable[str | Query]) -> list[Query]:
+    """Return the queries of `Index.search_many`; TypeError for something else."""
+    if isinstance(queries, (str, Query, bytes, Mapping)) or not isinstance(queries, Iterable):
+        raise TypeError(f"`queries`: search_many takes a list of queries, not {shown(queries)}; `search` takes one")
+    listed = list(queries)
+    for query in listed:
+        check_kind("queries", query, (str, Query), "a list of strings and queries")
+    return [query if isinstance(query, Query) else make_query(query) for query in listed]
+
+
+def check_explained(id: object, seconds: object) -> None:
+    """Check arguments of `Index.explain`."""
+    check_kind("id", id, str, "a string")
+    if not (isinstance(seconds, (int, float)) and seconds > 0):
+        raise ConfigError(f"`seconds` is above 0, not {shown(seconds)}")
+
+
+def check_thumbnail(id: object, size: object) -> None:
+    """Check the arguments of `Index.thumbnail`."""
+    check_kind("id", id, str, "a string")
+    check_number("size", size, 1, _LARGEST_THUMBNAIL, kind=int)
+
+
+def check_options(options: object) -> None:
+    """Check the options of `Index.ask`."""
+    if options is not None:
+        from vlmsearch.generators.base import GenerationOptions
+
+        check_kind("options", options, GenerationOptions, "GenerationOptions or None")
+
+
+def judged_queries(queries: Iterable[JudgedQuery], limit: object) -> list[JudgedQuery]:
+    """Return the queries of `Index.evaluate`; TypeError for something else."""
+    from vlmsearch.search.judged import JudgedQuery
+
+    if isinstance(queries, (str, bytes, Mapping)) or not isinstance(queries, Iterable):
+        raise TypeError(f"`queries` is a list of judged queries, not {shown(queries)}")
+    listed = list(queries)
+    for query in listed:
+        check_kind("queries", query, JudgedQuery, "a list of judged queries")
+    if not listed:
+        raise ConfigError("`queries` is empty: give at least one query, with the ids that answer it")
+    check_number("limit", limit, 1, LONGEST_PAGE, kind=int)
+    return listed

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self, Unpack, override
 
+from vlmsearch._util.arguments import check_arguments, check_kind, shown, strings
+from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import operation, stage, staged
 from vlmsearch.answers.prompts import (
@@ -26,8 +28,17 @@ from vlmsearch.answers.prompts import (
     parse_template,
 )
 from vlmsearch.errors import ConfigError
-from vlmsearch.index import SOURCES, AskArguments, Index
-from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
+from vlmsearch.index import (
+    SOURCES,
+    AddArguments,
+    AskArguments,
+    Index,
+    check_explained,
+    check_thumbnail,
+    judged_queries,
+    query_list,
+)
+from vlmsearch.indexing.items import NO_OPTIONS, Sourced, SourceOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import (
     DEFAULT_ENCODER,
@@ -39,6 +50,7 @@ from vlmsearch.registry import (
     open_store,
 )
 from vlmsearch.rerankers.base import Reranker
+from vlmsearch.search.fusion import text_fields
 from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, SearchOptions, make_options
 from vlmsearch.search.query import Query, make_query
 from vlmsearch.search.relevance import Backgrounds, Judge
@@ -47,7 +59,7 @@ from vlmsearch.types import (
     Answer,
     Document,
     Duplicates,
-    ImageSource,
+    ImageInput,
     IndexReport,
     Labelled,
     Manifest,
@@ -62,6 +74,7 @@ if TYPE_CHECKING:
     from vlmsearch.generators.base import Generator
     from vlmsearch.indexing.items import Item
     from vlmsearch.indexing.sources import Paths
+    from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.search.judged import JudgedQuery
     from vlmsearch.stores.base import Store
@@ -108,11 +121,7 @@ class Pipeline(Index):
         next_encoders: Sequence[Encoder] = (),
         image_limits: ImageLimits = DEFAULT_LIMITS,
     ) -> None:
-        others = [("next_encoders", other) for other in next_encoders]
-        parts = [("encoder", encoder), ("store", store), ("generator", generator), ("reranker", reranker), *others]
-        for role, part in parts:
-            if isinstance(part, str):
-                raise TypeError(f"Pipeline takes open back ends: Pipeline.open({role}={part!r}) opens one by its URL")
+        _check_parts(encoder=encoder, store=store, generator=generator, reranker=reranker, next_encoders=next_encoders)
         self._encoders = (encoder, *next_encoders)
         self._in_use = encoder, store
         self.generator = generator
@@ -161,6 +170,9 @@ class Pipeline(Index):
             ...     pipeline.generator.name
             'extractive'
         """
+        check_kind("image_limits", image_limits, ImageLimits, "ImageLimits")
+        check_kind("next_encoders", next_encoders, (list, tuple), "a list of URLs")
+        strings("next_encoders", next_encoders, "URLs")
         with ExitStack() as stack:
             opened = stack.enter_context(open_store(store))
             model = stack.enter_context(open_encoder(encoder))
@@ -181,17 +193,9 @@ class Pipeline(Index):
         return self._in_use[1]
 
     @override
-    def add(
-        self,
-        documents: Document | Iterable[Document],
-        *,
-        retry_rejects: bool = False,
-        strict: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> IndexReport:
-        from vlmsearch.indexing.sources import given_documents
-
-        return self._run(given_documents(documents), retry_rejects, strict, on_progress)
+    def _add(self, given: AddArguments) -> IndexReport:
+        items = (Sourced(document, "") for document in given.documents)
+        return self._run(items, given.retry_rejects, given.strict, given.on_progress)
 
     @override
     def index(
@@ -207,16 +211,16 @@ class Pipeline(Index):
         from vlmsearch.indexing.flow import checked_report
         from vlmsearch.indexing.sources import Paths
 
-        if isinstance(paths, (str, Path)):
-            paths = [paths]
+        check_arguments(prune=prune, retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
         limits = self.image_limits
-        source = paths if isinstance(paths, Paths) else Paths(list(paths), options=options, limits=limits)
+        source = paths if isinstance(paths, Paths) else Paths(path_list("paths", paths), options=options, limits=limits)
         return checked_report(source, self._index(source, prune, retry_rejects, strict, on_progress))
 
     def watch(
         self,
         folders: str | Path | Iterable[str | Path] | Paths,
         *,
+        options: SourceOptions = NO_OPTIONS,
         retry_rejects: bool = False,
         on_progress: Callable[[int], None] | None = None,
         stop: Callable[[], bool] | None = None,
@@ -228,7 +232,8 @@ class Pipeline(Index):
         longer mounted, or is empty at the start: the report then has a Reject of that folder.
 
         Args:
-            folders: One folder or several.
+            folders: One folder or several, or `Paths`, which have options of their own.
+            options: What to take of files.
             retry_rejects: Try rejected files again in the first run.
             on_progress: Function that is called in the first run, with the number of inputs that are done.
             stop: Function that is called twice a second, and ends the iteration when it returns True.
@@ -257,9 +262,10 @@ class Pipeline(Index):
         from vlmsearch.indexing.sources import Paths, lost_folder
         from vlmsearch.indexing.watch import FolderWatch
 
-        if isinstance(folders, (str, Path)):
-            folders = [folders]
-        source = folders if isinstance(folders, Paths) else Paths(list(folders), limits=self.image_limits)
+        check_arguments(retry_rejects=retry_rejects, on_progress=on_progress, stop=stop)
+        limits = self.image_limits
+        named = folders if isinstance(folders, Paths) else path_list("folders", folders)
+        source = named if isinstance(named, Paths) else Paths(named, options=options, limits=limits)
         watched = FolderWatch(source)
         yield self._index(source, True, retry_rejects, False, on_progress)
         watched.expect(source.indexed_files(self.store))  # also those that came and went meanwhile
@@ -273,7 +279,7 @@ class Pipeline(Index):
         from vlmsearch.indexing.containers import with_parts
         from vlmsearch.indexing.flow import release
         from vlmsearch.indexing.sources import file_id
-        from vlmsearch.search.arrange import file_of_part
+        from vlmsearch.types import file_of_part
 
         ids = {file_id(name) for name in files}
         stamps = self.store.stamps(with_parts(self.store, ids))
@@ -309,6 +315,7 @@ class Pipeline(Index):
         on_progress: Callable[[int], None] | None,
     ) -> IndexReport:
         from vlmsearch.indexing.flow import Flow, IndexOptions
+        from vlmsearch.models.domain import MIN_DOCUMENTS
 
         self._check_process()
         encoder, store = self._follow()
@@ -316,18 +323,23 @@ class Pipeline(Index):
         options = IndexOptions(retry_rejects, strict, on_progress, self.image_limits, has_remote_sources=True)
         try:
             with operation("index"):
-                return Flow(encoder, store, options).run(items)
+                report = Flow(encoder, store, options).run(items)
         finally:
             self._backgrounds.forget()
+        manifest = store.manifest()
+        if manifest is not None and report.added + report.updated >= MIN_DOCUMENTS and not self._has_warned:
+            fields = text_fields(encoder.spaces)
+            self._warn(Judge(encoder, store, manifest, self._backgrounds).outside(fields))
+        return report
 
     @override
     def search(
         self,
         text: str | None = None,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
+        without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
         **options: Unpack[SearchKeywords],
     ) -> Matches:
         query = make_query(text, image=image, like=like, without=without)
@@ -337,10 +349,8 @@ class Pipeline(Index):
 
     @override
     def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
-        if isinstance(queries, (str, Query)):
-            raise TypeError("search_many takes a list of queries; `search` takes one")
+        given = query_list(queries)
         chosen = self._options(ManyKeywords, options)
-        given = [query if isinstance(query, Query) else make_query(query) for query in queries]
         with operation("search", {"vlmsearch.count": len(given)}):
             return self._search(given, chosen)
 
@@ -350,9 +360,9 @@ class Pipeline(Index):
         text: str | None,
         id: str,
         *,
-        image: ImageSource | RemoteImage | None = None,
+        image: ImageInput | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
+        without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
         parts: bool = False,
         seconds: float = 10.0,
         on_progress: Callable[[int], None] | None = None,
@@ -361,10 +371,10 @@ class Pipeline(Index):
         from vlmsearch.search.explain import explain
         from vlmsearch.search.explanation import Explanation
 
+        check_explained(id, seconds)
+        check_arguments(parts=parts, on_progress=on_progress)
         query = make_query(text, image=image, like=like, without=without)
         chosen = self._options(RankingKeywords, options)
-        if not (isinstance(seconds, (int, float)) and seconds > 0):
-            raise ConfigError(f"`seconds` is above 0, not {seconds!r}")
 
         def read(judge: Judge) -> Explanation:
             return explain(
@@ -396,10 +406,9 @@ class Pipeline(Index):
     ) -> Iterator[Labelled]:
         from vlmsearch.search.labels import LabelOptions, label
 
-        if isinstance(labels, str):
-            raise TypeError(f"labels are a list of strings, such as [{labels!r}]")
+        check_arguments(single=single, write=write, on_progress=on_progress)
         options = LabelOptions(
-            labels=list(labels),
+            labels=labels,
             templates=templates,
             where=where,
             min_score=min_score,
@@ -422,6 +431,7 @@ class Pipeline(Index):
     ) -> Duplicates:
         from vlmsearch.search.duplicates import LEAST_COSINE, DuplicateOptions, find_duplicates
 
+        check_arguments(on_progress=on_progress)
         options = DuplicateOptions(
             LEAST_COSINE if threshold is None else threshold, where, on_progress, self.image_limits
         )
@@ -462,6 +472,8 @@ class Pipeline(Index):
         if matches is None:  # a broken image is refused, whether there is an index or not
             check_images(self._follow()[0], queries, self.image_limits)
             return [Matches() for _ in queries]
+        for answer in matches:
+            self._warn(answer.uncalibrated)
         return matches
 
     def _read(self, read: Callable[[Judge], T]) -> T | None:
@@ -536,17 +548,18 @@ class Pipeline(Index):
 
         self._check_process()
         _, store = self._follow()
-        return store.delete(with_parts(store, [ids] if isinstance(ids, str) else ids))
+        return store.delete(with_parts(store, strings("ids", ids)))
 
     @override
     def check(self, *, repair: bool = False) -> CheckReport:
+        check_arguments(repair=repair)
         _, store = self._follow()
         return check_store(store, repair=repair)
 
     @override
     def get(self, ids: str | Iterable[str]) -> list[Document]:
         self._check_process()
-        return self._follow()[1].get([ids] if isinstance(ids, str) else list(ids))
+        return self._follow()[1].get(strings("ids", ids))
 
     @override
     def documents(self) -> Iterator[Document]:
@@ -567,6 +580,7 @@ class Pipeline(Index):
     def thumbnail(self, id: str, *, size: int = 256) -> bytes:
         from vlmsearch.media.images import thumbnail
 
+        check_thumbnail(id, size)
         for document in self.get(id):
             if document.image is None:
                 raise ConfigError(f"{id!r} has no image")
@@ -581,9 +595,11 @@ class Pipeline(Index):
         limit: int = 10,
         rerank: Reranker | str | bool = False,
         on_progress: Callable[[int], None] | None = None,
-    ) -> Mapping[str, Any]:
+    ) -> Evaluation:
         from vlmsearch.search.report import evaluate
 
+        given = judged_queries(queries, limit)
+        check_arguments(on_progress=on_progress)
         done = itertools.count(1)
 
         def advance() -> None:
@@ -591,7 +607,7 @@ class Pipeline(Index):
                 on_progress(next(done))
 
         judge = self._open_reranker(rerank)
-        return evaluate(self, list(queries), limit=limit, rerank=judge or False, on_search=advance)[0]
+        return evaluate(self, given, limit=limit, rerank=judge or False, on_search=advance)[0]
 
     @override
     def info(self) -> Mapping[str, Any]:
@@ -599,7 +615,8 @@ class Pipeline(Index):
 
         self._check_process()
         encoder, store = self._follow()
-        return index_info(store, store.manifest() or Manifest(encoder.fingerprint, tuple(encoder.spaces), ""))
+        manifest = store.manifest() or Manifest(encoder.fingerprint, tuple(encoder.spaces), "")
+        return index_info(store, manifest, encoder.domains)
 
     @override
     def rejects(self) -> list[Reject]:
@@ -624,3 +641,21 @@ class Pipeline(Index):
             for part in (*self._rerankers.values(), self.reranker, self.generator, self.store, *self._encoders):
                 if part is not None:
                     stack.callback(part.close)
+
+
+def _check_parts(**parts: Any) -> None:
+    """Raise TypeError for something that is no open back end."""
+    from vlmsearch.encoders.base import Encoder
+    from vlmsearch.generators.base import Generator
+    from vlmsearch.stores.base import Store
+
+    kinds = {"encoder": Encoder, "store": Store, "generator": Generator, "reranker": Reranker, "next_encoders": Encoder}
+    for role, given in parts.items():
+        if role == "next_encoders" and not isinstance(given, Sequence):
+            raise TypeError(f"`{role}` is a list of open encoders, not {shown(given)}")
+        for part in given if role == "next_encoders" else [given]:
+            if isinstance(part, (str, Path)):
+                raise TypeError(f"Pipeline takes open back ends: Pipeline.open({role}={part!r}) opens one by its URL")
+            is_optional = role in ("generator", "reranker")
+            if not (isinstance(part, kinds[role]) or (part is None and is_optional)):
+                raise TypeError(f"`{role}` is an open {kinds[role].__name__}, not {shown(part)}")

@@ -16,10 +16,13 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
-from vlmsearch._util.tables import convert
+from vlmsearch._util.arguments import shown
+from vlmsearch._util.extras import install_command
+from vlmsearch._util.tables import convert, suggest
 from vlmsearch._util.text import visible
 from vlmsearch.errors import ConfigError, MissingDependencyError
 
@@ -41,7 +44,15 @@ T = TypeVar("T")
 _Group: TypeAlias = tuple[str, Callable[..., object]]
 """A keyword-only argument that is a dataclass, whose fields are options, and what makes it of some fields."""
 
+_EXAMPLES: dict[ComponentKind, str] = {
+    "encoder": DEFAULT_ENCODER,
+    "store": "sqlite:./index",
+    "generator": DEFAULT_GENERATOR,
+    "reranker": "onnx:demo-reranker",
+}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_EMBEDDED: dict[ComponentKind, str] = {"encoder": "onnx", "store": "sqlite", "generator": "onnx", "reranker": "onnx"}
+"""Schemes of the back ends that are meant where a URL has no scheme."""
 _EXTRAS = re.compile(r"\[(.+)\]\s*$")
 
 
@@ -77,11 +88,15 @@ class Url:
         Raises:
             ConfigError: It is not the URL of a back end; the message never repeats its options.
         """
+        if not isinstance(text, str):
+            example = f"sqlite:{text}" if isinstance(text, Path) and kind == "store" else _EXAMPLES[kind]
+            raise TypeError(f"`{kind}` is a URL, not {shown(text)}: write {kind}={example!r}")
         scheme, colon, rest = text.partition(":")
-        if not colon or not scheme:
-            known = ", ".join(sorted(f"{name}:" for name in back_ends(kind)))
+        if not colon or len(scheme) < 2:  # a letter and a colon begin a path on Windows
+            known = sorted(back_ends(kind))
             raise ConfigError(
-                f"{text!r} is not the URL of {'an' if kind == 'encoder' else 'a'} {kind}; it begins with one of {known}"
+                f"{text!r} is not the URL of {'an' if kind == 'encoder' else 'a'} {kind}; "
+                f"{_suggest_url(text, kind, known)}it begins with one of {', '.join(f'{name}:' for name in known)}"
             )
         location, _, query = rest.partition("?")
         try:
@@ -260,7 +275,9 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
             f"no {kind} is registered: vlmsearch runs from its source here and is not installed; pip install it"
         )
     if scheme not in known:
-        raise ConfigError(f"no {kind} {scheme + ':'!r}; there are {', '.join(f'{name}:' for name in sorted(known))}")
+        schemes = [f"{name}:" for name in sorted(known)]
+        hint = suggest(f"{scheme}:", schemes)
+        raise ConfigError(f"no {kind} {scheme + ':'!r}; {hint}there are {', '.join(schemes)}")
     point = known[scheme]
     try:
         factory: Callable[..., object] = point.load()
@@ -269,10 +286,19 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
         own = point.module.partition(".")[0]
         if extras is None or point.dist is None or (exc.name or own).partition(".")[0] == own:
             raise
-        raise MissingDependencyError(
-            f"{kind} {scheme}: needs {exc.name}, which is not installed: pip install '{point.dist.name}[{extras[1]}]'"
-        ) from exc
+        install = install_command(*extras[1].split(","), package=point.dist.name)
+        raise MissingDependencyError(f"{kind} {scheme}: needs {exc.name}, which is not installed: {install}") from exc
     return factory
+
+
+def _suggest_url(text: str, kind: ComponentKind, schemes: list[str]) -> str:
+    """Return ``did you mean URL? `` for a text without a scheme: a path of a store, the name of a model, a scheme."""
+    import difflib
+
+    if "?" in text or not text or _CONTROL.search(text):
+        return ""
+    near = difflib.get_close_matches(text, schemes, 1, 0.8)
+    return f"did you mean {near[0] + ':' if near else f'{_EMBEDDED[kind]}:{text}'!r}? "
 
 
 def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
@@ -301,7 +327,7 @@ def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str,
     for option, text in url.options:
         if option not in options:
             have = f"it has {', '.join(options)}" if options else "it has none"
-            raise ConfigError(f"{name} has no option {option!r}; {have}")
+            raise ConfigError(f"{name} has no option {option!r}; {suggest(option, options)}{have}")
         group, argument, annotation = options[option]
         values = arguments if group is None else grouped.setdefault(group, {})
         values[argument] = convert(text, annotation, f"option {option} of {name}")

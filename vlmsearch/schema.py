@@ -9,12 +9,20 @@ from types import NoneType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from annotated_types import GroupedMetadata
-from pydantic import BaseModel, BeforeValidator, FailFast, Field, JsonValue, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    FailFast,
+    Field,
+    JsonValue,
+    create_model,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.options import SearchOption, attribute_docs, search_options
+from vlmsearch.stores.filters import ORDERINGS, Operator
 from vlmsearch.types import MAX_KEY_CHARS, MAX_METADATA_KEYS
 from vlmsearch.wire import UNIONS, fields_of, is_image
 
@@ -51,13 +59,47 @@ class Entries(GroupedMetadata):
         return given
 
 
+def _some(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "items": items}
+
+
+_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+_OPERANDS: dict[str, Any] = {
+    **dict.fromkeys(get_args(Operator), _SCALAR),
+    **{name: {"type": "number"} for name in ORDERINGS},
+    **{name: _some(_SCALAR) for name in ("$in", "$nin")},
+}
+_CONDITION = {"type": "object", "minProperties": 1, "properties": _OPERANDS, "additionalProperties": False}
+_GROUPS = ["$and", "$or"]
+FILTER: dict[str, Any] = {
+    "type": "object",
+    "minProperties": 1,
+    "properties": {name: _some({"type": "object", "minProperties": 1}) for name in _GROUPS},
+    "propertyNames": {"anyOf": [{"enum": _GROUPS}, {"pattern": "^[^$]", "maxLength": MAX_KEY_CHARS}]},
+    "additionalProperties": {"anyOf": [_SCALAR, _CONDITION]},
+}
+"""The rules of `vlmsearch.stores.filters` in JSON Schema. `parse_filter` checks them, also within groups.
+
+A schema that refers to itself would say so, too; generators of requests take minutes for one.
+"""
+
+
+def _whole(given: object) -> object:
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+Whole: TypeAlias = Annotated[int, BeforeValidator(_whole)]
+"""An integer as JSON Schema has it: 5.0 is one."""
+Positive: TypeAlias = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 Key: TypeAlias = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
 Name: TypeAlias = Annotated[str, Field(max_length=1024)]
+FilterObject: TypeAlias = Annotated[dict[Key, JsonValue], Entries(MAX_METADATA_KEYS), Field(json_schema_extra=FILTER)]
 Where: TypeAlias = Annotated[
-    Union[Annotated[dict[Key, JsonValue], Entries(MAX_METADATA_KEYS)], None],
+    Union[FilterObject, None],
     Field(description='Filter on metadata, such as {"year": {"$gte": 2020}}.'),
 ]
 _TYPES: dict[Any, Any] = {
+    int: Whole,
     Union[Mapping[str, object], None]: Where,
     Union[Mapping[str, float], None]: Union[Annotated[dict[Name, Annotated[float, Field(ge=0)]], Entries(100)], None],
     Collection[str]: Annotated[list[Key], Items(100)],
@@ -79,7 +121,11 @@ def option_field(option: SearchOption, **changed: Any) -> tuple[Any, FieldInfo]:
     given = {"default": default, "description": f"{option.help.rstrip('.').replace('``', '`')}.", **bounds, **changed}
     if option.type is str:
         given["min_length"] = 1
-    return kind, Field(**{name: value for name, value in given.items() if value is not None or name == "default"})
+    known = {name: value for name, value in given.items() if value is not None or name == "default"}
+    if kind is Whole:  # bounds that come after a validator are not in the JSON Schema
+        limits = {name: known.pop(name) for name in ("ge", "gt", "le") if name in known}
+        kind = Annotated[int, Field(**limits), BeforeValidator(_whole)]
+    return kind, Field(**known)
 
 
 def with_options(keywords: type, **defaults: object) -> Any:

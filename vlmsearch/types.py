@@ -6,17 +6,23 @@ metadata are in bytes of UTF-8 unless characters are named.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 import math
 import re
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, cast, overload
 from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.markup import Shown, brief, plain
+from vlmsearch._util.plain import is_array, is_picture, is_pixels, plain_mapping, plain_value
 from vlmsearch.errors import InvalidInputError, RejectCode
 
 if TYPE_CHECKING:
@@ -34,7 +40,11 @@ Role = Literal["query", "document"]
 Scalar: TypeAlias = Union[str, int, float, bool]
 """A value of metadata: finite, and a whole number within 64 bits."""
 ImageSource: TypeAlias = Union[Path, bytes, "PIL.Image.Image"]
-"""A file, the encoded bytes of one, or a decoded image. A string is never taken for a path."""
+"""A file, the encoded bytes of one, or a decoded image."""
+ImageInput: TypeAlias = Union[str, Path, bytes, "PIL.Image.Image", "NDArray[np.uint8]"]
+"""An image as an argument: an `ImageSource`, the path of a file as a string, or the pixels of an image.
+
+Pixels are of shape (height, width), or (height, width, channels) with 1, 3 or 4 channels."""
 
 MAX_ID_BYTES = 1024
 MAX_KEY_CHARS = 128
@@ -51,10 +61,14 @@ _PART = re.compile(
     r"|xywh=(?P<xy>[0-9]{1,9},[0-9]{1,9}),(?P<wh>[1-9][0-9]{0,8},[1-9][0-9]{0,8}))",
     re.DOTALL,
 )
+_WEB = re.compile("(https?):/{1,2}(?=[^/])")
+"""The beginning of a URL of the web; a path keeps only one of its slashes."""
 WORDS = "words"
 """The name of the field that ranks documents by the words that they share with a query."""
 SPREAD, HIDDEN = "spread", "hidden"
 """Marks in the metadata of a field: its JSON has the fields of its value in its place, or leaves it out."""
+_MAX_SHOWN = 5
+"""Parts of a value that its `repr` shows."""
 MIN_SCORE = "min_score"
 """The name of the lowest relevance of a match in the tuning of an index."""
 
@@ -251,6 +265,24 @@ def part_of(id: str) -> Part | None:
     return Part(match["of"], region=(left, top, width, height))
 
 
+def file_of_part(id: str) -> str:
+    """Return the id of the file that a document is a part of.
+
+    Args:
+        id: Id of the document.
+
+    Returns:
+        The id of the file; the same id where the document is no part.
+
+    Example:
+        >>> file_of_part("/a/report.pdf#page=3")
+        '/a/report.pdf'
+    """
+    while part := part_of(id):
+        id = part.of
+    return id
+
+
 @dataclass(frozen=True)
 class RemoteImage:
     """The image of a document on a server. Only a `RemotePipeline` of that server fetches it.
@@ -288,32 +320,78 @@ class RemoteImage:
         return f"{self.server}/api/v1/indexes/{quote(self.index, safe='')}/image?{urlencode({'id': self.id})}"
 
 
-def local_image(image: ImageSource | RemoteImage) -> ImageSource:
+def image_problem(image: object) -> str:
+    """Return why an object is no `ImageInput` or `RemoteImage`, in one line; nothing for one that is."""
+    if is_array(image) and not is_pixels(image):
+        form = f"{getattr(image, 'dtype', '')} of shape {getattr(image, 'shape', '')}"
+        return f"an array of pixels is uint8 of shape (height, width, 3), not {form}: scale and cast it first"
+    if isinstance(image, (str, Path, bytes, RemoteImage)) or is_picture(image) or is_array(image):
+        return ""
+    kind = type(image).__name__
+    return f"an image is a path, bytes, a PIL image or an array of pixels, not {kind}: read a file with .read()"
+
+
+def source_of(image: ImageInput) -> ImageSource:
+    """Return a path for a string, and a decoded image for pixels; any other object is returned as it is."""
+    if isinstance(image, str):
+        return Path(image)
+    if is_pixels(image):
+        from PIL import Image
+
+        pixels: Any = image
+        return Image.fromarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels)
+    return cast("ImageSource", image)
+
+
+def local_image(image: ImageInput | RemoteImage) -> ImageSource:
     """Return an image that can be read here; InvalidInputError ``unreadable`` for one on a server."""
     if isinstance(image, RemoteImage):
         advice = "give the bytes that `RemotePipeline.image` of that server fetches"
         raise InvalidInputError("unreadable", f"the image of {image.id!r} is on {image.server}, not here: {advice}")
-    return image
+    return source_of(image)
 
 
-@dataclass(frozen=True)
-class Document:
+def web_url(image: Path) -> str | None:
+    """Return the URL of a file of the web that a path is, with both slashes; None for any other path."""
+    parts = _WEB.match(str(image))
+    return f"{parts[1]}://{str(image)[parts.end() :]}" if parts else None
+
+
+def check_here(image: Path) -> None:
+    """Raise InvalidInputError for a path that is the URL of a file of the web, which is not fetched."""
+    if url := web_url(image):
+        advice = f"download it first, as `curl -O {shlex.quote(url)}` does, and give the path of the file"
+        raise InvalidInputError("unreadable", f"{url!r} is on the web, and nothing is fetched from there: {advice}")
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Document(Shown):
     """A document that is indexed and found: a text, an image or both.
 
-    Its values are not checked here. Indexing reports a document that stores cannot keep.
+    Values are taken as people have them. Numpy scalars become Python's, and dates become ISO 8601. None, NaN and NaT
+    are left out. Values are not checked here. Indexing reports a document that stores cannot keep.
 
-    Attributes:
-        id: Id in an index: 1 to 1,024 bytes without control characters.
+    Args:
+        id: Id in an index: 1 to 1,024 bytes without control characters. By default, it is a digest of the text, the
+            image and the metadata; of an image that is a file, its path counts.
         text: Text.
-        image: Image. Stores keep images that are paths. A path may name a part of a file, as `Part` writes it: a page
-            of a PDF, or a region of an image. The image of a document on a server is a `RemoteImage`.
+        image: Image: a path, encoded bytes, a PIL image or an array of pixels. Stores keep images that are paths. A
+            path may name a part of a file, as `Part` writes it: a page of a PDF, or a region of an image. The image of
+            a document on a server is a `RemoteImage`.
         metadata: Values that searches can filter on: at most 1,000 keys of 128 characters, and 1 MiB of keys and
             strings.
 
+    Attributes:
+        id: Id.
+        text: Text; None for none.
+        image: Image, with strings as paths and pixels as a PIL image; None for none.
+        metadata: Values that searches can filter on, by their keys.
+
     Example:
-        >>> document = Document("a", text="a dog in the snow", metadata={"year": 2024})
-        >>> document.metadata["year"]
-        2024
+        >>> from datetime import date
+        >>> document = Document("a", text="a dog", metadata={"day": date(2024, 5, 1), "rating": float("nan")})
+        >>> dict(document.metadata), len(Document(text="a dog").id)
+        ({'day': '2024-05-01'}, 32)
     """
 
     id: str
@@ -321,10 +399,87 @@ class Document:
     image: ImageSource | RemoteImage | None = None
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
 
+    def __init__(
+        self,
+        id: str | None = None,
+        text: str | None = None,
+        image: ImageInput | RemoteImage | None = None,
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        text = text if type(text) is str else plain_value(text)
+        if not isinstance(image, (Path, bytes, RemoteImage, type(None))):
+            given: Any = plain_value(image)  # a missing one in a column of a table
+            image = None if given is None else source_of(given)
+        if metadata is None:
+            metadata = _NO_METADATA
+        elif isinstance(metadata, Mapping):
+            metadata = plain_mapping(metadata)
+        if type(id) is not str:
+            id = plain_value(id)
+            id = _digest(text, image, metadata) if id is None else id
+        vars(self).update(id=id, text=text, image=image, metadata=metadata)
+
+    def __repr__(self) -> str:
+        given = [brief(self.id)]
+        given += [f"text={brief(self.text)}"] if self.text is not None else []
+        given += [f"image={_brief_image(self.image)}"] if self.image is not None else []
+        given += [f"metadata={_brief_mapping(self.metadata)}"] if self.metadata else []
+        return f"{type(self).__name__}({', '.join(given)})"
+
     @property
     def part(self) -> Part | None:
         """Return the part of a file that this is; None for a whole file, or a document without one."""
         return part_of(self.id)
+
+
+_NO_METADATA: Mapping[str, Scalar] = MappingProxyType({})
+
+
+def _digest(text: object, image: object, metadata: object) -> str:
+    """Return the id of a document that has none: 32 hexadecimal digits."""
+    content = hashlib.sha256()
+    if isinstance(image, bytes):
+        content.update(image)
+    elif is_picture(image):
+        content.update(_pixels(image))
+    elif image is not None:
+        content.update(f"{type(image).__name__} {image}".encode("utf-8", "surrogatepass"))
+    pairs = sorted(map(repr, metadata.items())) if isinstance(metadata, Mapping) else repr(metadata)
+    form = json.dumps([text if isinstance(text, str) else repr(text), content.hexdigest(), pairs])
+    return hashlib.sha256(form.encode()).hexdigest()[:32]
+
+
+def _pixels(image: Any) -> bytes:
+    """Return the pixels of a PIL image, with its form; the form alone where they cannot be read, as indexing says."""
+    form = f"{image.mode} {image.size} {getattr(image, 'filename', '')}".encode("utf-8", "surrogatepass")
+    try:
+        return form + bytes(image.tobytes())
+    except Exception:  # noqa: BLE001 - what Pillow's plugins raise
+        return form
+
+
+def check_types(document: Document) -> None:
+    """Raise InvalidInputError where a part of a document has a wrong type."""
+    if not isinstance(document.text, (str, type(None))):
+        raise InvalidInputError("invalid", f"the text is a string, not {type(document.text).__name__}")
+    if document.image is not None and (problem := image_problem(document.image)):
+        raise InvalidInputError("invalid", problem)
+    if not isinstance(document.metadata, Mapping):
+        raise InvalidInputError("invalid", f"the metadata are a mapping, not {type(document.metadata).__name__}")
+
+
+def _brief_image(image: object) -> str:
+    size = getattr(image, "size", None)  # of an image of Pillow
+    if isinstance(image, (Path, RemoteImage)):
+        return brief(str(image))
+    return f"<image of {size[0]} x {size[1]}>" if isinstance(size, tuple) else brief(image)
+
+
+def _brief_mapping(values: Mapping[str, object]) -> str:
+    """Return the first pairs of a mapping as Python writes them, cut."""
+    pairs = [f"{brief(key)}: {brief(value)}" for key, value in itertools.islice(values.items(), _MAX_SHOWN)]
+    more = [f"... {len(values) - _MAX_SHOWN:,} more"] if len(values) > _MAX_SHOWN else []
+    return f"{{{', '.join([*pairs, *more])}}}"
 
 
 @dataclass(frozen=True)
@@ -344,7 +499,7 @@ class Stamp:
     source: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """A document as a store keeps it.
 
@@ -366,6 +521,10 @@ class Record:
     vectors: Mapping[Field, NDArray[np.float32]]
     stamp: Stamp = Stamp("")
     fingerprint: str = ""
+
+    def __repr__(self) -> str:
+        dims = {str(field): len(vector) for field, vector in self.vectors.items()}
+        return f"{type(self).__name__}({self.document!r}, dimensions of vectors: {dims})"
 
 
 @dataclass(frozen=True)
@@ -478,7 +637,8 @@ class FieldScore:
     """The score of a match in one field.
 
     Attributes:
-        rank: Rank in the field, 1 for the best; None for a rank that was not looked at.
+        rank: Rank in the field, 1 for the best, by what the search compared: in `sqlite:` codes, whose order may differ
+            for nearly equal cosines. None for a rank that was not looked at.
         score: Cosine with the query, from -1 to 1; of ``words`` the BM25, above 0.
         evidence: Log-odds (nats) that the field adds: above 0 for the match, below 0 against it.
 
@@ -492,8 +652,8 @@ class FieldScore:
     evidence: float = 0.0
 
 
-@dataclass(frozen=True)
-class Match:
+@dataclass(frozen=True, repr=False)
+class Match(Shown):
     """A document that a search found, with its scores.
 
     Attributes:
@@ -515,17 +675,26 @@ class Match:
     fields: Mapping[str, FieldScore]
     parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
+    def __repr__(self) -> str:
+        ranks = "".join(
+            f", {plain(name)} #{field.rank}" for name, field in self.fields.items() if field.rank is not None
+        )
+        return f"{type(self).__name__}({self.score:.3f}, {self.document!r}{ranks})"
 
-@dataclass(frozen=True)
-class Matches(Sequence[Match]):
+
+@dataclass(frozen=True, repr=False)
+class Matches(Sequence[Match], Shown):
     """The matches of a search as a sequence, best first.
 
     Attributes:
         matches: Matches of this page.
         cursor: Start of the next page, for ``search(..., cursor=)``; None at the end.
         threshold: Score that a document must reach to be shown.
-        total: Number of relevant documents, at most 10,000; None without ``count``, ``facets`` or ``sort``.
+        total: Number of relevant documents; None without ``count``, ``facets`` or ``sort``. A store that is not
+            `sqlite:`, or a re-ranker, counts up to 10,000.
         facets: Number of relevant documents by value, for each key of ``facets``.
+        uncalibrated: Fields whose documents are unlike what their model is made for, with a line that says why. Scores
+            still order the matches, but they are no probabilities.
 
     Example:
         >>> matches = Matches((Match(Document("a"), 0.9, {}),), threshold=0.5)
@@ -538,6 +707,14 @@ class Matches(Sequence[Match]):
     threshold: float = field(default=0.0, kw_only=True)
     total: int | None = field(default=None, kw_only=True)
     facets: Mapping[str, Mapping[Scalar, int]] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
+    uncalibrated: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
+
+    def __repr__(self) -> str:
+        of = f" of {self.total:,}" if self.total is not None else ""
+        lines = [f"{match.score:.3f} {match.document!r}" for match in self.matches[:_MAX_SHOWN]]
+        lines += [f"... {len(self) - _MAX_SHOWN:,} more"] if len(self) > _MAX_SHOWN else []
+        head = f"{type(self).__name__}({len(self):,}{of}, shown from {self.threshold:.3g})"
+        return "\n  ".join([head, *lines])
 
     def __len__(self) -> int:
         return len(self.matches)
@@ -599,8 +776,8 @@ class Citation:
     id: str
 
 
-@dataclass(frozen=True)
-class Answer:
+@dataclass(frozen=True, repr=False)
+class Answer(Shown):
     """The answer to a question, with its sources.
 
     Attributes:
@@ -620,6 +797,10 @@ class Answer:
     matches: tuple[Match, ...]
     dropped: tuple[Match, ...] = ()
     removed: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        cited = _brief_mapping({str(citation.number): citation.id for citation in self.citations})
+        return f"{type(self).__name__}({brief(self.text, 200)}, citations={cited}, {len(self.matches)} sources)"
 
 
 class AnswerParts(Closable, Iterator[Union[str, Citation]], ABC):
@@ -723,8 +904,8 @@ class DuplicateGroup:
         return min(self.files, key=lambda file: (file.modified or math.inf, file.id))
 
 
-@dataclass(frozen=True)
-class Duplicates:
+@dataclass(frozen=True, repr=False)
+class Duplicates(Shown):
     """The duplicate images of an index.
 
     Attributes:
@@ -742,9 +923,13 @@ class Duplicates:
     compared: int
     unread: tuple[tuple[str, str], ...] = ()
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.groups):,} groups, {self.compared:,} compared, {len(self.unread):,} unread"
+        return f"{type(self).__name__}({counts})"
 
-@dataclass(frozen=True)
-class IndexReport:
+
+@dataclass(frozen=True, repr=False)
+class IndexReport(Shown):
     """The numbers of documents of one run of `Pipeline.add` or `Pipeline.index`.
 
     Attributes:
@@ -755,6 +940,7 @@ class IndexReport:
         rejects: Inputs that went to the reject list, with those that were skipped because they are on it.
         seconds: Duration of the run.
         unlabelled: Updated documents that lost the labels of their older version.
+        left_out: Numbers of files in the folders that an option takes, by the option: see `SourceOptions`.
 
     Example:
         >>> IndexReport(added=3, unchanged=2).seen
@@ -768,11 +954,40 @@ class IndexReport:
     rejects: tuple[Reject, ...] = ()
     seconds: float = 0.0
     unlabelled: int = 0
+    left_out: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __repr__(self) -> str:
+        counts = [f"{name}={count:,}" for name, count in self.counts().items()]
+        why = [f"{brief(reject.id)} {reject.code}" for reject in self.rejects[:_MAX_SHOWN]]
+        why += [f"... {len(self.rejects) - _MAX_SHOWN:,} more"] if len(self.rejects) > _MAX_SHOWN else []
+        said = f": {', '.join(why)}" if why else ""
+        return f"{type(self).__name__}({', '.join([*counts, f'seconds={self.seconds:.1f}'])}){said}"
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts that are not 0, by the names of the fields.
+
+        Returns:
+            The counts; of a field that lists inputs, their number.
+
+        Example:
+            >>> IndexReport(added=3, rejects=(Reject("a.jpg", "truncated", "a.jpg ends early"),)).counts()
+            {'added': 3, 'rejects': 1}
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        left_out = sum(values.pop("left_out").values())
+        counts = {name: len(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        counts["left_out"] = left_out
+        return {name: count for name, count in counts.items() if isinstance(count, int) and count}
 
     @property
     def seen(self) -> int:
         """Return the number of inputs that the run looked at."""
-        return self.added + self.updated + self.unchanged + len(self.rejects)
+        return self.indexed + len(self.rejects)
+
+    @property
+    def indexed(self) -> int:
+        """Return the number of documents that the index has from the run."""
+        return self.added + self.updated + self.unchanged
 
 
 def __getattr__(name: str) -> object:

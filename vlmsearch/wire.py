@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -28,7 +28,7 @@ from vlmsearch.errors import (
     QualityError,
     VlmsearchError,
 )
-from vlmsearch.types import HIDDEN, SPREAD, Document, Match, Matches, Reject, RemoteImage, Space
+from vlmsearch.types import HIDDEN, SPREAD, Document, Match, Matches, Reject, RemoteImage, Scalar, Space
 
 Json: TypeAlias = dict[str, object]
 """A JSON object."""
@@ -144,10 +144,16 @@ def from_json(kind: type[T], json: Any, origin: Origin) -> T:
                 values[field.name] = _read(field.type, json[field.name], origin)
         except ValueError as exc:
             raise ValueError(f"{field.name}: {exc}") from None
-    try:
-        return kind(**values)
-    except TypeError as exc:  # a field without a default is missing
-        raise ValueError(exc) from None
+    for name in _required(declared):
+        if name not in values:
+            raise ValueError(f"{name!r} is missing")
+    return kind(**values)
+
+
+@cache
+def _required(kind: Any) -> tuple[str, ...]:
+    """Return the fields of a dataclass that have no default."""
+    return tuple(field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING)
 
 
 def _read(hint: Any, value: Any, origin: Origin) -> Any:
@@ -219,12 +225,33 @@ class DocumentPage:
     Attributes:
         documents: Documents by the ids that were given, or a page of all.
         missing: Ids that are not in the index.
-        after: Id after which the next page begins; None at the end.
+        after: Value of `after` with which the next page begins; None at the end.
     """
 
     documents: tuple[Document, ...]
     missing: tuple[str, ...] = ()
     after: str | None = None
+
+
+@dataclass(frozen=True)
+class ValueCount:
+    """A value of metadata, and the number of documents that have it."""
+
+    value: Scalar
+    count: int
+
+
+@dataclass(frozen=True)
+class ValueCounts:
+    """The numbers of documents of an index that pass a filter.
+
+    Attributes:
+        total: Number of documents; None where the index is too large to count in its store.
+        facets: The values of each key, the most frequent first.
+    """
+
+    total: int | None
+    facets: Mapping[str, tuple[ValueCount, ...]]
 
 
 @dataclass(frozen=True)
@@ -355,6 +382,7 @@ class Rights:
         rerank: Whether it has a re-ranker.
         images: Whether it can be searched by an image.
         words: Whether it ranks documents by words, too.
+        jobs: Whether the caller may index folders of the server: the operator allows some.
     """
 
     write: bool
@@ -363,6 +391,7 @@ class Rights:
     rerank: bool
     images: bool
     words: bool
+    jobs: bool
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,11 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    from vlmsearch._util.extras import install_command
+
     try:
         return getattr(importlib.import_module(_LATE[name]), name)
     except ModuleNotFoundError as exc:
         raise MissingDependencyError(
-            f"{name} needs {exc.name}, which is not installed: pip install 'vlmsearch[chroma,mongodb]'"
+            f"{name} needs {exc.name}, which is not installed: {install_command('chroma', 'mongodb')}"
         ) from exc

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import sqlite3
 import threading
-import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,7 +24,8 @@ from vlmsearch.stores.base import (
     dim_of,
 )
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.words import FullText, most_score, words_of
+from vlmsearch.stores.postings import MOST_ROWS, Postings, WordTable, max_score
+from vlmsearch.stores.terms import AUTO, check_language, query_terms, words_of
 from vlmsearch.types import (
     Document,
     Field,
@@ -47,17 +45,13 @@ class MemoryStore(Store):
     """Keeps everything in the object itself, as long as that lives; `close` takes nothing away.
 
     Search compares with every vector, so that it shows what an approximate store should find. ``language`` is how words
-    are compared: see `vlmsearch.stores.words`.
+    are compared: see `vlmsearch.stores.terms`.
     """
 
-    def __init__(self, location: str = "", *, language: str = "en") -> None:
+    def __init__(self, location: str = "", *, language: str = AUTO) -> None:
         self.name = f"mock:{location}"
-        self._words = FullText("words", language)
-        self._database = sqlite3.connect(":memory:", check_same_thread=False)
-        weakref.finalize(self, self._database.close)
-        self._words.create(self._database)
-        self._rows: dict[str, int] = {}
-        self._numbers = itertools.count(1)
+        self._language = check_language(language)
+        self._words: WordTable | None = None
         self._lock = threading.RLock()
         self._manifest: Manifest | None = None
         self._records: dict[str, Record] = {}
@@ -69,7 +63,7 @@ class MemoryStore(Store):
         with self._lock:
             if self._manifest is None:
                 now = datetime.now(timezone.utc).isoformat()
-                self._manifest = Manifest(fingerprint, tuple(spaces), now, self._words.language)
+                self._manifest = Manifest(fingerprint, tuple(spaces), now, self._language)
             check_manifest(self.name, self._manifest, fingerprint, spaces)
 
     def manifest(self) -> Manifest | None:
@@ -88,11 +82,10 @@ class MemoryStore(Store):
         check_records(records, self._needed().spaces)
         kept = {record.document.id: replace(record, document=_plain(record.document)) for record in records}
         with self._lock:
-            self._forget_words(kept)
+            for id in kept:
+                self._records.pop(id, None)  # what is replaced is the last that was written
             self._records.update(kept)
-            self._rows.update(zip(kept, self._numbers))
-            self._words.insert(self._database, ((self._rows[id], words_of(kept[id].document)) for id in kept))
-            self._tables.clear()
+            self._changed()
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of documents that are still as they were read, all at once; returns their ids."""
@@ -102,9 +95,9 @@ class MemoryStore(Store):
             self._records.update((record.document.id, record) for record in changed)
         return [record.document.id for record in changed]
 
-    def _forget_words(self, ids: Iterable[str]) -> None:
-        there = [(self._rows.pop(id), words_of(self._records[id].document)) for id in ids if id in self._records]
-        self._words.delete(self._database, there)
+    def _changed(self) -> None:
+        self._tables.clear()
+        self._words = None
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         """Find the nearest documents by cosine; equal cosines are in the order of the ids."""
@@ -130,19 +123,34 @@ class MemoryStore(Store):
         return self._tables[field]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Return the documents that share words with a query, best first; equal scores in the order of their ids."""
+        """Return the documents that share words with a query, best first; equal scores in the order of writing."""
         with self._lock:
-            terms = self._words.terms(self._database, query)
-            hits = self.compare_words(query, self._rows, where)
-            return WordHits(hits[: max(limit, 0)], most_score(terms, len(self._rows)))
+            table, asked, ids = self._word_table(), query_terms(query, self._language), list(self._records)
+            passing = np.array([self._passes(id, where) for id in ids], np.bool_)
+            places, scores, terms = table.best(asked, max(limit, 1), passing)
+        hits = [Hit(ids[place], score) for place, score in zip(places.tolist(), scores.tolist())]
+        return WordHits(hits[: max(limit, 0)], max_score(terms, len(ids)))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Return the documents that pass a filter and share words with a query, best first, then by id."""
+        wanted = set(ids)
         with self._lock:
-            names = {self._rows[id]: id for id in ids if id in self._rows and self._passes(id, where)}
-            ranked = self._words.search(self._database, query)
-            hits = [Hit(names[row], score) for row, score in ranked if row in names]
+            names = {at: id for at, id in enumerate(self._records) if id in wanted and self._passes(id, where)}
+            scores, _ = self._word_table().scores(query_terms(query, self._language), np.array([*names], np.int64))
+        hits = [Hit(id, score) for id, score in zip(names.values(), scores.tolist()) if score > 0]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
+    def _word_table(self) -> WordTable:
+        if self._words is None:
+            texts = [words_of(record.document) for record in self._records.values()]
+            parts = [
+                Postings.of(
+                    range(start, min(start + MOST_ROWS, len(texts))), texts[start : start + MOST_ROWS], self._language
+                )
+                for start in range(0, len(texts), MOST_ROWS)
+            ]
+            self._words = WordTable(parts, None, len(texts))
+        return self._words
 
     def _passes(self, id: str, where: Filter | None) -> bool:
         return where is None or where.matches(self._records[id].document.metadata)
@@ -176,10 +184,9 @@ class MemoryStore(Store):
         """Remove documents; returns how many were there."""
         with self._lock:
             gone = [id for id in dict.fromkeys(ids) if id in self._records]
-            self._forget_words(gone)
             for id in gone:
                 del self._records[id]
-            self._tables.clear()
+            self._changed()
         return len(gone)
 
     def ids(self) -> Iterator[str]:

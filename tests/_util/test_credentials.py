@@ -15,10 +15,10 @@ from pymongo.errors import OperationFailure
 from tritonclient.utils import InferenceServerException
 
 from tests.support.triton_server import free_ports
-from vlmsearch import ConfigError, VlmsearchError
+from vlmsearch import ConfigError, Document, VlmsearchError
 from vlmsearch._util.credentials import child_environment
 from vlmsearch._util.process import Command, run_logged
-from vlmsearch.registry import open_encoder, open_generator, open_store
+from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store
 from vlmsearch.stores.mongodb.connection import MongoAddress, MongoOptions, connect
 from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
@@ -98,6 +98,8 @@ def test_a_server_gets_no_secret_but_what_it_is_given() -> None:
 SECRET = "s3cret/Pa55"
 CARRIERS: list[tuple[str, str, Callable[[str], object], str]] = [
     ("OPENAI_API_KEY", "openai:http://{}:8000/v1?model=m", open_generator, "https://.*plaintext_key=true"),
+    ("OPENAI_API_KEY", "openai:http://{}:8000/v1?model=m", open_encoder, "https://.*plaintext_key=true"),
+    ("CO_API_KEY", "cohere:http://{}:8000/v1?model=m", open_reranker, "https://.*plaintext_key=true"),
     ("VLMSEARCH_CHROMA_TOKEN", "chroma://{}:8000/name", open_store, "ssl=true"),
     ("VLMSEARCH_CHROMA_TOKEN", "mongodb+chroma://h/db?chroma=http://{}:8000", open_store, "https://"),
     ("VLMSEARCH_MONGO_PASSWORD", "mongodb://127.0.0.1,{}/db?auth_mechanism=PLAIN", open_store, "tls=true"),
@@ -131,6 +133,9 @@ def test_no_secret_crosses_a_network_unencrypted(
         ("OPENAI_API_KEY", "openai:http://[::1]:8000/v1?model=m", open_generator),
         ("OPENAI_API_KEY", "openai:https://gpu-host:8000/v1?model=m", open_generator),
         ("OPENAI_API_KEY", "openai:http://gpu-host:8000/v1?model=m&plaintext_key=true", open_generator),
+        ("OPENAI_API_KEY", "openai:https://gpu-host:8000/v1?model=m", open_encoder),
+        ("OPENAI_API_KEY", "openai:http://gpu-host:8000/v1?model=m&plaintext_key=true", open_encoder),
+        ("CO_API_KEY", "cohere:http://127.0.0.1:8000/v1?model=m", open_reranker),
         ("VLMSEARCH_CHROMA_TOKEN", "chroma://127.8.0.1:8000/name", open_store),
         ("VLMSEARCH_CHROMA_TOKEN", "chroma://gpu-host:8000/name?ssl=true", open_store),
         ("VLMSEARCH_CHROMA_TOKEN", "mongodb+chroma://h/db?chroma=https://gpu-host", open_store),
@@ -191,6 +196,21 @@ def test_openais_key_is_not_shown_by_a_server_that_repeats_it(status: int, monke
         with answering(status, echo) as address, open_generator(f"openai:http://{address}/v1?{query}") as generator:
             with pytest.raises(VlmsearchError, match=r"Bearer \*\*\*") as caught:
                 generator.generate("?")
+            assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [200, 301, 400, 401, 404, 413, 422, 424, 500, 503])
+def test_the_keys_of_models_are_not_shown_by_a_server_that_repeats_them(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("CO_API_KEY", SECRET)
+    with answering(status, echo) as address:
+        encoder = open_encoder(f"openai:http://{address}/v1?model=m&retries=0&dim=2")
+        reranker = open_reranker(f"cohere:http://{address}/v1?retries=0")
+        for call in (lambda: encoder.encode_texts(["a"]), lambda: reranker.score("a", [Document("a", text="a")])):
+            with pytest.raises(VlmsearchError, match=r"Bearer \*\*\*") as caught:
+                call()
             assert SECRET not in str(caught.value)
 
 

@@ -34,6 +34,22 @@ def test_work_that_runs_ends_and_other_work_is_refused_once_closed() -> None:
     workers.close()
 
 
+def test_results_come_in_order_and_what_waits_is_given_up_after_an_error() -> None:
+    workers, begun = Workers(1, name="some", owner="the engine"), list[int]()
+
+    def work(item: int) -> int:
+        begun.append(item)
+        return 6 // item
+
+    assert list(workers.each([3, 2, 1], work)) == [2, 3, 6]
+    assert list(workers.each([], work)) == []
+    begun.clear()
+    with pytest.raises(ZeroDivisionError):
+        list(workers.each([1, 0, *range(1, 1000)], work))
+    assert len(begun) < 1000
+    assert list(workers.each([1], lambda _: threading.get_ident())) == [threading.get_ident()]
+
+
 def test_an_error_of_the_work_is_its_own() -> None:
     workers = Workers(1, name="some", owner="the engine")
     with pytest.raises(ValueError, match="invalid literal"):

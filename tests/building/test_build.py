@@ -26,8 +26,8 @@ from vlmsearch.building.bundle import build_bundle
 from vlmsearch.cli import cli
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, QualityError
-from vlmsearch.models.bundle import Bundle, DamagedBundleWarning, built_bundles, find_bundles, open_bundle
+from vlmsearch.errors import ConfigError, ModelUnavailableError, QualityError
+from vlmsearch.models.bundle import Bundle, DamagedBundleWarning, built_bundles, open_bundle
 from vlmsearch.models.recipe import read_recipe
 
 PIXELS = [make_scene(i).draw(96) for i in range(5)]
@@ -64,7 +64,8 @@ def test_a_bundle_holds_what_was_asked_for_and_its_proof(bundle: Bundle) -> None
     assert bundle.forced == ()
     data = json.loads((bundle.folder / "bundle.json").read_text())
     checks = data["measured"]["checks"]
-    expected = {"pixels.difference", "jpeg.cosine", "tokens.different", "image.fp32.cosine", "text.fp32.cosine"}
+    expected = {"tokens.split_differently", "pixels.difference", "jpeg.cosine", "tokens.different"}
+    expected |= {"image.fp32.cosine", "text.fp32.cosine"}
     for tower in ("image", "text"):
         for precision in ("fp16", "int8", "qdq"):
             expected |= {f"{tower}.{precision}.{figure}" for figure in ("mean_cosine", "min_cosine", "overlap")}
@@ -101,6 +102,18 @@ def test_a_sentence_model_has_one_tower(sentences: Path, tmp_path: Path) -> None
     assert set(built.relevance) <= {"text"}
     with OnnxEncoder(f"{tmp_path}/b") as encoder:
         assert encoder.encode_texts(TEXTS)["minilm"].shape == (4, 48)
+
+
+def test_on_first_use_a_tower_below_the_gate_has_float32_alone(recipe: Path, tmp_path: Path) -> None:
+    strict = tmp_path / "strict.toml"
+    strict.write_text(recipe.read_text().replace("image = { overlap = 0.5 }", "image = { mean_cosine = 1.5 }"))
+    built = build_bundle(read_recipe(strict), out=tmp_path / "b", is_first_use=True)
+    assert built.precisions == ["fp32"]
+    assert not (tmp_path / "b" / "image.int8.onnx").exists()
+    assert "differs too much from float32" in str(built.quantisation["image.int8.onnx"]["left_out"])
+    assert built.forced == ()
+    with OnnxEncoder(f"{tmp_path}/b") as encoder:
+        assert encoder.precision == "fp32"
 
 
 def test_below_the_gate_nothing_is_built_unless_forced(recipe: Path, tmp_path: Path) -> None:
@@ -333,14 +346,6 @@ def test_models_lists_what_is_built(bundle: Bundle, tmp_path: Path, monkeypatch:
     with pytest.warns(DamagedBundleWarning, match="build it again"):
         plain = CliRunner().invoke(cli, ["models"]).stdout
     assert "all-minilm-l6-v2\tnot built" in plain
-
-
-def test_without_the_extra_first_use_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
-    monkeypatch.delitem(sys.modules, "vlmsearch.building.progress", raising=False)
-    monkeypatch.setitem(sys.modules, "vlmsearch.building.bundle", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[build\]'"):
-        find_bundles("all-minilm-l6-v2")
 
 
 def test_static_vectors_do_not_depend_on_their_batch(bundle: Bundle) -> None:

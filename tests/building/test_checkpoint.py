@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip
+from tests.support.graphs import export
 from vlmsearch.building.fetch import checkpoint_folder, text_input
 from vlmsearch.building.load import load_checkpoint
-from vlmsearch.building.quantize import export
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 from vlmsearch.models.recipe import Recipe
 

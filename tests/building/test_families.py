@@ -11,17 +11,18 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.support.checkpoints import edit_json
+from tests.support.graphs import calibrate, export, scratch, write
 from tests.support.text_models import TEXT_FAMILIES, TextFamily, make_text_model, text_tokenizer
 from vlmsearch.building.bundle import build_bundle
-from vlmsearch.building.calibrate import calibrate
 from vlmsearch.building.checkpoint import Checkpoint
+from vlmsearch.building.compare import verify_tokens, verify_vectors
 from vlmsearch.building.fetch import text_input
 from vlmsearch.building.graph import OnnxGraph
 from vlmsearch.building.inputs import Feeds, run, text_feeds
 from vlmsearch.building.layers import CpuInt8Layers
 from vlmsearch.building.load import load_checkpoint
-from vlmsearch.building.quantize import QuantisationPlan, Subject, drift, export, write
-from vlmsearch.building.verify import tokenizer_cases, verify_tokens, verify_vectors
+from vlmsearch.building.quantize import QuantisationPlan, Subject, drift
+from vlmsearch.building.verify import tokenizer_cases
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.recipe import Calibration, Gates, Prompts, Recipe, Shapes, TowerGate
@@ -106,9 +107,9 @@ def test_graphs_for_engines_compute_the_same(tmp_path: Path, family: TextFamily)
     expected, _ = run(model, feeds)
     spelled, _ = run(engine_graph(model, {}, [], spelled_out=True), feeds)
     assert (spelled * expected).sum(axis=1).min() > 0.99999
-    seen = calibrate(checkpoint, "text", feeds, lambda done, total: None)
-    subject = Subject(checkpoint, "text", feeds, expected, TowerGate(), drift)
-    int8 = read_int8(write(subject, "qdq", QuantisationPlan("static"), seen))
+    seen = calibrate(checkpoint, "text", feeds)
+    subject = Subject(checkpoint, "text", feeds, expected, TowerGate(), drift, scratch())
+    int8 = read_int8(write(subject, "qdq", QuantisationPlan("static"), seen).read_bytes())
     assert len(int8) == 4 * checkpoint.text.transformer.layers
     quantised, _ = run(engine_graph(model, int8, list(int8), spelled_out=False), feeds)
     older, _ = run(engine_graph(model, int8, list(int8), spelled_out=True), feeds)

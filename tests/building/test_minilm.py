@@ -23,6 +23,7 @@ from vlmsearch.building.data import unanswered
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.models.bundle import Bundle, open_bundle
+from vlmsearch.models.domain import open_domain
 from vlmsearch.models.recipe import find_recipe
 from vlmsearch.registry import open_store
 from vlmsearch.types import Vectors
@@ -67,6 +68,19 @@ def run(cache: Path, code: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def bundle(cache: Path) -> Bundle:
     return open_bundle(cache / "ours" / "bundles" / NAME)
+
+
+def test_it_is_made_for_english_texts(bundle: Bundle) -> None:
+    domain = open_domain(bundle)
+    assert domain is not None
+    assert domain.name == "English texts"
+    with OnnxEncoder(f"{bundle.folder}/") as encoder:
+        ordinary, names = (
+            encoder.encode_texts(texts)["minilm"]
+            for texts in (unanswered(), [f"IMG_{number:04d}.jpg" for number in range(100)])
+        )
+    assert domain.verdict(ordinary, "text") is None
+    assert domain.verdict(names, "text") is not None
 
 
 def test_first_use_builds_once_and_then_needs_no_training_library(cache: Path, bundle: Bundle) -> None:

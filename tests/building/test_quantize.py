@@ -16,24 +16,15 @@ from onnx import TensorProto, numpy_helper
 from tokenizers import Tokenizer
 
 from tests.support.checkpoints import make_bert, make_clip
-from vlmsearch.building.calibrate import Observation, Spread, calibrate
+from tests.support.graphs import calibrate, export, scratch, write
+from vlmsearch.building.calibrate import Observation, Spread
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.data import sentences
 from vlmsearch.building.fetch import text_input
 from vlmsearch.building.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
 from vlmsearch.building.layers import quantise_weight
 from vlmsearch.building.load import load_checkpoint
-from vlmsearch.building.quantize import (
-    Drift,
-    QuantisationPlan,
-    Subject,
-    describe,
-    drift,
-    export,
-    neighbour_overlap,
-    quantise,
-    write,
-)
+from vlmsearch.building.quantize import Drift, QuantisationPlan, Subject, describe, drift, neighbour_overlap, quantise
 from vlmsearch.models.bundle import Precision, Tower
 from vlmsearch.models.recipe import Calibration, TowerGate
 
@@ -48,9 +39,9 @@ def subject_of(
     checkpoint: Checkpoint, tower: Tower, gate: TowerGate
 ) -> tuple[Subject[Drift], Mapping[str, Observation]]:
     feeds, held_out = _feeds(checkpoint, tower)
-    seen = calibrate(checkpoint, tower, feeds, lambda done, total: None)
+    seen = calibrate(checkpoint, tower, feeds)
     reference, _ = run(export(checkpoint, tower), held_out)
-    return Subject(checkpoint, tower, held_out, reference, gate, drift), seen
+    return Subject(checkpoint, tower, held_out, reference, gate, drift, scratch()), seen
 
 
 def _feeds(checkpoint: Checkpoint, tower: Tower) -> tuple[Feeds, Feeds]:
@@ -112,7 +103,7 @@ def test_explicit_quantisation_is_what_tensorrt_reads(clip: Checkpoint) -> None:
     for tower in clip.towers:
         subject, seen = subject_of(clip, tower, TowerGate())
         kept = list(seen)[1]
-        model = onnx.load_from_string(write(subject, "qdq", QuantisationPlan("static", excluded=(kept,)), seen))
+        model = onnx.load(write(subject, "qdq", QuantisationPlan("static", excluded=(kept,)), seen))
         assert [(o.domain, o.version) for o in model.opset_import] == [("", 17)]
         constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
         kinds = [node.op_type for node in model.graph.node]
@@ -139,7 +130,7 @@ def test_cpu_int8_leaves_a_bit_free_and_quantises_the_linears(clip: Checkpoint) 
     subject, seen = subject_of(clip, "image", TowerGate())
     methods: tuple[Literal["static", "dynamic"], ...] = ("static", "dynamic")
     for method in methods:
-        model = onnx.load_from_string(write(subject, "int8", QuantisationPlan(method), seen))
+        model = onnx.load(write(subject, "int8", QuantisationPlan(method), seen))
         integers = [numpy_helper.to_array(t) for t in model.graph.initializer if t.name.endswith("weight_int8")]
         assert len(integers) == len(seen)
         assert max(int(np.abs(array.astype(int)).max()) for array in integers) == 63
@@ -202,9 +193,18 @@ def test_harmful_linears_stay_in_high_precision_until_the_gate_holds(bert: Check
     assert set(result.plan.excluded) <= set(seen)
     tried = [plan for plan, _ in result.tried]
     assert any(plan.smoothing for plan in tried), "SmoothQuant comes first"
-    names = {node.name for node in onnx.load_from_string(result.model).graph.node}
+    names = {node.name for node in onnx.load(write(subject, precision, result.plan, seen)).graph.node}
     for name in result.plan.excluded:
         assert any(node.startswith(f"{name}/MatMul_") for node in names)
+
+
+def test_without_a_search_what_passes_first_is_taken_and_no_linear_is_measured(bert: Checkpoint) -> None:
+    subject, seen = subject_of(bert, "text", TowerGate(-1.0, 0.0))
+    result = quantise(subject, "int8", seen, Calibration(), quiet, trusted=True, search=False)
+    assert [plan.method for plan, _ in result.tried] == ["static"]
+    hard = dataclasses.replace(subject, gate=TowerGate(1.1, 1.1))
+    result = quantise(hard, "int8", seen, Calibration(), quiet, trusted=True, search=False)
+    assert not any(plan.excluded for plan, _ in result.tried)
 
 
 def test_where_nothing_passes_the_nearest_is_given(bert: Checkpoint) -> None:
@@ -247,8 +247,8 @@ def test_calibration_skips_padding(bert: Checkpoint) -> None:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     texts, form = ["a", "a red star and a blue ring on a meadow"], text_input(bert)
-    together = calibrate(bert, "text", text_feeds(texts, form, tokenizer, 2), lambda done, total: None)
-    apart = calibrate(bert, "text", text_feeds(texts, form, tokenizer, 1), lambda done, total: None)
+    together = calibrate(bert, "text", text_feeds(texts, form, tokenizer, 2))
+    apart = calibrate(bert, "text", text_feeds(texts, form, tokenizer, 1))
     for name, observation in together.items():
         np.testing.assert_allclose(observation.inputs.range(), apart[name].inputs.range(), atol=1e-5)
 

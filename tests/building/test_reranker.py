@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from tests.support.checkpoints import edit_json, make_bert, make_cross_encoder
+from tests.support.graphs import export
 from tests.support.paths import ENGINES
 from tests.support.text_models import TextFamily, make_text_cross_encoder
+from vlmsearch.building.compare import verify_pairs
 from vlmsearch.building.inputs import open_session, pair_feeds
 from vlmsearch.building.load import load_cross_encoder
 from vlmsearch.building.pairs import labelled_pairs
-from vlmsearch.building.quantize import export, score_drift
+from vlmsearch.building.quantize import score_drift
 from vlmsearch.building.relevance import calibration_error
 from vlmsearch.building.reranker import BINS, build_reranker, fit_platt, split_pairs
-from vlmsearch.building.verify import verify_pairs
 from vlmsearch.errors import ConfigError, QualityError
 from vlmsearch.models.bundle import open_bundle
 from vlmsearch.models.recipe import PairCalibration, RerankerGates, RerankerRecipe, ScoreGate, find_any_recipe

@@ -14,19 +14,19 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.support.checkpoints import edit_json, make_recipe
+from tests.support.graphs import calibrate, export
 from tests.support.siglip import VOCABULARY, make_siglip
 from vlmsearch.building import layers
 from vlmsearch.building.bundle import build_bundle
-from vlmsearch.building.calibrate import calibrate
 from vlmsearch.building.checkpoint import Checkpoint
+from vlmsearch.building.compare import verify_images, verify_tokens
 from vlmsearch.building.fetch import as_bundle
 from vlmsearch.building.graph import OnnxGraph
 from vlmsearch.building.inputs import Feeds, pixel_feeds, run, text_feeds
 from vlmsearch.building.layers import CpuInt8Layers, Layers
 from vlmsearch.building.load import load_checkpoint
-from vlmsearch.building.quantize import export
 from vlmsearch.building.relevance import sigmoid_fit
-from vlmsearch.building.verify import tokenizer_cases, verify_images, verify_tokens
+from vlmsearch.building.verify import tokenizer_cases
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError, MissingDependencyError
@@ -130,7 +130,7 @@ def test_every_text_is_padded_to_one_length_and_seen_whole(tmp_path: Path) -> No
     feeds = feeds_of(checkpoint, "text")
     assert {batch["input_ids"].shape[1] for batch in feeds.batches} == {16}
     assert all(batch["attention_mask"].all() for batch in feeds.batches)
-    seen = calibrate(checkpoint, "text", feeds, lambda done, total: None)
+    seen = calibrate(checkpoint, "text", feeds)
     first = seen["text/0/qkv"].inputs
     rows = sum(len(batch["input_ids"]) for batch in feeds.batches) * 16
     assert first._counts.sum() == rows * checkpoint.text.transformer.width, "padding counts like any token"

@@ -13,20 +13,15 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip, minilm
+from tests.support.graphs import export
 from tests.support.paths import ENGINES, SHARED
+from vlmsearch.building.compare import verify_images, verify_tokens, verify_vectors
 from vlmsearch.building.data import gather
 from vlmsearch.building.fetch import text_input
 from vlmsearch.building.inputs import image_feeds, pixel_feeds
 from vlmsearch.building.load import load_checkpoint
-from vlmsearch.building.quantize import Drift, export
-from vlmsearch.building.verify import (
-    Check,
-    drift_checks,
-    tokenizer_cases,
-    verify_images,
-    verify_tokens,
-    verify_vectors,
-)
+from vlmsearch.building.quantize import Drift
+from vlmsearch.building.verify import Check, drift_checks, tokenizer_cases
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.images import Preprocess, open_image
@@ -173,7 +168,7 @@ def test_own_data_is_split_and_named(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(f"line {i} of mine" for i in range(200)) + "\n\n")
     fitted, held_out = gather(recipe, [tmp_path / "texts.txt"], images=True)
     assert fitted.own == {"text"}
-    assert fitted.origin == {"image": "drawn scenes", "text": "given: texts.txt"}
+    assert fitted.origin == {"image": "drawn scenes", "text": "your own: texts.txt"}
     assert (len(fitted.texts), len(held_out.texts)) == (100, 30)
     assert not set(fitted.texts) & set(held_out.texts)
     assert all(text.endswith("of mine") for text in fitted.texts)

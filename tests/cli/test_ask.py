@@ -86,7 +86,7 @@ def test_a_template_of_ones_own(folder: Path) -> None:
         (["--top-p", "2"], 1, "--top-p is above 0 and at most 1, not 2.0"),
         (["--template", "nowhere.txt"], 1, "the template nowhere.txt cannot be read"),
         (["--generator", "mock:?context=9"], 1, "ask shorter, lower --max-tokens or take another model"),
-        (["--generator", "nonsense:"], 1, "no generator 'nonsense:'; there are"),
+        (["--generator", "nonsense:"], 1, "no generator 'nonsense:'; "),
     ],
 )
 def test_what_cannot_be_gets_one_clear_line(folder: Path, arguments: list[str], code: int, message: str) -> None:

@@ -89,6 +89,18 @@ def test_a_module_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None
     assert "it cannot be loaded" in result.detail
 
 
+@pytest.mark.parametrize("gpu", [False, True])
+def test_wheels_that_do_not_name_themselves_are_told_apart(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of ONNX Runtime 1.20, which is the oldest version that is allowed."""
+    providers = ["CPUExecutionProvider", *[diagnosis.CUDA_PROVIDER] * gpu]
+    monkeypatch.setattr("onnxruntime.package_name", "")
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: providers)
+    monkeypatch.setitem(sys.modules, "onnxruntime.capi.build_and_package_info", None)
+    result = findings()["onnxruntime"]
+    assert result.ok
+    assert result.detail.split()[0] == ("onnxruntime-gpu" if gpu else "onnxruntime")
+
+
 @pytest.mark.usefixtures("machine")
 def test_what_is_there_and_what_is_missing(plant: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant("cuda-bindings", "12.9.4")

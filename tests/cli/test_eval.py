@@ -13,6 +13,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 from tests.support.cli import ok, run
 from tests.support.small_store import SmallStore
 from vlmsearch import Document, MissingDependencyError, Pipeline, Store
+from vlmsearch._util.extras import install_command
 from vlmsearch.cli import cli
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -153,6 +154,8 @@ def test_tuning_is_kept_in_the_index_and_used_by_the_next_run(folder: Path) -> N
     tuning = json.loads(ok("info", "--store", "sqlite:./index", "--json", cwd=folder))["tuning"]
     assert tuning == found["tuning"]["values"]
     assert 1e-4 < tuning["min_score"] < 1
+    assert found["tuning"]["curves"]["threshold"] == tuning["min_score"]
+    assert found["tuning"]["curves"]["at"]["f1"] >= found["curves"]["at"]["f1"]
     again = ok("eval", "some.jsonl", *ON, "--tune", cwd=folder).splitlines()
     assert again[0].endswith(f"and those from {tuning['min_score']} are shown")
     assert any(line.startswith("Tuned on 4 of 5 parts of the queries in turn") for line in again)
@@ -176,4 +179,43 @@ def test_without_the_package_of_measures_it_is_named(folder: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     done = evaluate(MemoryStore(), monkeypatch, str(folder / "queries.jsonl"))
     assert isinstance(done.exception, MissingDependencyError)
-    assert "pip install 'vlmsearch[eval]'" in str(done.exception)
+    assert install_command("eval") in str(done.exception)
+
+
+def test_plots_are_written_beside_what_is_printed(folder: Path) -> None:
+    done = run("eval", "queries.jsonl", *ON, "--plot", "plots.svg", "--json", cwd=folder)
+    assert done.stderr.splitlines()[-1] == "wrote plots.svg"
+    found = json.loads(done.stdout)
+    assert found["curves"]["at"]["f1"] == found["fields"]["fused"]["measures"]["F1 shown"]["value"]
+    text = (folder / "plots.svg").read_text()
+    for title in ("Measures by threshold", "Scores of answers and of other documents", "Calibration"):
+        assert f"<title>{title}</title>" in text
+    assert text.count("shown from 0.3<") == 2
+    ok("eval", "queries.jsonl", *ON, "--plot", "plots.html", cwd=folder)
+    assert (folder / "plots.html").read_text().startswith("<!doctype html>")
+    wrong = run("eval", "queries.jsonl", *ON, "--plot", "plots.png", cwd=folder)
+    assert wrong.returncode == 2
+    assert "plots.png ends in neither .svg nor .html" in wrong.stderr
+
+
+def test_the_scores_of_an_index_are_drawn(folder: Path) -> None:
+    done = run("info", *ON, "--scores", "scores.svg", cwd=folder)
+    assert done.stderr == "wrote scores.svg: 0% of the queries show nothing\n"
+    assert "documents   12\n" in done.stdout
+    text = (folder / "scores.svg").read_text()
+    assert "Scores of the texts of 12 documents as queries" in text
+    assert "their own documents (12)" in text
+    (folder / "typed.txt").write_text("the dog\n\nzebra quagga\n")
+    done = run("info", *ON, "--scores", "scores.html", "--queries", "typed.txt", cwd=folder)
+    assert done.stderr == "wrote scores.html: 50% of the queries show nothing\n"
+    assert "best matches (2)" in (folder / "scores.html").read_text()
+
+
+def test_queries_of_scores_are_text_and_need_a_plot(folder: Path) -> None:
+    (folder / "odd.txt").write_bytes(b"\xff\xfe")
+    done = run("info", *ON, "--scores", "a.svg", "--queries", "odd.txt", cwd=folder)
+    assert (done.returncode, "odd.txt is not a text in UTF-8" in done.stderr) == (2, True)
+    done = run("info", *ON, "--queries", "odd.txt", cwd=folder)
+    assert (done.returncode, "--queries are for --scores" in done.stderr) == (2, True)
+    done = run("info", "--server", "http://127.0.0.1:1", "--scores", "a.svg", cwd=folder)
+    assert (done.returncode, "give --queries FILE with a query a line" in done.stderr) == (2, True)

@@ -147,11 +147,11 @@ def test_info_shows_what_built_the_index_and_what_failed(folder: Path) -> None:
     assert found["documents"] == 35
     assert found["fingerprint"].startswith("demo-clip:")
     assert found["rejected"] == {"unsupported": 1}
-    assert found["words"] == "en"
+    assert found["words"] == "auto"
     assert list(found["relevance"]) == ["clip/image", "minilm/text"]
     assert all(basis.startswith("fitted on labelled pairs, with") for basis in found["relevance"].values())
     assert found["threshold"] == 0.3
-    assert "words       en\n" in ok("info", cwd=folder, **SETTINGS)
+    assert "words       auto\n" in ok("info", cwd=folder, **SETTINGS)
     assert f"unsupported  {folder / 'pics' / 'bad.jpg'}: " in ok("info", "--rejects", cwd=folder, **SETTINGS)
 
 
@@ -183,7 +183,7 @@ def test_delete_takes_ids_and_paths(folder: Path, tmp_path: Path) -> None:
         (["search", "--image", "nowhere.jpg"], 1, "nowhere.jpg"),
         (["search", "x", "--where", "{"], 2, "no JSON"),
         (["search", "x", "--where", "[1]"], 2, "a filter is a JSON object"),
-        (["search", "x", "--where", '{"n": {"$where": "1"}}'], 1, "no such operator"),
+        (["search", "x", "--where", '{"n": {"$where": "1"}}'], 2, "no such operator"),
         (["search", "x", "--limit", "0"], 2, "0 is not in the range"),
         (["search", "x", "--html", "no/such/folder.html"], 1, "cannot write no/such/folder.html"),
         (["ask", ""], 2, "the question is empty"),
@@ -239,7 +239,7 @@ def test_doctor_finds_this_installation_sound() -> None:
     findings = {finding["check"]: finding for finding in json.loads(ok("doctor", "--json"))}
     assert findings["encoding"]["detail"] == "onnx:demo runs on CPUExecutionProvider"
     assert findings["onnx:demo"]["ok"]
-    assert findings["sqlite"]["detail"].endswith(" with FTS5")
+    assert findings["sqlite"]["detail"].startswith("SQLite 3.")
     assert {findings[name]["required"] for name in ("chromadb", "pymongo")} == {False}
     assert {"jpeg", "png", "tiff", "gif", "bmp", "webp"} <= set(findings["images"]["detail"].split(", "))
     assert "python" in ok("doctor")
@@ -287,7 +287,8 @@ def test_the_default_store_needs_no_driver(tmp_path: Path) -> None:
     assert (tmp_path / "vlmsearch-index").is_file()
     assert len(vlmsearch("search", "a red star", "--limit", "3", "--all").splitlines()) == 3
     for store, extras in (("chroma:x", "chroma"), ("mongodb://h/x", "mongodb")):
-        assert vlmsearch("info", "--store", store).endswith(f": pip install 'vlmsearch[{extras}]'\n")
+        said = vlmsearch("info", "--store", store)
+        assert re.search(rf"which is not installed: pip install '\S*\[{extras}\]'\n$", said), said
 
 
 def test_a_folder_of_chroma_where_the_default_store_would_be_is_named(tmp_path: Path) -> None:

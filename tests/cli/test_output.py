@@ -156,11 +156,11 @@ def test_a_home_that_is_not_there_is_named(tmp_path: Path, arguments: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("where", "code"), [("[" * 50_000, 2), ('{"$and": [' * 400 + '{"n": 1}' + "]}" * 400, 1)], ids=["JSON", "a filter"]
+    "where", ["[" * 50_000, '{"$and": [' * 400 + '{"n": 1}' + "]}" * 400], ids=["JSON", "a filter"]
 )
-def test_a_filter_that_nests_too_deep_is_no_crash(folder: Path, where: str, code: int) -> None:
+def test_a_filter_that_nests_too_deep_is_no_crash(folder: Path, where: str) -> None:
     done = run(*SEARCH, "--where", where, cwd=folder)
-    assert done.returncode == code
+    assert done.returncode == 2
     assert "a filter nests objects and lists at most 200 deep" in done.stderr
     assert "Traceback" not in done.stderr
 

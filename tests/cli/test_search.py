@@ -91,7 +91,7 @@ def test_nothing_matches_and_how_to_see_the_rest(folder: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
     assert len(found(folder, "elephants", "--all", "--limit", "20")) == 12
     nothing: Json = {"matches": [], "cursor": None, "threshold": THRESHOLD, "total": None, "facets": {}}
-    assert answer(folder, "elephants") == nothing
+    assert answer(folder, "elephants") == nothing | {"uncalibrated": {}}
     assert answer(folder, "star", "--min-score", "0.5")["threshold"] == 0.5
 
 
@@ -133,3 +133,15 @@ def test_wrong_options_get_one_clear_line(folder: Path, arguments: list[str], co
     assert message in done.stderr
     if code == 1:
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_name_of_an_image_gets_a_hint_and_a_url_gets_one_line(folder: Path) -> None:
+    done = run("search", "red.png", cwd=folder, **SETTINGS)
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[0] == "This searches for words. To search by an image: --image red.png"
+    for text in ("nosuch.png", "table.jsonl", "a star"):
+        assert "To search by an image" not in run("search", text, cwd=folder, **SETTINGS).stderr
+    done = run("search", "--image", "https://example.org/a.png", cwd=folder, **SETTINGS)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: 'https://example.org/a.png' is on the web")
+    assert len(done.stderr.splitlines()) == 1

@@ -153,6 +153,13 @@ def test_a_bad_file_of_settings_is_one_line(tmp_path: Path, text: str, said: str
     assert_one_line(run("serve", "--config", "serve.toml", cwd=tmp_path), said)
 
 
+def test_a_missing_index_is_named(tmp_path: Path) -> None:
+    done = run("serve", "--store", "sqlite:./nosuch", "--port", str(free_port()), cwd=tmp_path)
+    assert_one_line(done, "no index at sqlite:nosuch: make one with `vlmsearch index PATHS --store sqlite:./nosuch`")
+    assert "or give --encoder for a new one" in done.stderr
+    assert not (tmp_path / "nosuch").exists()
+
+
 def test_indexes_of_a_file_are_not_named_twice(tmp_path: Path) -> None:
     (tmp_path / "serve.toml").write_text("[indexes.a]\nstore = 'mock:'\nencoder = 'mock:'")
     refused = run("serve", "--config", "serve.toml", "--store", "mock:", cwd=tmp_path)

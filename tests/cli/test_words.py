@@ -17,7 +17,7 @@ from vlmsearch.cli.contact_sheet import Section, write_sheet
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """What commands open."""
-    store = MemoryStore("words", language="parts")
+    store = MemoryStore("words", language="none")
     Pipeline(MockEncoder(), store).add([Document("a", text="code AB-4711"), Document("b", text="a blue heart")])
     monkeypatch.setattr("vlmsearch.registry.open_store", lambda url: store)
     return store
@@ -34,8 +34,8 @@ def fields_of(found: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
 
 
 def test_info_says_how_words_are_compared(store: MemoryStore) -> None:
-    assert "words       parts\n" in shown("info")
-    assert json.loads(shown("info", "--json"))["words"] == "parts"
+    assert "words       none\n" in shown("info")
+    assert json.loads(shown("info", "--json"))["words"] == "none"
 
 
 def test_info_says_how_the_index_is_tuned(store: MemoryStore) -> None:

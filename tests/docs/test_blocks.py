@@ -1,7 +1,7 @@
 """Every block of the README and the manual, run page by page as a reader would.
 
-A page's blocks run in order in one folder, which holds what `vlmsearch demo` draws and `photos`, a few images; its
-Python blocks share their names. A block with a title is a file that is written. Comments before a block say more:
+A page's blocks run in order in one folder, which is empty at first; its Python blocks share their names. A block with
+a title is a file that is written. Comments before a block say more:
 
 * ``<!-- needs: gpu -->``: it is not run, since it needs what is named; that its Python compiles and that its commands
   have the options that it gives is checked all the same.
@@ -104,16 +104,14 @@ def service_address(gallery: Path, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def folder(gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(gallery, tmp_path / "demo")
-    (tmp_path / "photos").mkdir()
-    for number in range(8):
-        name = f"scene-{number:04}.png"
-        shutil.copy(gallery / "gallery" / name, tmp_path / "photos" / name)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, where the page is read."""
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    return tmp_path
+    return folder
 
 
 def page_with_its_mark(page: Path) -> ParameterSet:
@@ -124,7 +122,7 @@ def page_with_its_mark(page: Path) -> ParameterSet:
 
 
 @pytest.mark.parametrize("page", map(page_with_its_mark, PAGES))
-def test_the_blocks_of_a_page_run(page: Path, folder: Path, request: pytest.FixtureRequest) -> None:
+def test_the_blocks_of_a_page_run(page: Path, folder: Path, gallery: Path, request: pytest.FixtureRequest) -> None:
     names: dict[str, object] = {"__name__": "__main__"}
     printed = ""
     for block in blocks_of(page):
@@ -142,7 +140,7 @@ def test_the_blocks_of_a_page_run(page: Path, folder: Path, request: pytest.Fixt
         elif block.language == "python":
             printed = run_python(code, names, where)
         elif block.language == "sh":
-            printed = "".join(run_command(line, folder, where) for line in commands(code))
+            printed = "".join(run_command(line, folder, where, gallery) for line in commands(code))
 
 
 def with_servers(code: str, request: pytest.FixtureRequest) -> str:
@@ -165,8 +163,11 @@ def commands(code: str) -> Iterator[str]:
             yield line
 
 
-def run_command(line: str, folder: Path, where: str) -> str:
+def run_command(line: str, folder: Path, where: str, gallery: Path) -> str:
     words = shlex.split(line, comments=True)
+    if words == ["vlmsearch", "demo"]:  # drawn once for all pages
+        shutil.copytree(gallery, folder / "demo")
+        return ""
     if words[0] == "vlmsearch" and not _SHELL.search(_QUOTED.sub("", line.partition(" #")[0])):
         return ok(*words[1:], cwd=folder)
     done = subprocess.run(["bash", "-euc", line], cwd=folder, capture_output=True, text=True, check=False)
@@ -256,6 +257,41 @@ def test_every_option_of_a_url_is_in_the_table(kind: ComponentKind) -> None:
 
 def options_in(row: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row)))
+
+
+EXTRAS = {
+    "chroma": r"chroma:",
+    "eval": r"vlmsearch eval|\.evaluate\(",
+    "haystack": r"integrations\.haystack",
+    "langchain": r"integrations\.langchain",
+    "llama-index": r"integrations\.llama_index",
+    "mcp": r"vlmsearch mcp|import mcp|from mcp",
+    "mongodb": r"mongodb(\+chroma)?:",
+    "ocr": r"--ocr|ocr=True",
+    "office": r"--office|office=True",
+    "openai": r"generator=\W?openai:|--generator \W?openai:",
+    "parquet": r"\.parquet",
+    "pdf": r"--pdf|pdf=True",
+    "ray": r"--on ray|integrations\.ray",
+    "serve": r"vlmsearch serve|vlmsearch\.server",
+    "triton": r"triton://",
+    "video": r"--video|video=True",
+    "watch": r"vlmsearch watch|\.watch\(",
+}
+"""What in a block needs an extra."""
+PACKAGES = ("pytest", "httpx", "openai", "cohere", "pandas", "duckdb", "daft")
+"""Packages of others that blocks import and no extra is named after."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "howto" in page.parts], ids=lambda page: page.stem)
+def test_a_page_says_what_its_blocks_need(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(block.code for block in blocks_of(page) if block.language in RUN and not block.needs)
+    said = {name for names in re.findall(r"vlmsearch\[([\w,-]+)\]", text) for name in names.split(",")}
+    said |= {word for line in re.findall(r"pip install ([^`\n]+)", text) for word in line.split()}
+    needed = {extra for extra, pattern in EXTRAS.items() if re.search(pattern, code)}
+    needed |= {name for name in PACKAGES if re.search(rf"^\s*(import|from) {name}\b", code, re.MULTILINE)}
+    assert needed <= said, f"{page.name}: say how to install {', '.join(sorted(needed - said))}"
 
 
 def test_links_lead_to_files() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from tests.support.tensorrt_standin import standing_in
 from tests.support.tensorrt_standin.gpu import STATE, PretendGpu
 from tests.support.tensorrt_standin.quick import quicken
 from tests.support.tensorrt_standin.versions import VERSIONS, Version
+from vlmsearch._util.extras import install_command
 from vlmsearch.building.bundle import build_bundle
 from vlmsearch.cli.build import build
 from vlmsearch.demo.scenes import make_scene
@@ -231,7 +233,7 @@ def test_without_a_gpu_it_says_what_is_missing(gpu: PretendGpu) -> None:
 
 
 def test_decoding_on_the_gpu_needs_its_package(gpu: PretendGpu) -> None:
-    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[nvimgcodec\]'"):
+    with pytest.raises(MissingDependencyError, match=re.escape(install_command("nvimgcodec"))):
         make(decode="gpu")
     assert gpu.used == 0
 

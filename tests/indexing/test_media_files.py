@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from vlmsearch_mocks import MockEncoder
 
 from tests.support.cli import ok, run
+from tests.support.facts import own
 from tests.support.films import film, pattern
 from tests.support.office import write
 from vlmsearch import Document, Pipeline, SourceOptions
@@ -80,7 +81,7 @@ def test_a_film_gives_a_document_a_scene_and_one_for_the_whole(pipeline: Pipelin
     assert list(found) == [f"holiday.mp4{part}" for part in ("", "#t=0.000", "#t=3.000", "#t=7.000")] + ["note.png"]
     scene = found["holiday.mp4#t=3.000"]
     assert scene.text == "A dog runs in the snow"
-    assert scene.metadata == {"seconds": 3.0}
+    assert own(scene.metadata) == {"seconds": 3.0}
     assert scene.part is not None
     assert scene.part.seconds == 3.0
     assert isinstance(scene.image, Path)
@@ -88,7 +89,7 @@ def test_a_film_gives_a_document_a_scene_and_one_for_the_whole(pipeline: Pipelin
     assert thumbnail(scene.image, edge=64)[:2] == b"\xff\xd8"
     whole = found["holiday.mp4"]
     assert whole.text == "holiday"
-    assert whole.metadata == {"parts": 3, "duration": pytest.approx(10, abs=0.05)}
+    assert own(whole.metadata) == {"parts": 3, "duration": pytest.approx(10, abs=0.05)}
     assert whole.image == Path(f"{path}#t=3.000")
 
     (match,) = pipeline.search("dog runs snow", limit=1)
@@ -149,7 +150,7 @@ def test_office_documents_are_found_by_their_text(
     assert [(Path(reject.id).name, reject.code) for reject in report.rejects] == [("broken.xlsx", "corrupt")]
     found = documents(pipeline)
     assert found["report.docx"].text == "Revenue grew in the north"
-    assert found["report.docx"].metadata == {"title": "Annual report"}
+    assert own(found["report.docx"].metadata) == {"title": "Annual report"}
     assert pipeline.search("lighthouse on a cliff", limit=1)[0].document.id == str(folder / "page.html")
 
     monkeypatch.setattr(office, "read_office", None)
@@ -173,7 +174,7 @@ def test_the_text_in_images_is_found_by_its_words_and_says_where_it_is(pipeline:
     assert 0 <= left <= 20 <= left + width <= 360
     assert 0 <= top <= 30 <= top + height <= 80
     assert found["plain.png"].text is None
-    assert found["plain.png"].metadata == {}
+    assert own(found["plain.png"].metadata) == {}
     assert pipeline.search("harbour", limit=1)[0].document.id == str(folder / "sign.png")
 
 

@@ -13,6 +13,7 @@ from tests.support.cli import ok
 from tests.support.object_storage import client, put, put_folder
 from tests.support.shards import png, write_parquet, write_tar
 from vlmsearch import ConfigError, Document, ImageLimits, InvalidInputError, Pipeline, Reject
+from vlmsearch.index import add_reported
 from vlmsearch.indexing.items import Sourced
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.indexing.sources import Paths
@@ -154,7 +155,7 @@ def test_an_index_from_elsewhere_leads_to_no_place_in_object_storage(
         assert "object storage" in pipeline.explain("dog", secret, min_score=0, parts=True).notes[0]
         pipeline.duplicates()
         list(pipeline.label(["dog"], min_score=0))
-        [reject] = pipeline.add(replace(match.document, id="again")).rejects
+        [reject] = add_reported(pipeline, replace(match.document, id="again")).rejects
         assert reject.code == "unreadable"
         moved = reindex(pipeline.store, open_encoder("onnx:demo"))
         assert moved.lost == (secret,)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,8 @@ from vlmsearch import (
     Record,
     VlmsearchError,
 )
+from vlmsearch._util.extras import install_command
+from vlmsearch.index import add_reported
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.diff import diff
 from vlmsearch.indexing.parquet import ParquetIndex, export_index
@@ -445,7 +448,7 @@ def test_whatever_is_in_a_file_it_is_copied_or_refused(tmp_path: Path, count: in
 
 def test_without_pyarrow_the_extra_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[parquet\]'"):
+    with pytest.raises(MissingDependencyError, match=re.escape(install_command("parquet"))):
         ParquetIndex(file)
 
 
@@ -456,7 +459,7 @@ def test_without_pyarrow_the_extra_is_named(file: Path, monkeypatch: pytest.Monk
 def folder(tmp_path: Path) -> Path:
     with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
         pipeline.add([Document(f"{i}", text=f"text {i}", metadata={"i": i}) for i in range(10)])
-        pipeline.add(Document("bad", image=b"no image"))
+        add_reported(pipeline, Document("bad", image=b"no image"))
     return tmp_path
 
 
@@ -478,7 +481,9 @@ def test_the_commands_write_read_and_tell(folder: Path) -> None:
 
 def test_the_commands_name_their_flags_where_they_refuse(folder: Path) -> None:
     assert_one_line(run("export", "a.parquet", "--store", "sqlite:none", cwd=folder), "no index at sqlite:none")
-    assert_one_line(run("export", "index", "--store", "sqlite:index", cwd=folder), "does not end in .parquet")
+    assert_one_line(
+        run("export", "index", "--store", "sqlite:index", cwd=folder), "'index' ends in neither .parquet nor .csv"
+    )
     assert_one_line(run("import", "a.parquet", "--store", "sqlite:b", cwd=folder), "no such file: 'a.parquet'")
     assert not (folder / "b").exists()
     ok("export", "a.parquet", "--store", "sqlite:index", cwd=folder)

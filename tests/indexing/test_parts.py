@@ -13,6 +13,7 @@ from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.every_store import MakeStore
+from tests.support.facts import own
 from tests.support.pdf_files import write_odd_sizes, write_pdf, write_scan
 from vlmsearch import (
     BackendError,
@@ -98,7 +99,7 @@ def test_pages_are_indexed_found_and_deleted_with_their_file_in_every_store(
         }
         assert cosines[best.document.id] == pytest.approx(1, abs=1e-3)
         [whole] = pipeline.store.get([str(report)])
-        assert whole.metadata == {"pages": 3, "parts": 3, "title": "Animals", "author": "anonymous"}
+        assert own(whole.metadata) == {"pages": 3, "parts": 3, "title": "Animals", "author": "anonymous"}
         assert whole.text is not None
         assert whole.text.startswith("Animals\n")
         assert whole.image == Path(f"{report}#page=1")

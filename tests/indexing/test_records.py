@@ -11,6 +11,7 @@ import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import BackendError, Document, Field, InvalidBatchError, InvalidInputError, Pipeline
+from vlmsearch.index import add_reported
 from vlmsearch.types import ImageSource, Role, Vectors
 
 
@@ -77,7 +78,7 @@ def test_one_call_tells_what_is_bad_and_good_items_get_their_own_vectors(compute
 def test_a_batch_may_be_bad_as_a_whole(computes: bool) -> None:
     encoder = Fussy(computes=computes)
     with Pipeline(encoder, MemoryStore()) as pipeline:
-        report = pipeline.add([Document("a", "bad"), Document("b", "bad too")])
+        report = add_reported(pipeline, [Document("a", "bad"), Document("b", "bad too")])
     assert (report.added, [reject.code for reject in report.rejects]) == (0, ["unsupported"] * 2)
     assert len(encoder.given) == 1
 

@@ -9,6 +9,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import Document, InvalidInputError, Pipeline
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.index import add_reported
 from vlmsearch.indexing.flow import BATCH, LOOKED_UP, STORED_TOGETHER
 from vlmsearch.stores.base import reject_list_of
 
@@ -42,7 +43,7 @@ def test_a_good_document_after_a_bad_one_of_its_id_is_indexed_and_not_rejected(
 def test_a_bad_document_after_a_good_one_of_its_id_is_rejected_and_found_no_longer(
     pipeline: Pipeline, between: int
 ) -> None:
-    pipeline.add([Document("x", text="a good text"), *_others(between), Document("x")])
+    add_reported(pipeline, [Document("x", text="a good text"), *_others(between), Document("x")])
     assert _text(pipeline, "x") is None
     assert [(reject.id, reject.code) for reject in reject_list_of(pipeline.store).rejects()] == [("x", "empty")]
 
@@ -63,7 +64,7 @@ def test_a_file_that_could_not_be_read_for_a_while_is_released_though_unchanged(
     document, content = Document("scene", image=path), path.read_bytes()
     pipeline.add([document])
     path.unlink()
-    assert [reject.code for reject in pipeline.add([document]).rejects] == ["unreadable"]
+    assert [reject.code for reject in add_reported(pipeline, [document]).rejects] == ["unreadable"]
     assert [reject.code for reject in reject_list_of(pipeline.store).rejects()] == ["unreadable"]
     path.write_bytes(content)
     assert pipeline.add([document]).unchanged == 1
@@ -79,7 +80,7 @@ def test_a_document_that_comes_again_is_counted_once(pipeline: Pipeline, repeats
 
 
 def test_strict_raises_for_what_is_on_the_list_already(pipeline: Pipeline) -> None:
-    pipeline.add([Document("x")])
+    add_reported(pipeline, [Document("x")])
     with pytest.raises(InvalidInputError, match="neither text nor image"):
         pipeline.add([Document("x")], strict=True)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,14 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
+import click
 import pytest
 import watchfiles
 from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.cli import assert_one_line, run
+from tests.support.pdf_files import write_pdf
 from vlmsearch import (
     AsyncPipeline,
     ConfigError,
@@ -28,6 +32,8 @@ from vlmsearch import (
     Pipeline,
     SourceOptions,
 )
+from vlmsearch._util.extras import install_command
+from vlmsearch.cli import cli
 from vlmsearch.indexing import watch as watching
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.indexing.watch import FolderWatch
@@ -351,7 +357,7 @@ def test_where_the_system_watches_no_more_folders_it_says_what_to_do(
     with pytest.raises(ConfigError, match=r"limit reached.*sysctl fs\.inotify\.max_user_watches"):
         next(FolderWatch(Paths([folder])).changes())
     monkeypatch.setitem(sys.modules, "watchfiles", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[watch\]'"):
+    with pytest.raises(MissingDependencyError, match=re.escape(install_command("watch"))):
         next(FolderWatch(Paths([folder])).changes())
 
 
@@ -382,9 +388,9 @@ def test_it_can_be_awaited_and_cancelled(folder: Path) -> None:
 
 
 @contextmanager
-def command(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def command(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """The command, which has done its first run."""
-    arguments = ["watch", "watched", "--store", "sqlite:index", "--encoder", "mock:", "--json"]
+    arguments = ["watch", "watched", "--store", "sqlite:index", "--encoder", "mock:", "--json", *options]
     with subprocess.Popen(
         [sys.executable, "-m", "vlmsearch", *arguments],
         cwd=folder.parent,
@@ -425,6 +431,33 @@ def test_ctrl_c_ends_it_and_the_next_start_goes_on(folder: Path, number: signal.
         output, _ = process.communicate(timeout=60)
     step = json.loads(output.splitlines()[0])
     assert (step["added"], step["unchanged"], step["pruned"]) == (1, 1, 1)
+
+
+@pytest.mark.slow
+def test_the_command_takes_the_files_that_its_options_name(folder: Path) -> None:
+    write_pdf(folder / "a.pdf", ["a red dog", "a blue car"])
+    (folder / "a.html").write_text("<p>a page</p>")
+    with command(folder, "--pdf") as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert (first["added"], first["left_out"]) == (3, {"office": 1})
+        write_pdf(folder / "b.pdf", ["a green hat"])
+        second = json.loads(process.stdout.readline())
+        assert (second["added"], second["left_out"]) == (2, {})
+        (folder / "a.pdf").unlink()
+        assert json.loads(process.stdout.readline())["pruned"] == 3
+    assert indexed(folder) == 2
+
+
+def test_index_and_watch_have_the_same_options_for_files() -> None:
+    names = {field.name for field in fields(SourceOptions)} - {"follow_links"} | {"no_follow"}
+    for name in ("index", "watch"):
+        with click.Context(cli) as context:
+            command = cli.get_command(context, name)
+        assert command is not None
+        assert {name.replace("_", "-") for name in names} <= {
+            option.removeprefix("--") for parameter in command.params for option in parameter.opts
+        }
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from PIL import Image
 from tests.support.cli import assert_one_line, run
 from tests.support.service import RunningService, free_socket
 from vlmsearch import Document, Pipeline, connect
+from vlmsearch._util.extras import install_command
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.integrations.mcp import create_mcp_server
 
@@ -124,6 +125,7 @@ def test_tools_search_and_answer_as_the_pipeline_does(pipeline: Pipeline) -> Non
             }
         ],
         "threshold": expected.threshold,
+        "uncalibrated": {},
     }
     late = structured(server, "search", query="dog", where={"year": {"$gte": 2020}}, min_score=0.0, limit=1)
     assert [match["id"] for match in late["matches"]] == ["b"]
@@ -298,7 +300,7 @@ def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delitem(sys.modules, "vlmsearch.integrations.mcp", raising=False)
     assert_one_line(
         run("mcp", "--store", "mock:"),
-        "`vlmsearch mcp` needs mcp, which is not installed: pip install 'vlmsearch[mcp]'",
+        f"`vlmsearch mcp` needs mcp, which is not installed: {install_command('mcp')}",
     )
 
 

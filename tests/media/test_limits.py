@@ -20,6 +20,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 from tests.support.cli import ok, run
 from tests.support.odd_images import RED, VAST_WEBP, encoded, png, scene
 from vlmsearch import ConfigError, Document, ImageLimits, InvalidInputError, Pipeline
+from vlmsearch.index import add_reported
 from vlmsearch.media import colour as colours
 from vlmsearch.media import images as media
 from vlmsearch.media import limits as image_limits
@@ -261,6 +262,8 @@ def test_a_pipeline_keeps_to_its_limits() -> None:
         ("pixels=50M", ImageLimits(pixels=50_000_000)),
         ("decoded=2Gi,encoded=100Mi", ImageLimits(decoded_bytes=2 * 2**30, encoded_bytes=100 * 2**20)),
         ("encoded=7, pixels=3k", ImageLimits(pixels=3000, encoded_bytes=7)),
+        ("memory=2GiB,decoded=3GB,time=60s", ImageLimits(memory_bytes=2**31, decoded_bytes=3 * 10**9, seconds=60)),
+        ("memory=2G", ImageLimits(memory_bytes=2 * 10**9)),
         ("remote,encoded=7", ImageLimits(encoded_bytes=7, remote=True)),
     ],
 )
@@ -270,7 +273,20 @@ def test_limits_are_written_as_text(text: str, expected: ImageLimits) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "pixels", "pixels=", "pixels=-1", "pixels=0", "area=5", "encoded=513Mi", "pixels=1m"]
+    "text",
+    [
+        "",
+        "pixels",
+        "pixels=",
+        "pixels=-1",
+        "pixels=0",
+        "area=5",
+        "encoded=513Mi",
+        "pixels=1m",
+        "pixels=1B",
+        "time=1B",
+        "memory=1s",
+    ],
 )
 def test_what_is_no_limit_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
@@ -412,14 +428,22 @@ def test_the_limits_are_an_option_wherever_images_come_in(tmp_path: Path) -> Non
     with Pipeline.open(encoder="mock:", store="mock:", image_limits=small) as pipeline:
         report = pipeline.index(tmp_path / "photos")
         assert [reject.code for reject in report.rejects] == ["too_large"]
-        assert [r.code for r in pipeline.add([Document("a", image=flat(50))]).rejects] == ["too_large"]
+        assert [r.code for r in add_reported(pipeline, [Document("a", image=flat(50))]).rejects] == ["too_large"]
         pipeline.add([Document("b", text="a star")])
         with pytest.raises(InvalidInputError, match="2,500 pixels; at most 2,450") as caught:
             pipeline.search(image=tmp_path / "photos" / "one.png")
         assert caught.value.code == "too_large"
     command = ("index", "photos", "--encoder", "mock:", "--store", "sqlite:index")
-    printed = ok(*command, "--json", cwd=tmp_path, VLMSEARCH_IMAGE_LIMITS="encoded=10")
-    assert [reject["code"] for reject in json.loads(printed)["rejects"]] == ["too_large"]
+    done = run(*command, "--json", cwd=tmp_path, VLMSEARCH_IMAGE_LIMITS="encoded=10")
+    assert (done.returncode, [r["code"] for r in json.loads(done.stdout)["rejects"]]) == (1, ["too_large"])
     done = run(*command, "--image-limits", "width=3", cwd=tmp_path)
     assert done.returncode == 2
-    assert "limits are written pixels=N,decoded=N,encoded=N,memory=N,cpu=N,time=N" in " ".join(done.stderr.split())
+    assert "such as pixels=50M,memory=2GiB, not 'width=3'" in " ".join(done.stderr.split())
+
+
+def test_limits_are_shown_with_names_and_units() -> None:
+    assert str(ImageLimits()) == "pixels=178956970,decoded=1536MiB,encoded=512MiB,memory=2GiB,cpu=300s,time=300s"
+    assert str(ImageLimits(pixels=50_000_000, memory_bytes=2 * 10**9, encoded_bytes=7)).startswith("pixels=50M,")
+    assert "memory=2GB" in str(ImageLimits(memory_bytes=2 * 10**9))
+    shown = " ".join(ok("index", "--help").split())
+    assert "[default: pixels=178956970, decoded=1536MiB, encoded=512MiB, memory=2GiB, cpu=300s, time=300s]" in shown

@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from tests.support.odd_images import textured
 from tests.support.paths import SHARED
+from vlmsearch._util.extras import install_command
 from vlmsearch.media.images import open_image
 from vlmsearch.media.ocr import Line, boxes_text, read_text
 
@@ -219,7 +220,7 @@ def test_without_rapidocr_the_error_names_the_extra() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "reading text in pictures needs RapidOCR: pip install 'vlmsearch[ocr]'\n"
+    assert done.stdout == f"reading text in pictures needs RapidOCR: {install_command('ocr')}\n"
 
 
 @pytest.mark.slow

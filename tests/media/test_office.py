@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.office import write
 from vlmsearch import InvalidInputError
+from vlmsearch._util.extras import install_command
 from vlmsearch.media.office import OFFICE_SUFFIXES, OfficeText, read_office
 
 WRITTEN = ("docx", "epub", "htm", "html", "odt", "pptx", "rtf", "xlsx")
@@ -141,7 +142,9 @@ def test_deep_and_long_pages_take_time_in_proportion(tmp_path: Path) -> None:
     assert len(page(tmp_path, "<p>word</p>" * 100_000).text.splitlines()) == 100_000
 
 
-def test_without_kreuzberg_the_error_names_the_extra_and_pages_are_read(tmp_path: Path) -> None:
+def test_without_kreuzberg_the_error_names_the_extra_and_pages_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / "report.docx", "x")
     write(tmp_path / "page.html", "A dog")
     program = (
@@ -155,4 +158,5 @@ def test_without_kreuzberg_the_error_names_the_extra_and_pages_are_read(tmp_path
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
 
-    assert done.stdout == "A dog\noffice documents need Kreuzberg: pip install 'vlmsearch[office]'\n"
+    monkeypatch.chdir(tmp_path)
+    assert done.stdout == f"A dog\noffice documents need Kreuzberg: {install_command('office')}\n"

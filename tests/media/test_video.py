@@ -16,6 +16,7 @@ from PIL import Image
 
 from tests.support.films import film, pattern, sound, turned
 from vlmsearch import ConfigError, ImageLimits, InvalidInputError
+from vlmsearch._util.extras import install_command
 from vlmsearch.media.video import VIDEO_SUFFIXES, describe, frame_at, scenes, subtitles_beside
 
 
@@ -375,7 +376,7 @@ def test_without_pyav_the_error_names_the_extra(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "films need PyAV: pip install 'vlmsearch[video]'\n"
+    assert done.stdout == f"films need PyAV: {install_command('video')}\n"
 
 
 def test_choosing_frames_costs_little_beside_decoding(tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ def test_without_the_drivers_all_but_the_mock_servers_work(pytester: pytest.Pyte
                 assert pipeline.add([Document("a", text="a red star")]).added == 1
 
         def test_the_mock_servers_say_what_to_install():
-            with pytest.raises(MissingDependencyError, match=r"MockStore needs \w+.*'vlmsearch\[chroma,mongodb\]'"):
+            with pytest.raises(MissingDependencyError, match=r"MockStore needs .*install '.*\[chroma,mongodb\]'"):
                 from vlmsearch_mocks import MockStore
 
         @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_without_the_drivers_all_but_the_mock_servers_work(pytester: pytest.Pyte
             [("chroma:x", "chroma"), ("mongodb://h/x", "mongodb"), ("mongodb+chroma://h/x?chroma=y", "chroma,mongodb")],
         )
         def test_stores_say_what_to_install(url, extras):
-            with pytest.raises(MissingDependencyError, match=rf"pip install 'vlmsearch\[{extras}\]'"):
+            with pytest.raises(MissingDependencyError, match=rf"pip install '.*\[{extras}\]'"):
                 Pipeline.open(encoder="mock:", store=url)
         """
     )

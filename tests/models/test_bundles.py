@@ -147,7 +147,7 @@ def test_no_bundle_passes_for_another(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_vectors_of_another_length_than_was_said_are_one_line(tmp_path: Path) -> None:
     for name in ("demo-clip", "demo-minilm"):
-        copy(name, tmp_path / name, put("dim", value=65_536))
+        copy(name, tmp_path / name, lambda data: data.update(dim=65_536, domain=""))
         with (
             OnnxEncoder(f"{tmp_path}/{name}") as encoder,
             pytest.raises(ConfigError, match=f"{name} says that its vectors have 65536 numbers, and its model gives"),

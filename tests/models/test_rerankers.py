@@ -58,9 +58,10 @@ def test_a_damaged_file_is_found(folder: Path) -> None:
 
 def test_names_and_precisions_that_there_are_not_are_told_with_those_there_are(folder: Path) -> None:
     with pytest.raises(
-        ConfigError, match="no re-ranker 'demo-minilm2'; there are demo-reranker, ms-marco-minilm-l6-v2"
+        ConfigError,
+        match=r"no re-ranker 'demo-rernaker'; did you mean 'demo-reranker'\? there are demo-reranker, ms-marco-mini",
     ):
-        find_reranker("demo-minilm2")
+        find_reranker("demo-rernaker")
     with pytest.raises(ConfigError, match="holds an encoder, not a re-ranker"):
         find_reranker("demo-minilm")
     found = json.loads((folder / "bundle.json").read_text())

@@ -143,8 +143,8 @@ def test_the_relevance_of_what_is_left_out_is_told_and_taken_off(pipeline: Pipel
 
 
 def test_a_document_that_is_not_there_is_explained(pipeline: Pipeline) -> None:
-    report = pipeline.add(Document("broken", image=b"no image"))
-    assert report.rejects
+    with pytest.raises(InvalidInputError, match="the document cannot be used"):
+        pipeline.add(Document("broken", image=b"no image"))
     found = pipeline.explain("red star", "broken")
     assert (found.outcome, found.document, found.relevance) == ("rejected", None, None)
     assert "(unsupported): " in found.reason
@@ -188,7 +188,7 @@ def test_words_are_counted_as_the_store_ranks_them(pipeline: Pipeline) -> None:
 
 def test_a_word_that_most_documents_hold_has_no_count() -> None:
     with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
-        pipeline.add(Document(str(i), text=f"star {i}") for i in range(9))
+        pipeline.add(Document(str(i), text=f"star {i}") for i in range(40))
         [common, rare] = pipeline.explain("star 4", "4").words
         assert (common.documents, rare.documents) == (None, 1)
 

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -136,13 +137,34 @@ def test_words_count_for_a_document_with_a_text_and_against_it_where_it_shares_n
 
 
 def test_words_that_are_met_almost_completely_stand_for_themselves() -> None:
-    ranked = {"minilm/text": [Hit("a", 0.1)], WORDS: [Hit("a", 8.0)]}
+    ranked = {"minilm/text": [Hit("a", 0.1)], WORDS: [Hit("a", 9.0)]}
     odds = found(ranked, {"a": [MINILM_TEXT]}, max_bm25=10.0)["a"]
-    assert odds == pytest.approx(PRIOR + words_alone(10.0)(8.0) - DOUBT)
+    assert odds == pytest.approx(PRIOR + words_alone(10.0)(9.0) - DOUBT)
     assert to_relevance(odds) > 0.9
     assert found({WORDS: [Hit("a", 5.0)]}, {"a": [MINILM_TEXT]}, max_bm25=10.0)["a"] == pytest.approx(
         PRIOR + words_alone(10.0)(5.0)
     ), "nothing else was asked"
+
+
+def test_codes_stand_for_themselves_whatever_vectors_say() -> None:
+    ranked = {"minilm/text": [Hit("a", 0.1)], WORDS: [Hit("a", 5.0)]}
+    evidence = {**EVIDENCE, WORDS: words_beside(10.0, "AB-4711")}
+    ((_, score),) = fuse(ranked, {"a": [MINILM_TEXT]}, evidence, max_bm25=10.0).order
+    assert to_log_odds(score) == pytest.approx(PRIOR + words_alone(10.0)(5.0))
+
+
+def test_of_fields_that_one_vector_is_compared_with_the_best_counts() -> None:
+    names = [str(CLIP_IMAGE), str(CLIP_TEXT)]
+    rivals = {name: replace(COSINES, rival="clip") for name in names}
+    ranked = {names[0]: [Hit("itself", 0.9), Hit("both", 0.6)], names[1]: [Hit("both", 0.7), Hit("itself", 0.2)]}
+    owned = {"itself": [CLIP_IMAGE, CLIP_TEXT], "both": [CLIP_IMAGE, CLIP_TEXT]}
+    fused = fuse(ranked, owned, rivals)
+    odds = {id: to_log_odds(score) for id, score in fused.order}
+    assert odds == {"itself": pytest.approx(PRIOR + COSINES(0.9)), "both": pytest.approx(PRIOR + COSINES(0.7))}
+    for id in owned:
+        alone = add_up(fused.fields(id), dict.fromkeys(names, 1.0), rivals, has_text=True, max_bm25=0.0)
+        assert alone.total == pytest.approx(odds[id])
+        assert len(alone.parts) == 1
 
 
 def test_a_photo_is_raised_by_the_name_of_its_file_and_never_lowered() -> None:
@@ -171,7 +193,7 @@ def test_all_documents_at_once_are_judged_as_each_alone() -> None:
     fused = fuse(ranked, owned, EVIDENCE, weights, max_bm25=10.0)
     for id, score in fused.order:
         has_text = MINILM_TEXT in owned[id]
-        alone = add_up(fused.fields(id), weights, has_text=has_text, max_bm25=10.0)
+        alone = add_up(fused.fields(id), weights, EVIDENCE, has_text=has_text, max_bm25=10.0)
         assert to_log_odds(score) == pytest.approx(alone.total)
     assert fused.order == sorted(fused.order, key=lambda one: (-one[1], one[0]))
     likely = [one for one in fused.order if one[1] >= 0.3]

@@ -65,9 +65,9 @@ def test_a_query_asks_for_something(make: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"text": 5}, "the text of a query is a string, not int; a picture goes into image="),
-        ({"like": "id"}, "like= takes a list of ids, not 'id'"),
-        ({"like": [5]}, r"like= takes a list of ids, not \[5\]"),
+        ({"text": 5}, "the `text` of a query is a string, not int; a picture goes into image="),
+        ({"like": "id"}, "`like` is a list of ids, not 'id'"),
+        ({"like": [5]}, "`like` is a string or a list of ids, not a list with 5"),
         ({"text": "a", "without": "people"}, "the `without` of a Query is a list of queries, not 'people'"),
         ({"text": "a", "without": Query("people")}, "the `without` of a Query is a list of queries"),
     ],

@@ -14,6 +14,7 @@ from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.registry import open_store
 from vlmsearch.search.relevance import (
     FLOOR,
+    MAX_EVIDENCE,
     PRIOR,
     Backgrounds,
     Evidence,
@@ -60,7 +61,7 @@ def test_a_cosine_is_worth_less_where_the_query_is_near_to_everything() -> None:
     fit = RelevanceFit(-4.0, 20.0, -10.0, -5.0, 0.0, 0.1)
     query = unit([[1.0, *([0.0] * 31)]])[0]
     far, near = (fitted_evidence(fit, sample(400, centre), query) for centre in (0.0, 6.0))
-    assert far(0.6) > near(0.6) + 3
+    assert far(0.4) > near(0.4) + 3
     background = sample(400, 6.0)
     median, deviation = background.against(query)
     cosines = background.sample @ query
@@ -87,10 +88,33 @@ def test_without_a_fit_what_stands_out_counts_whatever_the_scale(centre: float, 
     median, deviation = background.against(query)
     if alike:
         median, deviation = np.mean([(median, deviation), background.within], axis=0)
-    evidence = standing_out(background, query, alike=alike)
+    evidence = standing_out(background, query, alike=alike, is_pure=False)
     assert PRIOR + evidence(median + 3 * deviation) == pytest.approx(0, abs=0.35)
     assert to_relevance(PRIOR + evidence(median)) < 0.02
-    assert to_relevance(PRIOR + evidence(median + 5 * deviation)) > 0.95
+    assert 0.85 < to_relevance(PRIOR + evidence(median + 5 * deviation)) < to_relevance(PRIOR + MAX_EVIDENCE + 0.5)
+
+
+@pytest.mark.parametrize("centre", [0.0, 2.0, 4.0])
+def test_the_very_vector_is_near_certainty_however_near_to_each_other_all_are(centre: float) -> None:
+    background = sample(2000, centre)
+    query = background.sample[0]
+    evidence = standing_out(background, query, alike=True)
+    assert to_relevance(PRIOR + evidence(1.0)) > 0.95
+    assert to_relevance(PRIOR + evidence(background.against(query)[0])) < 0.1
+
+
+def test_evidence_and_the_value_that_it_begins_at_are_each_others_inverse() -> None:
+    for evidence in (Evidence(20.0, -6.0), Evidence(20.0, -6.0, bound=6.0), Evidence(0.5, -1.0, bound=2.0)):
+        for said in (-1.0, 0.5, 1.9):
+            assert evidence(evidence.least_value(said)) == pytest.approx(said, abs=1e-6)
+        assert evidence.least_value(FLOOR) == -math.inf
+
+
+def test_evidence_beyond_its_bound_keeps_the_order_and_counts_a_tenth() -> None:
+    evidence = Evidence(20.0, 0.0, bound=6.0)
+    assert evidence(0.1) == pytest.approx(2.0 + math.exp(FLOOR - 2.0), abs=0.05)
+    assert evidence(1.0) == pytest.approx(6.0 + 1.4, abs=1e-3)
+    assert evidence(1.0) - evidence(0.9) == pytest.approx(0.2, abs=1e-3)
 
 
 def test_words_count_by_what_could_be_met() -> None:

@@ -182,5 +182,6 @@ def test_words_are_those_of_the_document_that_is_shown(turns: int, replaced: int
             is_dog = str(match.document.text).startswith("dog")
             assert match.document.metadata["dog"] == is_dog
             assert (match.fields["words"].score > 0) == is_dog, match
-        ranks = [match.fields["words"].rank for match in found if match.fields["words"].rank]
-        assert len(set(ranks)) == len(ranks)
+        ranks = {(match.fields["words"].rank, match.fields["words"].score) for match in found}
+        ranks = {(rank, score) for rank, score in ranks if rank}
+        assert len({rank for rank, _ in ranks}) == len(ranks), "equal scores have one rank, and others another one"

@@ -149,7 +149,7 @@ def test_a_reader_changes_nothing(guarded: GuardedService, path: str) -> None:
 
 
 def test_what_may_change_documents_is_in_the_list_above(guarded: GuardedService) -> None:
-    reading = {"", "search", "search_many", "explain", "ask", "eval", "image", "thumbnail", "file", "rejects"}
+    reading = {"", "search", "search_many", "explain", "ask", "eval", "image", "thumbnail", "file", "rejects", "facets"}
     prefix = "/api/v1/indexes/secret"
     about = {
         path.removeprefix(prefix).strip("/")
@@ -173,7 +173,7 @@ def test_jobs_of_an_index_that_a_token_may_not_see_are_not_there(guarded: Guarde
     for method, path in (
         ("GET", f"/api/v1/jobs/{job}"),
         ("GET", f"/api/v1/jobs/{job}/events"),
-        ("DELETE", f"/api/v1/jobs/{job}"),
+        ("POST", f"/api/v1/jobs/{job}/cancel"),
     ):
         assert guarded.send(method, path, by="reader").status_code == 404
         assert guarded.send(method, path.replace(job, "nothing"), by="reader").status_code == 404

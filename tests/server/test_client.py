@@ -34,6 +34,7 @@ from vlmsearch import (
     Pipeline,
     QualityError,
     Query,
+    RejectedDocumentsWarning,
     RemoteImage,
     RemotePipeline,
     VlmsearchError,
@@ -130,7 +131,8 @@ def test_an_image_is_searched_by_as_a_file_as_bytes_decoded_and_as_the_servers(
         decoded.load()
     kept = RemoteImage(running_service.url, "notes", str(path), str(path))
     for image in (path, path.read_bytes(), decoded, kept):
-        assert there.search(image=image)[0].document == Document(str(path), image=kept)
+        document = there.search(image=image)[0].document
+        assert (document.id, document.image) == (str(path), kept)
     assert forms(there.search("dog", without=path, min_score=0)) == forms(here.search("dog", without=path, min_score=0))
 
 
@@ -191,6 +193,8 @@ def test_images_come_whole_and_scaled(here: Pipeline, there: RemotePipeline) -> 
     path = picture(here)
     assert there.image(str(path)) == path.read_bytes()
     assert there.thumbnail(str(path), size=32).startswith(b"\xff\xd8")
+    assert '<img alt="' in there.get(str(path))[0]._repr_html_(), "a notebook shows it"
+    assert len(there) == there.count() == len(here)
     with pytest.raises(ConfigError, match="'a'"):
         there.image("a")
 
@@ -211,7 +215,8 @@ def test_an_index_says_what_it_is(running_service: RunningService, here: Pipelin
         ({"text": "a", "where": {"n": {"$near": 1}}}, ConfigError, r"\$near"),
         ({"image": b"no image"}, InvalidInputError, "format"),
         ({"image": Path("not/there.png")}, InvalidInputError, "not/there.png"),
-        ({"image": "a string"}, TypeError, "a string"),
+        ({"image": "no/file.png"}, InvalidInputError, "no/file.png"),
+        ({"image": "https://example.org/a.png"}, InvalidInputError, "download it first"),
         ({"text": "a", "facets": "n"}, ConfigError, "list of keys"),
     ],
 )
@@ -252,17 +257,18 @@ def test_documents_are_added_with_their_images_in_batches(
         Document("bad", image=b"no image"),
         Document("gone", image=tmp_path / "gone.png"),
         Document("\n", text="an id that no store has"),
-        Document("nan", text="x", metadata={"a": float("nan")}),
+        Document("inf", text="x", metadata={"a": float("inf")}),
     ]
     done: list[int] = []
     with connect(writable.url) as pipeline:
-        report = pipeline.add(iter(documents), on_progress=done.append)
+        with pytest.warns(RejectedDocumentsWarning, match="4 of 7 documents cannot be used"):
+            report = pipeline.add(iter(documents), on_progress=done.append)
         assert report.added == 3
         assert {reject.id: reject.code for reject in report.rejects} == {
             "bad": "unsupported",
             "gone": "unreadable",
             "\n": "invalid",
-            "nan": "invalid",
+            "inf": "invalid",
         }
         assert done == sorted(done)
         assert done[-1] == len(documents)
@@ -307,6 +313,7 @@ def test_files_of_the_server_are_indexed_labelled_compared_and_measured(
         lake = str(folder / "note.txt")
         queries = [JudgedQuery("1", {lake: 1}, "a lake"), JudgedQuery("2", {}, "xylophone")]
         measured = pipeline.evaluate(queries, on_progress=steps["eval"].append)
+        assert "<svg" in measured._repr_html_()
         assert measured["queries"] == 2
         assert measured["fields"]["fused"]["measures"]["nDCG@10"]["value"] == 1
 

@@ -46,7 +46,7 @@ def test_documents_are_added_found_read_and_deleted(service: RunningService) -> 
     report = add(service, {"id": "a", "text": "a dog", "metadata": {"n": 1}}, {"id": "b/../b", "text": "a car"})
     assert report.json() | {"seconds": 0} == {
         "added": 2, "updated": 0, "unchanged": 0, "pruned": 0,
-        "unlabelled": 0, "rejects": [], "seconds": 0,
+        "unlabelled": 0, "rejects": [], "seconds": 0, "left_out": {},
     }  # fmt: skip
     assert add(service, {"id": "a", "text": "a dog", "metadata": {"n": 1}}).json()["unchanged"] == 1
     found = service.http.get(DOCUMENTS, params={"id": ["b/../b", "nowhere", "a"]}).json()
@@ -81,9 +81,47 @@ def test_documents_that_pass_a_filter_are_read_page_by_page(service: RunningServ
         f"{n:02}" for n in range(1, 25, 2)
     ]
     assert rest["after"] is None
+    assert service.http.get(DOCUMENTS, params={**odd, "where": "odd=1"}).json() == first
 
 
-@pytest.mark.parametrize("where", ["{", "[]", '{"a": {"$near": 1}}'])
+def test_documents_are_read_pictures_and_the_newest_first(service: RunningService) -> None:
+    encoded = base64.b64encode(png(1)).decode()
+    add(
+        service,
+        {"id": "text", "text": "a", "metadata": {"date": 20240103}},
+        *({"id": f"{n}\u00e9 b", "image": encoded, "metadata": {"date": 20240101 + n % 2}} for n in range(4)),
+        {"id": "undated", "image": encoded},
+    )
+    asked: dict[str, str | int] = {"order": "gallery", "limit": 2}
+    seen: list[str] = []
+    after = None
+    while True:
+        page = service.http.get(DOCUMENTS, params=asked | ({"after": after} if after else {})).json()
+        seen += [document["id"] for document in page["documents"]]
+        after = page["after"]
+        if after is None:
+            break
+    assert seen == ["1\u00e9 b", "3\u00e9 b", "0\u00e9 b", "2\u00e9 b", "undated", "text"]
+    asked["where"] = json.dumps({"date": {"$gt": 20240101}})
+    page = service.http.get(DOCUMENTS, params=asked | {"limit": 9}).json()
+    assert [document["id"] for document in page["documents"]] == ["1\u00e9 b", "3\u00e9 b", "text"]
+    assert service.http.get(DOCUMENTS, params=asked | {"after": "1\u00e9 b"}).status_code == 400
+    assert service.http.get(DOCUMENTS, params={"order": "size"}).status_code == 422
+
+
+def test_values_are_counted(service: RunningService) -> None:
+    add(service, *({"id": str(n), "text": str(n), "metadata": {"odd": n % 2, "kind": "a"}} for n in range(5)))
+    asked = {"key": ["odd", "kind", "none"]}
+    facets = "/api/v1/indexes/default/facets"
+    found = service.http.get(facets, params=asked).json()
+    odd, even = {"value": 1, "count": 2}, {"value": 0, "count": 3}
+    assert found == {"total": 5, "facets": {"odd": [even, odd], "kind": [{"value": "a", "count": 5}], "none": []}}
+    found = service.http.get(facets, params={**asked, "where": json.dumps({"odd": 1})}).json()
+    assert found == {"total": 2, "facets": {"odd": [odd], "kind": [{"value": "a", "count": 2}], "none": []}}
+    assert service.http.get(facets).json() == {"total": 5, "facets": {}}
+
+
+@pytest.mark.parametrize("where", ["{", "[]", "odd=", '{"a": {"$near": 1}}'])
 def test_a_filter_that_is_none_is_refused(service: RunningService, where: str) -> None:
     assert service.http.get(DOCUMENTS, params={"where": where}).status_code == 400
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
 
 from tests.support.service import RunningService
+from vlmsearch.schema import FILTER
 from vlmsearch.server.app import BODIES
 from vlmsearch.server.bodies import MOST_VALUES
 from vlmsearch.server.forms import SearchForm
@@ -22,6 +23,8 @@ JSON = {"Content-Type": "application/json"}
 
 def unbounded(schema: Any, place: str) -> Iterator[str]:
     """The places of a schema where a list, a string or a mapping may have any length."""
+    if isinstance(schema, dict) and FILTER.items() <= schema.items():
+        return  # as many values as the JSON of a request has
     if isinstance(schema, list):
         for number, each in enumerate(schema):
             yield from unbounded(each, f"{place}[{number}]")
@@ -33,8 +36,9 @@ def unbounded(schema: Any, place: str) -> Iterator[str]:
         is_form = kind == "object" and "properties" in schema
         if bound and not (bound in schema or is_fixed or is_form):
             yield place
+        is_narrowed = is_form or "$ref" in schema  # the rules beside a form repeat a part of it
         for name, each in schema.items():
-            if name not in ("default", "example"):
+            if name not in ("default", "example") and not (is_narrowed and name == "anyOf"):
                 yield from unbounded(each, f"{place}.{name}")
 
 

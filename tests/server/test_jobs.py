@@ -17,6 +17,7 @@ from tests.support.films import film
 from tests.support.object_storage import object_storage, put
 from tests.support.service import RunningService, serving
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.errors import BackendError
 from vlmsearch.server.jobs import Job, Jobs
 from vlmsearch.server.service import Service
 from vlmsearch.server.settings import IndexSettings, ServerSettings
@@ -190,11 +191,33 @@ def test_the_other_kinds_of_jobs_give_what_the_commands_give(service: RunningSer
     )
 
 
-def test_a_job_that_fails_says_why(service: RunningService) -> None:
-    job = start(service, {"kind": "label", "labels": ["dog"], "templates": ["no place"]})
+def test_a_job_that_fails_says_why(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: object) -> None:
+        raise BackendError("the disk is gone")
+
+    monkeypatch.setattr(service.service.indexes["default"].pipeline, "check", broken)
+    job = start(service, {"kind": "check"})
     name, data = follow(service, job["id"])[-1]
-    assert (name, data["error"]["type"]) == ("failed", "invalid_request")
+    assert (name, data["error"]["type"], data["error"]["message"]) == ("failed", "backend_failed", "the disk is gone")
     assert service.http.get(f"/api/v1/jobs/{job['id']}").json()["error"] == data["error"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"kind": "label", "labels": ["dog"], "templates": ["no place"]},
+        {"kind": "label", "labels": []},
+        {"kind": "label", "labels": ["dog"], "where": {"$no": 1}},
+        {"kind": "duplicates", "where": {}},
+        {"kind": "eval", "queries": [{"relevant": ["a"]}]},
+        {"kind": "eval", "queries": [{"query": "a dog", "image": "AAA", "relevant": ["a"]}]},
+    ],
+)
+def test_a_job_that_would_fail_at_once_is_not_begun(service: RunningService, asked: dict[str, object]) -> None:
+    before = service.http.get("/api/v1/jobs").json()
+    refused = service.http.post(JOBS, json=asked)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request")
+    assert service.http.get("/api/v1/jobs").json() == before
 
 
 def test_a_job_is_cancelled_and_what_it_did_stays(service: RunningService, tmp_path: Path) -> None:
@@ -205,7 +228,7 @@ def test_a_job_is_cancelled_and_what_it_did_stays(service: RunningService, tmp_p
     while not service.http.get(f"/api/v1/jobs/{job['id']}").json()["done"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert service.http.delete(f"/api/v1/jobs/{job['id']}").status_code == 202
+    assert service.http.post(f"/api/v1/jobs/{job['id']}/cancel").status_code == 202
     assert follow(service, job["id"])[-1][0] == "cancelled"
     assert service.http.get(f"/api/v1/jobs/{job['id']}").json()["state"] == "cancelled"
     kept = service.http.get("/api/v1/indexes/default").json()["documents"]
@@ -214,7 +237,11 @@ def test_a_job_is_cancelled_and_what_it_did_stays(service: RunningService, tmp_p
 
 
 def test_there_is_no_job_that_nobody_started(service: RunningService) -> None:
-    for method, path in (("GET", "/api/v1/jobs/x"), ("GET", "/api/v1/jobs/x/events"), ("DELETE", "/api/v1/jobs/x")):
+    for method, path in (
+        ("GET", "/api/v1/jobs/x"),
+        ("GET", "/api/v1/jobs/x/events"),
+        ("POST", "/api/v1/jobs/x/cancel"),
+    ):
         found: httpx.Response = service.http.request(method, path)
         assert (found.status_code, found.json()["error"]["type"]) == (404, "not_found")
     assert service.http.post(JOBS, json={"kind": "dance"}).status_code == 422

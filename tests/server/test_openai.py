@@ -218,7 +218,7 @@ def test_an_answer_cites_its_sources(service: OpenAIService) -> None:
     assert citation.title == "a"
     assert citation.url == f"{service.running.url}/api/v1/indexes/notes/documents?id=a"
     assert [match["id"] for match in found.matches] == [match.document.id for match in expected.matches]
-    assert (found.object, found.choices[0].finish_reason, found.usage) == ("chat.completion", "stop", None)
+    assert (found.object, found.choices[0].finish_reason, found.usage.total_tokens) == ("chat.completion", "stop", 0)
     headers = {"Authorization": f"Bearer {service.client.api_key}"}
     assert httpx.get(citation.url, headers=headers).json()["documents"][0]["text"] == "The dog is called Laika."
 
@@ -267,6 +267,25 @@ def test_a_stream_gives_the_same_answer_in_pieces(service: OpenAIService) -> Non
     assert last.choices[0].delta.annotations[0]["url_citation"]["title"] == last.matches[0]["id"]
     assert (chunks[-1].choices, chunks[-1].usage.completion_tokens) == ([], 4)
     assert len({chunk.id for chunk in chunks}) == 1
+
+
+@pytest.mark.parametrize("model", ["notes", "gallery"])
+@pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_usage": True}])
+def test_a_stream_tells_its_usage_where_it_is_asked_to(
+    service: OpenAIService, model: str, options: dict[str, bool] | None
+) -> None:
+    asked = [{"role": "user", "content": "What is the dog called? A red star?"}]
+    whole = service.client.chat.completions.create(model=model, messages=asked)
+    chunks = list(
+        service.client.chat.completions.create(model=model, messages=asked, stream=True, stream_options=options)
+    )
+    *others, last = chunks
+    is_asked = bool(options and options["include_usage"]) if options else False
+    assert [chunk.choices == [] for chunk in chunks] == [False] * len(others) + [is_asked]
+    assert all("usage" in chunk.model_fields_set for chunk in chunks) == is_asked
+    assert [chunk.usage for chunk in others] == [None] * len(others)
+    assert last.usage == (whole.usage if is_asked else None)
+    assert (whole.usage.total_tokens > 0) is (model == "gallery")
 
 
 def test_nothing_found_is_said_without_a_source(service: OpenAIService) -> None:

@@ -125,7 +125,7 @@ def test_the_indexes_are_listed_with_what_can_be_done(running_service: RunningSe
     found = {each["name"]: each for each in running_service.http.get("/api/v1/indexes").json()["indexes"]}
     assert found["notes"]["documents"] == 6
     assert found["notes"]["can"] == {
-        "write": True, "admin": True, "ask": True, "rerank": True, "images": True, "words": True,
+        "write": True, "admin": True, "ask": True, "rerank": True, "images": True, "words": True, "jobs": True,
     }  # fmt: skip
     assert not found["empty"]["can"]["ask"]
     assert not found["empty"]["can"]["rerank"]

@@ -13,6 +13,7 @@ from vlmsearch_mocks.contracts import StoreContract
 from tests.support.small_store import SmallStore
 from vlmsearch import ConfigError, Document, InvalidInputError, Pipeline
 from vlmsearch.cli import cli
+from vlmsearch.index import add_reported
 from vlmsearch.stores.base import RejectList, Store
 
 
@@ -54,5 +55,5 @@ def test_info_says_that_the_store_keeps_no_list_of_them(monkeypatch: pytest.Monk
 def test_a_document_whose_content_went_bad_is_found_no_longer() -> None:
     with Pipeline(MockEncoder(), SmallStore()) as pipeline:
         pipeline.add([Document("a", text="a red star"), Document("b", text="a ring")])
-        assert pipeline.add(Document("a", image=b"not an image")).rejects
+        assert add_reported(pipeline, Document("a", image=b"not an image")).rejects
         assert [match.document.id for match in pipeline.search("a red star")] == ["b"]

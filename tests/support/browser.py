@@ -13,6 +13,16 @@ SCENES = 90
 REPORT = ("a red circle", "the invoice of the printer", "a green star above a green circle", "the printer is new")
 """What the pages of a PDF say."""
 
+DROP = """([encoded, type, event]) => {
+  const bytes = Uint8Array.from(atob(encoded), (each) => each.charCodeAt(0));
+  const data = new DataTransfer();
+  data.items.add(new File([bytes], 'query', {type}));
+  if (event === 'paste') document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true}));
+  else for (const name of ['dragenter', 'drop'])
+    document.body.dispatchEvent(new DragEvent(name, {dataTransfer: data, bubbles: true, cancelable: true}));
+}"""
+"""A script that drops a file on a page, or pastes it: its bytes in Base64, its type, and which of the two."""
+
 
 @dataclass
 class Problems:

@@ -30,20 +30,23 @@ def make_clip(
     heads: int = 3,
     dim: int = 32,
     positions: int = 32,
+    layers: int = 2,
+    text: tuple[int, int, int] = (40, 2, 2),
+    times: float = 4.0,
     seed: int = 0,
 ) -> Path:
-    """A CLIP checkpoint over the vocabulary of the demonstration model."""
+    """A CLIP checkpoint over the vocabulary of the demonstration model; ``text`` is width, layers and heads."""
     import torch
     from transformers import CLIPConfig, CLIPModel
 
     torch.manual_seed(seed)
     words = json.loads((ENGINES / "demo-clip/checkpoint/config.json").read_text())["text_config"]
-    text = {
+    texts = {
         "vocab_size": words["vocab_size"],
-        "hidden_size": 40,
-        "intermediate_size": 72,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
+        "hidden_size": text[0],
+        "intermediate_size": 2 * text[0] - 8,
+        "num_hidden_layers": text[1],
+        "num_attention_heads": text[2],
         "max_position_embeddings": positions,
         "bos_token_id": words["bos_token_id"],
         "eos_token_id": 2 if old_end else words["eos_token_id"],
@@ -53,14 +56,14 @@ def make_clip(
     vision = {
         "hidden_size": width,
         "intermediate_size": 2 * width,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "image_size": size,
         "patch_size": patch,
         "hidden_act": act,
     }
-    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=dim))
-    save(model, folder)
+    model = CLIPModel(CLIPConfig(text_config=texts, vision_config=vision, projection_dim=dim))
+    save(model, folder, times=times)
     shutil.copy(ENGINES / "demo-clip/checkpoint/tokenizer.json", folder)
     settings = json.loads((ENGINES / "demo-clip/checkpoint/preprocessor_config.json").read_text())
     settings |= {"size": {"shortest_edge": size}, "crop_size": {"height": size, "width": size}}

@@ -25,7 +25,8 @@ def stamped(records: Sequence[Record]) -> list[Record]:
     made = []
     for record in records:
         number = int(record.document.metadata["number"])
-        word = f"old{number}" if number >= 0 else f"new{-number}"
+        letter = "abcdefghi"[abs(number)]  # a digit would be a part of its own, which other documents share
+        word = f"old{letter}" if number >= 0 else f"new{letter}"
         made.append(Record(replace(record.document, text=word), record.vectors, Stamp(str(number))))
     return made
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from urllib.parse import unquote
 
 import pytest
 from huggingface_hub import constants
+
+from vlmsearch._util.files import file_digest
 
 SOURCE = "somebody/tiny-bert"
 
@@ -30,7 +32,11 @@ _ASKED = re.compile(
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves models, each at one commit that is its branch main, as the hub does, and notes what was asked for."""
+    """Serves models, each at one commit that is its branch main, as the hub does, and notes what was asked for.
+
+    ``commits`` are those of models that are not at `REVISION`. After ``cut_after`` bytes of a file the connection is
+    closed, as often as ``cuts`` says.
+    """
 
     daemon_threads = True
 
@@ -38,6 +44,9 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.models = {SOURCE: models} if isinstance(models, Path) else dict(models)
         self.asked: list[str] = []
+        self.commits: dict[str, str] = {}
+        self.cut_after, self.cuts = 0, 0
+        self.ranges: list[str] = []
         self.endpoint = f"http://127.0.0.1:{self.server_port}"
 
     def files(self, source: str) -> dict[str, Path]:
@@ -61,13 +70,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked.append(path)
         found = _ASKED.fullmatch(path)
         source = found["listed"] or found["resolved"] if found else ""
-        if found is None or source not in self.server.models or found["revision"] not in (None, "main", REVISION):
+        if found is None or source not in self.server.models or not self._has(source, found["revision"]):
             code = "RepoNotFound" if found is None or source not in self.server.models else "RevisionNotFound"
             self._send(b"{}", with_body, {"X-Error-Code": code}, status=404)
             return
         files = self.server.files(source)
         if found["resolved"]:
-            self._send_file(files.get(found["file"]), with_body)
+            self._send_file(files.get(found["file"]), with_body, self._commit(source))
         elif found["inner"]:
             self._send(b"{}", with_body, NO_FILE, status=404)
         elif found["tree"]:
@@ -77,16 +86,48 @@ class _Handler(BaseHTTPRequestHandler):
             ]
             self._send(json.dumps(tree).encode(), with_body, {})
         else:
-            listing = {"id": source, "sha": REVISION, "siblings": [{"rfilename": name} for name in files]}
+            siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in files.items()]
+            listing = {"id": source, "sha": self._commit(source), "siblings": siblings}
             self._send(json.dumps(listing).encode(), with_body, {})
 
-    def _send_file(self, file: Path | None, with_body: bool) -> None:
+    def _has(self, source: str, revision: str | None) -> bool:
+        return revision in (None, "main", self._commit(source))
+
+    def _commit(self, source: str) -> str:
+        return self.server.commits.get(source, REVISION)
+
+    def _send_file(self, file: Path | None, with_body: bool, commit: str) -> None:
         if file is None:
             self._send(b"{}", with_body, NO_FILE, status=404)
             return
-        data = file.read_bytes()
-        headers = {"X-Repo-Commit": REVISION, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
-        self._send(data, with_body, headers)
+        begin = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        if begin:
+            self.server.ranges.append(f"{begin}-")
+        size = file.stat().st_size
+        headers = {
+            "X-Repo-Commit": commit,
+            "ETag": f'"{_digest(file, file.stat().st_mtime_ns)}"',
+            "Content-Length": str(size - begin),
+        }
+        self.send_response(206 if begin else 200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self._copy(file, begin, size)
+
+    def _copy(self, file: Path, begin: int, size: int) -> None:
+        """Send a file, or a part of it and then nothing."""
+        is_cut = self.server.cuts > 0 and size - begin > self.server.cut_after > 0
+        left = self.server.cut_after if is_cut else size - begin
+        with file.open("rb") as data:
+            data.seek(begin)
+            while left and (block := data.read(min(left, 2**20))):
+                self.wfile.write(block)
+                left -= len(block)
+        if is_cut:
+            self.server.cuts -= 1
+            self.close_connection = True
 
     def _send(self, data: bytes, with_body: bool, headers: dict[str, str], *, status: int = 200) -> None:
         self.send_response(status)
@@ -100,12 +141,22 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+@cache
+def _digest(file: Path, changed: int) -> str:
+    """The digest of a file as it was changed at a time."""
+    return file_digest(file)
+
+
 @contextmanager
 def taken_for_the_real_one(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub with nothing on it yet that this process takes for the real one, with empty caches and an empty folder."""
     server = Hub({})
     threading.Thread(target=server.serve_forever, daemon=True).start()
     patch.setenv("VLMSEARCH_CACHE", str(folder / "cache"))
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        patch.delenv(name, raising=False)
+    patch.setenv("HF_ENDPOINT", server.endpoint)
+    patch.setenv("HF_HUB_CACHE", str(folder / "hub"))
     patch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
     patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, server.endpoint)

@@ -33,7 +33,9 @@ class Script:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
-class _Server(ThreadingHTTPServer):
+class QuietServer(ThreadingHTTPServer):
+    """A server that does not mind when its clients go."""
+
     daemon_threads = True
     request_queue_size = 128
 
@@ -47,7 +49,7 @@ class OpenAIServer:
 
     def __init__(self, script: Script | None = None, port: int = 0) -> None:
         self.script = script or Script()
-        self._server = _Server(("127.0.0.1", port), type("Handler", (_Handler,), {"script": self.script}))
+        self._server = QuietServer(("127.0.0.1", port), type("Handler", (_Handler,), {"script": self.script}))
         self.port = int(self._server.server_address[1])
         self.url = f"http://127.0.0.1:{self.port}/v1"
 
@@ -87,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(404, {"detail": "Not Found"})
             return
         fault = script.faults.pop(0) if script.faults else ""
-        if error := self._mistake(body, chat) or _refusal(fault):
+        if error := self._mistake(body, chat) or refusal(fault):
             status, message, headers = error
             self._json(status, {"error": {"message": message, "type": "error", "code": None}}, headers)
             return
@@ -162,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def _refusal(fault: str) -> tuple[int, str, dict[str, str]] | None:
+def refusal(fault: str) -> tuple[int, str, dict[str, str]] | None:
     """``429``, ``429 after 5``, ``503``, ``500``, ``400 message``."""
     status, _, rest = fault.partition(" ")
     if not status.isdigit():

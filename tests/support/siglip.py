@@ -33,10 +33,12 @@ def make_siglip(
     positions: int = 16,
     seed: int = 0,
     weaker: float = 1.0,
+    words: int = VOCABULARY,
 ) -> Path:
     """A checkpoint of SigLIP 2 of one resolution, or of SigLIP where not ``second``.
 
-    ``dim`` is the length of vectors where it is not the image tower's width. ``weaker`` divides all matrices: in many
+    ``dim`` is the length of vectors where it is not the image tower's width. ``words`` is the size of the
+    table of tokens. ``weaker`` divides all matrices: in many
     wide layers, weights as large as in small ones make rounding errors grow.
     """
     import torch
@@ -52,7 +54,7 @@ def make_siglip(
     ids = (
         {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1} if second else {"pad_token_id": 1, "eos_token_id": 1}
     )
-    text = {"bos_token_id": 0} | both | ids | {"vocab_size": VOCABULARY, "max_position_embeddings": positions}
+    text = {"bos_token_id": 0} | both | ids | {"vocab_size": words, "max_position_embeddings": positions}
     vision = both | {"image_size": size, "patch_size": patch}
     if dim is not None:
         text |= {"projection_size": width, "hidden_size": dim}

@@ -42,6 +42,9 @@ def test_the_service_finds_with_the_oldest_versions_that_are_allowed(
     venv.create(tmp_path / "venv", with_pip=True)
     python = str(tmp_path / "venv" / "bin" / "python")
     subprocess.run([python, "-m", "pip", "install", "-q", *oldest(installed, "serve"), str(wheel)], check=True)
+    doctor = subprocess.run([python, "-m", "vlmsearch", "doctor"], cwd=tmp_path, capture_output=True, text=True)
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    assert "ok  onnxruntime" in doctor.stdout
     port, log = free_port(), tmp_path / "log"
     serve = [python, "-m", "vlmsearch", "serve", "--store", store, "--port", str(port)]
     address = f"http://127.0.0.1:{port}/api/v1/indexes/default"

@@ -103,13 +103,14 @@ def onnx_wheels() -> Wheels:
     """Return the wheels of ONNX Runtime; ImportError where the module cannot be loaded."""
     importlib.import_module("vlmsearch._util.ort")
     runtime = importlib.import_module("onnxruntime")
-    build = importlib.import_module("onnxruntime.capi.build_and_package_info")
+    providers = tuple(runtime.get_available_providers())
     return Wheels(
         installed=installed((CPU_WHEEL, GPU_WHEEL)),
-        module=build.package_name,
+        # wheels of 1.20 do not name themselves
+        module=runtime.package_name or (GPU_WHEEL if CUDA_PROVIDER in providers else CPU_WHEEL),
         version=runtime.__version__,
-        cuda=str(getattr(build, "cuda_version", "")),
-        providers=tuple(runtime.get_available_providers()),
+        cuda=str(runtime.cuda_version),
+        providers=providers,
     )
 
 

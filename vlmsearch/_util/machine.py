@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 
 def available_cores() -> int:
@@ -17,3 +19,28 @@ def machine_name() -> str:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             name = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
     return f"{name or 'CPU'}, {available_cores()} cores"
+
+
+def available_memory() -> int | None:
+    """Return how many bytes this process may still take, by the system and by its control group; None if unknown."""
+    known = [value for value in (_system_memory(), _group_memory()) if value is not None]
+    return min(known, default=None)
+
+
+def _system_memory() -> int | None:
+    with suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:
+        return next((int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")), None)
+    return None
+
+
+def _group_memory(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return what the limit of a control group leaves, of version 2 or 1; files in its cache can be given up."""
+    for limit, used, cached, folder in (
+        ("memory.max", "memory.current", "inactive_file", root),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", root / "memory"),
+    ):
+        with suppress(OSError, ValueError):
+            total, taken = (int((folder / name).read_text(encoding="ascii")) for name in (limit, used))
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines())
+            return max(total - taken + int(stat.get(cached, 0)), 0)
+    return None

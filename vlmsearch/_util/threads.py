@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -14,6 +14,7 @@ from vlmsearch.errors import BackendError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Workers(ThreadPoolExecutor):
@@ -35,6 +36,22 @@ class Workers(ThreadPoolExecutor):
             return super().submit(copy_context().run, self._unless_closed, partial(work, *args, **kwargs))
         except RuntimeError as exc:
             raise self._error() if self._closed else BackendError(f"{self._owner} can do no work: {exc}") from exc
+
+    def each(self, items: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
+        """Yield the results for items in order, with as many under way as there are threads.
+
+        A single item needs no other thread.
+        """
+        if len(items) == 1:
+            yield work(items[0])
+            return
+        futures = [self.submit(work, item) for item in items]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
 
     def close(self) -> None:
         """Take no more work, and wait for none."""

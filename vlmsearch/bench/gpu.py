@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.gpu import find_driver, installed
 from vlmsearch._util.machine import available_cores
 from vlmsearch.building.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
@@ -267,7 +268,7 @@ def _decoding(preprocess: Preprocess, jpegs: Sequence[bytes], setting: GpuSettin
                 share = images.counts["gpu"] / sum(images.counts.values())
             yield GpuTiming(task, f"nvImageCodec, {share:.0%} on the GPU", len(jpegs), *times)
         except ModuleNotFoundError as exc:
-            yield LeftOut("nvImageCodec", f"it needs {exc.name}: pip install 'vlmsearch[nvimgcodec]'")
+            yield LeftOut("nvImageCodec", f"it needs {exc.name}: {install_command('nvimgcodec')}")
         except (VlmsearchError, ImportError) as exc:
             yield LeftOut("nvImageCodec", str(exc))
 

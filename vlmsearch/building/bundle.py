@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from vlmsearch._util.files import folder_in_the_making, publish
+from vlmsearch._util.files import file_digest, folder_in_the_making, publish
 from vlmsearch._util.machine import machine_name
 from vlmsearch.building.calibrate import calibrate as observe
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.data import Samples, gather
+from vlmsearch.building.export import Exported, export
 from vlmsearch.building.fetch import as_bundle, checkpoint_folder
 from vlmsearch.building.inputs import Feeds, run
 from vlmsearch.building.load import load_checkpoint, read_config
+from vlmsearch.building.proof import Proof, can_compare, proof_without_transformers
 from vlmsearch.building.quantize import (
     D,
     Drift,
@@ -31,19 +33,29 @@ from vlmsearch.building.quantize import (
     Report,
     Subject,
     drift,
-    export,
     quantise,
     silent,
+    write,
 )
-from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError, TextTruncatedWarning
+from vlmsearch.building.room import check_memory
+from vlmsearch.building.verify import (
+    IMAGES,
+    TEXTS,
+    Check,
+    drift_checks,
+    tower_feeds,
+    verify_pixels,
+    verify_split,
+)
+from vlmsearch.errors import ConfigError, QualityError, TextTruncatedWarning
 from vlmsearch.models.bundle import FORMAT, Bundle, Precision, Tower, cache_folder, model_file, open_bundle
+from vlmsearch.models.domain import DOMAIN_FILE, domain_modality
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import RECIPE, Recipe, RerankerRecipe, to_toml
 from vlmsearch.types import Modality, RelevanceFit, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.building.torch import Reference
-    from vlmsearch.building.verify import Check
 
 Json = dict[str, object]
 
@@ -60,14 +72,13 @@ class _Work:
     fitted: Samples
     held_out: Samples
     tokenizer: Tokenizer
+    proof: Proof
+    exported: dict[Tower, Exported] = field(default_factory=dict)
     feeds: dict[Tower, Feeds] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     quantisation: dict[str, Json] = field(default_factory=dict)
     speed: dict[str, float] = field(default_factory=dict)
     vectors: dict[Modality, Vectors] = field(default_factory=dict)
-
-    def write(self, name: str, data: bytes) -> None:
-        (self.folder / name).write_bytes(data)
 
 
 def build_bundle(
@@ -77,6 +88,7 @@ def build_bundle(
     out: Path | None = None,
     precisions: Sequence[Precision] | None = None,
     calibrate: Sequence[Path] = (),
+    is_first_use: bool = False,
     force: bool = False,
     progress: Report | None = None,
 ) -> Bundle:
@@ -85,10 +97,15 @@ def build_bundle(
     ``checkpoint`` is a folder to build from instead of the recipe's source. ``out`` is the bundle's folder, by default
     in the user's cache. ``calibrate`` names images and texts of the user. Nothing appears at ``out`` before all is
     proven; an older bundle there is replaced, and ConfigError if anything else is there. QualityError lists the gates
-    that were missed, unless ``force``, which builds all the same and notes it in the bundle. Needs the extra
-    ``export``.
+    that were missed, unless ``force``, which builds all the same and notes it in the bundle.
+
+    ``is_first_use`` says that somebody waits to use the model. Where ``calibrate`` holds too little, the project's own
+    images and texts are taken. A tower that misses the gate of INT8 has float32 alone: no search for the layers
+    that need high precision is made, which takes minutes.
+
+    Where torch and transformers are installed, the bundle is compared with them; else see
+    `vlmsearch.building.proof`.
     """
-    need_peers()
     chosen = tuple(dict.fromkeys(("fp32", *(precisions or recipe.precisions))))
     target = out or cache_folder() / "bundles" / recipe.name
     check_target(target)
@@ -96,11 +113,13 @@ def build_bundle(
     report("reading the checkpoint", 0, 1)
     loaded = load_checkpoint(checkpoint or checkpoint_folder(recipe), recipe.prompts, recipe.max_tokens)
     _check_recipe(recipe, loaded)
+    check_memory(recipe.name, loaded.float32_bytes)
     with folder_in_the_making(target) as folder:
-        work = _start(recipe, loaded, folder, calibrate, report)
+        fitted, held_out = _samples_of(recipe, loaded, calibrate, not is_first_use, report)
+        work = _start(recipe, loaded, folder, fitted, held_out, report)
         _prove_all(work)
         for tower in loaded.towers:
-            _add_precisions(work, tower, [precision for precision in chosen if precision != "fp32"])
+            _add_precisions(work, tower, [precision for precision in chosen if precision != "fp32"], is_first_use)
         _finish(work, chosen, forced=missed_gates(recipe.name, work.checks, force=force))
         publish(folder, target)
     return open_bundle(target)
@@ -112,17 +131,6 @@ def missed_gates(name: str, checks: Sequence[Check], *, force: bool) -> list[str
     if missed and not force:
         raise QualityError(f"{name} was not built: {'; '.join(missed)} (`force=True` builds it all the same)")
     return missed
-
-
-def need_peers() -> None:
-    """MissingDependencyError where a library is not installed that models are proven against."""
-    try:
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError as exc:
-        raise MissingDependencyError(
-            f"building a model proves it against transformers, which needs {exc.name}: pip install 'vlmsearch[build]'"
-        ) from exc
 
 
 def _check_recipe(recipe: Recipe, checkpoint: Checkpoint) -> None:
@@ -139,82 +147,122 @@ def _check_recipe(recipe: Recipe, checkpoint: Checkpoint) -> None:
         )
 
 
-def _start(recipe: Recipe, checkpoint: Checkpoint, folder: Path, paths: Sequence[Path], report: Report) -> _Work:
-    described = as_bundle(checkpoint, recipe)
+def _samples_of(
+    recipe: Recipe, checkpoint: Checkpoint, paths: Sequence[Path], need_all: bool, report: Report
+) -> tuple[Samples, Samples]:
     report("collecting calibration data", 0, 1)
-    fitted, held_out = gather(recipe, paths, images=checkpoint.image is not None)
+    return gather(recipe, paths, images=checkpoint.image is not None, need_all=need_all)
+
+
+def _start(
+    recipe: Recipe, checkpoint: Checkpoint, folder: Path, fitted: Samples, held_out: Samples, report: Report
+) -> _Work:
+    described = as_bundle(checkpoint, recipe)
     (folder / "tokenizer.json").write_bytes(described.read("tokenizer.json"))
     keep_recipe(recipe, folder)
-    return _Work(recipe, checkpoint, described, folder, report, fitted, held_out, open_tokenizer(described))
+    proof: Proof = "transformers" if can_compare() else proof_without_transformers(checkpoint)
+    return _Work(recipe, checkpoint, described, folder, report, fitted, held_out, open_tokenizer(described), proof)
 
 
 def _prove_all(work: _Work) -> None:
-    """Compare all of float32 with transformers, whose copy of the weights is let go of before anything is quantised."""
-    from vlmsearch.building.torch import load_reference
-    from vlmsearch.building.verify import verify_tokens
+    """Write all of float32, and compare it with transformers if it is installed.
 
+    Its copy of the weights is let go of before anything is quantised.
+    """
     work.report("comparing token ids", 0, 1)
-    work.checks.append(verify_tokens(work.checkpoint.folder, work.described.text, work.tokenizer))
-    reference = load_reference(work.checkpoint.folder)
+    work.checks.append(verify_split(work.checkpoint.folder, work.described.text, work.tokenizer))
+    reference = None
+    if work.proof == "transformers":
+        from vlmsearch.building.compare import verify_tokens
+        from vlmsearch.building.torch import load_reference
+
+        work.checks.append(verify_tokens(work.checkpoint.folder, work.described.text, work.tokenizer))
+        reference = load_reference(work.checkpoint.folder)
+    elif work.checkpoint.preprocess:
+        work.checks += verify_pixels(work.checkpoint.preprocess, work.recipe.gates)
     for tower in work.checkpoint.towers:
-        _prove(work, tower, reference)
+        _write_float32(work, tower)
+        if reference is not None:
+            _compare(work, tower, reference)
 
 
-def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
-    """Export one tower in float32 and compare it with transformers."""
-    from vlmsearch.building.verify import IMAGES, TEXTS, tower_feeds, verify_images, verify_vectors
-
-    gates, form = work.recipe.gates, work.described.text
+def _write_float32(work: _Work, tower: Tower) -> None:
+    """Write one tower in float32, and compute what the lower precisions are compared with."""
+    form, file = work.described.text, work.folder / model_file(tower, "fp32")
     work.feeds[tower] = tower_feeds(work.checkpoint, tower, work.held_out, form, work.tokenizer, work.report)
     work.report(f"{tower}: exporting", 0, 1)
-    model = export(work.checkpoint, tower)
-    work.write(model_file(tower, "fp32"), model)
-    work.vectors[tower], work.speed[f"{tower}.fp32"] = run(model, work.feeds[tower])
+    work.exported[tower] = export(work.checkpoint, tower, file)
+    work.vectors[tower], work.speed[f"{tower}.fp32"] = run(file, work.feeds[tower])
     if not np.isfinite(work.vectors[tower]).all():
         reason = f"the {tower} tower computes NaN or infinity: its weights are damaged"
         raise ConfigError(f"{work.checkpoint.folder}: {reason}")
+
+
+def _compare(work: _Work, tower: Tower, reference: Reference) -> None:
+    """Compare one tower in float32 with transformers."""
+    from vlmsearch.building.compare import verify_images, verify_vectors
+
+    gates, form, file = work.recipe.gates, work.described.text, work.exported[tower].file
     work.report(f"{tower}: comparing with transformers", 0, 1)
     mixed = _together(work.held_out, work.fitted, IMAGES, TEXTS)
     proof = tower_feeds(work.checkpoint, tower, mixed, form, work.tokenizer, work.report)
-    work.checks.append(verify_vectors(tower, model, proof, reference, gates))
+    work.checks.append(verify_vectors(tower, file, proof, reference, gates))
     if tower == "image" and work.checkpoint.preprocess:
         pictures = work.held_out.pictures if "image" in work.held_out.own else ()
         folder, preprocess = work.checkpoint.folder, work.checkpoint.preprocess
-        work.checks += verify_images(model, folder, preprocess, pictures, reference, gates)
+        work.checks += verify_images(file, folder, preprocess, pictures, reference, gates)
 
 
-def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> None:
+def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision], is_first_use: bool) -> None:
     """Write the lower precisions of one tower."""
-    from vlmsearch.building.verify import drift_checks
-
     gates = work.recipe.gates
-    subject = Subject(work.checkpoint, tower, work.feeds[tower], work.vectors[tower], gates.tower(tower), drift)
-    for precision, result in _lower(work, subject, precisions):
-        work.write(model_file(tower, precision), result.model)
-        work.checks += drift_checks(tower, precision, result.drift, gates)
-        work.speed[f"{tower}.{precision}"] = result.drift.rate
-        work.quantisation[model_file(tower, precision)] = story(result, work.fitted.origin[tower])
+    gate = gates.tower(tower)
+    with tempfile.TemporaryDirectory(prefix=".tried-", dir=work.folder) as scratch:
+        subject = Subject(
+            work.checkpoint, tower, work.feeds[tower], work.vectors[tower], gate, drift,
+            Path(scratch) / model_file(tower, "fp32"),
+        )  # fmt: skip
+        for precision, result in _lower(work, subject, precisions, search=not is_first_use):
+            if is_first_use and not result.drift.passes(gate):
+                _leave_out(work, tower, precision, result)
+                continue
+            work.checks += drift_checks(tower, precision, result.drift, gates)
+            work.speed[f"{tower}.{precision}"] = result.drift.rate
+            work.quantisation[model_file(tower, precision)] = story(result, work.fitted.origin[tower])
+
+
+def _leave_out(work: _Work, tower: Tower, precision: Precision, result: QuantisedTower[Drift]) -> None:
+    """Remove a precision that differs too much from float32, and record that."""
+    file = work.folder / model_file(tower, precision)
+    file.unlink()
+    missed = f"mean cosine {result.drift.mean_cosine:.4f}, nearest kept {result.drift.overlap:.2f}"
+    reason = f"it differs too much from float32 ({missed}); `vlmsearch build {work.recipe.name}` searches longer"
+    work.quantisation[file.name] = story(result, work.fitted.origin[tower]) | {"method": "none", "left_out": reason}
 
 
 def _lower(
-    work: _Work, subject: Subject[Drift], precisions: Sequence[Precision]
+    work: _Work, subject: Subject[Drift], precisions: Sequence[Precision], *, search: bool
 ) -> Iterator[tuple[Precision, QuantisedTower[Drift]]]:
-    """Yield the lower precisions of one tower, one after the other."""
-    from vlmsearch.building.verify import tower_feeds
-
+    """Write the lower precisions of one tower, one after the other, and yield how each was made."""
     tower, settings = subject.tower, work.recipe.calibration
     trusted = tower in work.fitted.own or tower in settings.trusted
     seen = None
     for precision in precisions:
+        file = work.folder / model_file(tower, precision)
         if precision == "fp16":
             work.report(f"{tower}: fp16", 0, 1)
-            model = export(work.checkpoint, tower, np.float16)
-            yield precision, QuantisedTower(model, None, subject.measure(model))
+            export(work.checkpoint, tower, file, np.float16)
+            yield precision, QuantisedTower(None, subject.measure(file))
             continue
         if seen is None:
             samples = tower_feeds(work.checkpoint, tower, work.fitted, work.described.text, work.tokenizer, work.report)
-            seen = observe(work.checkpoint, tower, samples, _named(work.report, f"{tower}: calibrating"))
-        yield precision, quantise(subject, precision, seen, settings, _named_steps(work.report, tower), trusted=trusted)
+            seen = observe(work.exported[tower], samples, _named(work.report, f"{tower}: calibrating"))
+        result = quantise(
+            subject, precision, seen, settings, _named_steps(work.report, tower), trusted=trusted, search=search
+        )
+        if result.plan is not None:
+            write(subject, precision, result.plan, seen, file)
+        yield precision, result
 
 
 def _named(report: Report, step: str) -> Callable[[int, int], None]:
@@ -248,23 +296,36 @@ def _plan(plan: QuantisationPlan) -> Json:
 def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[str]) -> None:
     """Write ``bundle.json``, with retrieval measured on what was just built where the recipe asks for it."""
     samples: Json = {tower: _samples(work, tower) for tower in work.checkpoint.towers}
-    measured = figures(work.checks, work.speed, samples)
+    measured = figures(work.checks, work.speed, samples, work.proof)
     write_description(work.folder, work.described, {}, measured, work.quantisation, forced)
     fits = _fit_relevance(work, measured)
     if work.recipe.scenes:
         measured["retrieval"] = _retrieval(work, precisions)
-    write_description(work.folder, work.described, fits, measured, work.quantisation, forced)
+    described = dataclasses.replace(work.described, domain=work.recipe.domain)
+    write_description(work.folder, described, fits, measured, work.quantisation, forced)
 
 
-def figures(checks: Sequence[Check], speed: Mapping[str, float], samples: Json) -> Json:
+def figures(checks: Sequence[Check], speed: Mapping[str, float], samples: Json, proof: Proof) -> Json:
     """Return what was measured as ``bundle.json`` has it."""
     return {
+        "proof": proof,
         "checks": {c.name: {"value": round(c.value, 7), "gate": c.gate, "passed": c.passed} for c in checks},
         "items_per_second": rounded(speed),
         "samples": samples,
         "machine": machine_name(),
-        "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
+        "versions": {name: number for name in _VERSIONS if (number := _version(name))},
     }
+
+
+_VERSIONS = ("onnxruntime", "transformers", "tokenizers")
+
+
+def _version(name: str) -> str:
+    """Return the version of a package; "" where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 def _samples(work: _Work, tower: Tower) -> Json:
@@ -273,8 +334,12 @@ def _samples(work: _Work, tower: Tower) -> Json:
 
 
 def _fit_relevance(work: _Work, measured: Json) -> dict[Modality, RelevanceFit]:
-    """Return what the cosines of the model that was just built say of relevance; the figures go into ``measured``."""
-    from vlmsearch.building.relevance import fit_encoder, sigmoid_fit
+    """Return what the cosines of the model that was just built say of relevance; the figures go into ``measured``.
+
+    The same vectors make the file of its domain.
+    """
+    from vlmsearch.building.domain import domain_file
+    from vlmsearch.building.relevance import fit_each, labelled_vectors, relevance_origin, sigmoid_fit
     from vlmsearch.encoders.onnx import OnnxEncoder
 
     settings, logits = work.recipe.calibration, work.described.logits
@@ -284,8 +349,13 @@ def _fit_relevance(work: _Work, measured: Json) -> dict[Modality, RelevanceFit]:
     work.report("fitting relevance", 0, 1)
     with OnnxEncoder(f"{work.folder}/") as encoder, warnings.catch_warnings():
         warnings.simplefilter("ignore", TextTruncatedWarning)  # of the project's questions, by models that read little
-        fitted = fit_encoder(encoder, texts_from=settings.texts_from, scenes=settings.relevance_scenes, logits=logits)
+        sets = labelled_vectors(encoder, texts_from=settings.texts_from, scenes=settings.relevance_scenes)
+    if work.recipe.domain:
+        modality = domain_modality(work.described)
+        (work.folder / DOMAIN_FILE).write_bytes(domain_file(sets[modality], modality))
+    fitted = fit_each(sets, logits)
     measured["relevance"] = {modality: figures for modality, (_, figures) in fitted.items()}
+    measured["relevance_from"] = {modality: relevance_origin(modality, settings.texts_from) for modality in fitted}
     return {modality: fit for modality, (fit, _) in fitted.items()}
 
 
@@ -329,6 +399,7 @@ def write_description(
         "forced": list(forced),
         "measured": measured,
         "logits": dataclasses.asdict(bundle.logits) if bundle.logits else None,
+        "domain": bundle.domain,
     }
     write_json(folder, data)
 
@@ -349,11 +420,7 @@ def keep_recipe(recipe: Recipe | RerankerRecipe, folder: Path) -> None:
 
 def file_entry(path: Path) -> Json:
     """Return what ``bundle.json`` says of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+    return {"sha256": file_digest(path), "size": path.stat().st_size}
 
 
 def check_target(target: Path) -> None:
@@ -361,6 +428,6 @@ def check_target(target: Path) -> None:
     if (target / "bundle.json").is_file() or not target.exists():
         return
     names = [path.name for path in target.iterdir()] if target.is_dir() else [target.name]
-    of_a_bundle = {"tokenizer.json", RECIPE}  # which may be damaged
+    of_a_bundle = {"tokenizer.json", DOMAIN_FILE, RECIPE}  # which may be damaged
     if any(not name.endswith(".onnx") and name not in of_a_bundle for name in names):
         raise ConfigError(f"{target} is there and is not a bundle: name another folder")

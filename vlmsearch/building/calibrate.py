@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper
 
 from vlmsearch.building.checkpoint import Checkpoint
-from vlmsearch.building.graph import OnnxGraph
+from vlmsearch.building.export import Exported
 from vlmsearch.building.inputs import Feed, Feeds, open_session
-from vlmsearch.building.layers import Array, Layers
+from vlmsearch.building.layers import Array
 from vlmsearch.models.bundle import Tower
+from vlmsearch.models.mapped import MappedModel, map_model
 
 _BINS = 8192
 _BUDGET = 256 * 2**20
@@ -89,29 +92,32 @@ class Observation:
         return smooth
 
 
-def calibrate(
-    checkpoint: Checkpoint, tower: Tower, feeds: Feeds, report: Callable[[int, int], None]
-) -> Mapping[str, Observation]:
-    """Return what each Linear of a tower reads over all samples, padding left out.
+def calibrate(exported: Exported, feeds: Feeds, report: Callable[[int, int], None]) -> Mapping[str, Observation]:
+    """Return what each Linear of a tower in float32 reads over all samples, padding left out.
 
     Values are looked at in batches small enough to stay within a fixed budget of memory.
     """
-    graph = OnnxGraph(tower)
-    layers = Layers(graph)
-    checkpoint.write(tower, layers)
-    for value in layers.linear_inputs.values():
-        graph.probe(value)
-    session = open_session(graph.to_bytes())
-    spreads = {name: Spread() for name in layers.linear_inputs}
-    values = list(layers.linear_inputs.values())
-    batches = [part for batch in feeds.batches for part in _small(batch, len(values), checkpoint, tower)]
+    session = open_session(_probed(exported))
+    spreads = {name: Spread() for name in exported.linear_inputs}
+    values = list(exported.linear_inputs.values())
+    small = (_small(batch, len(values), exported.checkpoint, exported.tower) for batch in feeds.batches)
+    batches = [part for parts in small for part in parts]
     for number, batch in enumerate(batches, start=1):
         mask = batch.get("attention_mask")
         for name, inputs in zip(spreads, session.run(values, batch)):
             kept = inputs[mask.astype(bool)] if mask is not None and inputs.shape[:2] == mask.shape else inputs
             spreads[name].update(kept.reshape(-1, inputs.shape[-1]))
         report(number, len(batches))
-    return {name: Observation(spread, layers.weight_peaks[name]) for name, spread in spreads.items()}
+    return {name: Observation(spread, exported.weight_peaks[name]) for name, spread in spreads.items()}
+
+
+def _probed(exported: Exported) -> MappedModel:
+    """Return the model with what its Linears read as further outputs."""
+    mapped = map_model(exported.file)
+    model = onnx.load_model_from_string(mapped.graph)
+    for value in exported.linear_inputs.values():
+        model.graph.output.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, [None] * 3))
+    return MappedModel(model.SerializeToString(), mapped.folder)
 
 
 def _small(batch: Feed, values: int, checkpoint: Checkpoint, tower: Tower) -> list[Feed]:

@@ -115,6 +115,11 @@ class Checkpoint:
         """Return the towers it has, image first."""
         return ("image", "text") if self.image else ("text",)
 
+    @property
+    def float32_bytes(self) -> int:
+        """Return how many bytes the weights take in float32."""
+        return sum(self.weights[name].nbytes for name in self.weights)
+
     def tower(self, name: Tower) -> ImageTower | TextTower:
         """Return one of its towers."""
         if name == "text":
@@ -137,7 +142,8 @@ class Checkpoint:
         total = hashlib.sha256()
         for name in sorted(self.weights):
             array = self.weights[name]
-            total.update(f"{name}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+            total.update(f"{name}{array.shape}".encode())
+            total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         total.update(repr((self.image, self.text, self.preprocess, self.max_tokens)).encode())
         total.update((self.folder / "tokenizer.json").read_bytes())
         if self.fill or self.prompts != NO_PROMPTS:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.building.weights import read_json, unpickled
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
@@ -82,8 +83,12 @@ def _settings(folder: Path, recipe: Recipe) -> dict[str, str]:
 
 def _converted(folder: Path) -> str:
     """tokenizer.json, which transformers makes from the files of a slow tokenizer."""
-    import transformers
-
+    try:
+        import transformers
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"{folder} has no tokenizer.json, which transformers makes of its other files: {install_command('build')}"
+        ) from exc
     is_sentencepiece = any((folder / name).is_file() for name in _SENTENCEPIECE)
     lacking = [name for name in ("sentencepiece", "google.protobuf") if find_spec(name) is None]
     if lacking and is_sentencepiece:

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,8 @@ from vlmsearch.types import ImageSource, local_image
 CALIBRATION_SEED = 20_000_000
 """The first seed of the drawn scenes used here; those of training and of evaluation are smaller."""
 _LEAST = 32
+_MOST = 20_000
+"""Files and rows of a user that are looked at."""
 T = TypeVar("T")
 
 
@@ -54,21 +57,23 @@ class Passage:
     also: tuple[str, ...] = ()
 
 
-def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool, fit: bool = True) -> tuple[Samples, Samples]:
+def gather(
+    recipe: Recipe, calibrate: Sequence[Path], *, images: bool, fit: bool = True, need_all: bool = True
+) -> tuple[Samples, Samples]:
     """Samples to take ranges from and, disjoint from them, samples to measure on; with or without ``images``.
 
     Without ``fit`` no images are drawn to take ranges from.
 
-    ``calibrate`` names folders, files and tables as indexing takes them; a text file counts line by line. ConfigError
-    where they hold some images or texts, but too few.
+    ``calibrate`` names folders, files and tables as indexing takes them; a text file counts line by line. Where they
+    hold too few images or texts, ConfigError, or without ``need_all`` the project's own.
     """
     data = recipe.calibration
-    own_pictures, own_texts = _own(calibrate, images=images)
+    own_pictures, own_texts = _own(calibrate, images=images, need_all=need_all)
     seeds = range(CALIBRATION_SEED, CALIBRATION_SEED + data.images + data.held_out)
     texts = own_texts or _texts(data.texts + data.held_out, from_scenes=data.texts_from == "scenes")
     kinds: dict[Tower, int] = {"image": len(own_pictures), "text": len(own_texts)}
     own = frozenset(tower for tower, count in kinds.items() if count)
-    given = f"given: {', '.join(path.name for path in calibrate)}"
+    given = f"your own: {', '.join(path.name or str(path) for path in calibrate)}"
     default: dict[Tower, str] = {
         "image": "drawn scenes",
         "text": "captions of drawn scenes" if data.texts_from == "scenes" else "English sentences",
@@ -110,13 +115,15 @@ def _drawn(seeds: Sequence[int]) -> tuple[ImageSource, ...]:
     return tuple(make_scene(seed).draw() for seed in seeds)
 
 
-def _own(paths: Sequence[Path], *, images: bool) -> tuple[list[ImageSource], list[str]]:
+def _own(paths: Sequence[Path], *, images: bool, need_all: bool) -> tuple[list[ImageSource], list[str]]:
     if not paths:
         return [], []
-    documents = [item.document for item in Paths(paths) if isinstance(item, Sourced)]
+    documents = [item.document for item in islice(Paths(paths), _MOST) if isinstance(item, Sourced)]
     pictures = [local_image(document.image) for document in documents if images and document.image is not None]
     lines = (line.strip() for document in documents for line in (document.text or "").splitlines())
     texts = list(dict.fromkeys(line for line in lines if line))
+    if not need_all:
+        return (pictures if len(pictures) >= _LEAST else []), (texts if len(texts) >= _LEAST else [])
     for items, what in ((pictures, "images"), (texts, "texts")):
         if 0 < len(items) < _LEAST:
             raise ConfigError(f"`calibrate` holds {len(items)} {what}; {_LEAST} are needed at least, or none")

@@ -9,8 +9,9 @@ from pathlib import Path
 from vlmsearch._util.files import expand_home, is_path
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.fetch import advice, checkpoint_folder
-from vlmsearch.building.hub import SETTINGS, fetch, look_up, model_card
+from vlmsearch.building.hub import SETTINGS, fetch, keep_reference, look_up, model_card
 from vlmsearch.building.load import check_family, is_cross_encoder, load_checkpoint, load_cross_encoder
+from vlmsearch.building.quantize import Report, silent
 from vlmsearch.building.weights import is_checkpoint
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import BundleKind, bundle_name
@@ -31,6 +32,7 @@ def find_or_derive(
     pooling: PoolingName = "",
     checkpoint: Path | None = None,
     kind: BundleKind | None = None,
+    report: Report = silent,
 ) -> Recipe | RerankerRecipe:
     """Return the recipe of a name or file, or that of a model of the hub, derived where it has none.
 
@@ -42,11 +44,11 @@ def find_or_derive(
         raise ConfigError(f"{recipe} has a recipe, which says its revision and pooling: leave them out")
     folder = expand_home(recipe)
     if is_path(recipe) and is_checkpoint(folder) and not (folder / RECIPE).is_file():
-        return derive_recipe("", pooling=pooling, checkpoint=folder, kind=kind)
+        return derive_recipe("", pooling=pooling, checkpoint=folder, kind=kind, report=report)
     known = None if chosen else find_any_recipe(recipe)
     if known is not None:
         return known
-    return derive_recipe(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, kind=kind)
+    return derive_recipe(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, kind=kind, report=report)
 
 
 def derive_recipe(
@@ -56,6 +58,7 @@ def derive_recipe(
     pooling: PoolingName = "",
     checkpoint: Path | None = None,
     kind: BundleKind | None = None,
+    report: Report = silent,
 ) -> Recipe | RerankerRecipe:
     """Derive the recipe of a model of the hub, or of a folder with a checkpoint; it is downloaded for that.
 
@@ -67,6 +70,7 @@ def derive_recipe(
         pooling: How tokens are pooled, where the repository does not say.
         checkpoint: A copy of the model to read instead of the hub's.
         kind: What is wanted, an encoder or a re-ranker; by default what the model is.
+        report: What is told how far a download is.
 
     Returns:
         The recipe, pinned.
@@ -75,7 +79,7 @@ def derive_recipe(
         ConfigError: The model is of a family that is not known, lacks safetensors, or does not say its pooling.
         ModelUnavailableError: The hub cannot be reached or has no such model.
     """
-    folder, recipe = _begin(source, revision, checkpoint)
+    folder, recipe = _begin(source, revision, checkpoint, report)
     named = source or str(folder)
     family, config = check_family(folder, named)
     is_judge = is_cross_encoder(config)
@@ -88,7 +92,7 @@ def derive_recipe(
             recipe.name, recipe.licence, "reranker",
             source=recipe.source, revision=recipe.revision, checkpoint=recipe.checkpoint,
         )  # fmt: skip
-        load_cross_encoder(checkpoint_folder(judge))
+        load_cross_encoder(checkpoint_folder(judge, report))
         return judge
     is_text = "text_config" not in config and family != "open_clip"
     if is_text and not pooling and not (folder / "modules.json").is_file():
@@ -96,10 +100,10 @@ def derive_recipe(
             f"{named} does not say how its tokens are pooled (it has no modules.json): look it up in its README and "
             f"run `vlmsearch build {named} --pooling mean` or cls"
         )
-    return _measured(recipe, load_checkpoint(checkpoint_folder(recipe)), card)
+    return _measured(recipe, load_checkpoint(checkpoint_folder(recipe, report)), card)
 
 
-def _begin(source: str, revision: str, checkpoint: Path | None) -> tuple[Path, Recipe]:
+def _begin(source: str, revision: str, checkpoint: Path | None, report: Report) -> tuple[Path, Recipe]:
     """Return the folder with the small files, and a recipe that says where the model is from."""
     if checkpoint is not None:
         name = bundle_name(source) if source else _NOT_PLAIN.sub("-", checkpoint.resolve().name)
@@ -107,7 +111,9 @@ def _begin(source: str, revision: str, checkpoint: Path | None) -> tuple[Path, R
     model = look_up(source, revision or "main", advice(source))
     model.check_weights()
     recipe = Recipe(bundle_name(source), "", "", source=source, revision=model.revision)
-    return fetch(model, SETTINGS, advice(source)), recipe
+    folder = fetch(model, SETTINGS, advice(source), report)
+    keep_reference(model, revision or "main")
+    return folder, recipe
 
 
 def _measured(recipe: Recipe, loaded: Checkpoint, card: dict[str, object]) -> Recipe:
@@ -118,7 +124,7 @@ def _measured(recipe: Recipe, loaded: Checkpoint, card: dict[str, object]) -> Re
         max_tokens=max_tokens if max_tokens < loaded.max_tokens else 0,
         space=recipe.family if loaded.image else "sentence",
         languages=_languages(card),
-        parameters=sum(array.size for array in loaded.weights.values()),
+        parameters=sum(loaded.weights[name].size for name in loaded.weights),
         dim=loaded.dim,
         prompts=loaded.prompts,
         shapes=Shapes(text_length=(min(2, max_tokens), min(32, max_tokens), max_tokens)),

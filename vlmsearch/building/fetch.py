@@ -11,8 +11,10 @@ from tokenizers import Tokenizer
 
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.complete import completed
-from vlmsearch.building.hub import SETTINGS, fetch, kept_folder, look_up
+from vlmsearch.building.hub import SETTINGS, fetch, hub_cache, kept_folder, look_up
 from vlmsearch.building.load import check_family, load_checkpoint
+from vlmsearch.building.quantize import Report, silent
+from vlmsearch.building.room import check_disk
 from vlmsearch.building.weights import weight_files
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.models.bundle import Bundle, BundleFile, TextInput, TextPrompt
@@ -24,28 +26,31 @@ _AFTER_PROMPTS = ("", "a", "The", "7", "(", "é", "日")
 """Beginnings of texts, which the tokens of a prompt must not depend on."""
 
 
-def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
+def checkpoint_folder(recipe: Recipe | RerankerRecipe, report: Report = silent) -> Path:
     """Return the folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
 
-    Progress is shown by the hub's own library. ModelUnavailableError where the hub cannot be reached or has no such
-    revision: it says what to run instead, and what works offline. ConfigError where the repository has pickled weights
-    alone, which no recipe asked for.
+    ModelUnavailableError where the hub cannot be reached or has no such revision: it says what to run instead, and what
+    works offline. So it is where the disk has no room. ConfigError where the repository has pickled weights alone,
+    which no recipe asked for.
     """
     if recipe.checkpoint:
         return completed(recipe.folder / recipe.checkpoint, recipe)
-    return completed(_downloaded(recipe), recipe)
+    return completed(_downloaded(recipe, report), recipe)
 
 
-def _downloaded(recipe: Recipe | RerankerRecipe) -> Path:
+def _downloaded(recipe: Recipe | RerankerRecipe, report: Report) -> Path:
     """Return the folder with a model's settings and weights."""
     kept = kept_folder(recipe.source, recipe.revision)
     if kept and _is_whole(kept):
         return kept
     model = look_up(recipe.source, recipe.revision, advice(recipe.name))
     model.check_weights(pickled=isinstance(recipe, Recipe) and recipe.pickled)
-    settings = fetch(model, SETTINGS, advice(recipe.name))
+    settings = fetch(model, SETTINGS, advice(recipe.name), report)
     check_family(settings, recipe.source)  # before its weights are downloaded
-    return fetch(model, model.weights, advice(recipe.name))
+    download = model.missing_bytes()
+    parameters = recipe.parameters if isinstance(recipe, Recipe) else 0
+    check_disk(recipe.name, download=download, weights=4 * parameters or download, hub=hub_cache())
+    return fetch(model, model.weights, advice(recipe.name), report)
 
 
 def advice(name: str) -> str:

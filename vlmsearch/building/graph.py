@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from vlmsearch.errors import BackendError
+from vlmsearch.models.mapped import ALIGNMENT
 
 OPSET = 17
 """LayerNormalization came with 17, and TensorRT 8.6 reads nothing newer."""
@@ -22,19 +23,27 @@ Attribute = int | float | str | Sequence[int] | onnx.GraphProto
 
 
 class OnnxGraph:
-    """Collects nodes and constants; `to_bytes` gives the finished, checked ONNX model.
+    """Collects nodes, and writes constants at once; `finish` writes the rest of the ONNX model, checked.
 
     Values are named by strings, as in ONNX itself. Nodes are named after the scope they belong to, so that a layer
     can be found again in a profile or an engine.
+
+    Args:
+        name: The name of the graph.
+        file: An empty file that can be written and sought in; None to have the model in memory, for `to_bytes`. No
+            constant stays in memory once it is written.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, file: BinaryIO | None = None) -> None:
         self._name = name
+        self._file = BytesIO() if file is None else file
+        self._file.write(_GRAPH + _length(0))
         self._nodes: list[onnx.NodeProto] = []
-        self._constants: dict[str, NDArray[np.generic]] = {}
+        self._constants: set[str] = set()
+        self._small: list[onnx.TensorProto] = []
+        self._large: list[onnx.ValueInfoProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
-        self._used: set[str] = set()
         self._uses_contrib = False
 
     def input(self, name: str, dtype: int, shape: Sequence[int | str]) -> str:
@@ -47,14 +56,28 @@ class OnnxGraph:
         self._nodes.append(helper.make_node("Identity", [value], [name], name=f"{name}/identity"))
         self._outputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
 
-    def probe(self, value: str) -> None:
-        """Make an inner float value of three dimensions an output under its own name, for calibration."""
-        self._outputs.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, [None] * 3))
-
     def constant(self, array: NDArray[np.generic], name: str) -> str:
         """Return a constant; the same name twice is the same constant."""
-        self._constants.setdefault(name, array)
+        if name not in self._constants:
+            self._constants.add(name)
+            self._write(array, name)
         return name
+
+    def _write(self, array: NDArray[np.generic], name: str) -> None:
+        """Write a constant; a large one begins at a multiple of `ALIGNMENT`, for `vlmsearch.models.mapped`."""
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        head = onnx.TensorProto(name=name, data_type=kind, dims=array.shape).SerializeToString()
+        if array.size > _SMALL:
+            self._large.append(helper.make_tensor_value_info(name, kind, array.shape))
+            before = self._file.tell() + 2 * _LENGTH_BYTES + 2 + len(head)
+            filler = (-before - 2) % ALIGNMENT
+            head += _COMMENT + bytes([filler]) + b" " * filler
+        else:
+            self._small.append(numpy_helper.from_array(array, name))
+        head += _RAW + _length(array.nbytes)
+        self._file.write(_INITIALIZER + _length(len(head) + array.nbytes) + head)
+        self._file.write(array.reshape(-1).view(np.uint8).data)
 
     def ints(self, *values: int) -> str:
         """Return a constant vector of int64, for shapes and axes."""
@@ -69,7 +92,6 @@ class OnnxGraph:
         name = f"{scope}/{kind}_{len(self._nodes)}"
         names = [f"{name}:{i}" if outputs > 1 else name for i in range(outputs)]
         domain = _MICROSOFT if kind in _CONTRIB else ""
-        self._used.update(inputs)
         self._uses_contrib |= bool(domain)
         node = helper.make_node(kind, list(inputs), names, name=name, domain=domain)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
@@ -95,56 +117,58 @@ class OnnxGraph:
         finally:
             self._nodes = outer
 
-    def to_bytes(self) -> bytes:
-        """Return the finished model as its file. BackendError where it is beyond the 2 GB that such a file can have.
-
-        Constants are written one after the other, so that no second copy of all of them is ever in memory.
-        """
-        constants = {name: array for name, array in self._constants.items() if name in self._used}
+    def finish(self) -> None:
+        """Write what is left. BackendError where the model is beyond the 2 GB that such a file can have."""
         opsets = [helper.make_opsetid("", OPSET)]
         if self._uses_contrib:
             opsets.append(helper.make_opsetid(_MICROSOFT, 1))
-        settings = {"opset_imports": opsets, "ir_version": IR_VERSION, "producer_name": "vlmsearch"}
         graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs)
-        _check(graph, constants, settings)
-        body = BytesIO()
-        body.write(graph.SerializeToString())
-        for name, array in constants.items():
-            tensor = numpy_helper.from_array(np.ascontiguousarray(array), name).SerializeToString()
-            body.write(_INITIALIZER + _varint(len(tensor)))
-            body.write(tensor)
-        head = helper.make_model(onnx.GraphProto(), **settings)
+        head = helper.make_model(
+            onnx.GraphProto(), opset_imports=opsets, ir_version=IR_VERSION, producer_name="vlmsearch"
+        )
+        self._check(head, graph)
         head.ClearField("graph")
-        data = b"".join((head.SerializeToString(), _GRAPH, _varint(body.tell()), body.getbuffer()))
-        if len(data) > _MOST_BYTES:
-            raise BackendError(f"the {self._name} tower has {len(data):,} bytes; one ONNX file holds {_MOST_BYTES:,}")
-        return data
+        file = self._file
+        file.write(graph.SerializeToString())
+        size = file.tell()
+        file.write(head.SerializeToString())
+        if file.tell() > _MOST_BYTES:
+            raise BackendError(f"the {self._name} tower has {size:,} bytes; one ONNX file holds {_MOST_BYTES:,}")
+        file.seek(len(_GRAPH))
+        file.write(_length(size - len(_GRAPH) - _LENGTH_BYTES))
+        file.seek(0, 2)
+
+    def to_bytes(self) -> bytes:
+        """Return the finished model that was written in memory."""
+        self.finish()
+        if not isinstance(self._file, BytesIO):
+            raise TypeError("the model is in a file")
+        return self._file.getvalue()
+
+    def _check(self, head: onnx.ModelProto, graph: onnx.GraphProto) -> None:
+        """Have ONNX check the graph; large constants stand among the inputs, to spare copying them."""
+        model = onnx.ModelProto()
+        model.CopyFrom(head)
+        model.graph.CopyFrom(graph)
+        model.graph.input.extend(self._large)
+        model.graph.initializer.extend(self._small)
+        onnx.checker.check_model(model)
 
 
-def _check(graph: onnx.GraphProto, constants: Mapping[str, NDArray[np.generic]], settings: Mapping[str, Any]) -> None:
-    """Have ONNX check a graph; large constants stand among the inputs, to spare copying them."""
-    model = helper.make_model(graph, **settings)
-    for name, array in constants.items():
-        if array.size > _SMALL:
-            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-            model.graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
-        else:
-            model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-    onnx.checker.check_model(model)
+def _length(value: int) -> bytes:
+    """Return a length as protocol buffers write it, always in as many bytes: it may be known only later."""
+    groups = [value >> 7 * place & 0x7F | 0x80 for place in range(_LENGTH_BYTES)]
+    return bytes([*groups[:-1], groups[-1] & 0x7F])
 
 
-def _varint(value: int) -> bytes:
-    """Return a whole number as protocol buffers write it."""
-    groups = []
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*groups, value])
-
-
-# The tags of protocol buffers for ModelProto.graph and GraphProto.initializer: field number and "length-delimited".
+_LENGTH_BYTES = 5
+# The tags of protocol buffers: field number and "length-delimited".
 _GRAPH = bytes([7 << 3 | 2])
+"""Of ModelProto.graph."""
 _INITIALIZER = bytes([5 << 3 | 2])
+"""Of GraphProto.initializer."""
+_RAW, _COMMENT = bytes([9 << 3 | 2]), bytes([12 << 3 | 2])
+"""Of TensorProto.raw_data and doc_string."""
 _MOST_BYTES = 2**31 - 1
 _SMALL = 4096
 _CONTRIB = frozenset(

@@ -1,15 +1,23 @@
-"""Models of the Hugging Face hub: what a repository holds, and its files on this machine."""
+"""Models of the Hugging Face hub: what a repository holds, and its files on this machine.
+
+Files come by plain HTTP and lie in the cache as huggingface_hub keeps them, so that each of the two finds what the
+other downloaded: ``models--ORG--NAME`` with ``blobs``, named by their digests, and ``snapshots`` of links to them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
-from types import ModuleType
+from urllib.parse import quote
 
-from vlmsearch._util.text import drawing_allowed
+from vlmsearch.building.download import Remote, download, get_json
+from vlmsearch.building.quantize import Report, silent
 from vlmsearch.building.weights import is_checkpoint, only_pickled
-from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError, one_line
+from vlmsearch.errors import ConfigError, ModelUnavailableError, one_line
 
 SETTINGS = (
     "*_Pooling/config.json",
@@ -40,16 +48,18 @@ _OPEN_CLIP = (
     "open_clip_model.safetensors.index.json",
 )
 _PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
-_TIMEOUT_SECONDS = 10.0
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MOST_CARD = 2**16
 
 
 @dataclass(frozen=True)
 class HubModel:
-    """A repository of the hub at one commit, and the names of its files."""
+    """A repository of the hub at one commit, and its files with their sizes, where the hub says these."""
 
     source: str
     revision: str
-    files: frozenset[str]
+    files: Mapping[str, int | None] = field(hash=False)
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -64,6 +74,27 @@ class HubModel:
         if self.weights == _PICKLED and not pickled:
             raise ConfigError(only_pickled(self.source))
 
+    def matching(self, patterns: Sequence[str]) -> list[str]:
+        """Return the names of the files that match."""
+        return sorted(name for name in self.files if any(fnmatch(name, pattern) for pattern in patterns))
+
+    def missing_bytes(self) -> int:
+        """Return how many bytes of weights are not on this machine yet, as far as the hub says."""
+        folder = _snapshot(self.source, self.revision)
+        names = (name for name in self.matching(self.weights) if not (folder / name).is_file())
+        return sum(self.files[name] or 0 for name in names)
+
+
+def hub_cache() -> Path:
+    """Return the folder that models of the hub are kept in: ``$HF_HUB_CACHE``, else ``$HF_HOME/hub``."""
+    chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(chosen).expanduser() if chosen else _home() / "hub"
+
+
+def _home() -> Path:
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(os.environ.get("HF_HOME") or usual).expanduser()
+
 
 def look_up(source: str, revision: str, advice: str) -> HubModel:
     """Find what a repository holds at a branch, tag or commit, and which commit that is.
@@ -77,71 +108,143 @@ def look_up(source: str, revision: str, advice: str) -> HubModel:
 
     Raises:
         ModelUnavailableError: The hub cannot be reached or has no such revision, and there is no copy here.
-        MissingDependencyError: huggingface-hub is not installed.
     """
-    hub = _library()
     try:
-        info = hub.HfApi().model_info(source, revision=revision, timeout=_TIMEOUT_SECONDS)
-    except Exception as exc:
+        _check_online()
+        url = f"{_endpoint()}/api/models/{source}/revision/{quote(revision, safe='')}?blobs=true"
+        return _read_listing(source, get_json(url, _token()))
+    except (OSError, ValueError) as exc:
         kept = kept_folder(source, revision)
         if kept is None:
             raise _unavailable(source, revision, exc, advice) from exc
-        return HubModel(source, kept.name, frozenset(_names(kept)))
-    return HubModel(source, str(info.sha), frozenset(file.rfilename for file in info.siblings))
+        return HubModel(source, kept.name, dict.fromkeys(_names(kept)))
 
 
-def fetch(model: HubModel, patterns: Sequence[str], advice: str) -> Path:
+def _read_listing(source: str, listing: object) -> HubModel:
+    """Return what the hub says of a repository; ValueError where it is no such answer."""
+    given = listing if isinstance(listing, dict) else {}
+    commit, siblings = given.get("sha"), given.get("siblings")
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list):
+        raise ValueError("the hub's answer names no commit")
+    files: dict[str, int | None] = {}
+    for sibling in siblings:
+        name, size = sibling.get("rfilename"), sibling.get("size")
+        if isinstance(name, str) and all(_PART.fullmatch(part) for part in name.split("/")):
+            files[name] = size if isinstance(size, int) else None
+    return HubModel(source, commit, files)
+
+
+def fetch(model: HubModel, patterns: Sequence[str], advice: str, report: Report = silent) -> Path:
     """Return the folder with the files of a model that match, downloaded where they are not on this machine yet.
 
-    Progress is shown by the hub's own library. ModelUnavailableError as `look_up` raises it.
+    A download that was cut goes on where it was. ModelUnavailableError as `look_up` raises it.
     """
-    hub = _library()
-    try:
-        with drawing_allowed():
-            return Path(hub.snapshot_download(model.source, revision=model.revision, allow_patterns=list(patterns)))
-    except VlmsearchError:
-        raise
-    except Exception as exc:
-        raise _unavailable(model.source, model.revision, exc, advice) from exc
+    folder = _snapshot(model.source, model.revision)
+    names = [name for name in model.matching(patterns) if not (folder / name).is_file()]
+    total, done = sum(model.files[name] or 0 for name in names), 0
+    for name in names:
+        before = done
+
+        def show(count: int, size: int) -> None:
+            report(f"downloading {model.source}", before + count, max(total, before + size))  # noqa: B023 - used now
+
+        url = f"{_endpoint()}/{model.source}/resolve/{model.revision}/{quote(name)}"
+        try:
+            _check_online()
+            done += download(Remote(url, _token()), folder.parents[1] / "blobs", folder / name, show)
+        except (OSError, ValueError) as exc:
+            raise _unavailable(model.source, model.revision, exc, advice) from exc
+    return folder
 
 
 def kept_folder(source: str, revision: str) -> Path | None:
     """Return what this machine has of a model at a revision, in the hub's own cache; None for nothing."""
-    try:
-        folder = Path(_library().snapshot_download(source, revision=revision, local_files_only=True))
-    except (OSError, ValueError):
-        return None
+    commit = revision
+    if not _COMMIT.fullmatch(revision):
+        named = _repository(source) / "refs" / revision
+        try:
+            commit = named.read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return None
+    folder = _snapshot(source, commit)
     return folder if is_checkpoint(folder) else None
 
 
+def keep_reference(model: HubModel, revision: str) -> None:
+    """Note which commit a branch or tag is, so that it is known without the hub."""
+    if not _COMMIT.fullmatch(revision) and _PART.fullmatch(revision):
+        path = _repository(model.source) / "refs" / revision
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(model.revision, encoding="ascii")
+
+
+def _repository(source: str) -> Path:
+    return hub_cache() / f"models--{source.replace('/', '--')}"
+
+
+def _snapshot(source: str, commit: str) -> Path:
+    return _repository(source) / "snapshots" / commit
+
+
 def model_card(folder: Path) -> dict[str, object]:
-    """Return what the front matter of a repository's README says: its licence, its languages.
+    """Return what the front matter of a repository's README says of its licence and its languages.
 
-    Empty where it says nothing.
+    That is a few lines of YAML between two lines of dashes. Values and lists of values are read, tables are not.
     """
-    if not (folder / "README.md").is_file():
+    path = folder / "README.md"
+    text = path.read_text(encoding="utf-8", errors="replace")[:_MOST_CARD] if path.is_file() else ""
+    lines = text.lstrip("\ufeff").splitlines()
+    if not lines or lines[0].strip() != "---" or "---" not in lines[1:]:
         return {}
-    from yaml import YAMLError
+    card: dict[str, object] = {}
+    listed: list[str] | None = None
+    for line in lines[1 : lines.index("---", 1)]:
+        item = re.fullmatch(r"\s*-\s+(.*)", line)
+        pair = re.fullmatch(r"(\w+):\s*(.*)", line)
+        if item and listed is not None:
+            listed.append(_scalar(item[1]))
+        elif pair:
+            value, listed = pair[2].strip(), None
+            if not value:
+                card[pair[1]] = listed = []
+            elif re.fullmatch(r"\[[^\[\]{}]*\]", value):
+                card[pair[1]] = [_scalar(part) for part in value[1:-1].split(",")]
+            elif value[0] not in "[{":
+                card[pair[1]] = _scalar(value)
+    return card
 
-    try:
-        card = _library().metadata_load(folder / "README.md")
-    except (RecursionError, ValueError, YAMLError):
-        return {}
-    return card if isinstance(card, dict) else {}
+
+def _scalar(text: str) -> str:
+    return text.partition(" #")[0].strip().strip("\"'")
 
 
 def _names(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
+def _endpoint() -> str:
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+
+
+def _token() -> str:
+    """Return the user's token: ``$HF_TOKEN``, or what ``hf auth login`` wrote; "" for none."""
+    given = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
+    if given:
+        return given.strip()
+    path = Path(os.environ.get("HF_TOKEN_PATH") or _home() / "token")
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _check_online() -> None:
+    """Raise OSError where the user wants no connection to the hub."""
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
+            raise OSError(f"{name} is set")
+
+
 def _unavailable(source: str, revision: str, exc: Exception, advice: str) -> ModelUnavailableError:
     place = f"{source} at {revision[:12]}" if revision != "main" else source
     return ModelUnavailableError(f"{place} cannot be downloaded ({one_line(exc, 120)}). {advice}")
-
-
-def _library() -> ModuleType:
-    try:
-        import huggingface_hub
-    except ImportError as exc:
-        raise MissingDependencyError("downloading needs huggingface-hub: pip install 'vlmsearch[build]'") from exc
-    return huggingface_hub

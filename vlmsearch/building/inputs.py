@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import TextInput
 from vlmsearch.models.inputs import Pixels, to_pixels, token_arrays, token_rows
+from vlmsearch.models.mapped import MappedModel, map_model
 from vlmsearch.models.reranker import pair_arrays
+from vlmsearch.models.session import session_file
 from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
 
@@ -95,23 +98,28 @@ def padded_feeds(feeds: Feeds, form: TextInput) -> Feeds:
     return Feeds(tuple(batches), feeds.order)
 
 
-def open_session(model: bytes, threads: int | None = None) -> ort.InferenceSession:
+Model = bytes | Path | MappedModel
+"""A model: its file in memory or on the disk, or one whose large tensors are on the disk."""
+
+
+def open_session(model: Model, threads: int | None = None) -> ort.InferenceSession:
     """Return a model on ONNX Runtime, on all cores this process may use or on ``threads``.
 
     What is between QuantizeLinear and DequantizeLinear is computed in float32, as TensorRT means it: integers of a
-    processor without VNNI overflow there.
+    processor without VNNI overflow there. Of a file, large tensors stay on the disk.
     """
     options = ort.SessionOptions()
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.intra_op_num_threads = threads or available_cores()
     options.log_severity_level = 3
+    given = map_model(model) if isinstance(model, Path) else model
     try:
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(session_file(options, given), options, providers=["CPUExecutionProvider"])
     except Exception as exc:
         raise BackendError(f"ONNX Runtime cannot load what was built: {exc}") from exc
 
 
-def run(model: bytes, feeds: Feeds) -> tuple[Vectors, float]:
+def run(model: Model, feeds: Feeds) -> tuple[Vectors, float]:
     """Return what a model gives for all samples, in their order, and how many samples a second were computed."""
     session = open_session(model)
     session.run(None, {name: array[:1] for name, array in feeds.batches[0].items()})

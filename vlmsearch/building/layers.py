@@ -104,7 +104,7 @@ class Layers:
 
     def weight(self, array: Array, name: str) -> str:
         """Return a constant in the arithmetic's type."""
-        return self.graph.constant(array.astype(self.dtype), name)
+        return self.graph.constant(array.astype(self.dtype, copy=False), name)
 
     def cast(self, x: str, scope: str) -> str:
         """``x`` in the arithmetic's type."""
@@ -114,7 +114,7 @@ class Layers:
         """``x @ weight + bias``."""
         if layer.quantisable:
             self.linear_inputs[layer.name] = x
-            self.weight_peaks[layer.name] = np.abs(layer.weight).max(axis=1)
+            self.weight_peaks[layer.name] = np.maximum(layer.weight.max(axis=1), -layer.weight.min(axis=1))
         y = self.graph.op("MatMul", x, self.weight(layer.weight, f"{layer.name}.weight"), scope=layer.name)
         return self._add_bias(y, layer)
 

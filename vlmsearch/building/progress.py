@@ -15,7 +15,7 @@ from vlmsearch.building.fetch import checkpoint_folder
 from vlmsearch.building.quantize import Report
 from vlmsearch.building.reranker import build_reranker
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import Bundle, BundleKind, Precision
+from vlmsearch.models.bundle import Bundle, BundleKind, Precision, bundle_name
 from vlmsearch.models.recipe import PoolingName, RerankerRecipe
 from vlmsearch.models.reranker import PRECISIONS, RerankerBundle, RerankerPrecision
 
@@ -27,6 +27,7 @@ def build_with_progress(
     parent: Path | None = None,
     precisions: Sequence[Precision] | None = None,
     calibrate: Sequence[Path] = (),
+    is_first_use: bool = False,
     force: bool = False,
     revision: str = "",
     pooling: PoolingName = "",
@@ -37,8 +38,11 @@ def build_with_progress(
     The bundle's folder is put into ``parent``, by default the user's cache. The other arguments are those of
     `build_bundle` and `find_or_derive`.
     """
-    chosen = find_or_derive(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, kind=kind)
-    checkpoint = checkpoint or checkpoint_folder(chosen)  # the hub's library draws its own bars
+    with steps(bundle_name(recipe)) as report:
+        chosen = find_or_derive(
+            recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, kind=kind, report=report
+        )
+        checkpoint = checkpoint or checkpoint_folder(chosen, report)
     out = parent / chosen.name if parent else None
     with steps(chosen.name) as report:
         if isinstance(chosen, RerankerRecipe):
@@ -46,7 +50,7 @@ def build_with_progress(
                 chosen,
                 checkpoint=checkpoint,
                 out=out,
-                precisions=_of_rerankers(chosen.name, precisions, calibrate),
+                precisions=_of_rerankers(chosen.name, precisions, () if is_first_use else calibrate),
                 force=force,
                 progress=report,
             )
@@ -56,6 +60,7 @@ def build_with_progress(
             out=out,
             precisions=precisions,
             calibrate=calibrate,
+            is_first_use=is_first_use,
             force=force,
             progress=report,
         )

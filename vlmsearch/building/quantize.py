@@ -6,15 +6,16 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from vlmsearch.building.calibrate import Observation
 from vlmsearch.building.checkpoint import Checkpoint
-from vlmsearch.building.graph import OnnxGraph
+from vlmsearch.building.export import export_quantised
 from vlmsearch.building.inputs import Feeds, row_cosines, run
-from vlmsearch.building.layers import Arithmetic, CpuInt8Layers, Layers, QdqLayers, Quantised
+from vlmsearch.building.layers import Quantised
 from vlmsearch.models.bundle import Precision, Tower
 from vlmsearch.models.recipe import Calibration, ScoreGate, TowerGate
 from vlmsearch.types import Vectors
@@ -108,9 +109,8 @@ class ScoreDrift:
 
 @dataclass(frozen=True)
 class QuantisedTower(Generic[D]):
-    """A model, how it was quantised (None: it was not), how it differs from float32, and what else was tried."""
+    """The plan of a tower (None: it is not quantised), its difference from float32, and all plans that were tried."""
 
-    model: bytes
     plan: QuantisationPlan | None
     drift: D
     tried: tuple[tuple[QuantisationPlan, D], ...] = ()
@@ -120,7 +120,8 @@ class QuantisedTower(Generic[D]):
 class Subject(Generic[D]):
     """One tower, samples held out from calibration, what float32 gives for them, and the gate to pass.
 
-    ``compare`` takes what float32 and another model give, and the other's rate.
+    ``compare`` takes what float32 and another model give, and the other's rate. ``scratch`` is a file for models that
+    are tried.
     """
 
     checkpoint: Checkpoint
@@ -129,8 +130,9 @@ class Subject(Generic[D]):
     reference: Vectors
     gate: TowerGate | ScoreGate
     compare: Callable[[Vectors, Vectors, float], D]
+    scratch: Path
 
-    def measure(self, model: bytes) -> D:
+    def measure(self, model: Path) -> D:
         """Return how a model of this tower differs from float32."""
         vectors, rate = run(model, self.feeds)
         return self.compare(self.reference, vectors, rate)
@@ -174,25 +176,16 @@ def neighbour_overlap(reference: Vectors, vectors: Vectors) -> float:
     return float(np.mean([len(np.intersect1d(a, b)) / count for a, b in zip(*nearest)]))
 
 
-def export(checkpoint: Checkpoint, tower: Tower, dtype: Arithmetic = np.float32) -> bytes:
-    """Return one tower with all arithmetic in ``dtype``."""
-    graph = OnnxGraph(tower)
-    checkpoint.write(tower, Layers(graph, dtype))
-    return graph.to_bytes()
-
-
-def write(subject: Subject[D], precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation]) -> bytes:
-    """Return one tower in ``int8`` (for ONNX Runtime on a CPU) or ``qdq`` (for TensorRT)."""
-    graph = OnnxGraph(subject.tower)
+def write(
+    subject: Subject[D], precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation], file: Path
+) -> None:
+    """Write one tower in ``int8`` (for ONNX Runtime on a CPU) or ``qdq`` (for TensorRT)."""
     parts = {
         name: _ranges(plan, observation, symmetric=precision == "qdq")
         for name, observation in seen.items()
         if name not in plan.excluded
     }
-    subject.checkpoint.write(
-        subject.tower, QdqLayers(graph, parts) if precision == "qdq" else CpuInt8Layers(graph, parts)
-    )
-    return graph.to_bytes()
+    export_quantised(subject.checkpoint, subject.tower, precision, parts, file)
 
 
 def quantise(
@@ -203,34 +196,41 @@ def quantise(
     report: Report,
     *,
     trusted: bool,
+    search: bool = True,
 ) -> QuantisedTower[D]:
-    """Return the first that passes the gate: plain, smoothed, or with the most harmful Linears in high precision.
+    """Return the plan that passes the gate first: plain, smoothed, or with the most harmful Linears in high precision.
 
     ``trusted`` says that calibration saw what the model will see. Without that, ``int8`` gets dynamic ranges, because
     fixed ones would cut off what calibration did not see. If nothing passes, the result is the nearest there is.
+    Without ``search`` nothing better is looked for than what passes first, and no Linear is put in high precision.
     """
     tried: list[tuple[QuantisationPlan, D]] = []
 
     def attempt(plan: QuantisationPlan) -> QuantisedTower[D]:
         report(f"{precision}: {describe(plan)}", len(tried), len(tried) + 1)
-        model = write(subject, precision, plan, seen)
-        tried.append((plan, subject.measure(model)))
-        return QuantisedTower(model, plan, tried[-1][1], tuple(tried))
+        write(subject, precision, plan, seen, subject.scratch)
+        tried.append((plan, subject.measure(subject.scratch)))
+        return QuantisedTower(plan, tried[-1][1], tuple(tried))
 
     def damage(names: Sequence[str]) -> float:
         others = tuple(name for name in seen if name not in names)
         plan = dataclasses.replace(_plan(best), excluded=others)
-        return 1 - some.measure(write(some, precision, plan, seen)).nearness
+        write(some, precision, plan, seen, some.scratch)
+        return 1 - some.measure(some.scratch).nearness
 
     def searched(done: int) -> None:
         report(f"{precision}: looking for the Linears that hurt most", done, len(seen))
 
     some = subject.some(_SEARCH_SAMPLES)
-    static = attempt(QuantisationPlan("static"))
-    for share in PERCENTILES:
-        narrower = attempt(QuantisationPlan("static", share))
-        static = narrower if _is_better(narrower, static, subject.gate) else static
-    passing = [static] if precision == "qdq" or trusted else []
+    passing = []
+    if precision == "qdq" or trusted:
+        static = attempt(QuantisationPlan("static"))
+        if not search and static.drift.passes(subject.gate):
+            return static
+        for share in PERCENTILES:
+            narrower = attempt(QuantisationPlan("static", share))
+            static = narrower if _is_better(narrower, static, subject.gate) else static
+        passing.append(static)
     if precision == "int8":
         passing.append(attempt(QuantisationPlan("dynamic")))
     for result in passing:
@@ -241,6 +241,7 @@ def quantise(
     best = smoothed
     if not smoothed.drift.passes(subject.gate):
         best = max(plain, smoothed, key=_nearness)
+    if search and not best.drift.passes(subject.gate):
         order = by_damage(list(seen), damage, searched)
         best = _exclude(best, order, int(settings.most_excluded * len(seen)), subject.gate, attempt)
     return dataclasses.replace(best, tried=tuple(tried))

@@ -10,7 +10,7 @@ query.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,16 +53,44 @@ class LabelledVectors:
 def fit_encoder(
     encoder: Encoder, *, texts_from: str, scenes: int, logits: Logits | None = None
 ) -> dict[Modality, tuple[RelevanceFit, dict[str, float]]]:
-    """Return the fits of an encoder of one space, with the figures on queries that were not fitted on.
-
-    A modality is left out if the encoder cannot tell its relevant documents from others. Images of a model that was
-    trained with a sigmoid are judged by that instead; see `sigmoid_fit`.
+    """Return the fits of an encoder of one space, as `fit_each` does, on labelled pairs that are encoded for it.
 
     Args:
         encoder: The encoder.
         texts_from: "sentences" for the project's labelled passages, "scenes" for captions of drawn scenes.
         scenes: How many drawn scenes.
         logits: What the model itself makes of a cosine.
+    """
+    return fit_each(labelled_vectors(encoder, texts_from=texts_from, scenes=scenes), logits)
+
+
+def fit_each(
+    sets: Mapping[Modality, LabelledVectors], logits: Logits | None = None
+) -> dict[Modality, tuple[RelevanceFit, dict[str, float]]]:
+    """Return the fit of each modality of documents, with the figures on queries that were not fitted on.
+
+    A modality is left out if the encoder cannot tell its relevant documents from others. Images of a model that was
+    trained with a sigmoid are judged by that instead; see `sigmoid_fit`.
+
+    Args:
+        sets: Vectors of queries with those of documents.
+        logits: What the model itself makes of a cosine.
+    """
+    fits = {modality: fit(labelled) for modality, labelled in sets.items()}
+    if "image" in fits and fits["image"] is None:
+        fits["image"] = sigmoid_fit(logits, usual=_usual(sets["image"]))
+    return {
+        modality: (fitted, measure(sets[modality], fitted)) for modality, fitted in fits.items() if fitted is not None
+    }
+
+
+def labelled_vectors(encoder: Encoder, *, texts_from: str, scenes: int) -> dict[Modality, LabelledVectors]:
+    """Return the vectors of labelled pairs by an encoder of one space, for each modality of documents.
+
+    Args:
+        encoder: The encoder.
+        texts_from: "sentences" for the project's labelled passages, "scenes" for captions of drawn scenes.
+        scenes: How many drawn scenes.
     """
     space = encoder.spaces[0]
     drawn = [make_scene(RELEVANCE_SEED + i) for i in range(scenes)]
@@ -79,12 +107,12 @@ def fit_encoder(
         sets["text"] = LabelledVectors(queries, encoder.encode_texts(captions)[space.name], relevant, topics, None)
     else:
         sets["text"] = passage_vectors(encoder, space.name)
-    fits = {modality: fit(labelled) for modality, labelled in sets.items()}
-    if "image" in fits and fits["image"] is None:
-        fits["image"] = sigmoid_fit(logits, usual=_usual(sets["image"]))
-    return {
-        modality: (fitted, measure(sets[modality], fitted)) for modality, fitted in fits.items() if fitted is not None
-    }
+    return sets
+
+
+def relevance_origin(modality: Modality, texts_from: str) -> str:
+    """Return what the relevance of a modality was fitted on."""
+    return "drawn scenes" if modality == "image" or texts_from == "scenes" else "the project's labelled passages"
 
 
 def sigmoid_fit(logits: Logits | None, *, usual: tuple[float, float] = (0.0, 0.25)) -> RelevanceFit | None:

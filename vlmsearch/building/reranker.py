@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,21 +18,23 @@ from vlmsearch.building.bundle import (
     figures,
     keep_recipe,
     missed_gates,
-    need_peers,
     story,
     write_json,
 )
 from vlmsearch.building.calibrate import calibrate as observe
 from vlmsearch.building.checkpoint import Checkpoint
+from vlmsearch.building.export import Exported, export
 from vlmsearch.building.fetch import checkpoint_folder, fingerprint
 from vlmsearch.building.inputs import Feeds, pair_feeds, run
 from vlmsearch.building.load import load_cross_encoder
 from vlmsearch.building.pairs import LabelledPairs, labelled_pairs
-from vlmsearch.building.quantize import Report, ScoreDrift, Subject, export, quantise, score_drift, silent
+from vlmsearch.building.proof import Proof, can_compare, proof_without_transformers
+from vlmsearch.building.quantize import Report, ScoreDrift, Subject, quantise, score_drift, silent, write
 from vlmsearch.building.relevance import calibration_error
+from vlmsearch.building.verify import Check
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import RERANKER, cache_folder
-from vlmsearch.models.recipe import Calibration, RerankerRecipe
+from vlmsearch.models.recipe import Calibration, RerankerGates, RerankerRecipe
 from vlmsearch.models.reranker import (
     PRECISIONS,
     PlattScaling,
@@ -65,9 +68,6 @@ def build_reranker(
 
     ``checkpoint``, ``out``, ``force`` and what is raised are as those of `vlmsearch.building.bundle.build_bundle`.
     """
-    need_peers()
-    from vlmsearch.building.verify import Check, verify_logits, verify_pairs
-
     chosen = tuple(p for p in PRECISIONS if p in ("fp32", *(precisions or recipe.precisions)))
     target, report, gates = out or cache_folder() / "bundles" / recipe.name, progress or silent, recipe.gates
     check_target(target)
@@ -80,21 +80,19 @@ def build_reranker(
     with folder_in_the_making(target) as folder:
         (folder / "tokenizer.json").write_bytes(data)
         keep_recipe(recipe, folder)
-        report("comparing token ids", 0, 1)
-        checks = [verify_pairs(loaded.folder, tokenizer, loaded.max_tokens)]
         report("exporting", 0, 1)
-        models = {reranker_file("fp32"): export(loaded, "text")}
-        report("comparing with transformers", 0, 1)
-        checks.append(verify_logits(models["reranker.onnx"], loaded, tokenizer, held_out, gates))
+        exported = export(loaded, "text", folder / reranker_file("fp32"))
+        proof: Proof = "transformers" if can_compare() else proof_without_transformers(loaded)
+        checks = _compared(exported, tokenizer, held_out, gates, report) if proof == "transformers" else []
         report("calibrating probabilities", 0, 1)
-        logits, _ = run(models["reranker.onnx"], _feeds(fitted, loaded, tokenizer))
+        logits, _ = run(exported.file, _feeds(fitted, loaded, tokenizer))
         if not np.isfinite(logits).all():
             raise ConfigError(f"{loaded.folder}: it computes NaN or infinity: its weights are damaged")
         platt = fit_platt(logits[:, 0], fitted.labels)
         stories: dict[str, Json] = {}
         if "int8" in chosen:
-            model, drift, how = _quantised(loaded, tokenizer, fitted, held_out, platt, recipe, report)
-            models[reranker_file("int8")], stories[reranker_file("int8")] = model, how
+            file = folder / reranker_file("int8")
+            drift, stories[file.name] = _quantised(exported, tokenizer, fitted, held_out, platt, recipe, report, file)
             checks += [
                 Check("int8.mean_difference", drift.mean_difference, gates.int8.difference, is_maximum=True),
                 Check("int8.max_difference", drift.max_difference),
@@ -103,17 +101,15 @@ def build_reranker(
         speed: dict[str, float] = {}
         for precision in chosen:
             report(f"measuring {precision}", 0, 1)
-            logits, speed[precision] = run(models[reranker_file(precision)], _feeds(held_out, loaded, tokenizer))
+            logits, speed[precision] = run(folder / reranker_file(precision), _feeds(held_out, loaded, tokenizer))
             probabilities = platt.probabilities(logits[:, 0])
             error = calibration_error(probabilities, held_out.labels, bins=BINS)
             checks.append(Check(f"{precision}.calibration_error", error, gates.calibration_error, is_maximum=True))
             for name, value in threshold_figures(probabilities, held_out.labels).items():
                 checks.append(Check(f"{precision}.{name}", value))
         failed = missed_gates(recipe.name, checks, force=force)
-        for name, model in models.items():
-            (folder / name).write_bytes(model)
         count, relevant = len(held_out.labels), int(held_out.labels.sum())
-        measured = figures(checks, speed, {"origin": held_out.origin, "count": count, "relevant": relevant})
+        measured = figures(checks, speed, {"origin": held_out.origin, "count": count, "relevant": relevant}, proof)
         _describe(folder, recipe, loaded, platt, stories, failed, measured)
         if recipe.scenes:
             measured["retrieval"] = _retrieval(folder, recipe, chosen, report)
@@ -170,23 +166,41 @@ def threshold_figures(probabilities: NDArray[np.float64], labels: NDArray[np.boo
     }
 
 
+def _compared(
+    exported: Exported, tokenizer: Tokenizer, held_out: LabelledPairs, gates: RerankerGates, report: Report
+) -> list[Check]:
+    """Return how token ids and numbers differ from those of transformers."""
+    from vlmsearch.building.compare import verify_logits, verify_pairs
+
+    loaded = exported.checkpoint
+    report("comparing token ids", 0, 1)
+    checks = [verify_pairs(loaded.folder, tokenizer, loaded.max_tokens)]
+    report("comparing with transformers", 0, 1)
+    return [*checks, verify_logits(exported.file, loaded, tokenizer, held_out, gates)]
+
+
 def _quantised(
-    checkpoint: Checkpoint, tokenizer: Tokenizer, fitted: LabelledPairs, held_out: LabelledPairs, platt: PlattScaling,
-    recipe: RerankerRecipe, report: Report,
-) -> tuple[bytes, ScoreDrift, Json]:  # fmt: skip
-    """Return the INT8 model, how it differs from float32, and how it was made."""
+    exported: Exported, tokenizer: Tokenizer, fitted: LabelledPairs, held_out: LabelledPairs, platt: PlattScaling,
+    recipe: RerankerRecipe, report: Report, file: Path,
+) -> tuple[ScoreDrift, Json]:  # fmt: skip
+    """Write the INT8 model, and return how it differs from float32 and how it was made."""
 
     def compare(reference: Vectors, logits: Vectors, rate: float) -> ScoreDrift:
         expected, other = (platt.probabilities(values).astype(np.float32) for values in (reference, logits))
         return score_drift(expected, other, rate)
 
+    checkpoint = exported.checkpoint
     feeds = _feeds(held_out.some(GATED), checkpoint, tokenizer)
-    reference, _ = run(export(checkpoint, "text"), feeds)
-    subject = Subject(checkpoint, "text", feeds, reference, recipe.gates.int8, compare)
+    reference, _ = run(exported.file, feeds)
     samples = _feeds(fitted.some(CALIBRATED), checkpoint, tokenizer)
-    seen = observe(checkpoint, "text", samples, lambda done, total: report("calibrating INT8", done, total))
-    result = quantise(subject, "int8", seen, Calibration(), report, trusted=True)
-    return result.model, result.drift, story(result, fitted.origin)
+    seen = observe(exported, samples, lambda done, total: report("calibrating INT8", done, total))
+    with tempfile.TemporaryDirectory(prefix=".tried-", dir=file.parent) as scratch:
+        tried = Path(scratch) / file.name
+        subject = Subject(checkpoint, "text", feeds, reference, recipe.gates.int8, compare, tried)
+        result = quantise(subject, "int8", seen, Calibration(), report, trusted=True)
+        if result.plan is not None:
+            write(subject, "int8", result.plan, seen, file)
+    return result.drift, story(result, fitted.origin)
 
 
 def _retrieval(folder: Path, recipe: RerankerRecipe, precisions: Sequence[RerankerPrecision], report: Report) -> Json:

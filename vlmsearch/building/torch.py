@@ -193,7 +193,7 @@ def _as_clip(folder: Path, config: Json) -> Any:
     described = CLIPConfig(**openclip.clip_settings(folder, config))
     _check_size(folder, lambda: CLIPModel(described))
     model: Any = CLIPModel(described)
-    tensors = {name: torch.from_numpy(array) for name, array in load_checkpoint(folder).weights.items()}
+    tensors = {name: torch.tensor(array) for name, array in load_checkpoint(folder).weights.items()}
     model.load_state_dict(tensors | {"logit_scale": tensors["logit_scale"].reshape(())})
     return model
 

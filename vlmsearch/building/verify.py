@@ -1,34 +1,26 @@
-"""Proof that a bundle computes what its checkpoint does, and the figures that go into ``bundle.json``."""
+"""Checks of a bundle that need nothing but the bundle and its checkpoint, and the samples of all checks."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 from tokenizers import Tokenizer
 
 from vlmsearch.building.checkpoint import Checkpoint
-from vlmsearch.building.data import CALIBRATION_SEED, Samples, sentences
-from vlmsearch.building.inputs import Feeds, image_feeds, pair_feeds, pixel_feeds, row_cosines, run, text_feeds
-from vlmsearch.building.pairs import LabelledPairs
+from vlmsearch.building.data import Samples, sentences
+from vlmsearch.building.inputs import Feeds, image_feeds, text_feeds
+from vlmsearch.building.proof import preprocess_name, recorded_pixels, sampled_pixels
 from vlmsearch.building.quantize import Drift, Report
-from vlmsearch.demo.scenes import Scene, make_scene
-from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, VlmsearchError, one_line
-from vlmsearch.media.images import Preprocess, open_image
+from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import TextInput, Tower
-from vlmsearch.models.inputs import lower_case, prompted, to_pixels, token_arrays, token_rows
-from vlmsearch.models.recipe import Gates, RerankerGates
-from vlmsearch.models.tokenizers import no_panics
-from vlmsearch.types import ImageSource, Role
-
-if TYPE_CHECKING:
-    from vlmsearch.building.torch import Reference
+from vlmsearch.models.inputs import lower_case, prompted, token_arrays, token_rows
+from vlmsearch.models.recipe import Gates
+from vlmsearch.models.tokenizers import no_panics, read_tokenizer
+from vlmsearch.types import Role
 
 _RANGES = (
     (0x21, 0x7F), (0xA1, 0x250), (0x300, 0x340), (0x370, 0x400), (0x400, 0x530), (0x531, 0x588), (0x5D0, 0x5EB),
@@ -76,7 +68,6 @@ def tokenizer_cases(count: int) -> list[str]:
 
 IMAGES, TEXTS, TOKENISED = 64, 256, 2000
 """Numbers of samples that are compared with transformers."""
-_SIZES = ((640, 480), (333, 500), (1024, 512), (500, 375), (180, 200), (480, 360), (700, 700), (301, 299))
 
 
 @dataclass(frozen=True)
@@ -94,107 +85,53 @@ class Check:
         return self.gate is None or (self.value <= self.gate if self.is_maximum else self.value >= self.gate)
 
 
-def verify_vectors(tower: Tower, model: bytes, feeds: Feeds, reference: Reference, gates: Gates) -> Check:
-    """Return the least cosine between a float32 model's vectors and the reference's, on 64 images or 256 texts."""
-    vectors, _ = run(model, feeds)
-    if tower == "image":
-        expected = [reference.images(batch["pixels"].astype(np.uint8)) for batch in feeds.batches]
-    else:
-        expected = [
-            reference.texts(batch["input_ids"].astype(np.int32), batch["attention_mask"].astype(np.int32))
-            for batch in feeds.batches
-        ]
-    cosines = row_cosines(vectors[feeds.order], np.concatenate(expected))
-    return Check(f"{tower}.fp32.cosine", float(cosines.min()), gates.float32)
+def verify_split(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
+    """Return how many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer.json.
 
-
-def verify_images(
-    model: bytes, folder: Path, preprocess: Preprocess, pictures: Sequence[ImageSource], reference: Reference,
-    gates: Gates,
-) -> list[Check]:  # fmt: skip
-    """Preprocessing against transformers' image processor in levels of 255, and the way from JPEG bytes to vectors."""
-    from vlmsearch.building.torch import image_processor
-
-    processor = image_processor(folder)
-    files = _photographs(pictures)
-    images = [open_image(data) for data in files]
-    expected = [
-        np.asarray(processor(image, do_rescale=False, do_normalize=False)["pixel_values"][0]) for image in images
-    ]
-    pixels = [preprocess.apply(image) for image in images]
-    worst = max(float(np.abs(a.transpose(1, 2, 0) - b.astype(np.float64)).max()) for a, b in zip(expected, pixels))
-    values = np.stack([np.asarray(processor(image)["pixel_values"][0], np.float32) for image in images])
-    vectors, _ = run(model, pixel_feeds(np.stack([to_pixels(data, preprocess) for data in files])))
-    cosines = row_cosines(vectors, reference.values(values))
-    return [
-        Check("pixels.difference", worst, float(gates.pixels), is_maximum=True),
-        Check("jpeg.cosine", float(cosines.min()), gates.jpeg),
-    ]
-
-
-def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
-    """Return how many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer."""
-    peer = _their_tokenizer(folder)
+    That file cuts, adds special tokens and pads by itself here; a bundle does so by its `TextInput`.
+    """
+    own = read_tokenizer((folder / "tokenizer.json").read_bytes(), str(folder))
     if form.lower:
-        lower_case(peer.backend_tokenizer)
+        lower_case(own)
+    own.enable_truncation(form.max_tokens)
+    own.no_padding()
+    if form.fill:
+        own.enable_padding(length=form.fill, pad_id=form.pad)
     texts = tokenizer_cases(TOKENISED)
+
+    def tokenised(given: list[str]) -> list[list[int]]:
+        with no_panics(str(folder)):
+            return [encoding.ids for encoding in own.encode_batch(given)]
+
+    return token_check("tokens.split_differently", texts, form, tokenizer, tokenised)
+
+
+def token_check(
+    name: str, texts: list[str], form: TextInput, tokenizer: Tokenizer, peer: Callable[[list[str]], list[list[int]]]
+) -> Check:
+    """Return how many texts, with each prompt, get other ids than from ``peer``."""
     different = 0
     roles: tuple[Role, ...] = ("document",) if form.query == form.document else ("document", "query")
     for role in roles:
-        given = prompted(texts, form, role)
-        padding = "max_length" if form.fill else False
-        expected = peer(given, truncation=True, max_length=form.max_tokens, padding=padding)["input_ids"]
         rows = token_rows(texts, form, tokenizer, role)
         if form.fill:  # where padding is seen, it has to be the same
             rows = token_arrays(rows, form)[0].tolist()
-        different += sum(row != list(ids) for row, ids in zip(rows, expected))
-    return Check("tokens.different", float(different), 0.0, is_maximum=True)
+        different += sum(row != list(ids) for row, ids in zip(rows, peer(prompted(texts, form, role))))
+    return Check(name, float(different), 0.0, is_maximum=True)
 
 
-def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
-    """Return how many of 2,000 pairs get other ids or types than from the tokenizer in transformers."""
-    peer = _their_tokenizer(folder)
-    texts = tokenizer_cases(TOKENISED)
-    pairs = list(zip(texts, [*texts[7:], *texts[:7]]))
-    expected = peer(*map(list, zip(*pairs)), truncation="longest_first", max_length=max_tokens, padding=False)
-    encodings = tokenizer.encode_batch(pairs)
-    types = expected.get("token_type_ids") or [encoding.type_ids for encoding in encodings]  # some models have none
-    rows = zip(encodings, expected["input_ids"], types)
-    different = sum(encoding.ids != list(ids) or encoding.type_ids != list(types) for encoding, ids, types in rows)
-    return Check("tokens.different", float(different), 0.0, is_maximum=True)
+def verify_pixels(preprocess: Preprocess, gates: Gates) -> list[Check]:
+    """Return the greatest difference of pixels to those that transformers gave for the same pictures, in levels.
 
-
-def _their_tokenizer(folder: Path) -> Any:
-    """Return the checkpoint's own tokenizer in transformers."""
-    import transformers
-
-    try:
-        with no_panics(str(folder)):
-            return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except VlmsearchError:
-        raise
-    except ImportError as exc:
-        raise MissingDependencyError(
-            f"{folder}: proving its token ids takes its own tokenizer in transformers, which needs more than is "
-            "installed: pip install sentencepiece protobuf"
-        ) from exc
-    except Exception as exc:
-        raise ConfigError(f"transformers cannot read the tokenizer of {folder}: {one_line(exc)}") from exc
-
-
-def verify_logits(
-    model: bytes, checkpoint: Checkpoint, tokenizer: Tokenizer, pairs: LabelledPairs, gates: RerankerGates
-) -> Check:
-    """Return the greatest difference between a float32 model's numbers and transformers', on 256 pairs."""
-    from vlmsearch.building.torch import CrossEncoderReference
-
-    texts = tokenizer_cases(TEXTS // 2)
-    odd = list(zip(texts, texts[::-1]))
-    feeds = pair_feeds([*pairs.some(TEXTS // 2).texts, *odd], tokenizer, checkpoint.pad)
-    logits, _ = run(model, feeds)
-    reference = CrossEncoderReference(checkpoint.folder)
-    expected = np.concatenate([reference.logits(batch) for batch in feeds.batches])
-    return Check("fp32.difference", float(np.abs(logits[feeds.order] - expected).max()), gates.float32, is_maximum=True)
+    They are recorded in ``engines/pixels.json``, by `vlmsearch.building.proof.pixel_record`. Empty where those of
+    another preprocessing are recorded alone.
+    """
+    recorded = recorded_pixels().get(preprocess_name(preprocess))
+    if recorded is None:
+        return []
+    pixels = np.array(sampled_pixels(preprocess.apply), np.float64)
+    worst = float(np.abs(pixels - np.array(recorded, np.float64)).max())
+    return [Check("pixels.recorded", worst, float(gates.pixels), is_maximum=True)]
 
 
 def drift_checks(tower: Tower, precision: str, drift: Drift, gates: Gates) -> list[Check]:
@@ -205,29 +142,6 @@ def drift_checks(tower: Tower, precision: str, drift: Drift, gates: Gates) -> li
         Check(f"{name}.min_cosine", drift.min_cosine),
         Check(f"{name}.overlap", drift.overlap, gate.overlap),
     ]
-
-
-def _photographs(pictures: Sequence[ImageSource]) -> list[bytes]:
-    """JPEG files of many shapes: drawn scenes, and eight of the given pictures."""
-    drawn = [_jpeg(_shaped(make_scene(CALIBRATION_SEED - 1 - i), size)) for i, size in enumerate(_SIZES)]
-    for picture in pictures[:8]:
-        try:
-            drawn.append(_jpeg(open_image(picture)))
-        except InvalidInputError:
-            continue  # a damaged one among the user's own
-    return drawn
-
-
-def _shaped(scene: Scene, size: tuple[int, int]) -> Image.Image:
-    side = max(size)
-    left, top = (side - size[0]) // 2, (side - size[1]) // 2
-    return scene.draw(side).crop((left, top, left + size[0], top + size[1]))
-
-
-def _jpeg(image: Image.Image) -> bytes:
-    out = BytesIO()
-    image.save(out, "JPEG", quality=92)
-    return out.getvalue()
 
 
 def tower_feeds(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 
+from vlmsearch._util.extras import install_command
 from vlmsearch.building.layers import Array
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 
@@ -60,66 +61,111 @@ def only_pickled(name: str) -> str:
 
 def unpickled(folder: Path) -> dict[str, Any]:
     """Return the tensors of PyTorch's own files; its restricted unpickler makes nothing but tensors."""
+    try:
+        import torch
+    except ImportError as exc:
+        raise MissingDependencyError(f"PyTorch's own files need torch: {install_command('build')}") from exc
     tensors: dict[str, Any] = {}
     for file in sorted(folder.glob("pytorch_model*.bin")):
         try:
-            tensors |= _torch().load(file, map_location="cpu", weights_only=True)
-        except MissingDependencyError:
-            raise
+            tensors |= torch.load(file, map_location="cpu", weights_only=True)
         except Exception as exc:  # whatever torch raises for a damaged file, or one that is more than tensors
             raise ConfigError(f"{file} is damaged: {one_line(exc)}") from exc
     return tensors
 
 
-class _Weights(dict[str, Array]):
-    """Tensors by name; one that is not there is the checkpoint's fault."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._folder = folder
-
-    def __missing__(self, name: str) -> Array:
-        raise ConfigError(f"{self._folder} cannot be exported: it has no tensor {name}")
+_FLOATS: Mapping[str, np.dtype[Any]] = {
+    name: np.dtype(code) for name, code in (("F32", "<f4"), ("F16", "<f2"), ("F64", "<f8"), ("BF16", "<u2"))
+}
+"""The types of safetensors for fractions; NumPy has no bfloat16, whose bits are the upper half of a float32."""
+_MOST_HEADER = 100_000_000
+"""Bytes; the format's own limit."""
 
 
-def read_weights(folder: Path, rename: Callable[[str], str]) -> dict[str, Array]:
-    """Return all tensors in float32."""
-    weights = _Weights(folder)
+@dataclass(frozen=True)
+class _Stored:
+    """A tensor in a file: where its bytes are, how they are kept, and its shape."""
+
+    file: Path
+    kept: str
+    shape: tuple[int, ...]
+    place: int
+
+    def __call__(self) -> Array:
+        """Return the tensor in float32: mapped where the file has it so, else converted."""
+        if not math.prod(self.shape):
+            return np.zeros(self.shape, np.float32)
+        data = np.memmap(self.file, _FLOATS[self.kept], "r", self.place, self.shape)
+        array: Array = (
+            (data.astype(np.uint32) << 16).view(np.float32)
+            if self.kept == "BF16"
+            else data.astype(np.float32, copy=False)
+        )
+        return array
+
+
+class StoredWeights(Mapping[str, Array]):
+    """Tensors by name, each read when it is asked for; one that is not there is the checkpoint's fault."""
+
+    def __init__(self, folder: Path, readers: Mapping[str, Callable[[], Array]]) -> None:
+        self._folder, self._readers = folder, readers
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._readers:
+            raise ConfigError(f"{self._folder} cannot be exported: it has no tensor {name}")
+        return self._readers[name]()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a tensor, or ``default`` where there is none."""
+        return self[name] if name in self._readers else default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._readers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+
+def read_weights(folder: Path, rename: Callable[[str], str]) -> Weights:
+    """Return all tensors of numbers with a fraction, in float32; each is read from its file when it is asked for."""
+    stored: dict[str, _Stored] = {}
     for file in weight_files(folder):
         try:
-            tensors = _read_safetensors(file)
-        except MissingDependencyError:
-            raise
-        except Exception as exc:  # whatever the readers raise for a damaged file
+            stored.update({rename(name): tensor for name, tensor in _header(file).items()})
+        except (OSError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as exc:
             raise ConfigError(f"{file} is damaged: {one_line(exc)}") from exc
-        weights.update({rename(name): array for name, array in tensors.items()})
-    return weights
+    return StoredWeights(folder, stored)
 
 
-def _read_safetensors(file: Path) -> dict[str, Array]:
-    try:
-        with safe_open(file, "np") as tensors:
-            arrays = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
-    except TypeError:  # bfloat16, which NumPy has from ml_dtypes at best
-        _torch()
-        with safe_open(file, "pt") as tensors:
-            return _floats({name: tensors.get_tensor(name) for name in tensors.keys()})  # noqa: SIM118
-    floats = {
-        name: array for name, array in arrays.items() if array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-    }
-    return {name: array.astype(np.float32, copy=False) for name, array in floats.items()}
+def _header(file: Path) -> dict[str, _Stored]:
+    """Return the tensors of a safetensors file, by the names in its header: 8 bytes of length, JSON, then the data.
+
+    The format is that of https://github.com/huggingface/safetensors.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as data:
+        length = int.from_bytes(data.read(8), "little")
+        if not 2 <= length <= min(_MOST_HEADER, size - 8):
+            raise ValueError(f"its header has {length:,} bytes, and the file {size:,}")
+        entries = json.loads(data.read(length))
+    stored = {}
+    for name, entry in entries.items():
+        if name == "__metadata__" or entry["dtype"] not in _FLOATS:
+            continue
+        shape, (begin, end) = tuple(map(_whole, entry["shape"])), map(_whole, entry["data_offsets"])
+        if end - begin != math.prod(shape) * _FLOATS[entry["dtype"]].itemsize or 8 + length + end > size:
+            raise ValueError(f"{name} does not lie where the header says")
+        stored[name] = _Stored(file, entry["dtype"], shape, 8 + length + begin)
+    return stored
 
 
-def _floats(tensors: Mapping[str, Any]) -> dict[str, Array]:
-    return {name: tensor.float().numpy() for name, tensor in tensors.items() if tensor.is_floating_point()}
-
-
-def _torch() -> ModuleType:
-    try:
-        import torch
-    except ImportError as exc:
-        raise MissingDependencyError("these weights need torch: pip install 'vlmsearch[build]'") from exc
-    return torch
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{str(value)[:40]!r} is no size")
+    return value
 
 
 def read_json(path: Path) -> Any:

@@ -15,57 +15,86 @@ from types import FrameType
 from typing import NoReturn, TextIO, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from vlmsearch._util.text import VisibleStream, visible
+from vlmsearch.cli.groups import SuggestingGroup
 from vlmsearch.errors import VlmsearchError
 
-_COMMANDS = {
-    "index": "Index images and texts.",
-    "watch": "Keep an index in step with folders.",
-    "search": "Find documents by a text, an image or similar documents.",
-    "explain": "Explain why a search shows a document, or why it does not.",
-    "ask": "Answer a question from the documents of an index.",
-    "label": "Label documents without training.",
-    "duplicates": "Find duplicate images.",
-    "eval": "Measure the quality of a search, compare and tune it.",
-    "delete": "Remove documents from an index.",
-    "mcp": "Serve an index to AI assistants over MCP.",
-    "serve": "Serve indexes over HTTP: an API and a web page.",
-    "info": "Show the contents, the model and the settings of an index.",
-    "demo": "Draw a gallery, index it and search it. Works offline.",
-    "check": "Check an index for damage, and repair it.",
-    "reindex": "Rebuild an index with another model.",
-    "copy": "Copy an index to another store, with its vectors.",
-    "export": "Export an index to a Parquet file, with its vectors.",
-    "import": "Import an exported Parquet file.",
-    "diff": "Compare two indexes.",
-    "backends": "List encoders, stores and generators.",
-    "doctor": "Check this installation.",
-    "build": "Build models: export, quantise, verify.",
-    "models": "List the models that are built or available.",
-    "triton": "Make, serve and monitor Triton model repositories.",
-    "llm": "Build, make and serve language models with TensorRT-LLM.",
-    "token": "Create, list and remove access tokens of a server.",
-    "bench": "Measure the speed of models and servers.",
+_GROUPS: dict[str, dict[str, str]] = {
+    "Search": {
+        "search": "Find documents by a text, an image or similar documents.",
+        "ask": "Answer a question from the documents of an index.",
+        "explain": "Explain why a search shows a document, or why it does not.",
+        "eval": "Measure the quality of a search, compare and tune it.",
+        "demo": "Draw a gallery, index it and search it. Works offline.",
+    },
+    "Index": {
+        "index": "Index images and texts.",
+        "watch": "Keep an index in step with folders.",
+        "list": "List the documents of an index.",
+        "get": "Show documents by their ids.",
+        "count": "Count the documents of an index.",
+        "info": "Show the contents, the model and the settings of an index.",
+        "label": "Label documents without training.",
+        "duplicates": "Find duplicate images.",
+        "delete": "Remove documents from an index.",
+    },
+    "Models": {
+        "models": "List the models that are built or available.",
+        "backends": "List encoders, stores, generators and re-rankers.",
+        "reindex": "Rebuild an index with another model.",
+    },
+    "Operate": {
+        "doctor": "Check this installation.",
+        "check": "Check an index for damage, and repair it.",
+        "copy": "Copy an index to another store, with its vectors.",
+        "export": "Export an index to a Parquet or CSV file.",
+        "import": "Import an exported Parquet file.",
+        "diff": "Compare two indexes.",
+    },
+    "Serve": {
+        "serve": "Serve indexes over HTTP: an API and a web page.",
+        "mcp": "Serve an index to AI assistants over MCP.",
+        "token": "Create, list and remove access tokens of a server.",
+    },
+    "Build": {
+        "build": "Build models: export, quantise, verify.",
+        "triton": "Make, serve and monitor Triton model repositories.",
+        "llm": "Build, make and serve language models with TensorRT-LLM.",
+        "bench": "Measure the speed of models and servers.",
+    },
 }
 """Commands with their help, so that --help loads none of them."""
+_COMMANDS = {name: help for group in _GROUPS.values() for name, help in group.items()}
+COMPLETION = "_VLMSEARCH_COMPLETE"
+"""The environment variable in which a shell asks for its script or for completions."""
+_BUILTINS = ("list",)
+"""Commands whose functions have an underscore behind the name, as those of keywords have."""
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(SuggestingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        name = f"{cmd_name}_" if iskeyword(cmd_name) or cmd_name in _BUILTINS else cmd_name
         command: click.Command = getattr(importlib.import_module(f"vlmsearch.cli.{name}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        width = max(map(len, _COMMANDS))
+        for title, commands in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), help) for name, help in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=help) for name, help in _COMMANDS.items() if name.startswith(incomplete)]
 
 
 _SETTINGS = {
@@ -91,11 +120,14 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _show_warning
+    instruction = os.environ.get(COMPLETION)
+    if instruction:
+        _complete(instruction)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     if sys.stdout is None:  # the next file that is opened would get its number, and the output of libraries
         _fail("the standard output is closed")
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="backslashreplace")  # for characters that its encoding lacks
     sys.stdout, sys.stderr = (cast("TextIO", VisibleStream(stream)) for stream in (sys.stdout, sys.stderr))
     try:
@@ -117,6 +149,18 @@ def main() -> None:
         sys.exit(1)
     except OSError as exc:
         _fail(_describe(exc))
+
+
+def _complete(instruction: str) -> NoReturn:
+    """Answer a shell. click writes bytes, so its output does not go through `VisibleStream`."""
+    from vlmsearch.cli.completion import prepare
+
+    try:
+        prepare(instruction)
+    except VlmsearchError as exc:
+        _fail(str(exc))
+    cli.main(prog_name="vlmsearch")
+    raise AssertionError("click exits")
 
 
 def _fail(message: str) -> NoReturn:

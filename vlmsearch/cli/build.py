@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
+from vlmsearch._util.extras import install_command
 from vlmsearch.cli.common import command, json_option, names_of, option, print_json, print_table
+from vlmsearch.cli.models import proof_in_words
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.models.bundle import Precision
 from vlmsearch.models.recipe import Range, read_batches
@@ -74,7 +76,7 @@ def build(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Build models: export to ONNX, compare with the original, quantise, measure.
+    """Build models: export to ONNX, check, quantise, measure.
 
     A RECIPE is a name from `vlmsearch models --available`, a Hugging Face model (ORG/NAME), a folder with a checkpoint
     (./NAME) or a recipe file. Without --from the checkpoint is downloaded. The first build pins the commit
@@ -82,6 +84,8 @@ def build(
 
     --engine needs bundles with fp16 and qdq files. --precision is then int8 (the default), fp16, fp32 or auto. auto
     takes the fastest engine that is near enough to float32.
+
+    Where torch and transformers are installed (the extra `build`), a model is also compared with the original.
     """
     from vlmsearch.models.bundle import bundle_names
 
@@ -103,12 +107,8 @@ def build(
         raise click.UsageError("--precision auto is for --engine")
     precisions = cast("list[Precision]", [name for name in _PRECISIONS if name in precision]) if precision else None
     how = cast("PoolingName", pooling or "")
-    try:
-        from vlmsearch.building.derive import find_or_derive
-        from vlmsearch.building.progress import build_with_progress
-    except ImportError as exc:
-        message = f"building needs {exc.name}, which is not installed: pip install 'vlmsearch[build]'"
-        raise MissingDependencyError(message) from exc
+    from vlmsearch.building.derive import find_or_derive
+    from vlmsearch.building.progress import build_with_progress
     from vlmsearch.models.recipe import to_toml
 
     for name in names:
@@ -143,7 +143,7 @@ def _build_engines(
         from vlmsearch.tensorrt.builder import engines as tensorrt
     except ImportError as exc:
         raise MissingDependencyError(
-            f"building engines needs {exc.name}, which is not installed: pip install 'vlmsearch[tensorrt]'"
+            f"building engines needs {exc.name}, which is not installed: {install_command('tensorrt')}"
         ) from exc
     from vlmsearch.building.progress import steps
     from vlmsearch.models.bundle import find_bundles, open_bundle, recipe_names
@@ -192,6 +192,10 @@ def _print(bundle: Bundle | RerankerBundle) -> None:
         source = f", calibrated on {story['calibration']}" if story["method"] == "static" else ""
         missed = f", left out: {story['left_out']}" if "left_out" in story else ""
         click.echo(f"{name}: {story['method']}{source}{kept}{missed}")
+    relevance = bundle.measured.get("relevance_from")
+    for modality, origin in relevance.items() if isinstance(relevance, dict) else ():
+        click.echo(f"relevance of {modality}: fitted on {origin}")
+    click.echo(f"proven by: {proof_in_words(bundle)}")
     for failed in bundle.forced:
         click.echo(f"forced although it failed: {failed}")
     click.echo(f"{bundle.name} is in {bundle.folder}")

@@ -8,15 +8,18 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from vlmsearch._util.text import visible
+from vlmsearch.cli.completion import BackEndUrl
+from vlmsearch.cli.groups import SuggestingGroup
 from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.media.limits import ImageLimits
-from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE
-from vlmsearch.stores.filters import TOO_DEEP
+from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, ComponentKind
+from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.types import FieldScore, Manifest, Match, part_of
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ class CliCommand(click.Command):
             raise
 
 
-class Group(click.Group):
+class Group(SuggestingGroup):
     """A group of `CliCommand`."""
 
     command_class = CliCommand
@@ -76,24 +79,45 @@ def command(name: str | None = None) -> Callable[[Callable[..., Any]], CliComman
     return click.command(name, cls=CliCommand)
 
 
-def option(*names: str, **settings: Any) -> Callable[[Function], Function]:
-    """Return a click option that can also be set by VLMSEARCH_<NAME>."""
+_SHORT = {
+    "--encoder": "-e",
+    "--files": "-f",
+    "--limit": "-n",
+    "--null": "-0",
+    "--out": "-o",
+    "--quiet": "-q",
+    "--store": "-s",
+    "--verbose": "-v",
+}
+"""The short forms of options, on every command that has the long one."""
+
+
+def option(*names: str, has_variable: bool = True, **settings: Any) -> Callable[[Function], Function]:
+    """Return a click option with its short form, that can also be set by VLMSEARCH_<NAME>."""
     long = next(name for name in names if name.startswith("--")).split("/")[0]
-    variable = "VLMSEARCH_" + long.removeprefix("--").replace("-", "_").upper()
-    return click.option(*names, envvar=variable, **settings)
+    short = [_SHORT[long]] if long in _SHORT else []
+    variable = "VLMSEARCH_" + long.removeprefix("--").replace("-", "_").upper() if has_variable else None
+    return click.option(*short, *names, envvar=variable, **settings)
 
 
 PORT = click.IntRange(1, 65535)
 SECONDS = click.FloatRange(0, min_open=True)
 SHARE = click.FloatRange(0, 1)
 
-store_option = option("--store", default=DEFAULT_STORE, show_default=True, metavar="URL", help="Store of the index.")
-encoder_option = option(
+
+def url_option(kind: ComponentKind, *names: str, **settings: Any) -> Callable[[Function], Function]:
+    """Return an option for the URL of a back end, which a shell can complete."""
+    return option(*names, metavar="URL", type=BackEndUrl(kind), **settings)
+
+
+store_option = url_option("store", "--store", default=DEFAULT_STORE, show_default=True, help="Store of the index.")
+encoder_option = url_option(
+    "encoder",
     "--encoder",
-    metavar="URL",
     help=f"The encoder.  [default: the one that built the index, or {DEFAULT_ENCODER}]",
 )
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
+quiet_option = option("--quiet", is_flag=True, help="Print no progress and no report, only problems.")
 
 
 def release_option(help: str, flag: str = "--release") -> Callable[[Function], Function]:
@@ -120,17 +144,17 @@ class PlainText(click.types.StringParamType):
 
 def _filter(text: str) -> Mapping[str, object]:
     try:
-        condition = json.loads(text)
-    except RecursionError:
-        raise click.BadParameter(TOO_DEEP) from None
-    except ValueError as exc:
-        raise click.BadParameter(f'no JSON: {exc}; write it as \'{{"year": {{"$gte": 2020}}}}\'') from None
-    if not isinstance(condition, dict):
-        raise click.BadParameter(f"a filter is a JSON object, not {text}")
-    return condition
+        return read_filter(text)
+    except ConfigError as exc:
+        raise click.BadParameter(str(exc)) from exc
 
 
-where_option = option("--where", type=_filter, metavar="JSON", help="A filter on metadata.")
+where_option = option(
+    "--where",
+    type=_filter,
+    metavar="FILTER",
+    help="A filter on metadata, such as 'year>=2020 and tag in (cat, dog)', or the same in JSON.",
+)
 
 
 def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
@@ -158,10 +182,22 @@ def limits_option(default: ImageLimits) -> Callable[[Function], Function]:
         "--image-limits",
         type=read,
         default=default,
-        show_default=str(default),
         metavar="LIMITS",
-        help="Limits of images: pixels=N,decoded=BYTES,encoded=BYTES or some of these. 'remote' reads object storage.",
+        help="Limits of images, such as pixels=50M,memory=2GiB; 'remote' reads object storage."
+        f"  [default: {str(default).replace(',', ', ')}]",
     )
+
+
+def plot_option(name: str, help: str) -> Callable[[Function], Function]:
+    """Return the option of a file with plots, ``.svg`` or ``.html``."""
+
+    def read(value: str) -> Path:
+        path = Path(value)
+        if path.suffix.lower() not in (".svg", ".html"):
+            raise click.BadParameter(f"{value} ends in neither .svg nor .html")
+        return path
+
+    return option(name, type=read, metavar="FILE", help=f"{help} FILE ends in .svg or .html.")
 
 
 def need_manifest(store: Store | ParquetIndex) -> Manifest:
@@ -231,8 +267,11 @@ def shown_name(match: Match) -> str:
     return f"{short_path(part.of)}, {part.name}" + (f" and {others} more" if others else "")
 
 
-def print_matches(matches: Sequence[Match]) -> None:
-    """Print matches: a table on a terminal; in a pipe score, id and text, separated by tabs."""
+def print_matches(matches: Sequence[Match], *, is_calibrated: bool = True) -> None:
+    """Print matches: a table on a terminal; in a pipe score, id and text, separated by tabs.
+
+    The table says so where scores are not calibrated.
+    """
     if not is_terminal():
         for match in matches:
             text = " ".join((match.document.text or "").split())
@@ -247,5 +286,5 @@ def print_matches(matches: Sequence[Match]) -> None:
         fields = "  ".join(f"{name} #{field.rank} {field.score:.2f}" for name, field in found_by(match))
         text = " ".join((match.document.text or "").split())
         rows.append((f"{match.score:.3f}", shown_name(match), text[:160], Text(fields, "dim")))
-    names = ("score", "document", "text", "found by")
+    names = ("score" if is_calibrated else "score (uncalibrated)", "document", "text", "found by")
     make_console().print(make_table(names, rows, left=names[1:]) if rows else "Nothing matches.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -66,11 +66,15 @@ _EDGE = 360
 
 @dataclass(frozen=True)
 class Section:
-    """A query, its matches and its image, if it has one."""
+    """A query, its matches and its image, if it has one.
+
+    ``uncalibrated`` are the fields whose scores are no probabilities, with the reasons.
+    """
 
     title: str
     matches: Sequence[Match]
     image: ImageSource | None = None
+    uncalibrated: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_sheet(path: Path, sections: Sequence[Section]) -> None:
@@ -93,10 +97,12 @@ def _section(section: Section) -> str:
     shown = _picture(section.image, "the query") if section.image is not None else ""
     count = len(section.matches)
     summary = f"{count} match{'' if count == 1 else 'es'}, best first" if count else "nothing found"
+    reasons = "; ".join(section.uncalibrated.values())
+    note = f"<p>Scores are uncalibrated: {html.escape(reasons)}.</p>" if reasons else ""
     cards = "\n".join(_card(match) for match in section.matches)
     body = f"<ol>\n{cards}\n</ol>" if count else '<p class="none">No document matches.</p>'
     return (
-        f"<section>\n<header>{shown}<div><h2>{html.escape(section.title)}</h2><p>{summary}</p></div></header>\n"
+        f"<section>\n<header>{shown}<div><h2>{html.escape(section.title)}</h2><p>{summary}</p>{note}</div></header>\n"
         f"{body}\n</section>"
     )
 
@@ -105,7 +111,7 @@ def _card(match: Match) -> str:
     document = match.document
     text = " ".join((document.text or "").split())
     shown = _picture(document.image, text or document.id) if document.image is not None else ""
-    fields = " · ".join(f"{html.escape(name)} #{field.rank} ({field.score:.2f})" for name, field in found_by(match))
+    fields = " · ".join(f"{html.escape(name)} #{said.rank} ({said.score:.2f})" for name, said in found_by(match))
     caption = f'<p class="text">{html.escape(text[:600])}</p>' if text else ""
     return (
         f'<li{"" if shown else " class=alone"}>{shown}<div class="body">{caption}'

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, option, print_first, print_json
+from vlmsearch.cli.common import (
+    command,
+    json_option,
+    need_manifest,
+    option,
+    print_first,
+    print_json,
+    quiet_option,
+    url_option,
+)
 from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
 
@@ -19,11 +28,12 @@ if TYPE_CHECKING:
 
 
 @command()
-@option("--from", "source", required=True, metavar="URL", help="The index to read.")
-@option("--to", "target", required=True, metavar="URL", help="The store to write.")
+@url_option("store", "--from", "source", required=True, help="The index to read.")
+@url_option("store", "--to", "target", required=True, help="The store to write.")
 @option("--prune", is_flag=True, help="Remove documents from the target that the source lacks.")
+@quiet_option
 @json_option
-def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
+def copy(source: str, target: str, prune: bool, quiet: bool, as_json: bool) -> None:
     """Copy an index to another store with its vectors. Nothing is encoded again.
 
     Documents that the target already has are skipped. You may interrupt it: the next run continues.
@@ -32,21 +42,24 @@ def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
 
     with open_store(source) as read, open_store(target) as written:
         need_manifest(read)
-        with progress(len(read), quiet=as_json, what="copying") as advance:
+        with progress(len(read), quiet=as_json or quiet, what="copying") as advance:
             done = copying.copy(read, written, prune=prune, on_progress=advance)
-        print_report(done, read, written, prune=prune, as_json=as_json)
+        print_report(done, read, written, prune=prune, quiet=quiet, as_json=as_json)
 
 
-def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *, prune: bool, as_json: bool) -> None:
+def print_report(
+    done: CopyReport, read: Store | ParquetIndex, written: Store, *, prune: bool, quiet: bool, as_json: bool
+) -> None:
     """Print the report of a copy; exit 1 if documents were refused."""
     if as_json:
         print_json({**asdict(done), "seconds": round(done.seconds, 3)})
-    else:
+    elif not quiet:
         parts = [f"{done.copied} copied", f"{done.unchanged} unchanged"]
         parts += [f"{done.pruned} pruned"] if prune else []
         click.echo(f"{', '.join(parts)} in {done.seconds:.1f} s; {written.name} has {done.documents} documents")
         if done.rejects is None:
             click.echo("The reject list is not copied: one of the two stores keeps none.", err=True)
+    if not as_json:
         print_first([f"{reject.code:<12} {reject.message}" for reject in done.refused])
     there, now = read.manifest(), need_manifest(written).language
     language = there.language if there else ""

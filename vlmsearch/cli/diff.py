@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.common import command, json_option, need_manifest, option, print_first, print_json
+from vlmsearch.cli.completion import BackEndUrl
 from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @command()
-@click.argument("first")
-@click.argument("second")
+@click.argument("first", type=BackEndUrl("store"))
+@click.argument("second", type=BackEndUrl("store"))
 @option(
     "--tolerance",
     type=click.FloatRange(0),

@@ -7,7 +7,6 @@ import platform
 import sqlite3
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -15,10 +14,12 @@ from rich.text import Text
 
 from vlmsearch._util import gpu as diagnosis
 from vlmsearch._util.console import make_console
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.gpu import Driver
 from vlmsearch.cli.common import command, json_option, print_json
 from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.models.bundle import PROFILES, built_bundles, cache_folder
+from vlmsearch.models.recipe import find_recipe
 from vlmsearch.tensorrt.engine.cublas import cublas
 from vlmsearch.tensorrt.engine.plans import Machine, mismatches, open_plan, plans_folder
 
@@ -79,19 +80,17 @@ def _try(check: str, run: Callable[[], str], advice: str = "", *, required: bool
 
 
 def _packages() -> list[CheckResult]:
-    def full_text() -> str:
-        with closing(sqlite3.connect(":memory:")) as database:
-            database.execute("CREATE VIRTUAL TABLE words USING fts5(text)")
-        return f"SQLite {sqlite3.sqlite_version} with FTS5"
-
     python = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
-    needed = ("vlmsearch", "numpy", "tokenizers", "simsimd", "pillow")
+    needed = ("vlmsearch", "numpy", "onnx", "tokenizers", "simsimd", "pillow")
+    full = f"to compare built models with transformers: {install_command('build')}"
     return [
         CheckResult("python", sys.version_info >= (3, 10), python, required=True),
         *(_package(name, f"pip install {name}", required=True) for name in needed),
-        _package("chromadb", "pip install 'vlmsearch[chroma]', for stores of chroma:"),
-        _package("pymongo", "pip install 'vlmsearch[mongodb]', for stores of mongodb:"),
-        _try("sqlite", full_text, "take a Python whose SQLite has FTS5", required=True),
+        _package("chromadb", f"for stores of chroma: {install_command('chroma')}"),
+        _package("pymongo", f"for stores of mongodb: {install_command('mongodb')}"),
+        _package("torch", full),
+        _package("transformers", full),
+        CheckResult("sqlite", True, f"SQLite {sqlite3.sqlite_version}", required=True),
     ]
 
 
@@ -101,9 +100,16 @@ def _models() -> list[CheckResult]:
     for profile, names in PROFILES.items():
         missing = [name for name in names if name not in built]
         detail = " and ".join(built.get(name, f"{name} is not built") for name in names)
-        advice = f"vlmsearch build {' '.join(missing)}" if missing else ""
+        advice = _build_advice(profile, missing) if missing else ""
         results.append(CheckResult(f"onnx:{profile}", not missing, detail, advice, required=profile == "demo"))
     return [*results, _try("encoding", _encode, "reinstall vlmsearch", required=True)]
+
+
+def _build_advice(profile: str, missing: list[str]) -> str:
+    """Return how large the models of a profile are, and the command that builds them."""
+    parameters = sum(find_recipe(name).parameters for name in missing)
+    smaller = ", and onnx:clip is smaller" if profile == "default" else ""
+    return f"{4 * parameters / 1e9:.1f} GB of weights{smaller}: vlmsearch build {' '.join(missing)}"
 
 
 def _encode() -> str:
@@ -124,7 +130,7 @@ def _images() -> list[CheckResult]:
     formats = [name for name, codec in _FORMATS.items() if not codec or features.check(codec)]
     return [
         CheckResult("images", {"jpeg", "png"} <= set(formats), ", ".join(formats), required=True),
-        _package("pillow-heif", "pip install 'vlmsearch[heic]'", check="heic"),
+        _package("pillow-heif", install_command("heic"), check="heic"),
     ]
 
 
@@ -134,7 +140,7 @@ def gpu_results() -> list[CheckResult]:
     results = [_wheels(), _driver(driver)]
     if driver.fault:
         return results
-    cuda = _package("cuda-bindings", "pip install 'vlmsearch[tensorrt]', for the encoder tensorrt:", check="cuda")
+    cuda = _package("cuda-bindings", f"for the encoder tensorrt: {install_command('tensorrt')}", check="cuda")
     return [*results, _onnx_on_gpu(), cuda, _cudnn(), *_tensorrt(driver), _codec()]
 
 
@@ -196,7 +202,7 @@ def _tensorrt(driver: Driver) -> list[CheckResult]:
     except Exception as exc:  # noqa: BLE001 - its libraries fail in many ways
         have = _installed(_TENSORRT_WHEELS)
         fault = f"{have}; it cannot be loaded: {exc}" if have else "not installed"
-        return [CheckResult("tensorrt", False, fault, "pip install 'vlmsearch[tensorrt]'")]
+        return [CheckResult("tensorrt", False, fault, install_command("tensorrt"))]
     number = cublas()
     results = [CheckResult("tensorrt", True, f"{tensorrt}, with cuBLAS {number}" if number else tensorrt)]
     machines = [Machine(tensorrt, device.name, _architecture(device), number) for device in driver.devices]
@@ -216,7 +222,7 @@ def _tensorrt(driver: Driver) -> list[CheckResult]:
 def _codec() -> CheckResult:
     detail = _installed(_CODEC_WHEELS)
     if not detail:
-        advice = "pip install 'vlmsearch[nvimgcodec]'"
+        advice = install_command("nvimgcodec")
         return CheckResult("nvimgcodec", False, "not installed: JPEGs are decoded on the CPU", advice)
     major = detail.split()[0][-2:]
     jpeg = "nvidia-nvjpeg" if major == "13" else "nvidia-nvjpeg-cu12"

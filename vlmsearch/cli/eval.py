@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vlmsearch._util.files import replace_file
-from vlmsearch.cli.common import command, json_option, option, print_json, print_table, short_path
+from vlmsearch.cli.common import command, json_option, option, plot_option, print_json, print_table, short_path
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
 from vlmsearch.cli.search_options import search_flags
 from vlmsearch.errors import ConfigError
 from vlmsearch.search import evaluation
+from vlmsearch.search.curves import Evaluation
 from vlmsearch.search.evaluation import (
     FUSED,
     NO_MATCH_PRECISION,
@@ -66,6 +67,7 @@ def _read_report(text: str) -> _Report:
 @search_flags(RankingKeywords, leave_out=["where", "rerank_first", "rerank_seconds"])
 @option("--compare", type=_read_report, metavar="FILE", help="Compare with the report of an earlier run.")
 @option("--tune", is_flag=True, help="Choose weights and threshold by cross-validation, and save them in the index.")
+@plot_option("--plot", "Write the curves of precision and recall by threshold, the scores and the calibration.")
 @option("--report", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write all figures as JSON.")
 @json_option
 def eval(
@@ -77,6 +79,7 @@ def eval(
     rerank: str | None,
     compare: _Report | None,
     tune: bool,
+    plot: Path | None,
     report: Path | None,
     as_json: bool,
 ) -> None:
@@ -96,6 +99,7 @@ def eval(
                 "--server measures its own setting: leave out --compare, --tune, --report, --weight and --min-score"
             )
         result = _measure_there(chosen, read_queries(file), folder, limit, rerank, quiet=as_json)
+        _plot(plot, result)
         print_json(result) if as_json else _print(result, None, None)
         return
     if compare is not None and compare.limit != limit:
@@ -118,10 +122,21 @@ def eval(
         whole = result | {"by_query": {name: _by_query(field, queries) for name, field in measured.items()}}
         replace_file(report, json.dumps(whole, indent=1).encode())
         click.echo(f"wrote {short_path(str(report.resolve()))}", err=True)
+    _plot(plot, result)
     print_json(result) if as_json else _print(result, differences, tuning)
     if dropped:
         click.echo(f"Significantly lower: {' and '.join(difference.measure for difference in dropped)}", err=True)
         sys.exit(1)
+
+
+def _plot(path: Path | None, result: Mapping[str, Any]) -> None:
+    """Write the plots of a result, where they are asked for."""
+    if path is None:
+        return
+    from vlmsearch.notebook.files import write_evaluation
+
+    write_evaluation(path, result)
+    click.echo(f"wrote {short_path(str(path.resolve()))}", err=True)
 
 
 def _measure(
@@ -132,7 +147,7 @@ def _measure(
     *,
     tune: bool,
     quiet: bool,
-) -> tuple[dict[str, object], Mapping[str, Measured], Tuning | None]:
+) -> tuple[Evaluation, Mapping[str, Measured], Tuning | None]:
     """Measure a setting, and tune the index if ``tune``."""
     fields = fields_of(pipeline, queries)
     searches = len(queries) + sum(map(len, fields.values()))

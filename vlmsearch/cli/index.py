@@ -15,10 +15,14 @@ from vlmsearch.cli.common import (
     json_option,
     option,
     print_json,
+    quiet_option,
 )
+from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import IndexChoice, index_options
-from vlmsearch.cli.progress import print_report, progress
+from vlmsearch.cli.progress import print_rejects, print_report, progress
+from vlmsearch.cli.source_options import source_options
 from vlmsearch.cli.upload import upload_files
+from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.media.remote import remote_url
 from vlmsearch.wire import to_json
 
@@ -31,19 +35,17 @@ def _place(text: str) -> str | Path:
 
 
 @command()
-@click.argument("paths", nargs=-1, required=True, type=_place, metavar="PATHS...")
+@click.argument("paths", nargs=-1, required=True, type=_place, shell_complete=complete_files, metavar="PATHS...")
 @index_options("encoder", "image_limits", "server")
 @option("--upload", is_flag=True, help="Send files of this machine to --server, which else reads its own.")
 @option("--prune", is_flag=True, help="Remove documents whose files or rows are gone from these folders and tables.")
 @option("--prune-empty", is_flag=True, help="With --prune: also if a folder is empty, as an unmounted one is.")
 @option("--retry-rejects", is_flag=True, help="Try rejected files again.")
-@option("--no-follow", is_flag=True, help="Follow no symbolic links to files.")
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
-@option("--pdf", is_flag=True, help="Index the pages of PDF files.")
-@option("--video", is_flag=True, help="Index a frame of each scene of films, with subtitles.")
-@option("--office", is_flag=True, help="Index the text of office documents, e-books and web pages.")
-@option("--ocr", is_flag=True, help="Read the text in images, pages and frames that come without text.")
+@source_options
 @cluster_options
+@option("--verbose", is_flag=True, help="Name every file that cannot be used, not only the first 20.")
+@quiet_option
 @json_option
 def index(
     paths: tuple[str | Path, ...],
@@ -52,46 +54,42 @@ def index(
     prune: bool,
     prune_empty: bool,
     retry_rejects: bool,
-    no_follow: bool,
     strict: bool,
-    pdf: bool,
-    video: bool,
-    office: bool,
-    ocr: bool,
+    source: SourceOptions,
     cluster: RayOptions | None,
+    verbose: bool,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Index images and texts: folders, files, globs, and tables in JSONL, CSV, Parquet or tar, also of s3:// and gs://.
 
     --pdf, --video and --office each need the extra of that name. Symbolic links to files are followed, links to
-    folders are not. Unchanged files are skipped. Files that cannot be used are listed and do not stop the run. You may
-    interrupt it: the next run continues.
+    folders are not. Unchanged files are skipped. Files that cannot be used are listed and do not stop the run; if there
+    are no others, the exit code is 1. You may interrupt it: the next run continues.
 
     With --server, PATHS are paths on the server that its operator allowed; with --upload they are paths here.
     """
-    from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
 
-    options = SourceOptions(pdf=pdf, video=video, office=office, ocr=ocr, follow_links=not no_follow)
-    is_there = bool(chosen.server)
+    is_there, is_quiet = bool(chosen.server), as_json or quiet
     if cluster is not None and (is_there or strict):
         raise click.UsageError("--on runs here and stops at no file: leave out --server and --strict")
     if upload and not is_there:
         raise click.UsageError("--upload sends files to a --server")
     if upload and (prune or prune_empty):
         raise click.UsageError("--prune looks for the files of the server: leave out --upload")
-    if is_there and not upload and (strict or no_follow):
+    if is_there and not upload and (strict or not source.follow_links):
         raise click.UsageError("--server follows no links and stops at no file: leave out --strict and --no-follow")
     with ExitStack() as stack:
         if is_there and not upload:
-            remote, advance = stack.enter_context(chosen.connect()), stack.enter_context(progress(None, quiet=as_json))
-            report = remote.index(paths, prune=prune, retry_rejects=retry_rejects, options=options, on_progress=advance)
+            remote, advance = stack.enter_context(chosen.connect()), stack.enter_context(progress(None, quiet=is_quiet))
+            report = remote.index(paths, prune=prune, retry_rejects=retry_rejects, options=source, on_progress=advance)
         else:
-            source = Paths(paths, options=options, limits=chosen.image_limits, prune_empty=prune_empty)
-            advance = stack.enter_context(progress(source if cluster is None else None, quiet=as_json))
+            given = Paths(paths, options=source, limits=chosen.image_limits, prune_empty=prune_empty)
+            advance = stack.enter_context(progress(given if cluster is None else None, quiet=is_quiet))
             if upload:
                 remote = stack.enter_context(chosen.connect())
-                report = upload_files(remote, source, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
+                report = upload_files(remote, given, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
             elif cluster is not None:
                 from vlmsearch.integrations.ray import index as index_on_ray
                 from vlmsearch.registry import open_store, usual_encoder
@@ -100,7 +98,7 @@ def index(
                     url = chosen.encoder or usual_encoder(store.name, store.manifest())
                 stack.enter_context(redirect_stdout(sys.stderr))  # Ray writes there
                 report = index_on_ray(
-                    source,
+                    given,
                     encoder=url,
                     store=chosen.store,
                     prune=prune,
@@ -110,11 +108,15 @@ def index(
                     options=cluster,
                 )
             else:
-                pipeline = stack.enter_context(chosen.open_here(create=True))
+                pipeline = stack.enter_context(chosen.open_here(create=True, seen=paths))
                 report = pipeline.index(
-                    source, prune=prune, retry_rejects=retry_rejects, strict=strict, on_progress=advance
+                    given, prune=prune, retry_rejects=retry_rejects, strict=strict, on_progress=advance
                 )
     if as_json:
         print_json(to_json(report))
-    else:
-        print_report(report)
+    elif not quiet:
+        print_report(report, verbose=verbose)
+    elif report.rejects:
+        print_rejects(report, verbose=verbose)
+    if report.rejects and not (report.indexed or report.pruned):
+        sys.exit(1)

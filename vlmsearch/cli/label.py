@@ -50,8 +50,9 @@ _EXAMPLES = 3
 @option("--photos", is_flag=True, help="Use the seven templates of CLIP's authors for photographs.")
 @option("--min-score", type=SHARE, metavar="SCORE", help="Minimum relevance, 0 to 1.  [default: the index's threshold]")
 @option("--key", default="label", show_default=True, metavar="KEY", help="Metadata key of the label.")
-@click.option(  # VLMSEARCH_LIMIT is how many matches a search shows
+@option(
     "--limit",
+    has_variable=False,  # VLMSEARCH_LIMIT is how many matches a search shows
     type=click.IntRange(1),
     metavar="N",
     help="Label only the first N documents. No environment variable sets it.",

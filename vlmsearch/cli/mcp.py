@@ -7,6 +7,7 @@ import sys
 import click
 
 from vlmsearch._util.address import is_loopback
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.text import unfiltered
 from vlmsearch.cli.common import (
     PORT,
@@ -37,7 +38,7 @@ def mcp(chosen: IndexChoice, allow_write: bool, http: bool, host: str, port: int
     except ModuleNotFoundError as exc:
         package = (exc.name or "mcp").partition(".")[0]
         raise MissingDependencyError(
-            f"`vlmsearch mcp` needs {package}, which is not installed: pip install 'vlmsearch[mcp]'"
+            f"`vlmsearch mcp` needs {package}, which is not installed: {install_command('mcp')}"
         ) from exc
     with chosen.open() as index:
         protocol = create_mcp_server(index, allow_write=allow_write)

@@ -46,9 +46,38 @@ def models(available: bool, as_json: bool) -> None:
 
     console = make_console()
     console.print("\ncosine: fp32 to the original, the others to fp32. top-10: share of the nearest 10 kept by INT8.")
+    for bundle in bundles:
+        if words := _inputs_in_words(bundle):
+            console.print(f"{bundle.name}: {words}.", soft_wrap=True)
+    for proof, words in _PROOFS.items():
+        if any(row["proof"] == proof for row in (*rows, *rerankers)):
+            console.print(f"proof {proof}: {words}.")
     if missing:
         console.print(f"Not built: {', '.join(missing)}.")
     console.print("Build one with `vlmsearch build MODEL`; `vlmsearch models --available` is the table to choose from.")
+
+
+_PROOFS = {
+    "transformers": "comparison with transformers",
+    "configuration": "comparison of its configuration, with random weights",
+    "family": "comparison of its family, with random weights of other sizes",
+}
+
+
+def proof_in_words(bundle: Bundle | RerankerBundle) -> str:
+    """Return what a bundle was proven by; those of earlier versions were all compared with transformers."""
+    return _PROOFS.get(_proof(bundle), _proof(bundle))
+
+
+def _proof(bundle: Bundle | RerankerBundle) -> str:
+    return str(bundle.measured.get("proof", "transformers"))
+
+
+def _inputs(bundle: Bundle | RerankerBundle) -> dict[str, dict[str, object]]:
+    """Return what INT8 was calibrated on, by file, and relevance was fitted on, by modality."""
+    calibration = {file: story["calibration"] for file, story in bundle.quantisation.items() if "calibration" in story}
+    relevance = bundle.measured.get("relevance_from")
+    return {"calibration": calibration, "relevance": relevance if isinstance(relevance, dict) else {}}
 
 
 def _rows(bundle: Bundle) -> list[dict[str, object]]:
@@ -64,9 +93,12 @@ def _rows(bundle: Bundle) -> list[dict[str, object]]:
             "overlap": None if precision == "fp32" else _worst(bundle, precision, "overlap"),
             "images_per_second": _rate(bundle, f"image.{precision}"),
             "texts_per_second": _rate(bundle, f"text.{precision}"),
+            "proof": _proof(bundle),
+            "inputs": _inputs(bundle),
             "forced": bool(bundle.forced),
             "folder": str(bundle.folder),
             "dims": [bundle.space.dim, *bundle.dims],
+            "domain": bundle.domain or None,
         }
         for precision in bundle.precisions
     ]
@@ -85,6 +117,7 @@ def _reranker_rows(bundle: RerankerBundle) -> list[dict[str, object]]:
             "precision_at_half": _check(bundle, f"{precision}.precision"),
             "recall_at_half": _check(bundle, f"{precision}.recall"),
             "pairs_per_second": _rate(bundle, precision),
+            "proof": _proof(bundle),
             "forced": bool(bundle.forced),
             "folder": str(bundle.folder),
         }
@@ -134,18 +167,38 @@ def _rate(bundle: Bundle | RerankerBundle, key: str) -> float | None:
 
 
 def _print_models(rows: list[dict[str, object]]) -> None:
-    names = ["model", "precision", "MB", "cosine", "top-10", "images/s", "texts/s"]
+    names = ["model", "precision", "proof", "MB", "cosine", "top-10", "images/s", "texts/s"]
     lines = []
     for row in rows:
-        line = [f"{row['name']} (forced)" if row["forced"] else str(row["name"]), str(row["precision"])]
-        for name, digits in (("megabytes", 1), ("cosine", 5), ("overlap", 3)):
-            line.append(_rounded(row[name], digits))
+        line = [
+            f"{row['name']} (forced)" if row["forced"] else str(row["name"]),
+            str(row["precision"]),
+            str(row["proof"]),
+        ]
+        for key, digits in (("megabytes", 1), ("cosine", 5), ("overlap", 3)):
+            line.append(_rounded(row[key], digits))
         line += [_rounded(row[name], 0) for name in ("images_per_second", "texts_per_second")]
         if is_wide():
             dims = row["dims"]
-            line += [" ".join(map(str, dims)) if isinstance(dims, list) else "", short_path(str(row["folder"]))]
+            line += [
+                " ".join(map(str, dims)) if isinstance(dims, list) else "",
+                str(row["domain"] or ""),
+                short_path(str(row["folder"])),
+            ]
         lines.append(line)
-    print_table([*names, *(("dims", "folder") if is_wide() else ())], lines, left=("model", "precision", "folder"))
+    print_table(
+        [*names, *(("dims", "made for", "folder") if is_wide() else ())], lines,
+        left=("model", "precision", "proof", "made for", "folder"),
+    )  # fmt: skip
+
+
+def _inputs_in_words(bundle: Bundle) -> str:
+    """Return what INT8 and relevance of a bundle were made from."""
+    words = []
+    for what, origins in _inputs(bundle).items():
+        values = dict.fromkeys(map(str, origins.values()))
+        words += [f"{what} from {' and '.join(values)}"] if values else []
+    return ", ".join(words)
 
 
 def _print_rows(title: str, rows: list[dict[str, object]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vlmsearch.cli.common import add_options, encoder_option, limits_option, need_manifest, option, store_option
+from vlmsearch.cli.common import (
+    add_options,
+    encoder_option,
+    limits_option,
+    need_manifest,
+    option,
+    store_option,
+    url_option,
+)
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
@@ -31,11 +39,11 @@ _PICTURE_EDGE = 720
 _OPTIONS = {
     "store": store_option,
     "encoder": encoder_option,
-    "generator": option(
+    "generator": url_option(
+        "generator",
         "--generator",
         default=DEFAULT_GENERATOR,
         show_default=True,
-        metavar="URL",
         help="Generator of the answer.",
     ),
     "image_limits": limits_option(DEFAULT_LIMITS),
@@ -89,10 +97,11 @@ class IndexChoice:
             yield store
 
     @contextmanager
-    def open_here(self, *, create: bool = False) -> Iterator[Pipeline]:
+    def open_here(self, *, create: bool = False, seen: Sequence[str | Path] = ()) -> Iterator[Pipeline]:
         """Open a pipeline on the index, which must exist without ``create``.
 
-        The encoder is by default the one that built the index.
+        The encoder is by default the one that built the index. One that must be built first is calibrated on what is
+        ``seen`` of the images and texts to index.
         """
         from vlmsearch.pipeline import Pipeline
         from vlmsearch.registry import open_encoder, open_generator, open_store
@@ -100,7 +109,9 @@ class IndexChoice:
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self.store))
             manifest = store.manifest() if create else need_manifest(store)
-            encoder = stack.enter_context(open_encoder(self.encoder or usual_encoder(store.name, manifest)))
+            url = self.encoder or usual_encoder(store.name, manifest)
+            _build_first(url, [path for path in seen if isinstance(path, Path)])
+            encoder = stack.enter_context(open_encoder(url))
             generator = stack.enter_context(open_generator(self.generator)) if self.generator else None
             yield Pipeline(encoder, store, generator, image_limits=self.image_limits)
 
@@ -115,6 +126,16 @@ class IndexChoice:
         if url not in (None, OWN_RERANKER):
             raise click.UsageError(f"a server uses its own re-ranker: give --rerank {OWN_RERANKER}")
         return url is not None
+
+
+def _build_first(url: str, calibrate: Sequence[Path]) -> None:
+    """Build the models of an embedded encoder that are not built yet."""
+    from vlmsearch.models.bundle import find_bundles
+    from vlmsearch.registry import Url
+
+    parts = Url.parse(url, "encoder")
+    if parts.scheme == "onnx" and calibrate:
+        find_bundles(parts.location, calibrate)
 
 
 def index_options(*names: str) -> Callable[[Callable[..., object]], Callable[..., object]]:

@@ -39,14 +39,23 @@ def progress(
         yield lambda done: bar.update(task, completed=done, total=known and max(known, done))  # more with their parts
 
 
-def print_report(report: IndexReport) -> None:
-    """Print the report of a run, with the first rejected files."""
+def print_report(report: IndexReport, *, verbose: bool = False) -> None:
+    """Print the report of a run, with the first rejected files, or with ``verbose`` all of them."""
     rate = report.seen / report.seconds if report.seconds else 0.0
     parts = [f"{report.added} added", f"{report.updated} updated", f"{report.unchanged} unchanged"]
     parts += [f"{report.pruned} pruned"] if report.pruned else []
     parts += [f"{len(report.rejects)} rejected"] if report.rejects else []
     click.echo(f"{', '.join(parts)} in {report.seconds:.1f} s ({rate:.0f}/s)")
+    if report.left_out:
+        total = sum(report.left_out.values())
+        flags = ", ".join(with_flags(f"`{name}`") for name in report.left_out)
+        click.echo(f"{total} {'file' if total == 1 else 'files'} left out: add {flags}", err=True)
     if report.unlabelled:
         click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)
+    print_rejects(report, verbose=verbose)
+
+
+def print_rejects(report: IndexReport, *, verbose: bool = False) -> None:
+    """Print the first rejected files, or with ``verbose`` all of them."""
     lines = [f"{reject.code:<12} {with_flags(reject.message)}" for reject in report.rejects]
-    print_first(lines, "see `vlmsearch info --rejects`")
+    print_first(lines, "see `vlmsearch info --rejects`", limit=len(lines) if verbose else 20)

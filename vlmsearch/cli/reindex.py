@@ -15,6 +15,7 @@ from vlmsearch.cli.common import (
     option,
     print_first,
     print_json,
+    url_option,
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @command()
 @index_options("image_limits")
-@click.option("--encoder", metavar="URL", help="The new encoder. No environment variable sets it.")
+@url_option("encoder", "--encoder", has_variable=False, help="The new encoder. No environment variable sets it.")
 @option("--dry-run", is_flag=True, help="Print the time and the disk space that it would take, and stop.")
 @option("--ignore-space", is_flag=True, help="Start even if the disk seems too small.")
 @option("--drop-old", is_flag=True, help="Remove the replaced index.")

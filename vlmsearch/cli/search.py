@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from vlmsearch.cli.common import (
     print_table,
     short_path,
 )
+from vlmsearch.cli.documents import check_files_options, files_option, print_paths
 from vlmsearch.cli.opening import IndexChoice, index_options, with_picture
 from vlmsearch.cli.search_options import query_options, search_flags
 from vlmsearch.search.options import LONGEST_PAGE, SearchKeywords
@@ -39,18 +42,23 @@ from vlmsearch.wire import to_json
 )
 @option("--all", "show_all", is_flag=True, help="Show the closest documents, also those below the threshold.")
 @index_options("encoder", "image_limits", "server")
+@files_option
 @json_option
 @option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page with the images.")
 def search(
     query: dict[str, Any],
     page: int,
     show_all: bool,
+    files: bool,
+    null: bool,
     chosen: IndexChoice,
     as_json: bool,
     html: Path | None,
     **options: Any,
 ) -> None:
     """Find documents by a text, an image or similar documents."""
+    check_files_options(files, null, {"--json": as_json})
+    _hint_at_image(query["text"], has_image=query["image"] is not None)
     limit = options["limit"]
     if page * limit > LONGEST_PAGE:
         last = LONGEST_PAGE // limit
@@ -70,17 +78,29 @@ def search(
 
         image = query["image"]
         parts = [query["text"], image and image.name, *map(short_path, query["like"])]
-        write_sheet(html, [Section(" + ".join(filter(None, parts)), shown, image)])
+        write_sheet(html, [Section(" + ".join(filter(None, parts)), shown, image, matches.uncalibrated)])
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
         print_json(to_json(matches))
+    elif files:
+        print_paths((match.document for match in matches), null=null)
     else:
         _print(matches, page)
 
 
+def _hint_at_image(text: str | None, *, has_image: bool) -> None:
+    """Say how to search by an image where the text is the name of one that is here."""
+    if text is None or has_image or not os.path.isfile(text):
+        return
+    from vlmsearch.media.images import IMAGE_SUFFIXES
+
+    if os.path.splitext(text)[1].lower() in IMAGE_SUFFIXES:
+        click.echo(f"This searches for words. To search by an image: --image {shlex.quote(text)}", err=True)
+
+
 def _print(matches: Matches, page: int) -> None:
     if matches:
-        print_matches(matches)
+        print_matches(matches, is_calibrated=not matches.uncalibrated)
     else:
         said = "Nothing matches" if page == 1 else f"Nothing matches on page {page}"
         hint = ": --all shows what comes closest" if matches.threshold else ""

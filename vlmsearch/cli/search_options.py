@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from vlmsearch.cli.common import Function, PlainText, add_options, option, where_option
+from vlmsearch.cli.common import Function, PlainText, add_options, option, url_option, where_option
+from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import OWN_RERANKER
 from vlmsearch.search.options import SearchOption, search_options
 
@@ -24,7 +25,9 @@ def _image(text: str) -> Path:
     return Path(text)
 
 
-image_option = option("--image", type=_image, metavar="FILE", help="Search by this image.")
+image_option = option(
+    "--image", type=_image, shell_complete=complete_files, metavar="FILE", help="Search by this image."
+)
 
 
 def query_options(function: Callable[..., object]) -> Callable[..., object]:
@@ -56,7 +59,13 @@ def query_options(function: Callable[..., object]) -> Callable[..., object]:
         image_option,
         option("--like", **ids, help="Find documents like this one. May be given several times."),
         option("--without", metavar="TEXT", help='Leave out what this text describes, as "a beach -people" does.'),
-        option("--without-image", type=_image, metavar="FILE", help="Leave out what this image shows."),
+        option(
+            "--without-image",
+            type=_image,
+            shell_complete=complete_files,
+            metavar="FILE",
+            help="Leave out what this image shows.",
+        ),
         option("--without-like", **ids, help="Leave out what is like this document. May be given several times."),
     ]
     return add_options(options)(wrapper)
@@ -83,7 +92,7 @@ def search_flag(declared: SearchOption) -> Callable[[Function], Function]:
         settings: dict[str, Any] = {"callback": lambda _context, _parameter, given: dict(given) or None}
         return option("--weight", "weights", multiple=True, type=_weight, metavar="FIELD=NUMBER", help=help, **settings)
     if declared.name == "rerank":
-        return option(flag, metavar="URL", help=f"{text} Such as onnx:NAME. With --server: {OWN_RERANKER}.")
+        return url_option("reranker", flag, help=f"{text} Such as onnx:NAME. With --server: {OWN_RERANKER}.")
     if declared.type is bool:
         return option(f"{flag}/--no-{declared.name}", default=declared.default, help=text)
     if isinstance(declared.default, tuple):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import PORT, SECONDS, PlainText, command, encoder_option, limits_option, option
+from vlmsearch._util.extras import install_command
+from vlmsearch.cli.common import PORT, SECONDS, PlainText, command, encoder_option, limits_option, option, url_option
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 
 @command()
-@option("--store", metavar="URL", help=f"The store of the index.  [default: {DEFAULT_STORE}]")
+@url_option("store", "--store", help=f"The store of the index.  [default: {DEFAULT_STORE}]")
 @encoder_option
-@option("--generator", metavar="URL", help=f"The generator, or none.  [default: {DEFAULT_GENERATOR}]")
-@option("--reranker", metavar="URL", help="The re-ranker, for requests that ask for it.")
+@url_option("generator", "--generator", help=f"The generator, or none.  [default: {DEFAULT_GENERATOR}]")
+@url_option("reranker", "--reranker", help="The re-ranker, for requests that ask for it.")
 @option("--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Settings, in TOML.")
 @option("--host", help="The address to listen on.  [default: 127.0.0.1]")
 @option("--port", type=PORT, help="[default: 8080]")
@@ -50,7 +51,7 @@ def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> No
         from vlmsearch.server.service import Service
     except ModuleNotFoundError as exc:
         raise MissingDependencyError(
-            f"`vlmsearch serve` needs {exc.name}, which is not installed: pip install 'vlmsearch[serve]'"
+            f"`vlmsearch serve` needs {exc.name}, which is not installed: {install_command('serve')}"
         ) from exc
     settings = _settings(config, given)
     settings = replace(settings, image_limits=image_limits)
@@ -59,6 +60,9 @@ def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> No
         host, port = listening.getsockname()[:2]
         scheme = "https" if settings.tls_cert else "http"
         click.echo(f"Serving {', '.join(settings.indexes)} at {scheme}://{_in_url(host)}:{port}", err=True)
+        for name, index in service.indexes.items():
+            if index.pipeline.store.manifest() is None:
+                click.echo(f"Note: {name} is new and empty: there is no index at {index.settings.store} yet", err=True)
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal again when it is done
             server.run(sockets=[listening])
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vlmsearch.errors import InvalidInputError
+from vlmsearch.index import add_reported
 from vlmsearch.media.limits import DEFAULT_LIMITS
 from vlmsearch.types import Document, IndexReport, Reject, local_image
 
@@ -40,8 +41,9 @@ def upload_files(
             else:
                 rejects.append(item)
 
-    report = remote.add(documents(source), retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
-    return replace(report, rejects=(*report.rejects, *rejects))
+    sent = documents(source)
+    report = add_reported(remote, sent, retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
+    return replace(report, rejects=(*report.rejects, *rejects), left_out=source.left_out())
 
 
 def _to_send(item: Sourced) -> Document:

@@ -15,6 +15,8 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import print_report, progress
+from vlmsearch.cli.source_options import source_options
+from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.types import IndexReport
 from vlmsearch.wire import to_json
 
@@ -23,27 +25,26 @@ from vlmsearch.wire import to_json
 @click.argument("folders", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
 @index_options("encoder", "image_limits")
 @option("--retry-rejects", is_flag=True, help="Try rejected files again when it starts.")
-@option("--no-follow", is_flag=True, help="Follow no symbolic links to files.")
+@source_options
 @json_option
 def watch(
     folders: tuple[Path, ...],
     chosen: IndexChoice,
     retry_rejects: bool,
-    no_follow: bool,
+    source: SourceOptions,
     as_json: bool,
 ) -> None:
     """Index folders, then follow their changes until Ctrl-C.
 
-    It starts like `vlmsearch index --prune`. New and changed files are indexed a second after their last write. Deleted
-    files are removed from the index. With --json, each step prints a line.
+    It starts like `vlmsearch index --prune`, with the same options for files. New and changed files are indexed a
+    second after their last write. Deleted files are removed from the index. With --json, each step prints a line.
     """
-    from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
 
-    source = Paths(folders, options=SourceOptions(follow_links=not no_follow), limits=chosen.image_limits)
+    given = Paths(folders, options=source, limits=chosen.image_limits)
     with chosen.open_here(create=True) as pipeline:
-        with progress(source, quiet=as_json) as advance:
-            reports = pipeline.watch(source, retry_rejects=retry_rejects, on_progress=advance)
+        with progress(given, quiet=as_json) as advance:
+            reports = pipeline.watch(given, retry_rejects=retry_rejects, on_progress=advance)
             first = next(reports)
         _print(first, as_json)
         click.echo(f"Watching {', '.join(map(str, folders))}", err=True)

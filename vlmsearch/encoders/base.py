@@ -14,6 +14,7 @@ from vlmsearch.types import ImageSource, Modality, RelevanceFit, Role, Space, Ve
 
 if TYPE_CHECKING:
     from vlmsearch.media.images import Preprocess
+    from vlmsearch.models.domain import Domain
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,12 @@ class Encoder(Closable, ABC):
     """Per space and modality of the document: what its cosine with a text says of their relevance, where it was fitted.
 
     Search judges fields without a fit by how far a cosine stands out from those of the index.
+    """
+
+    domains: Mapping[tuple[str, Modality], Domain] = MappingProxyType({})
+    """Per space and modality of the document: the inputs that the model is made for, if it records them.
+
+    Search says of an index that is unlike them that its scores are uncalibrated.
     """
 
     batch_sizes: BatchSizes = BatchSizes()

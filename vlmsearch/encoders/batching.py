@@ -279,6 +279,7 @@ class BatchingEncoder(Encoder):
         check_seconds(deadline=deadline)
         self._encoder = encoder
         self.fingerprint, self.spaces, self.relevance = encoder.fingerprint, encoder.spaces, encoder.relevance
+        self.domains = encoder.domains
         self.batch_sizes = sizes = encoder.batch_sizes
         self._limit, self._delay, self._deadline = queue, delay, deadline
         self._on_batch = on_batch

@@ -18,6 +18,7 @@ from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, 
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, shortened
+from vlmsearch.models.domain import domain_modality, open_domain
 from vlmsearch.models.inputs import BatchLimits, Ids, Pixels, TextBatches, check_length, cut_vectors, to_pixels
 from vlmsearch.types import ImageSource, Role, Vectors
 
@@ -30,7 +31,7 @@ class BundleEncoder(Encoder):
 
     ``batch_size`` is the largest batch that a runtime gets to see; ``workers`` the threads that decode images; ``dim``
     the length that vectors are cut to, of the bundles that were trained for it (Matryoshka). A relevance that was
-    fitted on whole vectors is not used for shorter ones.
+    fitted on whole vectors is not used for shorter ones, and neither is a domain.
     """
 
     def __init__(self, bundles: Sequence[Bundle], *, batch_size: int, workers: int, dim: int | None = None) -> None:
@@ -47,6 +48,11 @@ class BundleEncoder(Encoder):
             for bundle in bundles
             if bundle.space.name not in given.names
             for modality, fit in bundle.relevance.items()
+        }
+        self.domains = {
+            (bundle.space.name, domain_modality(bundle)): domain
+            for bundle in bundles
+            if bundle.space.name not in given.names and (domain := open_domain(bundle)) is not None
         }
         self.shorter = {
             bundle.space.name: tuple(length for length in bundle.dims if length < space.dim)

@@ -113,7 +113,7 @@ class OnnxEncoder(BundleEncoder):
 
 
 def _on_cpu(bundle: Bundle, tower: Tower, file: Precision, cores: int) -> CoresSession:
-    return CoresSession(partial(bundle.model, tower, file), _named(bundle, tower), threads=cores)
+    return CoresSession(partial(bundle.mapped, tower, file), _named(bundle, tower), threads=cores)
 
 
 def _named(bundle: Bundle, tower: Tower) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import (
@@ -181,7 +182,7 @@ class TensorRTEncoder(BundleEncoder):
         except ModuleNotFoundError as exc:
             if self._decode == "gpu":
                 raise MissingDependencyError(
-                    "decode=gpu needs nvImageCodec, which is not installed: pip install 'vlmsearch[nvimgcodec]'"
+                    f"decode=gpu needs nvImageCodec, which is not installed: {install_command('nvimgcodec')}"
                 ) from exc
         except BackendError as exc:
             if self._decode == "gpu":

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar, Union
+from typing import Literal, TypeAlias, Union
 
 import numpy as np
 import PIL.Image
@@ -33,8 +33,6 @@ from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
 from vlmsearch.types import ImageSource, Role, Space, Vectors
 
-T = TypeVar("T")
-R = TypeVar("R")
 Row: TypeAlias = NDArray[np.float32]
 Outcome: TypeAlias = Union[Row, InvalidInputError]
 _Chunk: TypeAlias = tuple[int, int, Row]
@@ -102,7 +100,7 @@ class TritonEncoder(Encoder):
         if self._picture is None:
             return {}
         planned = list(batches(range(len(images)), list(map(size_of, images)), self._batch_size))
-        answers = self._each(planned, lambda batch: self._send_images([images[i] for i in batch]))
+        answers = self._pool.each(planned, lambda batch: self._send_images([images[i] for i in batch]))
         outcomes = [outcome for batch in answers for outcome in batch]
         bad = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInputError)}
         rows = [outcome for outcome in outcomes if not isinstance(outcome, InvalidInputError)]
@@ -121,7 +119,9 @@ class TritonEncoder(Encoder):
         max_bytes = self._deployment.max_text_bytes
         planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=max_bytes))
         chunks: dict[str, list[_Chunk]] = {space.name: [] for space in self.spaces}
-        for batch, outputs in zip(planned, self._each(planned, lambda batch: self._send_texts(encoded, batch, role))):
+        for batch, outputs in zip(
+            planned, self._pool.each(planned, lambda batch: self._send_texts(encoded, batch, role))
+        ):
             for space in self.spaces:
                 room = self._deployment.rooms[space.name][role]
                 for i, row, count in zip(batch, *outputs[space.name]):
@@ -187,19 +187,6 @@ class TritonEncoder(Encoder):
                 self._check_again()
             raise
 
-    def _each(self, items: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
-        """Results in order, with so many items under way; one alone needs no other thread."""
-        if len(items) == 1:
-            yield work(items[0])
-            return
-        futures = [self._pool.submit(work, item) for item in items]
-        try:
-            for future in futures:
-                yield future.result()
-        finally:
-            for future in futures:
-                future.cancel()
-
     def _send_texts(
         self, encoded: Sequence[bytes], batch: Sequence[int], role: Role
     ) -> dict[str, tuple[Vectors, list[int]]]:
@@ -225,7 +212,7 @@ class TritonEncoder(Encoder):
             rows = self._infer(self._model, inputs, (output,))[output]
             return list(rows.astype(np.float32))
 
-        return [row for rows in self._each(planned, send) for row in rows]
+        return [row for rows in self._pool.each(planned, send) for row in rows]
 
     def _text_bytes(self, text: str) -> bytes:
         """Return a text as it is sent."""

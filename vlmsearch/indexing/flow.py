@@ -35,10 +35,11 @@ from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch._util.tracing import querying, stage
 from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
+from vlmsearch.indexing.facts import with_facts
 from vlmsearch.indexing.image_text import with_image_text, with_mark, without_mark
 from vlmsearch.indexing.items import Container, Item, ReadOptions, Sourced, id_of
-from vlmsearch.indexing.records import Ready, check_types, digest, encode
-from vlmsearch.indexing.sources import Paths, file_id
+from vlmsearch.indexing.records import Ready, digest, encode
+from vlmsearch.indexing.sources import Paths, file_id, file_name, is_file
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
@@ -54,10 +55,12 @@ from vlmsearch.types import (
     Stamp,
     check_id,
     check_metadata,
+    check_types,
     encodes_images,
     is_id,
     local_image,
     part_of,
+    web_url,
 )
 
 BATCH = 64
@@ -75,6 +78,8 @@ _READ_BYTES = 2**26
 STORED_TOGETHER = 512
 STORED_EVERY = 1.0
 """Stores take many records at once far more cheaply: so many, or what came within so many seconds."""
+_NAMED_KEYS = 5
+"""Keys of metadata that the message of an empty document names."""
 LEAST_WORKERS = 2
 """Threads that read and decode where there are fewer cores: one reads while the other decodes."""
 _UNDER_WAY = 4
@@ -467,9 +472,15 @@ class Examiner:
                 return old
             if is_read and image is not None:
                 document = with_image_text(document, image, limits)
-                check_metadata(document.metadata)
+            if is_file(document.id, item.source):
+                photograph = image if isinstance(image, bytes) else None
+                document = with_facts(document, item.source, file_name(item.source), photograph)
+            check_metadata(document.metadata)
             if not document.text and image is None:
-                return Reject(document.id, "empty", f"{document.id}: the document has neither text nor image", stamp)
+                keys = ", ".join(list(document.metadata)[:_NAMED_KEYS])
+                rest = f", only metadata: {keys}" if keys else ""
+                why = f"{document.id}: the document has neither text nor image{rest}"
+                return Reject(document.id, "empty", CONTROLS.sub("?", why), stamp)
             if not document.text and self.prepare is None:
                 why = f"{document.id}: {self.fingerprint} encodes no images"
                 return Reject(document.id, "unsupported", why, stamp)
@@ -479,7 +490,8 @@ class Examiner:
         except MemoryError:
             return Reject(document.id, "too_large", f"{document.id}: it needs more memory than there is", stamp)
         except InvalidInputError as exc:
-            name = str(document.image) if isinstance(document.image, Path) else document.id
+            image = document.image
+            name = web_url(image) or str(image) if isinstance(image, Path) else document.id
             is_named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(exc))
             message = str(exc) if is_named else f"{name}: {exc}"
             return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
@@ -581,7 +593,7 @@ def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[st
         seen: The ids of all inputs, to remove the other documents of the source; None to remove none.
 
     Returns:
-        The report, with the number of removed documents.
+        The report, with the numbers of removed documents, and of files that were left out.
     """
     bad = {reject.id for reject in report.rejects}
     release(store, lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
@@ -592,15 +604,15 @@ def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[st
         gone = [id for id, stamp in stamps.items() if source.covers(id, stamp)]
         release(store, lambda reject: not _was_seen(reject.id, seen) and source.covers(reject.id, reject.stamp))
         report = replace(report, pruned=report.pruned + store.delete(gone), rejects=(*report.rejects, *lost))
-    return report
+    return replace(report, left_out=source.left_out())
 
 
 def checked_report(source: Paths, report: IndexReport) -> IndexReport:
     """Return the report of a whole run; ConfigError where there was nothing to index."""
     if not report.seen and not report.pruned:
         where = ", ".join(map(str, source.given))
-        if options := source.options_to_give():
-            names = ", ".join(f"`{option}`" for option in options)
+        if report.left_out:
+            names = ", ".join(f"`{option}`" for option in report.left_out)
             raise ConfigError(f"all files in {where} were left out, since they are read with an option: {names}")
         raise ConfigError(f"no images, texts or rows in {where}")
     return report

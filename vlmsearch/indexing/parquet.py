@@ -30,6 +30,7 @@ import numpy as np
 
 from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.files import file_in_the_making
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
@@ -302,7 +303,7 @@ def _pyarrow() -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError as exc:
         raise MissingDependencyError(
-            f"Parquet needs {exc.name}, which is not installed: pip install 'vlmsearch[parquet]'"
+            f"Parquet needs {exc.name}, which is not installed: {install_command('parquet')}"
         ) from exc
     return pa
 

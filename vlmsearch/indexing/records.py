@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL.Image import Image
 
 from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import encoding
@@ -20,7 +19,7 @@ from vlmsearch.errors import BackendError, InvalidBatchError, InvalidInputError
 from vlmsearch.media.images import copy_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.label_keys import split_labels, with_labels
-from vlmsearch.types import HALVES, Document, Field, ImageSource, Modality, Record, Reject, RemoteImage, Stamp, Vectors
+from vlmsearch.types import HALVES, Document, Field, ImageSource, Modality, Record, Reject, Stamp, Vectors
 
 T = TypeVar("T")
 
@@ -88,18 +87,6 @@ def _encode_usable(
         for place, row in zip(places, rows):
             by_place[place][Field(space, modality)] = row
     return by_place, bad
-
-
-def check_types(document: Document) -> None:
-    """Raise InvalidInputError where a part of a document has a wrong type."""
-    parts = (
-        ("text is a string", document.text, (str, type(None))),
-        ("image is a Path, bytes or a PIL image", document.image, (Path, bytes, Image, RemoteImage, type(None))),
-        ("metadata are a mapping", document.metadata, Mapping),
-    )
-    for said, value, kinds in parts:
-        if not isinstance(value, kinds):
-            raise InvalidInputError("invalid", f"the {said}, not {type(value).__name__}")
 
 
 def digest(

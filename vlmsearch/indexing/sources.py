@@ -32,6 +32,7 @@ import json
 import os
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, replace
@@ -39,6 +40,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
+from vlmsearch._util.arguments import check_kind
+from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.batching import batches
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.isolation import call
@@ -65,17 +68,6 @@ _ESCAPED = re.compile(rb"%([01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
 _Found: TypeAlias = Union[str, "tuple[str, OSError]"]
 Unit: TypeAlias = Union["tuple[str | Reject, ...]", str]
 """Some files, and folders that cannot be listed, or a table."""
-
-
-def given_documents(documents: Document | Iterable[Document]) -> Iterator[Sourced]:
-    """Yield documents that come from no file; TypeError for other objects."""
-    for document in [documents] if isinstance(documents, Document) else documents:
-        if not isinstance(document, Document):
-            kind = type(document).__name__
-            raise TypeError(f"a Document is added, not {kind}: Document(id, text=..., image=...)")
-        if not isinstance(document.id, str):
-            raise TypeError(f"the id of a document is a string, not {document.id!r}")
-        yield Sourced(document, "")
 
 
 class Paths:
@@ -108,6 +100,8 @@ class Paths:
         limits: ImageLimits = DEFAULT_LIMITS,
         prune_empty: bool = False,
     ) -> None:
+        paths = path_list("paths", paths)
+        check_kind("options", options, SourceOptions, "SourceOptions")
         if not paths:
             raise ConfigError("name at least one folder, file, glob or table")
         self.given = tuple(paths)
@@ -199,7 +193,9 @@ class Paths:
             The paths, which are read as these would be.
         """
         some = copy(self)
-        vars(some).update(_files=list(names), folders=[], tables=[], _listed={}, _table_ids=frozenset())
+        vars(some).update(
+            _files=list(names), folders=[], tables=[], _listed={}, _table_ids=frozenset(), _left_out=set()
+        )
         return some
 
     def __len__(self) -> int:
@@ -249,14 +245,14 @@ class Paths:
             elif isinstance(entry, str):
                 self._left_out.add(_escape(entry))
 
-    def options_to_give(self) -> list[str]:
-        """Return the names of the options with which the files that were left out of the folders are taken.
+    def left_out(self) -> dict[str, int]:
+        """Return the numbers of files in the folders that an option takes, and that were left out.
 
         Returns:
-            Fields of `SourceOptions`, each once; none before the folders were listed.
+            The numbers by fields of `SourceOptions`; none before the folders were listed.
         """
-        kinds = {kind.option for name in self._left_out if (kind := kind_of(name))}
-        return [field.name for field in fields(SourceOptions) if field.name in kinds]
+        counts = Counter(kind.option for name in self._left_out if (kind := kind_of(name)))
+        return {field.name: counts[field.name] for field in fields(SourceOptions) if counts[field.name]}
 
     def indexed_files(self, store: Store) -> set[str]:
         """Return the names of the files in the folders that an index has documents of.
@@ -309,9 +305,7 @@ class Paths:
             return False
         if stamp.source in self._table_ids:
             return True
-        part = part_of(id)
-        is_file = stamp.source in (id, part.of if part else id)
-        return is_file and any(_is_in(stamp.source, file_id(folder)) for folder in self.folders)
+        return is_file(id, stamp.source) and any(_is_in(stamp.source, file_id(folder)) for folder in self.folders)
 
     def was_read(self, id: str, stamp: Stamp) -> bool:
         """Return whether an id is that of a folder or table that was read, or of a row in one.
@@ -491,6 +485,12 @@ def file_id(name: str) -> str:
     So a ``%`` that could be the beginning of such a byte is written as ``%25``.
     """
     return _escape(remote_url(name) or os.path.abspath(name))
+
+
+def is_file(id: str, source: str) -> bool:
+    """Return whether a document is its source or a part of that, rather than a row of it."""
+    part = part_of(id)
+    return source in (id, part.of if part else id)
 
 
 def file_name(id: str) -> str:

@@ -23,6 +23,7 @@ from itertools import groupby
 from types import ModuleType
 from typing import IO, TextIO, TypeAlias, Union
 
+from vlmsearch._util.extras import install_command
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import MAX_FILE_BYTES
@@ -105,7 +106,7 @@ def _parquet(table: str) -> ModuleType:
         import pyarrow.parquet
     except ImportError as exc:
         raise MissingDependencyError(
-            f"{table} is read by pyarrow, which is not installed: pip install 'vlmsearch[parquet]'"
+            f"{table} is read by pyarrow, which is not installed: {install_command('parquet')}"
         ) from exc
     parquet: ModuleType = pyarrow.parquet
     return parquet

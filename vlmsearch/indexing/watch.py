@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch._util.cancellation import on_cancel
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.indexing.sources import Paths
@@ -126,7 +127,7 @@ class FolderWatch:
             import watchfiles
         except ModuleNotFoundError as exc:
             raise MissingDependencyError(
-                "`vlmsearch watch` needs watchfiles, which is not installed: pip install 'vlmsearch[watch]'"
+                f"`vlmsearch watch` needs watchfiles, which is not installed: {install_command('watch')}"
             ) from exc
         there = [folder for folder in self._source.folders if os.path.isdir(folder)]
         if not there:  # all were moved away or are not mounted: they may come back

@@ -28,6 +28,7 @@ from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
+from vlmsearch.index import add_reported
 from vlmsearch.indexing.containers import with_parts
 from vlmsearch.indexing.metadata import update_documents
 from vlmsearch.pipeline import Pipeline
@@ -259,7 +260,7 @@ class FrameworkIndex(Closable):
                 for some in batches([records[place] for place in places.values()], _PAGE):
                     self.store.upsert(some)
             else:
-                report = pipeline.add((kept[place] for place in places.values()), retry_rejects=True)
+                report = add_reported(pipeline, (kept[place] for place in places.values()), retry_rejects=True)
                 if report.rejects:
                     raise InvalidBatchError(
                         {places[reject.id]: InvalidInputError(reject.code, reject.message) for reject in report.rejects}

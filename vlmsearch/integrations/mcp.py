@@ -58,10 +58,11 @@ class FoundDocument(TypedDict):
 
 
 class FoundDocuments(TypedDict):
-    """The matches of a search, best first."""
+    """The matches of a search, best first, and why scores of some fields are no probabilities."""
 
     matches: list[FoundDocument]
     threshold: float
+    uncalibrated: dict[str, str]
 
 
 class Cited(TypedDict):
@@ -308,7 +309,11 @@ def _info(index: Index) -> dict[str, Any]:
 
 
 def _found(matches: Matches) -> FoundDocuments:
-    return {"matches": list(map(_entry, matches)), "threshold": matches.threshold}
+    return {
+        "matches": list(map(_entry, matches)),
+        "threshold": matches.threshold,
+        "uncalibrated": dict(matches.uncalibrated),
+    }
 
 
 def _entry(match: Match) -> FoundDocument:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import PIL.Image
 
+from vlmsearch._util.extras import install_command
 from vlmsearch.encoders.base import ResizesImages, prepared_image
 from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, VlmsearchError, one_line
 from vlmsearch.indexing.flow import (
@@ -61,7 +62,7 @@ try:
     import ray.data
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as exc:
-    raise MissingDependencyError(f"{exc.name} is not installed: pip install 'vlmsearch[ray]'") from exc
+    raise MissingDependencyError(f"{exc.name} is not installed: {install_command('ray')}") from exc
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
@@ -39,7 +41,7 @@ from vlmsearch.media.limits import (
     process_limits,
 )
 from vlmsearch.media.remote import read_remote, remote_url
-from vlmsearch.types import ImageSource, Part, part_of
+from vlmsearch.types import ImageSource, Part, check_here, part_of
 
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
 
@@ -80,6 +82,7 @@ def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
     Errors as `read_regular`, ``unreadable`` also for one in object storage without ``limits.remote``; for a part also
     those of `open_image`.
     """
+    check_here(path)
     part = named_part(path)
     if part is not None:
         return _read_part(part, limits)
@@ -301,7 +304,7 @@ def _reader_of(kind: str, name: str) -> Callable[[BytesIO], Image.Image]:
     try:
         reader: Callable[[BytesIO], Image.Image] = getattr(import_module(module), cls)
     except ImportError as exc:
-        fix = "pip install 'vlmsearch[heic]'" if kind == "HEIC" else "pip install --upgrade pillow"
+        fix = install_command("heic") if kind == "HEIC" else "pip install --upgrade pillow"
         raise InvalidInputError("unsupported", f"{name} is {kind}, and what reads that is missing: {fix}") from exc
     return reader
 
@@ -402,10 +405,26 @@ class Preprocess:
         return image.crop((first, 0, last, image.height)), (start - first, 0, stop - first, image.height)
 
 
-def thumbnail(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-    """Return a small JPEG in sRGB whose longer side has ``edge`` pixels at most; errors as `open_image`."""
+def shrunk_image(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:
+    """Return an upright RGB image whose longer side has ``edge`` pixels at most; errors as `open_image`."""
     with opened_image(source, at_least=edge, limits=limits) as image:
         image.thumbnail((edge, edge), Image.Resampling.LANCZOS)
+    return image
+
+
+def thumbnail(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
+    """Return a small JPEG in sRGB whose longer side has ``edge`` pixels at most; errors as `open_image`."""
     out = BytesIO()
+    image = shrunk_image(source, edge=edge, limits=limits)
     image.save(out, "JPEG", quality=80, optimize=True, progressive=True)
     return out.getvalue()
+
+
+def data_url(source: ImageSource, *, edge: int) -> str:
+    """Return an image as the data URL of a JPEG whose longer side has ``edge`` pixels at most; errors as `open_image`.
+
+    Colours have the resolution of the pixels, as models for small images need.
+    """
+    out = BytesIO()
+    shrunk_image(source, edge=edge).save(out, "JPEG", quality=90, subsampling=0)
+    return f"data:image/jpeg;base64,{b64encode(out.getvalue()).decode()}"

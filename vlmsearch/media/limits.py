@@ -31,7 +31,9 @@ _NAMES = {
     "cpu": "cpu_seconds",
     "time": "seconds",
 }
-_OPTION = re.compile(rf"({'|'.join(_NAMES)})=([0-9]+)({'|'.join(_FACTORS)})")
+_UNITS = {"pixels": "", "cpu": "s", "time": "s"}
+"""Units that may stand behind a number; bytes are the unit of all others."""
+_OPTION = re.compile(rf"(?P<name>{'|'.join(_NAMES)})=(?P<number>[0-9]+)(?P<factor>{'|'.join(_FACTORS)})(?P<unit>B|s|)")
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,15 @@ class ImageLimits:
             raise ConfigError(f"files of more than {MAX_FILE_BYTES:,} bytes are not read: {self}")
 
     def __str__(self) -> str:
-        given = [f"{name}={getattr(self, field)}" for name, field in _NAMES.items()]
+        given = [f"{name}={_amount(name, getattr(self, field))}" for name, field in _NAMES.items()]
         return ",".join([*given, "remote"] if self.remote else given)
 
     def replace_from(self, text: str) -> ImageLimits:
         """Return these limits with those that a string names.
 
         Args:
-            text: Such as ``pixels=50M,decoded=2Gi,encoded=100Mi,remote``, or some of these; k, M and G are powers of
-                1000, Ki, Mi and Gi of 1024.
+            text: Such as ``pixels=50M,memory=2GiB,time=60s,remote``, or some of these; k, M and G are
+                powers of 1000, Ki, Mi and Gi of 1024, and the unit may be left out.
 
         Returns:
             New limits.
@@ -98,14 +100,24 @@ class ImageLimits:
                 values["remote"] = True
                 continue
             option = _OPTION.fullmatch(part.strip())
-            if not option:
-                known = ", ".join(filter(None, _FACTORS))
+            name = option["name"] if option else ""
+            if not option or option["unit"] not in ("", _UNITS.get(name, "B")):
                 raise ConfigError(
-                    f"limits are written {'=N,'.join(_NAMES)}=N,remote, any of them, with a number and "
-                    f"perhaps {known} as N, not {text!r}"
+                    f"limits are pixels=N, {'=SIZE, '.join(name for name in _NAMES if name not in _UNITS)}=SIZE, "
+                    f"cpu=SECONDS, time=SECONDS and remote, with commas between them, such as "
+                    f"pixels=50M,memory=2GiB, not {part.strip()!r}"
                 )
-            values[_NAMES[option[1]]] = int(option[2]) * _FACTORS[option[3]]
+            values[_NAMES[name]] = int(option["number"]) * _FACTORS[option["factor"]]
         return ImageLimits(**values)
+
+
+def _amount(name: str, number: int) -> str:
+    """Return a limit with its unit, exactly."""
+    unit = _UNITS.get(name, "B")
+    if unit == "s":
+        return f"{number}s"
+    shortest = max((factor for factor in _FACTORS if number % _FACTORS[factor] == 0), key=lambda f: _FACTORS[f])
+    return f"{number // _FACTORS[shortest]}{shortest}{unit}"
 
 
 def process_limits(limits: ImageLimits) -> ProcessLimits:

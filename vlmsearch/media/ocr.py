@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from vlmsearch._util.extras import install_command
 from vlmsearch.errors import MissingDependencyError
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def _opened() -> RapidOCR:
     try:
         import rapidocr
     except ImportError as exc:
-        raise MissingDependencyError("reading text in pictures needs RapidOCR: pip install 'vlmsearch[ocr]'") from exc
+        raise MissingDependencyError(f"reading text in pictures needs RapidOCR: {install_command('ocr')}") from exc
     models = Path(rapidocr.__file__).parent / "models"
     params: dict[str, object] = {f"{step}.model_path": str(models / name) for step, name in _MODELS.items()}
     params["EngineConfig.onnxruntime.intra_op_num_threads"] = 1

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.media.images import read_regular
@@ -165,7 +166,7 @@ def _read_page(data: bytes) -> OfficeText:
     try:
         from lxml import etree
     except ImportError as exc:
-        raise MissingDependencyError("web pages need lxml: pip install 'vlmsearch[office]'") from exc
+        raise MissingDependencyError(f"web pages need lxml: {install_command('office')}") from exc
     text = _clean(_decoded(data))
     if not text:
         return OfficeText("", "")
@@ -198,5 +199,5 @@ def _config() -> ExtractionConfig:
     try:
         from kreuzberg import ExtractionConfig
     except ImportError as exc:
-        raise MissingDependencyError("office documents need Kreuzberg: pip install 'vlmsearch[office]'") from exc
+        raise MissingDependencyError(f"office documents need Kreuzberg: {install_command('office')}") from exc
     return ExtractionConfig(output_format="plain", use_cache=False, extraction_timeout_secs=_SECONDS)

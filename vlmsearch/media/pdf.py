@@ -19,6 +19,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.media.files import open_regular
@@ -222,7 +223,7 @@ def _open(path: Path) -> PdfDocument:
     try:
         from pypdfium2 import PdfDocument, PdfiumError
     except ImportError as exc:
-        raise MissingDependencyError("reading PDF needs pypdfium2: pip install 'vlmsearch[pdf]'") from exc
+        raise MissingDependencyError(f"reading PDF needs pypdfium2: {install_command('pdf')}") from exc
     name = repr(str(path))
     with open_regular(path, "a PDF") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - _END, 0))

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from vlmsearch._util.extras import install_command
 from vlmsearch.errors import BackendError, InvalidInputError, MissingDependencyError, VlmsearchError
 
 _EXTRAS = {"s3": "s3", "gs": "gcs"}
@@ -77,7 +78,7 @@ def _file_system(url: str) -> tuple[Any, str]:
 
         system, path = url_to_fs(url, use_listings_cache=False)
     except ImportError as exc:
-        fix = f"pip install 'vlmsearch[{_EXTRAS[scheme]}]'"
+        fix = install_command(_EXTRAS[scheme])
         raise MissingDependencyError(f"{url} is read by a package that is not installed: {fix}") from exc
     except Exception as exc:
         raise BackendError(f"{url} cannot be opened: {exc}") from exc

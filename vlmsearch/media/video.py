@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.media.files import open_regular
@@ -463,7 +464,7 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
         import av
         from av.stream import Disposition
     except ImportError as exc:
-        raise MissingDependencyError("films need PyAV: pip install 'vlmsearch[video]'") from exc
+        raise MissingDependencyError(f"films need PyAV: {install_command('video')}") from exc
     name = repr(str(path))
     with open_regular(path, "a film") as file:
         try:

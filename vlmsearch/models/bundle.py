@@ -17,11 +17,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from vlmsearch._util.files import expand_home, is_path
+from vlmsearch._util.files import expand_home, file_digest, is_path
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
-from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
+from vlmsearch._util.tables import suggest
+from vlmsearch.errors import ConfigError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
 from vlmsearch.models.locations import ELSEWHERE, check_location, hub_bundle_name, is_hub_name, split_location
+from vlmsearch.models.mapped import MappedModel, map_model
 from vlmsearch.types import Manifest, Modality, RelevanceFit, Role, Space
 
 Tower = Modality
@@ -158,9 +160,24 @@ class ModelBundle:
 
     def read_model(self, name: str, precision: str, precisions: Sequence[str]) -> bytes:
         """Return one ONNX model, checked; ConfigError names the precisions that there are."""
+        self._check_precision(name, precision, precisions)
+        return self.read(name)
+
+    def map_model(self, name: str, precision: str, precisions: Sequence[str]) -> MappedModel:
+        """Return one ONNX model, checked, with its large tensors left on the disk."""
+        self._check_precision(name, precision, precisions)
+        path = self.folder / name
+        try:
+            digest = file_digest(path)
+        except OSError as exc:
+            raise _unreadable(path, exc) from exc
+        if digest != self.files[name].sha256:
+            raise _damaged(path)
+        return map_model(path)
+
+    def _check_precision(self, name: str, precision: str, precisions: Sequence[str]) -> None:
         if name not in self.files:
             raise ConfigError(f"{self.name} has no precision {precision!r}; it has {', '.join(precisions)}")
-        return self.read(name)
 
 
 def read_checked(path: Path, sha256: str) -> bytes:
@@ -168,10 +185,18 @@ def read_checked(path: Path, sha256: str) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as exc:
-        raise ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again") from exc
+        raise _unreadable(path, exc) from exc
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")
+        raise _damaged(path)
     return data
+
+
+def _unreadable(path: Path, exc: OSError) -> ModelUnavailableError:
+    return ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again")
+
+
+def _damaged(path: Path) -> ModelUnavailableError:
+    return ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +206,7 @@ class Bundle(ModelBundle):
     ``dims``: the lengths that its vectors may be cut to, the whole length aside; see `shortened`.
     ``relevance``: per modality of a document, what its cosine with a text says of their relevance, if it was fitted.
     ``logits``: what the model itself makes of a text's cosine with an image, if it says so.
+    ``domain``: the inputs that the model is made for, such as "drawn scenes"; "" if it is not recorded.
     """
 
     space: Space
@@ -189,6 +215,7 @@ class Bundle(ModelBundle):
     text: TextInput
     relevance: Mapping[Modality, RelevanceFit]
     logits: Logits | None = None
+    domain: str = ""
 
     @property
     def towers(self) -> tuple[Tower, ...]:
@@ -204,6 +231,10 @@ class Bundle(ModelBundle):
     def model(self, tower: Tower, precision: Precision) -> bytes:
         """Return the ONNX model of one tower, checked; ConfigError names the precisions that there are."""
         return self.read_model(model_file(tower, precision), precision, self.precisions)
+
+    def mapped(self, tower: Tower, precision: Precision) -> MappedModel:
+        """Return the same with its large tensors left on the disk, for ONNX Runtime on a CPU."""
+        return self.map_model(model_file(tower, precision), precision, self.precisions)
 
 
 @dataclass(frozen=True)
@@ -304,16 +335,16 @@ def bundle_name(location: str, kind: BundleKind = "encoder") -> str:
     return location
 
 
-def find_bundles(location: str) -> list[Bundle]:
+def find_bundles(location: str, calibrate: Sequence[Path] = ()) -> list[Bundle]:
     """Return the bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
 
     A model with a recipe or of the hub that is not here yet is built once, into the user's cache. Progress is on
-    standard error. ModelUnavailableError says what to run if that cannot be done, MissingDependencyError which extra
-    building needs.
+    standard error. ``calibrate`` names images and texts like those that it will see, if there are some already.
+    ModelUnavailableError says what to run if that cannot be done, MissingDependencyError which extra building needs.
     """
     if not location:
         raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle, one of the hub (ORG/NAME) or a folder")
-    return [find_model(name, "encoder", open_bundle) for name in bundle_names(location)]
+    return [find_model(name, "encoder", open_bundle, calibrate) for name in bundle_names(location)]
 
 
 def is_known(name: str) -> bool:
@@ -380,7 +411,7 @@ def _bundle_kind(folder: Path) -> str:
     return str(data.get("kind", "encoder")) if isinstance(data, dict) else "encoder"
 
 
-def find_model(location: str, kind: BundleKind, open: Callable[[Path], B]) -> B:
+def find_model(location: str, kind: BundleKind, open: Callable[[Path], B], calibrate: Sequence[Path] = ()) -> B:
     """Return the bundle of a folder, or of a name; a recipe or a model of the hub is built if it is not here yet."""
     if is_path(location):
         return open(expand_home(location))
@@ -392,8 +423,10 @@ def find_model(location: str, kind: BundleKind, open: Callable[[Path], B]) -> B:
     known = recipe_names(kind)
     if not is_hub_name(location) and location not in known:
         what, names = ("re-ranker", known) if kind == RERANKER else ("model", [*PROFILES, *known])
-        raise ConfigError(f"no {what} {location!r}; there are {', '.join(names)}, {ELSEWHERE}")
-    return cast("B", build_named(location, kind))
+        raise ConfigError(
+            f"no {what} {location!r}; {suggest(location, names)}there are {', '.join(names)}, {ELSEWHERE}"
+        )
+    return cast("B", build_named(location, kind, calibrate))
 
 
 def built_folder(name: str) -> Path | None:
@@ -410,16 +443,9 @@ def _open_named(open: Callable[[Path], B], folder: Path, name: str) -> B:
     return bundle
 
 
-def build_named(name: str, kind: BundleKind) -> object:
+def build_named(name: str, kind: BundleKind, calibrate: Sequence[Path] = ()) -> object:
     """Return the bundle of a recipe or of a model of the hub, built now."""
-    try:
-        build = find_builder("bundle")
-    except ImportError as exc:
-        raise MissingDependencyError(
-            f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[build]'; "
-            "after that it runs without. onnx:demo works offline, with nothing to install"
-        ) from exc
-    return build(name, kind=kind)
+    return find_builder("bundle")(name, kind=kind, calibrate=calibrate, is_first_use=True)
 
 
 def open_bundle(folder: Path) -> Bundle:
@@ -445,6 +471,7 @@ def open_bundle(folder: Path) -> Bundle:
         text=_text_input(given.table("text")),
         relevance={tower: _fit(fits.table(tower)) for tower in towers if tower in fits},
         logits=_logits(given.table("logits")) if given.value("logits") is not None else None,
+        domain=given.string("domain") if "domain" in given else "",
     )
 
 

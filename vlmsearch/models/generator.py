@@ -11,6 +11,7 @@ from pathlib import Path
 
 from vlmsearch._util.files import expand_home, find_checkpoint
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
+from vlmsearch._util.tables import suggest
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.models.bundle import MOST_ID, cache_folder, data_folder, read_checked
 
@@ -67,8 +68,11 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
     """
     folder = expand_home(location) if "/" in location else _kept_folder(location)
     if folder is None or not folder.is_dir():
-        known = ", ".join(generator_names())
-        raise ConfigError(f"no language model {location!r} for ONNX Runtime; there is {known}, and folders (with a /)")
+        known = generator_names()
+        raise ConfigError(
+            f"no language model {location!r} for ONNX Runtime; {suggest(location, known)}there is {', '.join(known)}, "
+            "and folders (with a /)"
+        )
     if not (folder / DESCRIPTION).is_file():
         raise ModelUnavailableError(
             f"{folder} is not a bundle: {DESCRIPTION} is missing; for a GPT-2 checkpoint, engines/gpt2_graph.py of "

@@ -152,6 +152,20 @@ NO_PROMPTS = Prompts()
 
 
 @dataclass(frozen=True)
+class RecordedProof:
+    """A comparison of the writer of a model's graphs with transformers, on random weights: ``engines/prove.py``.
+
+    ``configuration`` is what `vlmsearch.building.proof.configuration` gives. ``cosine`` is the least of an encoder's
+    vectors, ``difference`` the greatest of a re-ranker's numbers.
+    """
+
+    configuration: str
+    transformers: str
+    cosine: float | None = None
+    difference: float | None = None
+
+
+@dataclass(frozen=True)
 class Recipe:
     """One model: ``source`` and ``revision`` on the hub, or ``checkpoint``, a folder beside the recipe.
 
@@ -164,6 +178,9 @@ class Recipe:
     documents are read in chunks, and attention costs the square of their length. ``dims`` are the lengths beside the
     whole one that its vectors may be cut to, because the model was trained for it. See Kusupati et al., Matryoshka
     Representation Learning, 2022.
+
+    ``domain`` names the inputs that the model is made for, where relevance is fitted on such inputs. The statistics of
+    their vectors are then kept in the bundle; see `vlmsearch.models.domain`.
 
     To choose a model by: ``family`` is its ``model_type``, and ``languages`` are ISO 639-1 codes, or ``multilingual``
     if its authors list none. ``parameters`` is the number of its numbers, ``dim`` the length of a vector, and
@@ -187,10 +204,12 @@ class Recipe:
     prompts: Prompts | None = None
     max_tokens: int = 0
     dims: tuple[int, ...] = ()
+    domain: str = ""
     quality: tuple[Quality, ...] = ()
     shapes: Shapes = Shapes()
     calibration: Calibration = Calibration()
     gates: Gates = Gates()
+    proof: RecordedProof | None = None
     folder: Path = field(default=Path(), metadata={"given": False})
 
     @property
@@ -243,6 +262,7 @@ class RerankerRecipe:
     scenes: int = 0
     calibration: PairCalibration = PairCalibration()
     gates: RerankerGates = RerankerGates()
+    proof: RecordedProof | None = None
     folder: Path = field(default=Path(), metadata={"given": False})
 
 
@@ -290,6 +310,12 @@ def built_by(bundle: Bundle) -> Recipe | None:
         return find_recipe(bundle.name)
     written = bundle.folder / RECIPE
     return dataclasses.replace(read_recipe(written), folder=Path()) if written.is_file() else None
+
+
+def recorded_proofs() -> frozenset[str]:
+    """Return the configurations that the writers of graphs were compared with transformers on."""
+    tables = (read_table(path).get("proof") for path in data_folder("engines").glob(f"*/{RECIPE}"))
+    return frozenset(str(table.get("configuration")) for table in tables if isinstance(table, dict))
 
 
 def _read_reranker(path: Path) -> RerankerRecipe:
@@ -365,6 +391,8 @@ def _check(recipe: Recipe, where: str) -> None:
     data = recipe.calibration
     if min(data.images, data.texts) < 1 or data.held_out < 16:
         raise ConfigError(f"{where}: calibration: at least 1 of images and texts, and 16 of held_out")
+    if recipe.domain and not data.relevance_scenes:
+        raise ConfigError(f"{where}: domain is measured on what relevance is fitted on, and relevance_scenes is 0")
     shares = {"smoothing": data.smoothing, "most_excluded": data.most_excluded}
     for name, share in shares.items():
         if not 0 <= share <= 1:

@@ -28,6 +28,7 @@ from vlmsearch.models.bundle import (
     recipe_names,
 )
 from vlmsearch.models.inputs import Ids
+from vlmsearch.models.mapped import MappedModel
 from vlmsearch.models.tokenizers import read_tokenizer, token_row
 
 RerankerPrecision = Literal["fp32", "int8"]
@@ -68,6 +69,10 @@ class RerankerBundle(ModelBundle):
     def model(self, precision: RerankerPrecision) -> bytes:
         """Return the ONNX model, checked; ConfigError names the precisions that there are."""
         return self.read_model(reranker_file(precision), precision, self.precisions)
+
+    def mapped(self, precision: RerankerPrecision) -> MappedModel:
+        """Return the same with its large tensors left on the disk."""
+        return self.map_model(reranker_file(precision), precision, self.precisions)
 
 
 def reranker_file(precision: RerankerPrecision) -> str:

@@ -18,6 +18,7 @@ from vlmsearch._util.gpu import CUDA_PROVIDER, gpu_fault
 from vlmsearch._util.ort import ort
 from vlmsearch._util.threads import Workers
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
+from vlmsearch.models.mapped import MappedModel
 from vlmsearch.types import Vectors
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -62,6 +63,19 @@ class Place:
         return [(_CPU, {})] if self.index is None else [(CUDA_PROVIDER, cuda), (_CPU, {})]
 
 
+Model = bytes | str | MappedModel
+"""A model: its file, the path of that, or the file with its large tensors left on the disk."""
+
+
+def session_file(options: ort.SessionOptions, model: Model) -> bytes | str:
+    """Return what ONNX Runtime takes for a model; one in memory reads other files in no place but its own folder."""
+    if isinstance(model, str):
+        return model
+    folder = str(model.folder) if isinstance(model, MappedModel) else _NO_FOLDER
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    return model.graph if isinstance(model, MappedModel) else model
+
+
 class OnnxSession:
     """A model ready to run, from several threads if need be; ``name`` is what errors call it.
 
@@ -69,22 +83,21 @@ class OnnxSession:
     fall to the CPU.
     """
 
-    def __init__(self, model: bytes | str, place: Place, name: str) -> None:
+    def __init__(self, model: Model, place: Place, name: str) -> None:
         self._name, self._index = name, place.index
         options = ort.SessionOptions()
         options.intra_op_num_threads = place.threads
         options.log_severity_level = 3 if place.index is None else _FATAL  # a provider that fails is diagnosed here
         # Threads that wait actively between batches would take the cores from those that decode the next one.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if isinstance(model, bytes):  # which would read further files that it names from the current folder
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NO_FOLDER)
+        file = session_file(options, model)
         if place.index is not None:
             if CUDA_PROVIDER not in ort.get_available_providers():
                 raise _not_bound(place.index, name, f"this ONNX Runtime has no {CUDA_PROVIDER}")
             _preload()
         try:
             with _quiet(place.index is not None):
-                self._session = ort.InferenceSession(model, options, providers=place.providers, enable_fallback=0)
+                self._session = ort.InferenceSession(file, options, providers=place.providers, enable_fallback=0)
         except Exception as exc:
             if _NO_FOLDER in str(exc) or "xternal data" in str(exc):
                 raise ConfigError(f"{name} reads its weights from other files, which no bundle does") from exc
@@ -156,14 +169,14 @@ IMAGE_SHARE, TOKENS_AT_ONCE = 4, 256
 
 
 class CoresSession(Closable):
-    """A model on ``threads`` cores, ready to run from several threads; ``load`` gives the model or its path.
+    """A model on ``threads`` cores, ready to run from several threads; ``load`` gives it.
 
     A single item is spread over all cores. A batch is dealt out instead, `IMAGE_SHARE` items a core at a time, and of
     several batches each core gets one. So no core waits for the others after every layer. The vectors are the same.
-    That takes the weights a second time, from the first such batch on.
+    That takes a second session, from the first such batch on; tensors that stay on the disk are shared.
     """
 
-    def __init__(self, load: Callable[[], bytes | str], name: str, *, threads: int) -> None:
+    def __init__(self, load: Callable[[], Model], name: str, *, threads: int) -> None:
         self._load, self._name, self._threads = load, name, threads
         self._spread = OnnxSession(load(), Place(threads), name)
         self._single: OnnxSession | None = None

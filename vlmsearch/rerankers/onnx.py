@@ -38,7 +38,7 @@ class OnnxReranker(Reranker):
         cores = threads or available_cores()
         self._limits = BatchLimits(batch_size, tokens=TOKENS_AT_ONCE, cores=cores, unpadded=UNPADDED)
         self._session: CoresSession | None = CoresSession(
-            lambda: self.bundle.model(precision), self.bundle.name, threads=cores
+            lambda: self.bundle.mapped(precision), self.bundle.name, threads=cores
         )
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:

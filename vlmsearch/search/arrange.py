@@ -9,18 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.filters import normalise
-from vlmsearch.types import Field, Match, Record, Scalar, part_of
+from vlmsearch.stores.filters import normalise, value_order
+from vlmsearch.types import Field, Match, Record, Scalar, file_of_part
 
 MOST_PARTS = 100
 """Maximum number of other parts of a file in a match."""
-
-
-def file_of_part(id: str) -> str:
-    """Return the id of the file that a document is a part of; its own where it is none."""
-    while part := part_of(id):
-        id = part.of
-    return id
 
 
 def group_parts(
@@ -67,12 +60,15 @@ def sort_by_key(matches: Sequence[Match], sort: str) -> list[Match]:
 
 
 def count_values(matches: Sequence[Match], keys: Collection[str]) -> dict[str, dict[Scalar, int]]:
-    """Count the values of each key, the most frequent first; equally frequent ones in the order of the matches."""
+    """Count the values of each key, the most frequent first; equally frequent ones by value."""
     counters = {key: Counter[Scalar]() for key in keys}
     for match in matches:
         for key in counters.keys() & match.document.metadata.keys():
             counters[key][match.document.metadata[key]] += 1
-    return {key: dict(counts.most_common()) for key, counts in counters.items()}
+    return {
+        key: dict(sorted(counts.items(), key=lambda item: (-item[1], *value_order(item[0]))))
+        for key, counts in counters.items()
+    }
 
 
 def diversify(

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
+from vlmsearch._util.arguments import check_kind, shown
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.duplicates import Sketch, is_duplicate, look_at, placements
 from vlmsearch.media.images import file_of, image_size
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.search.arrange import file_of_part
 from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFile, Record, part_of
+from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFile, Record, file_of_part, part_of
 
 LEAST_COSINE = 0.5
 """The cosine from which two images are compared; of unrelated photographs CLIP's are about that."""
@@ -50,7 +50,8 @@ class DuplicateOptions:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.threshold, (int, float)) and 0 <= self.threshold <= 1):
-            raise ConfigError(f"`threshold` is a cosine from 0 to 1, not {self.threshold!r}")
+            raise ConfigError(f"`threshold` is a cosine from 0 to 1, not {shown(self.threshold)}")
+        check_kind("where", self.where, (Mapping, type(None)), "a filter such as {'year': 2024}")
 
 
 def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:

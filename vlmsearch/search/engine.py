@@ -8,7 +8,11 @@ the same whatever the limit, as far as fields tell that from their best `_FAR`.
 
 from __future__ import annotations
 
+import functools
+import os
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,20 +25,23 @@ from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
 from vlmsearch.search.arrange import count_values, diversify, group_parts, sort_by_key
+from vlmsearch.search.arrays import ArrayQuery, ArrayResult, search_arrays
 from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
 from vlmsearch.search.pages import Cursor
-from vlmsearch.search.query import Query
+from vlmsearch.search.query import Query, Sought
 from vlmsearch.search.relevance import Evidence, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
+from vlmsearch.stores.overview import Overviewed
+from vlmsearch.stores.terms import query_words
 from vlmsearch.stores.versions import compare_again, read_documents
-from vlmsearch.stores.words import LANGUAGES, query_words
 from vlmsearch.types import (
     WORDS,
     Document,
     Field,
     FieldScore,
     Hit,
+    ImageInput,
     ImageSource,
     Match,
     Matches,
@@ -56,23 +63,6 @@ _DIVERSE = 200
 """Number of best matches that `diversify` chooses from; the others follow in their order."""
 _FAR = 1000
 """Hits of each field in a search whose order is not certain yet, and at first in one for all relevant documents."""
-
-
-@dataclass(frozen=True)
-class Sought:
-    """A query in the form in which a store is asked.
-
-    Attributes:
-        text: What the words are ranked by; "" for no words.
-        vectors: The vector, of shape (1, dim), that each field is asked for.
-        by_text: Whether the query is nothing but a text.
-        without: What the matches must not be.
-    """
-
-    text: str
-    vectors: Mapping[Field, Vectors]
-    by_text: bool
-    without: tuple[Sought, ...] = ()
 
 
 def run(
@@ -97,6 +87,10 @@ def run(
         _Search(judge, asked, options, cursor, hidden=_named_in(query))
         for query, asked, cursor in zip(queries, sought, cursors)
     ]
+    if isinstance(store, Overviewed) and all(_tells_texts(judge, asked) for asked in sought):
+        for search in searches:
+            search.take_whole(store, ranks_words=ranks_words)
+        return [search.result() for search in searches]
     depth = max([fusion.DEPTH, *(search.least_depth for search in searches)])
     pending = searches
     for left in reversed(range(_ATTEMPTS)):
@@ -108,6 +102,12 @@ def run(
             break
         depth = 4 * depth if depth >= _FAR else _FAR
     return [search.result() for search in searches]
+
+
+def _tells_texts(judge: Judge, asked: Sought) -> bool:
+    """Return whether the fields that are asked tell which documents have texts."""
+    have_texts = any(field.modality == "text" for space in judge.manifest.spaces for field in space.fields)
+    return not have_texts or any(field.modality == "text" for field in asked.vectors)
 
 
 def _ranks_words(judge: Judge, options: SearchOptions) -> bool:
@@ -162,17 +162,18 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
     search.owned |= store.fields([id])
     owned = search.owned.get(id, frozenset())
     alone = _compare(store, asked, [id], ranked.max_bm25)
-    worth = judge.evidence(asked.vectors, by_text=asked.by_text, max_bm25=alone.max_bm25)
+    worth = judge.evidence(asked, alone.max_bm25)
     has_text = any(field.modality == "text" for field in owned)
     fields: dict[str, FieldScore] = {}
     for name, hits in alone.fields.items():
         if hits or (name == WORDS and has_text):
             value = hits[0].score if hits else 0.0
-            places = (place for place, hit in enumerate(ranked.fields.get(name, ()), 1) if hit.id == id)
+            listed = ranked.fields.get(name, ())
+            places = (int(rank) for rank, hit in zip(fusion.ranks_of(listed), listed) if hit.id == id)
             fields[name] = FieldScore(next(places, None), value, worth[name](value))
     shares = {**judge.weights, **(options.weights or {})}
     weights = {name: shares.get(name, 1.0) for name in alone.fields}
-    log_odds = fusion.add_up(fields, weights, has_text=has_text, max_bm25=alone.max_bm25)
+    log_odds = fusion.add_up(fields, weights, worth, has_text=has_text, max_bm25=alone.max_bm25)
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
     return Examined(asked, alone.max_bm25, worth, weights, owned, fields, log_odds, without, order)
 
@@ -186,7 +187,7 @@ def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, f
 def _fused(judge: Judge, asked: Sought, ranked: Ranked, owned: Mapping[str, frozenset[Field]]) -> fusion.Fused:
     """Return each document that a field found with the probability that it is what is asked for."""
     with stage("fuse"):
-        evidence = judge.evidence(asked.vectors, by_text=asked.by_text, max_bm25=ranked.max_bm25)
+        evidence = judge.evidence(asked, ranked.max_bm25)
         return fusion.fuse(
             ranked.fields, owned, evidence, judge.weights, behind=ranked.behind, max_bm25=ranked.max_bm25
         )
@@ -247,7 +248,7 @@ def check_images(encoder: Encoder, queries: Sequence[Query], limits: ImageLimits
         _prepared(encoder, images, limits)
 
 
-def _prepared(encoder: Encoder, images: Sequence[ImageSource | RemoteImage], limits: ImageLimits) -> list[ImageSource]:
+def _prepared(encoder: Encoder, images: Sequence[ImageInput | RemoteImage], limits: ImageLimits) -> list[ImageSource]:
     """Return what the encoder takes of images that are within the limits."""
     from vlmsearch.encoders.base import prepared_image
 
@@ -356,6 +357,10 @@ class _Search:
     """The scores of other parts of the file that a relevant document is the best part of."""
     fused: fusion.Fused = field(init=False)
     """All candidates with the scores of their fields."""
+    is_sorted: bool = False
+    """Whether the matches are in the order of the key that they are sorted by."""
+    whole: ArrayResult | None = None
+    """The result of a search over arrays, for stores that give them."""
     may_go_on: bool = False
     """Whether there may be relevant documents behind the candidates."""
     highest_behind: float = 0.0
@@ -368,8 +373,11 @@ class _Search:
     @property
     def size(self) -> int:
         """Return how many of the best must be known."""
-        if self.options.takes_all:
-            return LONGEST_PAGE
+        return LONGEST_PAGE if self.options.takes_all else self.page_size
+
+    @property
+    def page_size(self) -> int:
+        """Return how many of the best the page needs, where they need not be counted."""
         sizes = [self.last + 1]  # one more says whether there is another page
         sizes += [_DIVERSE] if self.options.diversity else []
         sizes += [self.last + 1 + self.options.rerank_first] if self.options.reranker else []  # all of them may fall
@@ -480,7 +488,7 @@ class _Search:
     def _fuse(self) -> None:
         with stage("fuse"):
             fields, max_bm25 = self.ranked.fields, self.ranked.max_bm25
-            evidence = self.judge.evidence(self.asked.vectors, by_text=self.asked.by_text, max_bm25=max_bm25)
+            evidence = self.judge.evidence(self.asked, max_bm25)
             weights = {**self.judge.weights, **(self.options.weights or {})}
             self.fused = fusion.fuse(
                 fields,
@@ -561,12 +569,43 @@ class _Search:
         by_id = {match.document.id: match for match in self.matches}
         return [replace(by_id[match.id], score=match.score) for match in judged if match.score >= self.threshold]
 
+    def take_whole(self, store: Overviewed, *, ranks_words: bool) -> None:
+        """Find the best among all documents, as arrays."""
+        check_cancelled()
+        options = self.options
+        parts = (self.asked, *self.asked.without)
+        asked = {field for part in parts for field in part.vectors} | (
+            {WORDS} if self.judge.manifest.language else set()
+        )
+        keys = {*options.facets, *([] if options.sort == "relevance" else [options.sort.removeprefix("-")])}
+        counts_all = options.takes_all and options.reranker is not None
+        query = ArrayQuery(
+            self.asked,
+            {**self.judge.weights, **(options.weights or {})},
+            self.least,
+            self.threshold,
+            ranks_words,
+            sorted(self.hidden),
+            options.group,
+            LONGEST_PAGE if counts_all else self.page_size,
+            options.count and not counts_all,
+            () if counts_all else tuple(options.facets),
+            "relevance" if counts_all else options.sort,
+        )
+        look = store.overview(asked, options.condition, keys)
+        with querying(self.store.name, "search"), look as overview, stage("fuse"), _turn():
+            self.whole = search_arrays(self.judge, overview, query)
+        self.matches, self.parts = self.whole.matches, self.whole.parts
+        self.is_sorted = not counts_all and options.sort != "relevance"
+
     def result(self) -> Matches:
         """Return the page that was asked for."""
         check_cancelled()
-        options, matches = self.options, self._reranked()
-        facets = count_values(matches, options.facets)
-        if options.sort != "relevance":
+        options, matches, whole = self.options, self._reranked(), self.whole
+        counted = whole if whole is not None and not (options.takes_all and options.reranker) else None
+        facets = count_values(matches, options.facets) if counted is None else counted.facets
+        total = len(matches) if options.takes_all else None
+        if options.sort != "relevance" and not self.is_sorted:
             matches = sort_by_key(matches, options.sort)
         elif options.diversity:
             best, rest = matches[:_DIVERSE], matches[_DIVERSE:]
@@ -577,21 +616,48 @@ class _Search:
             matches = [*diversify(best, by_id, options.diversity, first=shown), *rest]
         left = [match for match in matches if not self.cursor.has(match)][options.offset :]
         page = [
-            replace(match, fields=self.fused.fields(match.document.id), parts=self.parts.get(match.document.id, {}))
+            replace(match, fields=self._fields(match.document.id), parts=self.parts.get(match.document.id, {}))
             for match in left[: options.limit]
         ]
         return Matches(
             tuple(page),
             cursor=self.cursor.after([*matches[: options.offset], *page]) if len(left) > len(page) else None,
-            total=len(matches) if options.takes_all else None,
+            total=total if counted is None else counted.total,
             facets=facets,
             threshold=self.threshold,
+            uncalibrated=self.judge.outside(self.asked.vectors),
         )
+
+    def _fields(self, id: str) -> Mapping[str, FieldScore]:
+        return self.fused.fields(id) if self.whole is None else self.whole.fields[id]
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Let one thread rank at a time.
+
+    Long steps run on several cores anyway. Short ones need the lock of Python, and many threads wait longer for that
+    than for each other.
+    """
+    lock = _turn_lock()
+    while not lock.acquire(timeout=0.1):
+        check_cancelled()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@functools.cache
+def _turn_lock() -> threading.Lock:
+    if hasattr(os, "register_at_fork"):  # a fork has none of the threads
+        os.register_at_fork(after_in_child=_turn_lock.cache_clear)
+    return threading.Lock()
 
 
 def _is_word(text: str, language: str) -> bool:
     """Return whether a text is one word, beside such as "the"."""
-    return len(query_words(text, language if language in LANGUAGES else "none")) == 1
+    return len(query_words(text, language)) == 1
 
 
 def _compare(store: Store, part: Sought, ids: Sequence[str], max_bm25: float | None = None) -> Ranked:

@@ -22,21 +22,22 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Unpack
 
+from vlmsearch._util.extras import install_command
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.rerankers.base import Reranker
-from vlmsearch.search.arrange import file_of_part
+from vlmsearch.search.curves import curves
 from vlmsearch.search.fusion import image_fields, text_fields
 from vlmsearch.search.judged import JudgedQuery, Judgements
 from vlmsearch.search.options import ManyKeywords
 from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import THRESHOLD
-from vlmsearch.types import MIN_SCORE, WORDS, Match, Matches, Space, part_of
+from vlmsearch.types import MIN_SCORE, WORDS, Match, Matches, Space, file_of_part, part_of
 
 FUSED = "fused"
 """Name of the search with all fields, beside each field alone."""
@@ -139,12 +140,14 @@ class Tuning:
         order: Change of the ranking by the best weights; None if nothing answers any of the queries.
         shown: Change of the shown matches by the best weights, if they are kept, and the best threshold.
         parts: Number of parts of the queries.
+        curves: Curves of the setting that the index has now: see `vlmsearch.search.curves`.
     """
 
     values: Mapping[str, float]
     order: Difference | None
     shown: Difference
     parts: int
+    curves: Mapping[str, Any]
 
 
 def ranking_measures(limit: int) -> dict[str, str]:
@@ -296,7 +299,7 @@ def load_measures() -> None:
         import ir_measures  # noqa: F401
     except ModuleNotFoundError as exc:
         raise MissingDependencyError(
-            f"measuring needs {exc.name}, which is not installed: pip install 'vlmsearch[eval]'"
+            f"measuring needs {exc.name}, which is not installed: {install_command('eval')}"
         ) from exc
 
 
@@ -420,7 +423,8 @@ def tune(
     moves = sum(moved.values()) > sum(still.values())
     kept = {**(settings[best] or own), MIN_SCORE: _best_threshold(tried[best], every) if moves else threshold}
     shown = compare(SHOWN_F1, before, moved if moves else still)
-    return Tuning(kept if best or moves else {}, gain, shown, len(parts))
+    drawn = curves(tried[best].scores, {query.id: query.relevant for query in queries}, kept[MIN_SCORE])
+    return Tuning(kept if best or moves else {}, gain, shown, len(parts), drawn)
 
 
 def lattice(fields: Sequence[str]) -> list[dict[str, float]]:
@@ -449,6 +453,10 @@ class _Tried:
         self._f1: dict[tuple[str, tuple[str, ...]], float] = {}
         rankings = {id: list(result.scores) for id, result in results.items()}
         self.order = ranking_values(rankings, self._judged, limit)[order_measure(limit)]
+
+    @property
+    def scores(self) -> dict[str, Mapping[str, float]]:
+        return {id: result.scores for id, result in self._found.items()}
 
     def shown(self, threshold: float) -> Values:
         shown = {id: (id, tuple(result.shown(threshold))) for id, result in self._found.items()}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import ImageLimits
-from vlmsearch.search.arrange import file_of_part, group_parts
+from vlmsearch.search.arrange import group_parts
 from vlmsearch.search.engine import Examined, examine, run
 from vlmsearch.search.explanation import (
     WINDOWS,
@@ -31,8 +31,9 @@ from vlmsearch.search.relevance import PRIOR, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch, reject_list_of
 from vlmsearch.stores.filters import Comparison, Filter
-from vlmsearch.stores.words import K1, LEAST_IDF, query_terms, spans_of
-from vlmsearch.types import WORDS, Document, Modality, Scalar, is_id, local_image
+from vlmsearch.stores.postings import holding_of
+from vlmsearch.stores.terms import query_terms, query_words, spans_of
+from vlmsearch.types import WORDS, Document, Modality, Scalar, file_of_part, is_id, local_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -81,9 +82,11 @@ def explain(
         order, _ = group_parts(list(order), 0.0)
     place = next((place for place, (other, _) in enumerate(order, 1) if other == id), None)
     before = sum(score >= relevance for _, score in order) if place is None else place - 1
+    ranks = {name: field.rank for name, field in examined.fields.items()}
     for at, match in enumerate(shown, 1):
         if match.document.id == id:
             place, relevance = at, match.score
+            ranks |= {name: field.rank for name, field in match.fields.items()}
     left_out = tuple((_name_of(part), score) for part, score in zip(query.without, examined.without))
     failed = () if options.condition is None else tuple(failed_conditions(options.condition, document.metadata))
     outcome, reason = _outcome(
@@ -91,8 +94,10 @@ def explain(
         better, is_shown=any(match.document.id == id for match in shown),
     )  # fmt: skip
     passages, regions, notes = _parts(judge.encoder, document, examined, image_limits, seconds, on_progress)
+    notes = [*(f"Scores are uncalibrated: {reason}." for reason in shown.uncalibrated.values()), *notes]
     words = tuple(_words(judge, examined.asked.text, id)) if examined.max_bm25 else ()
-    said = {word.word: word.stem for word in words if word.score}
+    said = " ".join(word.word for word in words if word.score)
+    language = judge.manifest.language
     asked = [str(field) for field in examined.asked.vectors] + ([WORDS] if examined.max_bm25 else [])
     return Explanation(
         id,
@@ -106,7 +111,7 @@ def explain(
         prior=PRIOR,
         fields={
             name: FieldEvidence(
-                field.rank,
+                ranks[name],
                 field.score,
                 field.evidence,
                 examined.weights[name],
@@ -120,7 +125,7 @@ def explain(
         log_odds=examined.log_odds.total,
         words=words,
         most_words=examined.max_bm25,
-        marked=tuple(spans_of(document.text or "", said, judge.manifest.language)) if said else (),
+        marked=tuple(spans_of(document.text or "", query_terms(said, language), language)) if said else (),
         without=left_out,
         failed=failed,
         judged=judged,
@@ -231,10 +236,11 @@ def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
     store, documents = judge.store, len(judge.store)
     assert isinstance(store, WordSearch)  # noqa: S101 - which the field is there for
     evidence = []
-    for word, stem in query_terms(text, judge.manifest.language).items():
+    for word in query_words(text, judge.manifest.language):
+        terms = query_terms(word, judge.manifest.language)
+        stem = terms[0].term if len(terms) == 1 else word
         max_score = store.search_words(word, limit=1).max_score
-        odds = math.exp(max_score / (K1 + 1))
-        holding = None if max_score <= 2 * LEAST_IDF * (K1 + 1) else round((documents + 0.5 - 0.5 * odds) / (odds + 1))
+        holding = holding_of(max_score, terms[0].times, documents) if len(terms) == 1 else None
         hits = store.compare_words(word, [id])
         evidence.append(WordEvidence(word, stem, holding, hits[0].score if hits else 0.0, max_score))
     return evidence

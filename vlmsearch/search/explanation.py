@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from vlmsearch._util.markup import Shown, brief
 from vlmsearch.search.relevance import PRIOR, Basis
 from vlmsearch.types import Document
 
@@ -123,8 +124,8 @@ class Regions:
         return (x / steps, y / steps, (x + 2) / steps, (y + 2) / steps) if value >= LEAST_FALL else None
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Shown):
     """The judgement of a search of one document: its fields, its relevance, and why it is shown or not.
 
     Attributes:
@@ -185,3 +186,7 @@ class Explanation:
     passages: tuple[PassageEvidence, ...] = ()
     regions: Regions | None = None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        judged = f", relevance {self.relevance:.3f}" if self.relevance is not None else ""
+        return f"{type(self).__name__}({brief(self.id)}: {self.outcome}{judged}, {brief(self.reason, 200)})"

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.search.relevance import DOUBT, NAME_DOUBT, PRIOR, Evidence, to_log_odds, to_relevance, words_alone
+from vlmsearch.search.relevance import PRIOR, Evidence, to_log_odds, to_relevance, words_alone
 from vlmsearch.types import WORDS, Field, FieldScore, Hit, Space, Vectors
 
 DEPTH = 50
@@ -71,6 +71,15 @@ def query_vectors(
     return {field: mean_of(vectors) for field, vectors in asked.items()}
 
 
+def ranks_of(hits: Sequence[Hit]) -> NDArray[np.intp]:
+    """Return the ranks of hits, best first: from 1, and the same for equal scores."""
+    scores = np.array([hit.score for hit in hits])
+    begins = np.ones(len(scores), np.bool_)
+    begins[1:] = scores[1:] != scores[:-1]
+    ranks: NDArray[np.intp] = np.maximum.accumulate(np.where(begins, np.arange(1, len(scores) + 1), 0))
+    return ranks
+
+
 def mean_of(vectors: Sequence[Vectors]) -> Vectors:
     """Return the mean of arrays of shape (1, dim), of length one."""
     if len(vectors) == 1:
@@ -78,6 +87,14 @@ def mean_of(vectors: Sequence[Vectors]) -> Vectors:
     total = np.sum(vectors, axis=0, dtype=np.float32)
     mean: Vectors = total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)
     return mean
+
+
+def shares_of(names: Collection[str], weights: Mapping[str, float] | None) -> dict[str, float]:
+    """Return how much each field counts, 1 for those without a weight; ConfigError for a weight that is none."""
+    shares = {name: (weights or {}).get(name, 1.0) for name in names}
+    if not all(0 <= share < math.inf for share in shares.values()):
+        raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
+    return shares
 
 
 def check_weights(weights: Collection[str], spaces: Sequence[Space]) -> None:
@@ -102,15 +119,23 @@ class LogOdds:
 
 
 def add_up(
-    fields: Mapping[str, FieldScore], shares: Mapping[str, float], *, has_text: bool, max_bm25: float
+    fields: Mapping[str, FieldScore],
+    shares: Mapping[str, float],
+    evidence: Mapping[str, Evidence],
+    *,
+    has_text: bool,
+    max_bm25: float,
 ) -> LogOdds:
-    """Add up what the fields say of a document, each times its share."""
+    """Add up what the fields say of a document, each times its share, and of rivals the one that says most."""
     parts = {name: shares[name] * field.evidence for name, field in fields.items()}
+    for name, rival in [(name, evidence[name].rival) for name in parts]:
+        if rival and any(evidence[other].rival == rival and parts[other] > parts[name] for other in parts):
+            del parts[name]
     if not has_text and WORDS in parts:  # found by the name of its file, which says nothing of it where it is not
         del parts[WORDS]
     total = PRIOR + sum(parts.values())
     if max_bm25 > 0 and WORDS in fields and shares[WORDS]:
-        doubt = (DOUBT if has_text else NAME_DOUBT) if parts.keys() - {WORDS} else 0.0
+        doubt = evidence[WORDS].doubt[not has_text] if parts.keys() - {WORDS} else 0.0
         by_words = PRIOR + shares[WORDS] * words_alone(max_bm25)(fields[WORDS].score) - doubt
         if parts.keys() == {WORDS} or by_words > total:
             return LogOdds(parts, by_words, by_words)
@@ -161,9 +186,7 @@ def fuse(
     much as the field's last hit, which it is not better than. ``max_bm25`` is the highest possible BM25 of words,
     ``min_relevance`` the relevance that a document has to have.
     """
-    shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
-    if not all(0 <= share < math.inf for share in shares.values()):
-        raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
+    shares = shares_of(ranked, weights)
     ids = [id for id in dict.fromkeys(hit.id for hits in ranked.values() for hit in hits) if id in owned]
     places = {id: at for at, id in enumerate(ids)}
     numbers: dict[frozenset[Field], int] = {}
@@ -179,9 +202,9 @@ def fuse(
             at = _put(values[name], places, known)
             has[at[at >= 0]] = True  # also where words find a file by its name: that is so wherever it is listed
         ranks[name] = np.zeros(len(ids), np.intp)
-        ranks[name][at[at >= 0]] = np.flatnonzero(at >= 0) + 1
+        ranks[name][at[at >= 0]] = ranks_of(hits)[at >= 0]
         values[name][~has] = np.nan
-    total, said = _totals(values, has_text, shares, evidence, max_bm25)
+    total, said = totals(values, has_text, shares, evidence, max_bm25)
     fields: dict[str, _OfAll] = {name: (ranks[name], values[name], said[name]) for name in ranked}
     near = np.flatnonzero(total >= to_log_odds(min_relevance) - 1e-6).tolist()  # rounding must lose none
     near.sort(key=ids.__getitem__)
@@ -215,29 +238,41 @@ def highest_behind(
         may_be_found |= has & (name in full)
         if name == WORDS and name not in full:
             values[name][has_text] = 0.0
-    total, _ = _totals(values, has_text, shares, evidence, max_bm25)
+    total, _ = totals(values, has_text, shares, evidence, max_bm25)
     return float(total[may_be_found].max(initial=-math.inf))
 
 
-def _totals(
+def totals(
     values: Mapping[str, NDArray[np.float64]],
     has_text: NDArray[np.bool_],
     shares: Mapping[str, float],
     evidence: Mapping[str, Evidence],
     max_bm25: float,
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Return the log-odds of documents, and the evidence of each field: NaN where it has no value, as in ``values``."""
+    """Return the log-odds of documents, and the evidence of each field: NaN where it has no value, as in ``values``.
+
+    Args:
+        values: By field, a cosine or BM25 for each document; NaN where it has no such field.
+        has_text: Whether a document has a text.
+        shares: How much each field counts.
+        evidence: What values are worth, by field.
+        max_bm25: The highest possible BM25; 0 for no words.
+    """
     said = {name: evidence[name].of(numbers) for name, numbers in values.items()}
-    parts, beside = np.zeros(len(has_text)), np.zeros(len(has_text), np.bool_)
+    parts: dict[str, NDArray[np.float64]] = {}
+    beside = np.zeros(len(has_text), np.bool_)
     for name, numbers in said.items():
         counts = ~np.isnan(numbers)
         if name == WORDS:
             counts &= has_text  # a file's name says nothing of a document where it is not
-        parts += np.where(counts, shares[name] * numbers, 0.0)
+        part, rival = np.where(counts, shares[name] * numbers, np.nan), evidence[name].rival or name
+        parts[rival] = np.fmax(parts[rival], part) if rival in parts else part
         beside |= counts & (name != WORDS)
-    total = PRIOR + parts
+    total = np.full(len(has_text), PRIOR)
+    for part in parts.values():
+        total += np.nan_to_num(part)
     if max_bm25 > 0 and shares.get(WORDS):
-        doubt = np.where(beside, np.where(has_text, DOUBT, NAME_DOUBT), 0.0)
+        doubt = np.where(beside, np.where(has_text, *evidence[WORDS].doubt), 0.0)
         by_words = PRIOR + shares[WORDS] * words_alone(max_bm25).of(values[WORDS]) - doubt
         decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))
         total = np.where(decide, by_words, total)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.types import ImageSource
+from vlmsearch.types import ImageInput
 
 Judgements: TypeAlias = Mapping[str, Mapping[str, int]]
 """Grades above 0 by the ids of queries and documents; a query without any has no answer."""
@@ -51,7 +51,7 @@ class JudgedQuery:
     id: str
     relevant: Mapping[str, int]
     text: str | None = None
-    image: ImageSource | None = None
+    image: ImageInput | None = None
 
 
 def read_queries(path: Path) -> list[JudgedQuery]:

@@ -8,18 +8,20 @@ document may have several of them or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vlmsearch._util.arguments import check_kind, check_number, shown, strings
 from vlmsearch._util.batching import pages
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import encoding
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.search import fusion
-from vlmsearch.search.engine import Sought, relevance_of
+from vlmsearch.search.engine import relevance_of
 from vlmsearch.search.label_keys import split_labels, with_labels
+from vlmsearch.search.query import Sought
 from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Document, Field, Labelled, MetadataChange, Scalar, Stamp, Vectors, check_metadata
@@ -45,7 +47,7 @@ _DIGITS = 4
 class LabelOptions:
     """The options of `Pipeline.label`, which describes them."""
 
-    labels: Sequence[str]
+    labels: Iterable[str]
     templates: Sequence[str] = ("{}",)
     where: Mapping[str, object] | None = None
     min_score: float | None = None
@@ -56,20 +58,23 @@ class LabelOptions:
     on_progress: Callable[[int], None] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.labels, str) or not all(isinstance(label, str) for label in self.labels):
-            raise TypeError(f"labels are a list of strings, not {self.labels!r}")
-        if isinstance(self.templates, str):
-            raise TypeError(f"templates are a list of strings, such as [{self.templates!r}]")
+        for name in ("labels", "templates"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise TypeError(f"`{name}` is a list of strings, such as [{value!r}]")
+            object.__setattr__(self, name, tuple(strings(name, value, name)))
         labels = list(dict.fromkeys(" ".join(well_formed(label).split()) for label in self.labels))
         if not all(labels) or not (labels or self.write):
             raise ConfigError("labels are words such as `cat`; none only with `write`, which takes labels off")
         wrong = [template for template in self.templates if template.count("{}") != 1]
         if wrong or not self.templates:
             raise ConfigError(f"a `template` has {{}} once, where the label goes, such as 'a photo of a {{}}': {wrong}")
-        if self.min_score is not None and not 0 <= self.min_score <= 1:
-            raise ConfigError(f"`min_score` is from 0 to 1, not {self.min_score!r}")
+        if self.min_score is not None:
+            check_number("min_score", self.min_score, 0, 1)
+        check_kind("key", self.key, str, "a string")
+        check_kind("where", self.where, (Mapping, type(None)), "a filter such as {'year': 2024}")
         if self.limit is not None and not (isinstance(self.limit, int) and self.limit > 0):
-            raise ConfigError(f"`limit` is a number of documents above 0, not {self.limit!r}")
+            raise ConfigError(f"`limit` is a number of documents above 0, not {shown(self.limit)}")
         try:
             check_metadata({self.key: ""} | {f"{self.key}:{label}": 0.0 for label in labels})
         except InvalidInputError as exc:

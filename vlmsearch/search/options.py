@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 
 from typing_extensions import TypedDict
 
+from vlmsearch._util.arguments import check_arguments, check_kind, shown, strings
 from vlmsearch.errors import ConfigError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.stores.filters import Filter, parse_filter
@@ -103,7 +104,7 @@ class SearchOptions:
         rerank_first: Number of matches that the re-ranker reads.
         rerank_seconds: Seconds after which the re-ranker reads no more. The order so far stands.
         sort: Order of the matches: ``relevance``, a metadata key, or ``-KEY`` for falling values. Documents without the
-            key are last. The up to 10,000 most relevant documents are sorted.
+            key are last. On stores other than `sqlite:`, the up to 10,000 most relevant documents are sorted.
         diversity: Share from 0 to 1 by which a match is put behind for being like those before it. This is maximal
             marginal relevance (Carbonell and Goldstein, SIGIR 1998), among the 200 most relevant.
         count: Count the relevant documents. `Matches.total` has the number.
@@ -204,11 +205,29 @@ class SearchOption:
             return
         if self.maximum is not None and not self._is_within(value):
             low = f"above {self.above:g} and at most" if self.above is not None else f"from {self.minimum:g} to"
-            raise ConfigError(f"`{self.name}` is {low} {self.maximum:,g}, not {value!r}")
+            raise ConfigError(f"`{self.name}` is {low} {self.maximum:,g}, not {shown(value)}")
         if self.max_chars is not None and not (isinstance(value, str) and len(value) <= self.max_chars):
-            raise ConfigError(f"`{self.name}` is a string of at most {self.max_chars:,} characters, not {value!r:.100}")
-        if self.name == "facets" and isinstance(value, str):
-            raise ConfigError(f"`facets` is a list of keys of the metadata, such as [{value!r}]")
+            raise ConfigError(f"`{self.name}` is a string of at most {self.max_chars:,} characters, not {shown(value)}")
+        if self.name == "facets":
+            if isinstance(value, str):
+                raise ConfigError(f"`facets` is a list of keys of the metadata, such as [{value!r}]")
+            strings("facets", value, "keys of the metadata")
+        elif self.name == "where":
+            check_kind("where", value, Mapping, "a filter such as {'year': 2024}")
+        elif self.name == "weights":
+            self._check_weights(value)
+        elif self.type is bool:
+            check_arguments(**{self.name: value})
+        elif self.name == "rerank":
+            check_kind("rerank", value, (Reranker, str, bool), "a re-ranker, the URL of one, True or False")
+
+    def _check_weights(self, value: object) -> None:
+        example = "a mapping of fields to numbers, such as {'words': 0.5}"
+        check_kind(self.name, value, Mapping, example)
+        for name, weight in dict(value).items():  # type: ignore[call-overload]
+            is_weight = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+            if not isinstance(name, str) or not is_weight:
+                raise ConfigError(f"`{self.name}` is {example}: weights are numbers of at least 0, not {shown(value)}")
 
     def _is_within(self, value: object) -> bool:
         kinds = (int,) if self.type is int else (int, float)

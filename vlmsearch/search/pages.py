@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.search.arrange import file_of_part
 from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
 from vlmsearch.search.query import Query
-from vlmsearch.types import ImageSource, Match, RemoteImage, local_image
+from vlmsearch.types import ImageInput, Match, RemoteImage, file_of_part, local_image
 
 _ID_BYTES = 6
 """Bytes of the digest of an id: among 10,000 that are shown, two in three million searches confuse two."""
@@ -89,7 +88,7 @@ def _identity(query: Query) -> tuple[object, ...]:
     return query.text, _image_identity(query.image), query.like
 
 
-def _image_identity(image: ImageSource | RemoteImage | None) -> str:
+def _image_identity(image: ImageInput | RemoteImage | None) -> str:
     image = None if image is None else local_image(image)
     if image is None or isinstance(image, Path):
         return str(image)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from vlmsearch._util.arguments import shown, strings
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.types import ImageSource, RemoteImage
+from vlmsearch.types import Field, ImageInput, RemoteImage, image_problem
+
+if TYPE_CHECKING:
+    from vlmsearch.types import Vectors
 
 _EXCLUSION = re.compile(r'(?<!\S)-(?:"([^"]*)"|([^\W\d_]\S*))')
 
@@ -33,34 +38,36 @@ class Query:
     """
 
     text: str | None = None
-    image: ImageSource | RemoteImage | None = None
+    image: ImageInput | RemoteImage | None = None
     like: Sequence[str] = ()
     without: Sequence[Query] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, (str, type(None))):
-            raise TypeError(
-                f"the text of a query is a string, not {type(self.text).__name__}; a picture goes into image="
-            )
-        if isinstance(self.like, str) or not all(isinstance(id, str) for id in self.like):
-            raise TypeError(f"like= takes a list of ids, not {self.like!r}")
-        if isinstance(self.without, Query) or not all(isinstance(part, Query) for part in self.without):
-            raise TypeError(f"the `without` of a Query is a list of queries, not {self.without!r}")
+            kind = type(self.text).__name__
+            raise TypeError(f"the `text` of a query is a string, not {kind}; a picture goes into image=")
+        check_image("image", self.image)
+        if isinstance(self.like, str):
+            raise TypeError(f"`like` is a list of ids, not {shown(self.like)}")
+        like = strings("like", self.like)
+        is_list = isinstance(self.without, Iterable) and not isinstance(self.without, (str, bytes))
+        if not is_list or not all(isinstance(part, Query) for part in self.without):
+            raise TypeError(f"the `without` of a Query is a list of queries, not {shown(self.without)}")
         text = well_formed(self.text) if self.text and self.text.strip() else None
-        if text is None and self.image is None and not self.like:
+        if text is None and self.image is None and not like:
             raise InvalidInputError("empty", "a query needs a text, an image or both, or documents for `like`")
         if any(part.without for part in self.without):
             raise ConfigError("a query that is left out has no `without` of its own")
-        for name, value in (("text", text), ("like", tuple(self.like)), ("without", tuple(self.without))):
+        for name, value in (("text", text), ("like", tuple(like)), ("without", tuple(self.without))):
             object.__setattr__(self, name, value)
 
 
 def make_query(
     text: str | None,
     *,
-    image: ImageSource | RemoteImage | None = None,
+    image: ImageInput | RemoteImage | None = None,
     like: str | Iterable[str] = (),
-    without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
+    without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
 ) -> Query:
     """Return the query that a user gave: with ``-word`` and ``-"some words"`` of the text left out of the matches.
 
@@ -70,11 +77,19 @@ def make_query(
     left_out = [Query(word) for word in excluded]
     if isinstance(without, str):
         left_out.append(Query(without))
-    elif isinstance(without, Sequence) and not isinstance(without, bytes):
-        left_out.append(Query(like=without))
+    elif isinstance(without, (list, tuple)):
+        left_out.append(Query(like=strings("without", without)))
     elif without is not None:
-        left_out.append(Query(image=without))
-    return Query(kept, image, [like] if isinstance(like, str) else list(like), left_out)
+        image_without: Any = without
+        check_image("without", image_without)
+        left_out.append(Query(image=image_without))
+    return Query(kept, image, strings("like", like), left_out)
+
+
+def check_image(name: str, image: object) -> None:
+    """Raise TypeError unless an argument is an image or None."""
+    if image is not None and (problem := image_problem(image)):
+        raise TypeError(f"`{name}`: {problem}")
 
 
 def split_text(text: str) -> tuple[str, list[str]]:
@@ -89,3 +104,20 @@ def split_text(text: str) -> tuple[str, list[str]]:
     excluded = [quoted or word for quoted, word in _EXCLUSION.findall(text)]
     excluded = [phrase for phrase in excluded if phrase.strip()]
     return (" ".join(_EXCLUSION.sub(" ", text).split()), excluded) if excluded else (text, [])
+
+
+@dataclass(frozen=True)
+class Sought:
+    """A query in the form in which a store is asked.
+
+    Attributes:
+        text: What the words are ranked by; "" for no words.
+        vectors: The vector, of shape (1, dim), that each field is asked for.
+        by_text: Whether the query is nothing but a text.
+        without: What the matches must not be.
+    """
+
+    text: str
+    vectors: Mapping[Field, Vectors]
+    by_text: bool
+    without: tuple[Sought, ...] = ()

@@ -23,11 +23,12 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from vlmsearch.stores.terms import AUTO, are_codes, has_number, query_words
 from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vlmsearch.encoders.base import Encoder
+    from vlmsearch.models.domain import Domain
+    from vlmsearch.search.query import Sought
     from vlmsearch.stores.base import Store
     from vlmsearch.types import Vectors
 
@@ -44,10 +47,25 @@ THRESHOLD = 0.3
 """The relevance from which matches are shown where the index has no threshold of its own."""
 FLOOR = math.log(0.2)
 """The least evidence: one field in five of a relevant document says nothing of what was asked for."""
-_BESIDE, _ALONE = (1.6, -1.4), (25.6, -2.9)
+MAX_EVIDENCE = 6.0
+"""The evidence from which on more of the vectors of one field counts a tenth. On collections that no fit has seen, one
+in ten of the documents that a model is surest of is not what was asked for."""
+_BEYOND = 0.1
+"""The share that counts of evidence beyond the bound of a field: enough to keep the order."""
+_SURE = 4.0
+"""The log-odds of relevance where a document has the very vector of the query."""
+_NEAR = 0.95
+"""The cosine from which on documents are about the same, however near to each other all are."""
+_BESIDE, _ALONE = (1.2, -1.7), (25.6, -2.9)
 """Slope and bias of words beside what vectors say of the same text, and of words alone: the share of what is met."""
-DOUBT, NAME_DOUBT = 6.0, 4.0
-"""Log-odds taken off words alone if vectors of the same text say less, and off the name of a file."""
+DOUBT, WORD_DOUBT, NAME_DOUBT = 12.0, 4.0, 4.0
+"""Log-odds taken off words alone if vectors of the same text say less, off a single word, and off the name of a file.
+Of a query that is nothing but codes, which models do not know, none are taken off."""
+_FEW_TEXTS, _MANY_TEXTS = 20, 60
+"""Texts up to which words are doubted no more than a single one, and from which on fully: among few, it tells much that
+one of them has the words of a query."""
+_OF_NUMBERS = 3.0
+"""The weight of words in a query with a number: models hardly tell numbers apart."""
 SAMPLE = 512
 """Number of documents in the background of an index."""
 _FEW = 32
@@ -77,9 +95,11 @@ class IndexBackground:
 
     Attributes:
         sample: Float32 of shape (n, dim), each row of length one; n may be 0.
+        outside: Why the index is outside of the domain of the model; None where it is not, or no domain is known.
     """
 
     sample: Vectors
+    outside: str | None = None
 
     def against(self, query: NDArray[np.float32]) -> tuple[float, float]:
         """Return the median and the standard deviation of the sample's cosines with a query of shape (dim,)."""
@@ -124,14 +144,26 @@ class Basis:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A function from a field's value to evidence: ``slope * value + base``, and never below `FLOOR`.
+    """A function from a field's value to evidence: ``slope * value + base``, above `FLOOR`, flatter beyond ``bound``.
 
-    ``basis`` says what cosines were judged by; None for words.
+    Attributes:
+        slope: Nats per unit of the value.
+        base: Nats at a value of 0.
+        basis: What cosines were judged by; None for words.
+        bound: Nats from which on more counts a tenth.
+        doubt: Of words: what is taken off words alone beside vectors of the same text, and off the name of a file.
+        weight: What all of it is multiplied by.
+        rival: A space whose fields are compared with one vector: of these, a document counts by the best. None for a
+            field that counts beside others.
     """
 
     slope: float
     base: float
     basis: Basis | None = None
+    bound: float = math.inf
+    doubt: tuple[float, float] = (DOUBT, NAME_DOUBT)
+    weight: float = 1.0
+    rival: str | None = None
 
     def __call__(self, value: float) -> float:
         """Return the evidence, in nats."""
@@ -144,10 +176,29 @@ class Evidence:
         import numpy as np
 
         raw = self.slope * values + self.base
-        evidence: NDArray[np.float64] = np.maximum(raw, FLOOR) + np.log1p(
-            np.exp(-np.minimum(np.abs(raw - FLOOR), 700.0))
-        )
-        return evidence
+        evidence: NDArray[np.float64] = np.maximum(raw, FLOOR) + _softened(raw - FLOOR)
+        if self.bound < math.inf:
+            beyond = np.maximum(evidence - self.bound, 0.0) + _softened(evidence - self.bound)
+            evidence = evidence - (1 - _BEYOND) * beyond
+        return self.weight * evidence
+
+    def least_value(self, evidence: float) -> float:
+        """Return the value from which on there is so much evidence: -inf where every value has it."""
+        if evidence <= self.weight * FLOOR or self.slope <= 0:
+            return -math.inf
+        low, high = (FLOOR - self.base - 40) / self.slope, (10 * abs(evidence) + 40 - self.base) / self.slope
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self(middle) < evidence else (low, middle)
+        return low
+
+
+def _softened(distance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what rounds the corner where a line meets a bound, by the distance from it."""
+    import numpy as np
+
+    rounded: NDArray[np.float64] = np.log1p(np.exp(-np.minimum(np.abs(distance), 700.0)))
+    return rounded
 
 
 def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArray[np.float32]) -> Evidence:
@@ -166,7 +217,7 @@ def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArr
     mean = share * median + (1 - share) * fit.usual_mean
     spread = share * deviation + (1 - share) * fit.usual_deviation
     basis = Basis(fitted=True, documents=len(background.sample), median=mean, deviation=spread)
-    return Evidence(fit.cosine, fit.bias + fit.mean * mean + fit.deviation * spread - PRIOR, basis)
+    return Evidence(fit.cosine, fit.bias + fit.mean * mean + fit.deviation * spread - PRIOR, basis, MAX_EVIDENCE)
 
 
 def standing_out(
@@ -175,6 +226,7 @@ def standing_out(
     *,
     alike: bool,
     usual: tuple[float, float] = (0.0, _UNKNOWN_DEVIATION),
+    is_pure: bool = True,
 ) -> Evidence:
     """Return what cosines with one field are worth where nothing was fitted.
 
@@ -184,6 +236,8 @@ def standing_out(
         alike: Whether the query is of the same kind as the documents. Then their cosines with each other count as well
             as its own with the sample: one that is near to none of them has to be met as they meet each other.
         usual: The median and the deviation that count for an index with few documents.
+        is_pure: Whether the vector is one of a document, or of several: then a cosine near 1 is near certainty. Not so
+            of a query of a text as well.
 
     Returns:
         The function from cosines to evidence.
@@ -194,15 +248,35 @@ def standing_out(
         median, deviation = (sum(both) / 2 for both in zip((median, deviation), background.within))
     mean = share * median + (1 - share) * usual[0]
     spread = max(share * deviation + (1 - share) * usual[1], _LEAST_DEVIATION)
-    slope = _SLOPE / spread
     basis = Basis(fitted=False, documents=len(background.sample), median=mean, deviation=spread)
-    return Evidence(slope, -slope * mean - _SLOPE * _STANDS_OUT - PRIOR, basis)
+    even, slope = mean + _STANDS_OUT * spread, _SLOPE / spread
+    if not (alike and is_pure):
+        return Evidence(slope, -slope * even - PRIOR, basis, MAX_EVIDENCE)
+    even = min(even, _NEAR)
+    slope = max(slope, _SURE / (1 - even))
+    return Evidence(slope, -slope * even - PRIOR, basis, MAX_EVIDENCE + _SURE)
 
 
-def words_beside(max_bm25: float) -> Evidence:
-    """Return what BM25 is worth beside vectors of the same text; ``max_bm25`` is the highest possible one, above 0."""
+def words_beside(max_bm25: float, text: str = "", language: str = AUTO, *, texts: int = SAMPLE) -> Evidence:
+    """Return what BM25 is worth beside vectors of the same text.
+
+    Args:
+        max_bm25: The highest possible one, above 0.
+        text: The query.
+        language: The index's.
+        texts: About how many texts the index has.
+    """
     slope, bias = _BESIDE
-    return Evidence(slope / math.sqrt(max_bm25), bias)
+    share = min(max((texts - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0)
+    doubt = WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
+    plain = Evidence(slope / math.sqrt(max_bm25), bias, doubt=(doubt, NAME_DOUBT))
+    if are_codes(text):
+        return replace(plain, doubt=(0.0, 0.0))
+    if has_number(text):
+        return replace(plain, weight=_OF_NUMBERS)
+    if len(query_words(text, language)) == 1:
+        return replace(plain, doubt=(WORD_DOUBT, NAME_DOUBT))
+    return plain
 
 
 def words_alone(max_bm25: float) -> Evidence:
@@ -219,8 +293,8 @@ class Backgrounds:
         self._manifest: Manifest | None = None
         self._taken: dict[Field, tuple[IndexBackground, int, float]] = {}
 
-    def get(self, store: Store, manifest: Manifest, field: Field) -> IndexBackground:
-        """Return the background of a field.
+    def get(self, store: Store, manifest: Manifest, field: Field, domain: Domain | None = None) -> IndexBackground:
+        """Return the background of a field, with the verdict on the domain of its model.
 
         Every ten seconds the number of documents is looked at, and where it has changed by more than a tenth a new
         sample is taken.
@@ -234,7 +308,9 @@ class Backgrounds:
                 return known[0]
             documents = len(store)
             if known is None or abs(documents - known[1]) > 0.1 * known[1]:
-                known = (IndexBackground(store.sample(field, SAMPLE)), documents, now)
+                sample = store.sample(field, SAMPLE)
+                outside = domain.verdict(sample, field.modality) if domain else None
+                known = (IndexBackground(sample, outside), documents, now)
             self._taken[field] = (known[0], known[1], now)
             return known[0]
 
@@ -263,32 +339,43 @@ class Judge:
         """Return what fields count in this index, where it was tuned."""
         return {name: weight for name, weight in self.manifest.tuning.items() if name != MIN_SCORE}
 
-    def evidence(self, queries: Mapping[Field, Vectors], *, by_text: bool, max_bm25: float) -> dict[str, Evidence]:
-        """Return the function from values to evidence of each field.
+    def evidence(self, sought: Sought, max_bm25: float) -> dict[str, Evidence]:
+        """Return the function from values to evidence of each field, by the fields' names.
 
-        Args:
-            queries: The vector, of shape (1, dim), that each field is asked for.
-            by_text: Whether the query is nothing but a text; fits hold for those.
-            max_bm25: The highest possible BM25; 0 for no words.
-
-        Returns:
-            By the fields' names.
+        ``max_bm25`` is the highest possible BM25; 0 for no words.
         """
-        by_field = {
-            str(field): self._of_cosines(field, vectors[0], by_text=by_text) for field, vectors in queries.items()
-        }
-        return by_field | {WORDS: words_beside(max_bm25)} if max_bm25 > 0 else by_field
+        by_field: dict[str, Evidence] = {}
+        for field, vectors in sought.vectors.items():
+            evidence = self._of_cosines(field, vectors[0], sought)
+            rivals = not sought.by_text and sum(field.space == other.space for other in sought.vectors) > 1
+            by_field[str(field)] = replace(evidence, rival=field.space) if rivals else evidence
+        if max_bm25 > 0:
+            texts = [len(self._background(field).sample) for field in sought.vectors if field.modality == "text"]
+            language = self.manifest.language
+            by_field[WORDS] = words_beside(max_bm25, sought.text, language, texts=min(texts, default=SAMPLE))
+        return by_field
 
-    def _of_cosines(self, field: Field, query: NDArray[np.float32], *, by_text: bool) -> Evidence:
+    def outside(self, fields: Iterable[Field]) -> dict[str, str]:
+        """Return which of these fields hold what their model is not made for, by name, with a line that says why."""
+        known = [field for field in fields if (field.space, field.modality) in self.encoder.domains]
+        reasons = {str(field): self._background(field).outside for field in known}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
+
+    def _background(self, field: Field) -> IndexBackground:
+        domain = self.encoder.domains.get((field.space, field.modality))
+        return self.backgrounds.get(self.store, self.manifest, field, domain)
+
+    def _of_cosines(self, field: Field, query: NDArray[np.float32], sought: Sought) -> Evidence:
+        by_text = sought.by_text
         fit = self.encoder.relevance.get((field.space, field.modality)) if by_text else None
         if fit is not None and not fit.mean and not fit.deviation:
             return Evidence(fit.cosine, fit.bias - PRIOR, Basis(fitted=True))
-        background = self.backgrounds.get(self.store, self.manifest, field)
+        background = self._background(field)
         if fit is not None:
             return fitted_evidence(fit, background, query)
         texts_alone = any(s.name == field.space and s.modalities == {"text"} for s in self.encoder.spaces)
         if texts_alone or (not by_text and field.modality == "image"):
-            return standing_out(background, query, alike=True)
+            return standing_out(background, query, alike=True, is_pure=not sought.text)
         across = self.encoder.relevance.get((field.space, "image"))  # texts with images are as images with texts
         if across is None:
             return standing_out(background, query, alike=False)

@@ -8,6 +8,7 @@ from typing import Protocol
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search import evaluation
+from vlmsearch.search.curves import Evaluation, curves
 from vlmsearch.search.evaluation import Measured, Searches
 from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.search.relevance import THRESHOLD
@@ -49,7 +50,7 @@ def evaluate(
     min_score: float | None = None,
     rerank: Reranker | str | bool = False,
     on_search: Callable[[], None] = lambda: None,
-) -> tuple[dict[str, object], dict[str, Measured]]:
+) -> tuple[Evaluation, dict[str, Measured]]:
     """Measure each field alone and all of them fused.
 
     Args:
@@ -62,7 +63,7 @@ def evaluate(
         on_search: Called after each search.
 
     Returns:
-        The report in the form of JSON, and what was measured by the names of the fields.
+        The report, and what was measured by the names of the fields.
 
     Raises:
         MissingDependencyError: ir-measures is not installed.
@@ -80,7 +81,8 @@ def evaluate(
         rerank=rerank,
         on_search=on_search,
     )
-    report: dict[str, object] = {
+    judged = {query.id: query.relevant for query in queries}
+    report = {
         "store": pipeline.store.name,
         "model": pipeline.encoder.fingerprint,
         "queries": len(queries),
@@ -89,8 +91,11 @@ def evaluate(
         "min_score": threshold,
         "rerank": rerank.name if isinstance(rerank, Reranker) else rerank or None,
         "fields": {name: _measured_json(figures) for name, figures in measured.items()},
+        "curves": curves(
+            {id: result.scores for id, result in measured[evaluation.FUSED].results.items()}, judged, threshold
+        ),
     }
-    return report, measured
+    return Evaluation(report), measured
 
 
 def _measured_json(measured: Measured) -> dict[str, object]:

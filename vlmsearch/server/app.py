@@ -16,6 +16,7 @@ from vlmsearch.server import forms
 from vlmsearch.server.access import add_access
 from vlmsearch.server.endings import Endings
 from vlmsearch.server.errors import Json, add_handlers
+from vlmsearch.server.methods import HeadAsGet
 from vlmsearch.server.metrics import Metrics
 from vlmsearch.server.monitoring import Monitoring
 from vlmsearch.server.routes import answers, documents, health, jobs, metrics, openai, rerank, search, session
@@ -92,6 +93,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def add_middleware(app: FastAPI, service: Service) -> None:
     """Add the middleware, the outermost last."""
+    app.add_middleware(HeadAsGet)
     app.add_middleware(Endings)
     add_access(app, service.settings)
     app.add_middleware(Monitoring, metrics=app.state.metrics)

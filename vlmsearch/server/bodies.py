@@ -76,7 +76,7 @@ def body_of(kind: type[F], part: str) -> Callable[[Request], Awaitable[Body[F]]]
                 elif isinstance(data, bytes):
                     files[name] = data
                 else:
-                    raise ApiError(422, "invalid_request", f"{name}: a part with a file needs a filename", param=name)
+                    raise ApiError(400, "invalid_request", f"{name}: a part with a file needs a filename", param=name)
         if json is None:
             raise ApiError(422, "invalid_request", f"{part}: the part with the JSON is missing", param=part)
         return Body(await _parse(request, kind, json), files)
@@ -126,10 +126,12 @@ def form_docs(kind: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {_JSON: {"schema": _reference(kind)}}}}
 
 
-def body_docs(kind: type[BaseModel], part: str, files: Sequence[str] = ()) -> dict[str, Any]:
+def body_docs(
+    kind: type[BaseModel], part: str, files: Sequence[str] = (), rule: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the part of the OpenAPI document about a body that `body_of` reads.
 
-    Without ``files``, parts may have any name.
+    Without ``files``, parts may have any name. The JSON follows a ``rule`` unless the first of the files is there.
     """
     schema = _reference(kind)
     binary = {"contentMediaType": "application/octet-stream"}
@@ -139,8 +141,10 @@ def body_docs(kind: type[BaseModel], part: str, files: Sequence[str] = ()) -> di
         "required": [part],
         "additionalProperties": False if files else binary,
     }
+    if rule is not None:
+        form["anyOf"] = [{"required": files[:1]}, {"properties": {part: rule}}]
     encoding = {part: {"contentType": _JSON}}
-    content = {_JSON: {"schema": schema}, _MULTIPART: {"schema": form, "encoding": encoding}}
+    content = {_JSON: {"schema": {**schema, **(rule or {})}}, _MULTIPART: {"schema": form, "encoding": encoding}}
     return {"requestBody": {"required": True, "content": content}}
 
 

@@ -23,6 +23,7 @@ from vlmsearch.errors import (
     VlmsearchError,
     one_line,
 )
+from vlmsearch.server.methods import allowed_methods
 from vlmsearch.wire import ERROR_TYPES, ErrorAnswer, ErrorDetail, to_json
 
 _log = logging.getLogger(__name__)
@@ -148,8 +149,6 @@ def error_answer(exc: BaseException, request_id: str | None = None) -> Json:
         answer.headers["Retry-After"] = str(math.ceil(error.retry_after))
     if error.status == 401:
         answer.headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(exc, HTTPException):
-        answer.headers.update({name: value for name, value in (exc.headers or {}).items() if name.lower() == "allow"})
     return answer
 
 
@@ -162,7 +161,10 @@ def add_handlers(app: FastAPI) -> None:
     """Have every error of every route answered in that form."""
 
     async def handle(request: Request, exc: Exception) -> Json:
-        return error_answer(exc, request_id(request))
+        answer = error_answer(exc, request_id(request))
+        if answer.status_code == 405:
+            answer.headers["Allow"] = ", ".join(allowed_methods(app.routes, request.scope))
+        return answer
 
     kinds = (ApiError, VlmsearchError, RequestValidationError, HTTPException, TimeoutError, Exception)
     for kind in kinds:

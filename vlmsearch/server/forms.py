@@ -12,9 +12,9 @@ from vlmsearch.answers.prompts import QUESTION_CHARS, TEMPLATE_CHARS
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.index import SOURCES
 from vlmsearch.indexing.items import SourceOptions
-from vlmsearch.schema import Entries, Items, Key, Name, Where, with_options
+from vlmsearch.schema import Entries, Items, Key, Name, Positive, Where, Whole, with_options
 from vlmsearch.search.options import LONGEST_PAGE, ManyKeywords, RankingKeywords, SearchKeywords
-from vlmsearch.types import MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_METADATA_KEYS
+from vlmsearch.types import MAX_ID_BYTES, MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS
 
 _MOST_DOCUMENTS = 10_000
 _MOST_LIKE = 1000
@@ -30,9 +30,14 @@ LongText: TypeAlias = Annotated[str, Field(max_length=_TEXT_CHARS)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Scalar: TypeAlias = Union[bool, int, float, Annotated[str, Field(max_length=MAX_METADATA_BYTES)]]
 Scalars: TypeAlias = Annotated[dict[Key, Scalar], Entries(MAX_METADATA_KEYS)]
+_KEY: dict[str, Any] = {"pattern": r"^[^$\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"}
+_NEW_KEY: dict[str, Any] = {"minLength": 1, "maxLength": MAX_KEY_CHARS, **_KEY}
+TextOrUrl: TypeAlias = Annotated[str, Field(min_length=1, max_length=_IMAGE_CHARS)]
+NewKey: TypeAlias = Annotated[Key, Field(min_length=1, json_schema_extra=_KEY)]
 EncodedImage: TypeAlias = Annotated[
     str, Field(min_length=1, max_length=_IMAGE_CHARS, description="An image in Base64, or as a data URL.")
 ]
+Grades: TypeAlias = Annotated[dict[Id, Whole], Entries(_MOST_DOCUMENTS)]
 Stops: TypeAlias = Annotated[list[Name], Items(100)]
 
 
@@ -55,6 +60,17 @@ class ImageForm(StrictForm):
     image: EncodedImage
 
 
+def _one_of(**rules: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of forms in which one of these keys, at least, has a value of use."""
+    return {"anyOf": [{"required": [name], "properties": {name: rule}} for name, rule in rules.items()]}
+
+
+_SOME_TEXT: dict[str, Any] = {"type": "string", "pattern": r"\S"}
+_SOME_ITEMS: dict[str, Any] = {"type": "array", "minItems": 1}
+QUERY_RULE = _one_of(text=_SOME_TEXT, image={"type": "string"}, like=_SOME_ITEMS)
+"""The rule of a query without files beside it. Where there may be some, it is checked afterwards."""
+
+
 class QueryForm(StrictForm):
     """A query: a text, an image, documents of the index, or several of these."""
 
@@ -75,7 +91,9 @@ class SearchForm(QueryForm):
 class SearchManyForm(StrictForm):
     """Several searches with the same options."""
 
-    queries: Annotated[list[QueryForm], Items(1000)] = Field(min_length=1)
+    queries: Annotated[list[Annotated[QueryForm, Field(json_schema_extra=QUERY_RULE)]], Items(1000)] = Field(
+        min_length=1
+    )
 
 
 @with_options(RankingKeywords)
@@ -90,22 +108,22 @@ class ExplainForm(QueryForm):
 class GenerationForm(StrictForm):
     """Options of an answer: see `vlmsearch.GenerationOptions`."""
 
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: Positive | None = None
     temperature: float | None = Field(None, ge=0)
-    top_k: int | None = Field(None, ge=1)
+    top_k: Positive | None = None
     top_p: float | None = Field(None, gt=0, le=1)
     repetition_penalty: float | None = Field(None, gt=0)
     stop: Stops | None = None
     bad_words: Stops | None = None
-    seed: int | None = None
-    beam_width: int | None = Field(None, ge=1)
+    seed: Whole | None = None
+    beam_width: Positive | None = None
 
 
 @with_options(RankingKeywords, limit=SOURCES)
 class AskForm(StrictForm):
     """A question, as `Pipeline.ask` takes it."""
 
-    question: Text = Field(min_length=1)
+    question: Text = Field(min_length=1, json_schema_extra={"pattern": r"\S"})
     image: EncodedImage | None = None
     stream: bool = Field(False, description="Whether to answer with server-sent events while the text is made.")
     options: GenerationForm | None = None
@@ -139,33 +157,41 @@ class IdsForm(StrictForm):
 class MetadataForm(IdsForm):
     """Changes of the metadata of documents."""
 
-    set: Scalars = Field({}, description="Values by their keys.")
+    set: Scalars = Field(
+        {},
+        description="Values by their keys.",
+        json_schema_extra={"propertyNames": {"maxLength": MAX_KEY_CHARS, **_KEY}},
+    )
     unset: Annotated[list[Key], Items(MAX_METADATA_KEYS)] = Field([], description="Keys to remove.")
 
 
 class LabelForm(StrictForm):
     """Labels to look for, as `Pipeline.label` takes them."""
 
-    labels: Annotated[list[Name], Items(1000)]
+    model_config = ConfigDict(
+        json_schema_extra=_one_of(labels=_SOME_ITEMS, write={"const": True})  # to write none takes labels off
+    )
+    labels: Annotated[list[Annotated[Name, Field(json_schema_extra=_SOME_TEXT)]], Items(1000)]
     templates: Annotated[list[Name], Items(100)] = Field(
-        ["{}"], description="Descriptions of images, with {} for the label."
+        ["{}"], min_length=1, description="Descriptions of images, with {} for the label."
     )
     where: Where = None
     min_score: Share | None = None
     single: bool = False
     write: bool = Field(False, description="Whether to put the labels into the index.")
-    key: Key = "label"
-    limit: int | None = Field(None, ge=1, description="Maximum number of documents.")
+    key: NewKey = "label"
+    limit: Positive | None = Field(None, description="Maximum number of documents.")
 
 
 class JudgedForm(StrictForm):
     """A query with its relevant documents."""
 
+    model_config = ConfigDict(json_schema_extra=_one_of(query=_SOME_TEXT, image={"type": "string"}))
     id: Name | None = Field(None, description="Id of the query; by default its place in the list, from 1.")
     query: Text | None = None
     image: EncodedImage | None = None
-    relevant: Union[Annotated[list[Id], Items(_MOST_DOCUMENTS)], Annotated[dict[Id, int], Entries(_MOST_DOCUMENTS)]] = (
-        Field(description="Ids, or grades by ids; none for a query without an answer.")
+    relevant: Union[Annotated[list[Id], Items(_MOST_DOCUMENTS)], Grades] = Field(
+        description="Ids, or grades by ids; none for a query without an answer."
     )
 
 
@@ -173,7 +199,7 @@ class EvalForm(StrictForm):
     """Queries with known answers."""
 
     queries: Annotated[list[JudgedForm], Items(_MOST_DOCUMENTS)] = Field(min_length=1)
-    limit: int = Field(10, ge=1, le=LONGEST_PAGE)
+    limit: Whole = Field(10, ge=1, le=LONGEST_PAGE)
     rerank: bool = False
 
 
@@ -181,7 +207,7 @@ class IndexJob(StrictForm):
     """Paths of the server to index, below the folders that the operator allowed."""
 
     kind: Literal["index"]
-    paths: Annotated[list[Annotated[str, Field(max_length=4096)]], Items(100)] = Field(min_length=1)
+    paths: Annotated[list[Annotated[str, Field(min_length=1, max_length=4096)]], Items(100)] = Field(min_length=1)
     prune: bool = Field(False, description="Whether to remove documents whose files are gone.")
     retry_rejects: bool = False
     pdf: bool = Field(False, description="Whether to take the pages of PDF files.")

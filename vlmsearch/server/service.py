@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing_extensions import ParamSpec, Self
 from vlmsearch._util.async_threads import AsyncThreads
 from vlmsearch._util.closable import Closable
 from vlmsearch.encoders.batching import Batch, BatchingEncoder
+from vlmsearch.errors import ConfigError
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store, usual_encoder
 from vlmsearch.server.errors import Json
@@ -91,7 +93,8 @@ class Service(Closable):
             The service, which closes them.
 
         Raises:
-            ConfigError: A URL is wrong, or only the operator knows which encoder built an index.
+            ConfigError: A URL is wrong, only the operator knows which encoder built an index, or there is no index and
+                no encoder for a new one.
             MissingDependencyError: A back end needs a package that is not installed.
             ModelUnavailableError: A model is not on this machine and cannot be fetched.
             BackendError: A server refused, or cannot be reached.
@@ -101,7 +104,13 @@ class Service(Closable):
             parts = _Parts(stack)
             for name, index in settings.indexes.items():
                 store = stack.enter_context(open_store(index.store))
-                url = index.encoder or usual_encoder(f"the index {name}", store.manifest())
+                manifest = store.manifest()
+                if manifest is None and not index.encoder:
+                    raise ConfigError(
+                        f"no index at {store.name}: make one with "
+                        f"`vlmsearch index PATHS --store {shlex.quote(index.store)}`, or give `encoder` for a new one"
+                    )
+                url = index.encoder or usual_encoder(f"the index {name}", manifest)
                 encoder = parts.open(service._open_encoder, url)
                 generator = parts.open(open_generator, index.generator) if index.generator else None
                 reranker = parts.open(open_reranker, index.reranker) if index.reranker else None

@@ -13,6 +13,7 @@ import numpy as np
 
 from vlmsearch._util.batching import pages
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.markup import Shown, plain
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.samples import sampling_key
@@ -157,9 +158,12 @@ class Store(Closable, ABC):
             for record in self.records(list(dict.fromkeys(ids)))
             if field in record.vectors and (where is None or where.matches(record.document.metadata))
         )
-        hits = [
-            Hit(record.document.id, float(np.clip(record.vectors[field] @ vectors[0], -1, 1))) for record in passing
-        ]
+        query = vectors[0].astype(np.float64)  # in float32, a cosine would depend on those that it is computed with
+
+        def cosine(record: Record) -> float:
+            return float(np.clip(np.float32(record.vectors[field].astype(np.float64) @ query), -1, 1))
+
+        hits = [Hit(record.document.id, cosine(record)) for record in passing]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
     def sample(self, field: Field, count: int) -> Vectors:
@@ -384,8 +388,9 @@ def changed_records(records: Iterable[Record], changes: Sequence[MetadataChange]
 class WordSearch(Protocol):
     """A store that ranks documents by the words that they share with a query.
 
-    The manifest's ``language`` says how words are compared: by their stems in that language, as they are (``none``), or
-    by parts of words (``parts``). An index whose ``language`` is "" ranks none.
+    The manifest's ``language`` says how words are compared: by the stems of each document's language (``auto``), by
+    those of one language, or as they are (``none``), see `vlmsearch.stores.terms`. An index whose ``language`` is ""
+    ranks none.
 
     Example:
         >>> from vlmsearch.registry import open_store
@@ -398,7 +403,7 @@ class WordSearch(Protocol):
         """Find the documents whose words fit a query best, by BM25.
 
         A document's words are those of its text, or of the name of its image file where it has no text. Scores are on
-        the same scale in every store: see `vlmsearch.stores.words.idf`, with k1 1.2 and b 0.75.
+        the same scale in every store: see `vlmsearch.stores.postings.idf`, with k1 1.2 and b 0.75.
 
         Args:
             query: Any string; quotes and operators in it mean nothing.
@@ -407,7 +412,7 @@ class WordSearch(Protocol):
 
         Returns:
             The documents that share at least one word with the query, best first, and the score that none can exceed.
-            Equal scores are in the order of the ids.
+            Equal scores are in an order that does not change while the documents do not.
         """
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
@@ -533,8 +538,8 @@ def reject_list_of(store: Store) -> RejectList:
     return store if isinstance(store, RejectList) else _NoRejectList()
 
 
-@dataclass(frozen=True)
-class CheckReport:
+@dataclass(frozen=True, repr=False)
+class CheckReport(Shown):
     """The result of a check of a store; the tuples name what is not in order.
 
     Attributes:
@@ -568,6 +573,12 @@ class CheckReport:
     repaired: bool = False
     unindexed: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        names = ("orphans", "stale", "missing", "unfinished", "unindexed", "damaged")
+        counts = "".join(f", {len(ids):,} {name}" for name in names if (ids := getattr(self, name)))
+        state = "in order" if self.clean else "repaired" if self.repaired else "not in order"
+        return f"{type(self).__name__}({plain(self.store)}: {self.documents:,} documents, {state}{counts})"
 
     @property
     def clean(self) -> bool:

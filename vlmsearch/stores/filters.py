@@ -106,6 +106,23 @@ Filter: TypeAlias = Union[Comparison, FilterGroup]
 """A checked filter, as `Store.search` takes it."""
 
 
+def value_order(value: Scalar) -> tuple[int, Scalar]:
+    """Return a key to sort values of metadata by: numbers come before strings, and strings before bools.
+
+    Args:
+        value: The value.
+
+    Returns:
+        The key.
+
+    Example:
+        >>> sorted([True, "b", 2, "a", 1.5], key=value_order)
+        [1.5, 2, 'a', 'b', True]
+    """
+    plain = normalise(value)
+    return (float, str, bool).index(type(plain)), plain
+
+
 def normalise(value: Scalar) -> str | bool | float:
     """Return the form in which values are compared: numbers as doubles, texts and bools as they are."""
     return value if isinstance(value, (str, bool)) else float(value)
@@ -129,6 +146,11 @@ def parse_filter(where: Mapping[str, object]) -> Filter:
     """
     _check_depth(where)
     return _parse(where)
+
+
+def keys_of(where: Filter) -> set[str]:
+    """Return the keys that a filter compares."""
+    return {where.key} if isinstance(where, Comparison) else set().union(*map(keys_of, where.filters))
 
 
 def _check_depth(where: object) -> None:

@@ -1,19 +1,25 @@
-"""All documents of a store, page by page in the order of their ids."""
+"""All documents of a store: by their ids, or as people look through them, page by page; and their counts."""
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from vlmsearch.stores.filters import Filter
-from vlmsearch.types import Document
+from vlmsearch._util.batching import pages
+from vlmsearch.stores.filters import Filter, keys_of
+from vlmsearch.types import Document, Scalar, part_of
 
 if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
 
 _PAGE = 1000
+_MOST_READ = 10_000
+"""Documents that are read whole to put them in another order, or to count what they have."""
 
 
 @runtime_checkable
@@ -22,6 +28,55 @@ class Listed(Protocol):
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
         """Return the next documents behind an id that pass a filter, in the order of their ids."""
+
+
+class Outline(NamedTuple):
+    """A document without its content.
+
+    Attributes:
+        id: Id of the document.
+        has_image: Whether it has an image.
+        metadata: Values of the keys that were asked for, where it has them. Numbers compare as doubles.
+    """
+
+    id: str
+    has_image: bool
+    metadata: Mapping[str, Scalar]
+
+
+@runtime_checkable
+class Outlined(Protocol):
+    """A store that reads some keys of all documents without reading the documents."""
+
+    def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
+        """Yield the outlines of all documents, in any order."""
+
+
+class GalleryPlace(NamedTuple):
+    """The place of a document among those that people look through, in the order of the fields.
+
+    Attributes:
+        group: 0 for a document with an image, 1 for one without, 2 for a part of a file, which is shown with the file.
+        older: The key of the metadata by which the newest come first, as a falling number; 0 without one.
+        id: Id of the document.
+    """
+
+    group: int
+    older: float
+    id: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The numbers of documents that pass a filter.
+
+    Attributes:
+        total: Number of documents; None where the store cannot count without reading too many of them.
+        values: Number of documents by value, for each key that was asked for; the most frequent first.
+    """
+
+    total: int | None
+    values: Mapping[str, Mapping[Scalar, int]]
 
 
 def documents_after(store: Store, id: str, count: int, where: Filter | None = None) -> list[Document]:
@@ -44,6 +99,88 @@ def documents_after(store: Store, id: str, count: int, where: Filter | None = No
     ids = sorted(remaining)
     some = (_in_order(store, ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE))
     return list(islice((document for page in some for document in page if where.matches(document.metadata)), count))
+
+
+def all_documents(store: Store, where: Filter | None = None) -> Iterator[Document]:
+    """Yield the documents that pass a filter, in the order of their ids, read page by page."""
+    last = ""
+    while page := documents_after(store, last, _PAGE, where):
+        yield from page
+        last = page[-1].id
+
+
+def gallery_after(
+    store: Store, after: GalleryPlace | None, count: int, newest: str, where: Filter | None = None
+) -> list[tuple[GalleryPlace, Document]]:
+    """Return a page of all documents as people look through them: pictures first, and the newest first.
+
+    A store that is not `Outlined` and has more than 10,000 documents gives them in the order of their ids.
+
+    Args:
+        store: The store.
+        after: The place at the end of the page before; None for the first page.
+        count: Documents at most.
+        newest: The key of the metadata by which the newest come first.
+        where: Filter on the metadata.
+
+    Returns:
+        The next documents with their places; fewer than ``count`` where there are no more.
+    """
+    if not _reads_outlines(store):
+        page = documents_after(store, after.id if after else "", count, where)
+        return [(GalleryPlace(0, 0.0, document.id), document) for document in page]
+    outlines = _passing(store, {newest}, where)
+    places = (_place(outline, newest) for outline in outlines)
+    first = heapq.nsmallest(count, places if after is None else (place for place in places if place > after))
+    documents = {document.id: document for document in store.get([place.id for place in first])}
+    return [(place, documents[place.id]) for place in first if place.id in documents]
+
+
+def count_documents(store: Store, keys: Collection[str], where: Filter | None = None) -> Counts:
+    """Count the documents that pass a filter, and the values that they have.
+
+    Args:
+        store: The store; nothing is counted where it is not `Outlined` and has more than 10,000 documents.
+        keys: Keys of the metadata whose values are counted.
+        where: Filter on the metadata.
+    """
+    from vlmsearch.stores.overview import Overviewed  # loads numpy, which what prints an index may not need
+
+    if isinstance(store, Overviewed):
+        with store.overview((), where, keys) as overview:
+            places = overview.passing.nonzero()[0]
+            return Counts(len(places), {key: overview.facet(key, places) for key in keys})
+    if not _reads_outlines(store):
+        return Counts(None if where else len(store), {key: {} for key in keys})
+    total, counters = 0, {key: Counter[Scalar]() for key in keys}
+    for outline in _passing(store, keys, where):
+        total += 1
+        for key in counters.keys() & outline.metadata.keys():
+            counters[key][outline.metadata[key]] += 1
+    return Counts(total, {key: dict(counts.most_common()) for key, counts in counters.items()})
+
+
+def _reads_outlines(store: Store) -> bool:
+    return isinstance(store, Outlined) or len(store) <= _MOST_READ
+
+
+def _passing(store: Store, keys: Collection[str], where: Filter | None) -> Iterator[Outline]:
+    """Yield the outlines of the documents that pass a filter."""
+    wanted = {*keys, *(keys_of(where) if where else ())}
+    if isinstance(store, Outlined):
+        outlines = store.outlines(wanted)
+    else:
+        documents = (document for some in pages(list(store.ids())) for document in store.get(some))
+        outlines = (Outline(read.id, read.image is not None, read.metadata) for read in documents)
+    return (outline for outline in outlines if where is None or where.matches(outline.metadata))
+
+
+def _place(outline: Outline, newest: str) -> GalleryPlace:
+    value = outline.metadata.get(newest)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_part = "#" in outline.id and part_of(outline.id) is not None
+    group = 2 if is_part else 0 if outline.has_image else 1
+    return GalleryPlace(group, -float(value) if is_number else 0.0, outline.id)  # type: ignore[arg-type]
 
 
 def _in_order(store: Store, ids: list[str]) -> list[Document]:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from vlmsearch._util.extras import install_command
 from vlmsearch._util.text import drawing_allowed
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 from vlmsearch.tensorrt_llm.check import VOCABULARIES
@@ -54,7 +55,7 @@ def model_folder(recipe: LlmRecipe) -> Path:
         import huggingface_hub
     except ImportError as exc:
         raise MissingDependencyError(
-            "downloading needs huggingface-hub: pip install 'vlmsearch[build]'; with a copy give its folder as `model`"
+            f"downloading needs huggingface-hub: {install_command('build')}; with a copy give its folder as `model`"
         ) from exc
     try:
         with drawing_allowed():

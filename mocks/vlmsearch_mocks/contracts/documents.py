@@ -14,7 +14,7 @@ import pytest
 from vlmsearch.errors import IndexMismatchError, VlmsearchError
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import parse_filter
-from vlmsearch.stores.listing import documents_after
+from vlmsearch.stores.listing import count_documents, documents_after, gallery_after
 from vlmsearch.types import Document, Record, Scalar, Space, Stamp
 from vlmsearch_mocks.contracts.records import (
     CAPTION,
@@ -278,6 +278,38 @@ class DocumentsSuite(StoreSuite):
         assert [document.id for document in documents_after(store, "", 2, where)] == [
             document.id for document in passing[2:4]
         ]
+
+    def test_documents_are_listed_with_pictures_and_the_newest_first(self, store: Store) -> None:
+        assert gallery_after(store, None, 5, "day") == []
+        assert count_documents(store, ["kind"]).total == 0
+        records = make_records(7, (IMAGE, TEXT))
+        picture, odd = Path("a.png"), "m\u00fcnster.$ 1"
+        documents = [
+            Document("old", image=picture, metadata={"day": 20200101, "kind": "png", odd: 1}),
+            Document("new", image=picture, metadata={"day": 20240612, "kind": "png", odd: 2}),
+            Document("undated", image=picture, metadata={"day": "yesterday", "kind": True}),
+            Document("film#t=1.000", image=picture, metadata={"day": 20250101}),
+            Document("note", text="a note", metadata={"day": 20240612, "kind": "txt", "exact": 2**60 + 1}),
+            Document("b", text="b", metadata={"kind": "txt", odd: 0.5}),
+            Document("a", text="a"),
+        ]
+        store.upsert([Record(document, record.vectors) for document, record in zip(documents, records)])
+        order = ["new", "old", "undated", "note", "a", "b", "film#t=1.000"]
+        after, seen = None, list[str]()
+        while page := gallery_after(store, after, 2, "day"):
+            after = page[-1][0]
+            seen += [document.id for _, document in page]
+        assert seen == order
+        where = parse_filter({"day": {"$gt": 20200101}})
+        assert [document.id for _, document in gallery_after(store, None, 9, "day", where)] == [
+            "new", "note", "film#t=1.000"
+        ]  # fmt: skip
+        counts = count_documents(store, ["kind", odd, "none"])
+        assert counts.total == 7
+        assert counts.values == {"kind": {"png": 2, "txt": 2, True: 1}, odd: {1: 1, 2: 1, 0.5: 1}, "none": {}}
+        assert list(counts.values["kind"])[-1] is True
+        assert count_documents(store, ["kind"], where).values == {"kind": {"png": 1, "txt": 1}}
+        assert count_documents(store, [], where).total == 3
 
     def test_what_is_deleted_is_gone(self, store: Store) -> None:
         records = make_records(20, (IMAGE, TEXT))

@@ -218,7 +218,7 @@ def answering(kind: str, body: str, api: Api = "chat") -> OpenAIGenerator:
     generator = OpenAIGenerator("http://localhost:8000/v1", model="m", api=api, retries=0)
     generator.close()
     reply = httpx.MockTransport(lambda _: httpx.Response(200, headers={"Content-Type": kind}, text=body))
-    generator._client = httpx.Client(base_url="http://localhost:8000/v1", transport=reply)
+    generator._server.client = httpx.Client(base_url="http://localhost:8000/v1", transport=reply)
     return generator
 
 

@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from tests.support.browser import gallery_folder
 from tests.support.service import RunningService
 
 VIEWS = {
@@ -16,8 +17,8 @@ VIEWS = {
     "nothing": ("/?q=quarterly+tax+report", ".state"),
     "empty": ("/?index=empty", ".state"),
     "unknown": ("/?index=unknown", ".state"),
-    "picture": ("/?q=a+green+heart&open=scene-0004", ".fields"),
-    "note": ("/?index=notes&q=weather&open=note-003", ".fields"),
+    "picture": ("/?q=a+green+heart&open=scene-0004", ".verdict"),
+    "note": ("/?index=notes&q=weather&open=note-003", ".verdict"),
     "ask": ("/?view=ask", ".state"),
     "answer": ("/?view=ask&q=Which+scenes+show+green+hearts%3F", ".cite"),
     "duplicates": ("/?view=duplicates", ".duplicates button"),
@@ -58,7 +59,7 @@ def test_axe_finds_nothing(browser: Browser, gallery: RunningService, scheme: st
     context.close()
 
 
-def test_axe_finds_nothing_in_dialogs_and_on_a_selection(page: Page) -> None:
+def test_axe_finds_nothing_in_dialogs_and_on_a_selection(page: Page, gallery: RunningService) -> None:
     page.emulate_media(reduced_motion="reduce")
     page.goto("/")
     expect(page.locator(".card").first).to_be_visible()
@@ -68,6 +69,21 @@ def test_axe_finds_nothing_in_dialogs_and_on_a_selection(page: Page) -> None:
         page.get_by_role("button", name=button).click()
         inspect(page)
         page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    inspect(page)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Add").click()
+    pictures = sorted((gallery_folder(gallery) / "gallery").glob("*.png"))[:2]
+    page.locator("#upload-files").set_input_files([*pictures, gallery_folder(gallery) / "report.pdf"])
+    expect(page.get_by_role("list", name="Files").get_by_role("listitem")).to_have_count(2)
+    inspect(page)
+    page.goto("/?q=a+green+heart&open=scene-0004")
+    page.locator(".figures summary").click()
+    page.keyboard.press("z")
+    expect(page.locator(".stage.zoomed")).to_be_visible()
+    inspect(page)
     page.goto("/?view=duplicates")
     page.get_by_role("button", name=re.compile("^Look")).click()
     expect(page.locator(".group").first).to_be_visible(timeout=60_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -24,6 +26,8 @@ def test_it_says_why_the_document_was_found(page: Page, gallery: RunningService)
     assert told.document.text is not None
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("Why it was found")).to_be_visible()
+    expect(dialog.locator(".fields")).to_be_hidden()
+    dialog.get_by_text("Figures").click()
     expect(dialog).to_contain_text(told.reason)
     rows = dialog.locator(".fields li")
     expect(rows).to_have_count(len(told.fields) + 2)
@@ -31,6 +35,54 @@ def test_it_says_why_the_document_was_found(page: Page, gallery: RunningService)
     parts = [field.weight * field.evidence if field.counts else 0 for field in told.fields.values()]
     assert [float(text) for text in adds] == pytest.approx([told.prior, *parts, told.log_odds], abs=0.006)
     assert dialog.locator("mark").all_inner_texts() == [told.document.text[start:end] for start, end in told.marked]
+
+
+def test_it_says_it_in_words_first(page: Page, gallery: RunningService) -> None:
+    id = open_first(page, "heart")
+    told = gallery.service.indexes["gallery"].pipeline.explain("heart", id, limit=60)
+    assert told.relevance is not None
+    assert told.relevance >= 0.9
+    expect(page.locator(".verdict")).to_have_text(
+        re.compile("^Very likely: the picture matches, the caption says \u201chearts?\u201d.$")
+    )
+    page.goto("/?q=heart&open=scene-0005")
+    expect(page.get_by_text("Why it was not found")).to_be_visible()
+    expect(page.locator(".verdict")).to_have_text(re.compile("^Unlikely: the picture looks like something else"))
+    page.goto("/?index=notes&q=weather")
+    page.locator(".card .open").first.click()
+    expect(page.locator(".verdict")).to_have_text("Very likely: the text says \u201cweather\u201d.")
+
+
+def test_it_zooms_with_the_button_the_key_and_a_click(page: Page) -> None:
+    page.set_viewport_size({"width": 1000, "height": 700})
+    open_first(page)
+    picture, stage = page.locator(".stage img"), page.locator(".stage")
+    expect(picture).to_have_js_property("complete", True)
+    fits = picture.bounding_box()
+    assert fits is not None
+    button = page.get_by_role("button", name="Zoom")
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    large = picture.bounding_box()
+    assert large is not None
+    assert large["width"] >= 2 * fits["width"]
+    before = stage.evaluate("(stage) => stage.scrollLeft")
+    box = stage.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 200, box["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 120, box["y"] + 160, steps=4)
+    page.mouse.up()
+    assert stage.evaluate("(stage) => stage.scrollLeft") == pytest.approx(before + 80, abs=2)
+    expect(button).to_have_attribute("aria-pressed", "true")  # dragging is no click
+    page.keyboard.press("z")
+    expect(picture).to_have_js_property("clientWidth", round(fits["width"]))
+    picture.click(position={"x": 10, "y": 10})
+    expect(button).to_have_attribute("aria-pressed", "true")
+    assert stage.evaluate("(stage) => stage.scrollLeft") == 0  # the corner that was clicked is shown
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".place")).to_contain_text("2 of")
+    expect(page.locator(".stage.zoomed")).to_have_count(0)  # the next one fits again
 
 
 def test_it_shows_the_parts_that_mattered(page: Page) -> None:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import re
+from datetime import datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.support.browser import SCENES, Problems, gallery_folder
+from tests.support.browser import DROP, SCENES, Problems, gallery_folder
 from tests.support.service import RunningService
-
-DROP = """([encoded, type, event]) => {
-  const bytes = Uint8Array.from(atob(encoded), (each) => each.charCodeAt(0));
-  const data = new DataTransfer();
-  data.items.add(new File([bytes], 'query', {type}));
-  if (event === 'paste') document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true}));
-  else for (const name of ['dragenter', 'drop'])
-    document.body.dispatchEvent(new DragEvent(name, {dataTransfer: data, bubbles: true, cancelable: true}));
-}"""
+from vlmsearch import Matches
+from vlmsearch.demo.scenes import make_scene
 
 
 def shown(page: Page) -> list[str]:
@@ -30,15 +28,128 @@ def shown(page: Page) -> list[str]:
     return hrefs
 
 
-def found(gallery: RunningService, *args: Any, index: str = "gallery", **options: Any) -> list[str]:
-    pipeline = gallery.service.indexes[index].pipeline
-    return [match.document.id for match in pipeline.search(*args, limit=60, **options)]
+def search(gallery: RunningService, *args: Any, **options: Any) -> Matches:
+    return gallery.service.indexes["gallery"].pipeline.search(*args, limit=60, **options)
+
+
+def found(gallery: RunningService, *args: Any, **options: Any) -> list[str]:
+    return [match.document.id for match in search(gallery, *args, **options)]
+
+
+def where_of(page: Page) -> Any:
+    return json.loads(parse_qs(urlsplit(page.url).query)["where"][0])
 
 
 def test_without_a_query_all_documents_are_there(page: Page) -> None:
     page.goto("/")
     expect(page.locator(".tools .count")).to_have_text(f"{SCENES + 2} documents")
-    assert shown(page) == sorted(shown(page))
+    names = [Path(id).name for id in shown(page)]
+    assert names[:2] == ["again.jpg", "small.jpg"]  # they have a date
+    assert names[2:] == sorted(names[2:])
+
+
+def test_pictures_come_before_texts_and_the_newest_first(page: Page, gallery: RunningService) -> None:
+    pipeline = gallery.service.indexes["empty"].pipeline
+    folder = gallery_folder(gallery) / "home"
+    folder.mkdir()
+    for day, name in enumerate(("b.png", "c.txt", "a.png", "d.txt"), start=10):
+        path = folder / name
+        if name.endswith("txt"):
+            path.write_text(name)
+        else:
+            make_scene(day).draw(48).save(path)
+        noon = datetime(2024, 6, day, 12).astimezone().timestamp()
+        os.utime(path, (noon, noon))
+    pipeline.index(folder)
+    try:
+        page.goto("/?index=empty")
+        expect(page.locator(".card")).to_have_count(4)
+        assert [Path(id).name for id in shown(page)] == ["a.png", "b.png", "d.txt", "c.txt"]
+        page.get_by_label("date from").fill("2024-06-11")
+        expect(page.locator(".card")).to_have_count(3)
+        expect(page.locator(".chip")).to_have_text("date: from 2024-06-11")
+        page.get_by_label("date up to").fill("2024-06-12")
+        expect(page.locator(".chip")).to_have_text("date: 2024-06-11 to 2024-06-12")
+        expect(page.locator(".card")).to_have_count(2)
+        assert [Path(id).name for id in shown(page)] == ["a.png", "c.txt"]
+        assert where_of(page) == {"date": {"$gte": 20240611, "$lte": 20240612}}
+        expect(page.get_by_role("group", name="type").locator(".choice")).to_have_text(["png1", "txt1"])
+        page.get_by_role("group", name="type").get_by_label("txt").check()
+        expect(page.locator(".card")).to_have_count(1)
+        page.locator(".card .open").click()
+        page.get_by_role("dialog").get_by_role("button", name="2024-06-11").click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        assert where_of(page) == {"date": 20240611, "type": "txt"}
+        page.goto("/?index=empty&q=txt&all=1")
+        page.get_by_label("Sort").select_option(label="Oldest first")
+        expect(page.locator(".results")).not_to_have_attribute("aria-busy", "true")
+        expect(page.locator(".card").first).to_contain_text("b.png")
+    finally:
+        pipeline.delete(list(pipeline.store.ids()))
+
+
+def test_filters_never_lead_to_nothing(page: Page, gallery: RunningService) -> None:
+    page.goto("/?q=a+heart")
+    counts = page.locator(".choice .count")
+    expect(counts.first).to_be_visible()
+    assert "0" not in counts.all_inner_texts()
+    assert page.locator(".choice").count() == counts.count()
+    objects = {match.document.metadata.get("objects") for match in search(gallery, "a heart")}
+    group = page.get_by_role("group", name="objects")
+    assert {int(text) for text in group.locator(".value").all_inner_texts()} == objects - {None}
+    page.goto("/?index=reports")
+    expect(page.locator(".card").first).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert not {"page", "pages", "parts", "title"} & set(page.locator(".filters legend").all_inner_texts())
+
+
+def test_names_keep_their_ends(page: Page, gallery: RunningService) -> None:
+    folder = gallery_folder(gallery) / "names"
+    folder.mkdir()
+    name = "a-picture-with-a-long-name-that-was-taken-on-the-beach-0042.jpeg"
+    make_scene(3).draw(48).save(folder / name)
+    pipeline = gallery.service.indexes["empty"].pipeline
+    pipeline.index(folder)
+    try:
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto("/?index=empty")
+        caption = page.locator(".caption")
+        expect(caption).to_contain_text(name)
+        end = caption.locator(".unbroken")
+        assert end.inner_text() == name[-9:]
+        assert end.evaluate("(end) => end.getClientRects().length") == 1
+        card, box = page.locator(".card").bounding_box(), end.bounding_box()
+        assert card is not None
+        assert box is not None
+        assert box["x"] + box["width"] <= card["x"] + card["width"] + 1
+        page.locator(".card .open").click()
+        heading = page.get_by_role("dialog").locator("h2")
+        expect(heading).to_have_text(name)
+        assert heading.locator(".unbroken").evaluate("(end) => end.getClientRects().length") == 1
+    finally:
+        pipeline.delete(list(pipeline.store.ids()))
+
+
+def test_the_circle_covers_no_words_on_a_phone(browser: Browser, gallery: RunningService) -> None:
+    context = browser.new_context(
+        base_url=gallery.url, viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True
+    )
+    page = context.new_page()
+    page.goto("/?index=notes")
+    expect(page.locator(".card").first).to_be_visible()
+    overlap = page.locator(".card").first.evaluate(
+        """(card) => {
+          const circle = card.querySelector('.pick').getBoundingClientRect();
+          const words = document.createRange();
+          words.selectNodeContents(card.querySelector('.words'));
+          return [getComputedStyle(card.querySelector('.pick')).opacity, [...words.getClientRects()].some((line) =>
+            line.right > circle.left && line.left < circle.right
+            && line.bottom > circle.top && line.top < circle.bottom)];
+        }"""
+    )
+    context.close()
+    assert overlap[0] != "0"
+    assert overlap[1] is False
 
 
 def test_matches_appear_as_one_types(page: Page, gallery: RunningService) -> None:
@@ -112,7 +223,7 @@ def test_filters_count_and_narrow_and_are_taken_off(page: Page, gallery: Running
 
 def test_filters_apply_without_a_query(page: Page, gallery: RunningService) -> None:
     page.goto("/")
-    page.get_by_role("group", name="objects").locator(".choice", has_text="5").locator("input").check()
+    page.get_by_role("group", name="objects").get_by_label(re.compile("^5")).check()
     store = gallery.service.indexes["gallery"].pipeline.store
     all_ids = sorted(store.ids())
     expected = [document.id for document in store.get(all_ids) if document.metadata.get("objects") == 5]
@@ -252,3 +363,18 @@ def test_matches_stay_where_counting_fails(page: Page, problems: Problems) -> No
     page.wait_for_timeout(600)
     expect(page.locator(".card").first).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_scores_that_are_uncalibrated_have_a_note(page: Page) -> None:
+    page.goto("/?q=a+heart")
+    expect(page.locator(".card").first).to_be_visible()
+    expect(page.get_by_role("note")).to_be_hidden()
+
+    def change(route: Route) -> None:
+        answer = route.fetch().json()
+        route.fulfill(json={**answer, "uncalibrated": {"clip/image": "demo-clip is made for drawn scenes"}})
+
+    page.route("**/search", change)
+    page.goto("/?q=a+star")
+    expect(page.get_by_role("note")).to_have_text("Scores are uncalibrated: demo-clip is made for drawn scenes.")
+    expect(page.locator(".card").first).to_be_visible()

@@ -11,7 +11,7 @@ from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make
 from vlmsearch import Document, Record, Reject, Stamp, VlmsearchError
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.stores.sqlite.store import SqliteStore
-from vlmsearch.types import Scalar
+from vlmsearch.types import Hit, Scalar
 
 WORDS = ("Hunde", "Häuser", "Bücher", "Öfen", "Küsse", "Äpfel")
 
@@ -33,6 +33,11 @@ RECORDS = records()
 IDS = [record.document.id for record in RECORDS]
 
 
+def by_id(hits: list[Hit]) -> list[Hit]:
+    """Equal scores are in the order of writing, and a document is written again after a repair."""
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
+
 def everything(store: SqliteStore) -> dict[str, Callable[[], object]]:
     """What a store can be asked, by name."""
     queries = {field: [RECORDS[i].vectors[field][None] for i in (0, 17, 39)] for field in (IMAGE, CAPTION, TEXT)}
@@ -49,9 +54,10 @@ def everything(store: SqliteStore) -> dict[str, Callable[[], object]]:
             store.search(TEXT, queries[TEXT][0], limit=99, where=parse_filter(where)) for where in filters
         ],
         "words": lambda: [
-            store.search_words(word, limit=99).hits for word in (*WORDS, "laufende", "spielen im Garten", "nichts", "7")
+            by_id(store.search_words(word, limit=99).hits)
+            for word in (*WORDS, "laufende", "spielen im Garten", "nichts", "7")
         ],
-        "filtered words": lambda: store.search_words("laufende", limit=9, where=parse_filter(filters[0])).hits,
+        "filtered words": lambda: by_id(store.search_words("laufende", limit=99, where=parse_filter(filters[0])).hits),
         "vectors": lambda: [store.search(field, one, limit=9) for field, some in queries.items() for one in some],
         "compared": lambda: store.compare(IMAGE, queries[IMAGE][0], IDS, parse_filter(filters[1])),
         "pages": lambda: store.documents_after("id-2", 20, parse_filter(filters[6])),

@@ -14,7 +14,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 from tests.support.cli import run
 from tests.support.sqlite_images import log_of
 from vlmsearch import BackendError, Document, Reject, Stamp, VlmsearchError
-from vlmsearch.stores import words
+from vlmsearch.stores import terms
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.stores.sqlite import tables
@@ -104,11 +104,12 @@ REMOVED = {
     "some codes": "DELETE FROM codes_1_2 WHERE last = (SELECT min(last) FROM codes_1_2)",
     "attributes": "DELETE FROM attributes_1 WHERE row % 3 = 0",
     "another attribute": "UPDATE attributes_1 SET value = value + 1.0 WHERE row = 44",
-    "words": "DELETE FROM words_1_docsize WHERE id % 3 = 0",
+    "words": "DELETE FROM words_1 WHERE last = (SELECT min(last) FROM words_1)",
     "a bit of a code": "UPDATE codes_1_0 SET codes = CAST(substr(codes, 1, 9) || x'41' || substr(codes, 11) AS BLOB)",
     "a small bit of a code": "UPDATE codes_1_0 SET signs = CAST(x'00' || substr(signs, 2) AS BLOB)",
-    "a word": "UPDATE words_1_data SET block = CAST(replace(CAST(block AS TEXT), 'tex', 'tes') AS BLOB) WHERE id > 10",
-    "the length of a document": "UPDATE words_1_docsize SET sz = x'07' WHERE id = 44",
+    "a word": "UPDATE words_1 SET keys = CAST(x'07' || substr(keys, 2) AS BLOB)",
+    "the length of a document": "UPDATE words_1 SET lengths = CAST(x'07' || substr(lengths, 2) AS BLOB)",
+    "places of words": "UPDATE words_1 SET places = CAST(x'00' || substr(places, 2) AS BLOB)",
     "count": "UPDATE state_1 SET documents = 7",
     "the last row": "UPDATE state_1 SET last_row = last_row - 1",
     "a row far away": "UPDATE state_1 SET last_row = 1 << 40",
@@ -292,7 +293,7 @@ def test_damage_on_the_reject_list_and_of_a_slot_is_told(tmp_path: Path, whole: 
         assert store.check(repair=True).repaired
         assert [reject.id for reject in store.rejects()] == ["b.png"], "the other is tried again"
         assert store.check().clean
-        damage(store, "UPDATE slots SET row = replace(row, '\"en\"', '\"eo\"')")
+        damage(store, "UPDATE slots SET row = replace(row, '\"auto\"', '\"autp\"')")
     with SqliteStore(str(path)) as store, pytest.raises(BackendError, match="its slot 'index' is not what was written"):
         store.search_words("text", limit=1)
 
@@ -315,12 +316,30 @@ def test_tables_that_no_slot_names_are_told_and_removed(tmp_path: Path, whole: b
         assert not db.execute("SELECT name FROM sqlite_master WHERE name LIKE '%\\_7%' ESCAPE '\\'").fetchall()
 
 
+def test_words_that_do_not_fit_together_are_refused(tmp_path: Path, whole: bytes) -> None:
+    path = tmp_path / "index"
+    for statement in (
+        "UPDATE words_1 SET places = CAST(x'ffff' || substr(places, 3) AS BLOB)",
+        "UPDATE words_1 SET starts = CAST(x'ffffffff' || substr(starts, 5) AS BLOB)",
+        "UPDATE words_1 SET times = CAST(substr(times, 2) AS BLOB)",
+        "UPDATE words_1 SET rows = 'text'",
+    ):
+        path.write_bytes(whole)
+        with SqliteStore(str(path)) as store:
+            damage(store, statement)
+            with pytest.raises(BackendError, match="damaged"):
+                store.search_words("text", limit=3)
+            assert store.check(repair=True).repaired
+            assert store.search_words("text", limit=3).hits
+
+
 def test_words_of_another_stemmer_are_told_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [replace(r, document=Document(r.document.id, "laufende Hunde und Häuser")) for r in RECORDS]
 
     def use(release: str, length: int) -> SqliteStore:
-        monkeypatch.setattr(words, "_stemmer_release", lambda: f"snowballstemmer {release}")
-        monkeypatch.setattr(words, "_stem", lambda word, language: word[:length])
+        monkeypatch.setattr(tables, "stemmer_release", lambda: f"snowballstemmer {release}")
+        monkeypatch.setattr(terms, "_snowball", lambda word, language: word[:length])
+        terms._terms_by.cache_clear()
         store = SqliteStore(str(tmp_path / "index"), language="de")
         store.bind("e", SPACES)
         return store
@@ -329,18 +348,16 @@ def test_words_of_another_stemmer_are_told_and_made_again(tmp_path: Path, monkey
         store.upsert(records)
         assert store.check().clean
         assert "words" not in store.describe()
-    for repair, before, release, length in ((True, "1.0", "2.0", 5), (False, "2.0", "3.0", 3)):
-        with use(release, length) as store:
-            assert f"made by snowballstemmer {before}, and here is" in store.describe()["words"]
-            assert any(f"words, made by snowballstemmer {before}" in said for said in store.check().unindexed)
-            if repair:
-                assert store.check(repair=True).repaired
-            else:
-                assert store.delete(["id-0", "id-1"]) == 2, "which makes them again first"
-            assert store.check().clean
-            assert "words" not in store.describe()
-            for word in ("Hunde", "laufende", "Häuser"):
-                assert len(store.search_words(word, limit=99).hits) == len(store)
+    with use("2.0", 5) as store:
+        assert "made by snowballstemmer 1.0, and here is" in store.describe()["words"]
+        assert any("words, made by snowballstemmer 1.0" in said for said in store.check().unindexed)
+        assert store.delete(["id-0", "id-1"]) == 2
+        assert store.check(repair=True).repaired
+        assert store.check().clean
+        assert "words" not in store.describe()
+        for word in ("Hunde", "laufende", "Häuser"):
+            assert len(store.search_words(word, limit=99).hits) == len(store) == 58
+    terms._terms_by.cache_clear()
 
 
 def row_of(store: SqliteStore, id: str) -> int:

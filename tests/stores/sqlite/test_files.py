@@ -158,7 +158,7 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "long text": (lambda path: path.write_text("hello\n" * 9999), "is not a database: give the index another name"),
     "folder": (Path.mkdir, "is a folder; an index of sqlite: is a file: name one"),
     "chroma": (of_chroma, "is a folder with an index of chroma: open it as chroma:.*copy"),
-    "newer": (newer, r"was written by a newer vlmsearch \(schema 99; this one knows 2\): upgrade vlmsearch"),
+    "newer": (newer, r"was written by a newer vlmsearch \(schema 99; this one knows 3\): upgrade vlmsearch"),
 }
 
 

@@ -14,7 +14,7 @@ from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import OperationCancelledError
 from vlmsearch.stores.sqlite.checksums import checksum
 from vlmsearch.stores.sqlite.store import SqliteStore
-from vlmsearch.stores.words import LANGUAGES
+from vlmsearch.stores.terms import LANGUAGES
 
 RECORDS = make_records(20, (IMAGE, TEXT))
 LONG = "(WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 2e6) SELECT count(*) FROM c)"
@@ -61,7 +61,7 @@ CHANGES = {
         "DROP TABLE deaths_1; CREATE TABLE deaths_1 (number INTEGER PRIMARY KEY, row INTEGER NOT NULL AS (abs(-1)))",
         "table 'deaths_1', which",
     ),
-    "words of another tokenizer": (
+    "words of an earlier version": (
         "DROP TABLE words_1; CREATE VIRTUAL TABLE words_1 USING fts5(body, content='slots')",
         "has the table 'words_1', which",
     ),
@@ -95,7 +95,7 @@ def test_what_another_program_put_into_a_file_is_refused_in_one_line(path: Path,
         assert "\x1b" not in done.stderr
 
 
-@pytest.mark.parametrize("language", [*LANGUAGES, "none", "parts"])
+@pytest.mark.parametrize("language", [*LANGUAGES, "auto", "none"])
 def test_what_is_made_here_is_known_here(tmp_path: Path, language: str) -> None:
     with SqliteStore(str(tmp_path / "index"), language=language) as store:
         store.bind("e", SPACES)

@@ -19,11 +19,13 @@ from tests.support.sqlite_images import log_of
 from vlmsearch import BackendError, ConfigError
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.stores.sqlite import schema
+from vlmsearch.stores.sqlite.checksums import checksum
 from vlmsearch.stores.sqlite.store import SqliteStore
-from vlmsearch.stores.words import FullText
 
 FIRST = gzip.decompress((Path(__file__).parent / "data" / "version-1.gz").read_bytes())
 """See make_version_1.py beside it."""
+SECOND = gzip.decompress((Path(__file__).parent / "data" / "version-2.gz").read_bytes())
+"""See make_version_2.py beside it."""
 DOCUMENTS = 28
 
 
@@ -67,14 +69,38 @@ def test_everything_that_an_older_file_has_is_there(path: Path, tmp_path: Path) 
 def test_what_is_not_known_of_an_older_file_is_told_and_made_again(path: Path) -> None:
     with SqliteStore(str(path)) as store:
         report = store.check()
-        assert report.unindexed == (
-            f"words, made by an unknown stemmer, and here is {FullText('words', 'de').stemmer}",
-        )
+        assert report.unindexed == ()
         assert len(report.orphans) == 1, "the tables of the trial that was killed"
         assert (report.unfinished, report.missing, report.damaged) == ((), (), ())
         assert store.check(repair=True).repaired
         assert store.check().clean
     assert len(path.read_bytes()) < len(FIRST), "nothing is left of the trial and the tables of version 1"
+
+
+def test_the_words_of_fts5_become_postings(tmp_path: Path) -> None:
+    (tmp_path / "index").write_bytes(SECOND)
+    with SqliteStore(str(tmp_path / "index")) as store:
+        hits = store.search_words("Bücher", limit=99).hits
+        assert {hit.id for hit in hits} == {"id-2", "id-8", "id-14", "id-20", "id-26"}
+        assert store.check().clean
+        assert store.drop_old()
+    with closing(sqlite3.connect(tmp_path / "index")) as db:
+        assert not db.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%fts5%'").fetchall()
+
+
+def test_parts_of_words_become_the_language_of_each_document(tmp_path: Path) -> None:
+    (tmp_path / "index").write_bytes(SECOND)
+    with closing(sqlite3.connect(tmp_path / "index")) as db:
+        for slot, text in db.execute("SELECT slot, row FROM slots").fetchall():
+            row = json.dumps({**json.loads(text), "language": "parts"})
+            db.execute("UPDATE slots SET row = ?, crc = ? WHERE slot = ?", [row, checksum(slot, row), slot])
+        db.commit()
+    with SqliteStore(str(tmp_path / "index")) as store:
+        manifest = store.manifest()
+        assert manifest is not None
+        assert manifest.language == "auto"
+        assert len(store.search_words("laufende", limit=99).hits) == DOCUMENTS - 6
+        assert store.check().clean
 
 
 def test_an_upgrade_is_one_transaction(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

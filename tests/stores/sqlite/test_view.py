@@ -45,13 +45,13 @@ def test_the_next_transaction_does_not_see_what_a_statement_saw_that_was_left_ha
 
 def test_a_transaction_that_sees_less_than_others_gets_a_view_of_its_own(path: Path) -> None:
     database, tables = Database(path, timeout=5), Tables(Manifest("e", SPACES, "", "en"), "1")
-    views = Views(tables)
+    views = Views(tables, Path("there-is-none"))
     with database.reading("see") as old:
         assert tables.state(old).documents == 40
         change(path)
         with database.reading("see") as new:
             for db in (new, old, new, old):
-                view = views.now(db, IMAGE, None)
+                view = views.now(db, [IMAGE])
                 there = sorted(row for (row,) in db.execute("SELECT row FROM documents_1"))
                 assert view.rows[view.alive].tolist() == there
                 assert found(view) == set(there)

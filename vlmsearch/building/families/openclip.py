@@ -6,13 +6,16 @@ The settings and the tensors get the names that transformers has for them; what 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.families import clip
-from vlmsearch.building.weights import Json, Weights, read_weights
+from vlmsearch.building.layers import Array
+from vlmsearch.building.weights import Json, StoredWeights, Weights, read_weights
 from vlmsearch.errors import ConfigError
 
 CONFIG = "open_clip_config.json"
@@ -133,12 +136,24 @@ def _rename(name: str) -> str:
 
 def _weights(folder: Path) -> Weights:
     """Return all tensors by transformers' names: projections turned, and query, key and value apart."""
-    tensors = read_weights(folder, _rename)
-    tensors.pop("attn_mask", None)
-    for name in [name for name in tensors if ".in_proj_" in name]:
-        base, _, kind = name.rpartition(".in_proj_")
-        for role, part in zip("qkv", np.split(tensors.pop(name), 3)):
-            tensors[f"{base}.{role}_proj.{kind}"] = part
-    for name in ("visual_projection.weight", "text_projection.weight"):
-        tensors[name] = np.ascontiguousarray(tensors[name].T)
-    return tensors
+    weights = read_weights(folder, _rename)
+    readers: dict[str, Callable[[], Array]] = {}
+    for name in weights:
+        base, joined, kind = name.rpartition(".in_proj_")
+        if joined:
+            for number, role in enumerate("qkv"):
+                readers[f"{base}.{role}_proj.{kind}"] = partial(_third, weights, name, number)
+        elif name in ("visual_projection.weight", "text_projection.weight"):
+            readers[name] = partial(_turned, weights, name)
+        elif name != "attn_mask":
+            readers[name] = partial(weights.__getitem__, name)
+    return StoredWeights(folder, readers)
+
+
+def _third(weights: Weights, name: str, number: int) -> Array:
+    part: Array = np.split(weights[name], 3)[number]
+    return part
+
+
+def _turned(weights: Weights, name: str) -> Array:
+    return np.ascontiguousarray(weights[name].T)

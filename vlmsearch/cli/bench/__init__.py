@@ -10,6 +10,7 @@ import click
 from vlmsearch.cli.bench.encode import bench_encode
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
+from vlmsearch.cli.bench.search import bench_search
 from vlmsearch.cli.bench.serve import bench_serve
 from vlmsearch.cli.bench.triton import bench_triton
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
@@ -24,6 +25,7 @@ bench.add_command(bench_encode)
 bench.add_command(bench_triton)
 bench.add_command(bench_llm)
 bench.add_command(bench_gpu)
+bench.add_command(bench_search)
 bench.add_command(bench_serve)
 
 

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from vlmsearch._util.address import parse_address
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
-from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import check_seconds, pauses
+from vlmsearch._util.credentials import redact
+from vlmsearch._util.retry import pauses
 from vlmsearch._util.tracing import trace_headers
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch._util.web_api import JsonApi, Passing, RefusedError, hang_up
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
-from vlmsearch.generators.openai.responses import (
-    KEY_VARIABLE,
-    Api,
-    OtherShapeError,
-    Passing,
-    detail,
-    error_of,
-    event_data,
-    read_event,
-    wait_asked,
-)
+from vlmsearch.generators.openai.responses import Api, OtherShapeError, event_data, read_event
 from vlmsearch.generators.text import check_context, until_stop
 
 _MOST_STOPS = 4
 """Maximum number of stop words in OpenAI's interface; the text is cut at all of them here."""
+_LIST_BYTES = 2**20
+"""Size of the largest list of models that is read."""
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
 """Maximum number of tokens of a chat template, and the number in completions: the one that begins a text."""
 
@@ -70,32 +60,23 @@ class OpenAIGenerator(Generator):
     ) -> None:
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
-        if retries < 0:
-            raise ConfigError(f"retries is at least 0, not {retries}")
-        check_seconds(timeout=timeout, connect_timeout=connect_timeout)
         check_context(context)
-        url = _check_url(location)
-        self.name = f"openai:{url}"
+        self._server = JsonApi(
+            "openai",
+            location,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            retries=retries,
+            plaintext_key=plaintext_key,
+        )
+        self.name = self._server.name
         self._model = model
         self._api = api
-        self._retries = retries
         self._limit = "max_tokens"
         if tokenizer is not None and context is not None:
             from vlmsearch.generators.text import token_counter
 
             self.context, self._count = context, token_counter(tokenizer)
-        self._key = os.environ.get(KEY_VARIABLE, "").strip()  # a key from a file comes with the end of its line
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise ConfigError(f"{KEY_VARIABLE} holds characters that no key has")
-        if self._key and url.scheme == "http" and not plaintext_key:
-            advice = "use https://, or say ?plaintext_key=true where that network is trusted"
-            check_unencrypted(KEY_VARIABLE, url.host, advice)
-        self._client = httpx.Client(
-            base_url=url,
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=httpx.Timeout(timeout, connect=connect_timeout, pool=None),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
-        )
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
         """Return the text as the server sends it.
@@ -113,18 +94,14 @@ class OpenAIGenerator(Generator):
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
-
-    def _check_open(self) -> None:
-        if self._client.is_closed:
-            raise BackendError(f"{self.name} is closed")
+        self._server.close()
 
     def _pieces(self, prompt: str, options: GenerationOptions) -> Iterator[str]:
-        waits = pauses(self._retries)
+        waits = pauses(self._server.retries)
         while True:
             begun = False
             try:
-                with closing(self._open(prompt, options)) as response, on_cancel(partial(_hang_up, response)):
+                with closing(self._open(prompt, options)) as response, on_cancel(partial(hang_up, response)):
                     for piece in self._read(response):
                         begun = True
                         yield piece
@@ -139,28 +116,31 @@ class OpenAIGenerator(Generator):
 
     def _open(self, prompt: str, options: GenerationOptions) -> httpx.Response:
         """Return the answer to one request, its body not read yet; `Passing` where another try may help."""
-        self._check_open()
+        self._server.check_open()
+        client = self._server.client
         path = "chat/completions" if self._api == "chat" else "completions"
         limit = self._limit  # another thread may learn that it has another name
-        request = self._client.build_request(
-            "POST", path, json=self._body(prompt, options, limit), headers=trace_headers()
-        )
+        request = client.build_request("POST", path, json=self._body(prompt, options, limit), headers=trace_headers())
         try:
-            response = self._client.send(request, stream=True)
+            response = client.send(request, stream=True)
             if response.status_code < 400:
                 return response
             with closing(response):
-                response.read()
+                raise self._server.failure(response)
         except httpx.HTTPError as exc:
-            raise self._passing(exc) from exc
-        message = detail(response, self._key)
-        if response.status_code == 400 and "max_completion_tokens" in message and limit == "max_tokens":
-            self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
-            raise Passing(BackendError(message), at_once=True)
-        error = error_of(self.name, response, self._key)
-        if isinstance(error, BackendUnavailableError) and (wait := wait_asked(response)) is not None:
-            raise Passing(error, wait=wait)
-        raise error
+            raise self._server.passing(exc) from exc
+        except RefusedError as exc:
+            if exc.status == 400 and "max_completion_tokens" in exc.message and limit == "max_tokens":
+                self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
+                raise Passing(BackendError(exc.message), at_once=True) from exc
+            raise self._refusal(exc) from exc
+
+    def _refusal(self, refused: RefusedError) -> Exception:
+        if not refused.is_too_long:
+            return refused.error
+        advice = "ask with a smaller limit, or add ?tokenizer= and ?context= so that prompts are fitted"
+        message = f"{self.name} cannot read a prompt of this length ({refused.message}): {advice}"
+        return InvalidInputError("too_long", message)
 
     def _body(self, prompt: str, options: GenerationOptions, limit: str) -> dict[str, object]:
         given: dict[str, object] = {
@@ -180,16 +160,11 @@ class OpenAIGenerator(Generator):
 
     def _chosen_model(self) -> str:
         if self._model is None:
+            answer = self._server.get("models", max_bytes=_LIST_BYTES)
             try:
-                response = self._client.get("models")
-            except httpx.HTTPError as exc:
-                raise self._lost(exc) from exc
-            if response.status_code >= 400:
-                raise error_of(self.name, response, self._key)
-            try:
-                names = sorted(redact(str(model["id"]), [self._key]) for model in response.json()["data"])
-            except (ValueError, KeyError, TypeError) as exc:
-                raise self._other("a list of models", response.text) from exc
+                names = sorted(redact(str(model["id"]), [self._server.key]) for model in answer["data"])
+            except (KeyError, TypeError) as exc:
+                raise self._server.other("a list of models", json.dumps(answer)) from exc
             if len(names) != 1:
                 raise ConfigError(f"{self.name} has {len(names)} models; add ?model= with one of {', '.join(names)}")
             self._model = names[0]
@@ -200,19 +175,19 @@ class OpenAIGenerator(Generator):
         is_whole = False
         try:
             if "event-stream" not in response.headers.get("content-type", ""):
-                raise self._other("a stream of events", response.read().decode("utf-8", "replace"))
+                raise self._server.other("a stream of events", response.read().decode("utf-8", "replace"))
             for data in event_data(response.iter_bytes()):
                 if data == "[DONE]":
                     return
                 try:
                     piece, ends = read_event(self._parse(data), self._api)
                 except OtherShapeError as exc:
-                    raise self._other("a completion", data) from exc
+                    raise self._server.other("a completion", data) from exc
                 if piece:
                     yield piece
                 is_whole = is_whole or ends
         except httpx.HTTPError as exc:
-            raise self._passing(exc) from exc
+            raise self._server.passing(exc) from exc
         if not is_whole:
             raise Passing(BackendUnavailableError(f"{self.name} ended its answer in the middle"))
 
@@ -220,51 +195,10 @@ class OpenAIGenerator(Generator):
         try:
             event = json.loads(data)
         except ValueError as exc:
-            raise self._other("JSON", data) from exc
+            raise self._server.other("JSON", data) from exc
         if not isinstance(event, dict):
-            raise self._other("a JSON object", data)
+            raise self._server.other("a JSON object", data)
         if error := event.get("error"):
             message = error.get("message", error) if isinstance(error, Mapping) else error
-            raise BackendError(f"{self.name} failed while it answered: {redact(str(message), [self._key])}")
+            raise BackendError(f"{self.name} failed while it answered: {redact(str(message), [self._server.key])}")
         return event
-
-    def _other(self, expected: str, data: str) -> BackendError:
-        return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self._key], max_chars=100)!r}")
-
-    def _passing(self, exc: httpx.HTTPError) -> Passing:
-        """Return the failure of a connection; another try helps unless the server was silent for too long."""
-        error = self._lost(exc)
-        if isinstance(exc, (httpx.ReadTimeout, httpx.WriteTimeout)):
-            raise error from exc
-        return Passing(error)
-
-    def _lost(self, exc: httpx.HTTPError) -> BackendUnavailableError:
-        known: dict[type[Exception], str] = {
-            httpx.ConnectError: "cannot be reached",
-            httpx.ConnectTimeout: "did not accept a connection in time",
-            httpx.ReadTimeout: "was silent for too long; a larger ?timeout= waits longer",
-        }
-        what = known.get(type(exc), "broke the connection")
-        return BackendUnavailableError(f"{self.name} {what} ({redact(str(exc), [self._key]) or type(exc).__name__})")
-
-
-def _hang_up(response: httpx.Response) -> None:
-    """Break the connection of a response that another thread may be waiting for; closing it would not wake that up."""
-    stream = response.extensions.get("network_stream")
-    connection = stream.get_extra_info("socket") if stream else None
-    if connection is not None:
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-
-
-def _check_url(location: str) -> httpx.URL:
-    """Return the base URL; ConfigError without repeating what may be a secret."""
-    try:
-        url = httpx.URL(location)
-    except httpx.InvalidURL:
-        raise ConfigError("openai: takes the base URL of a server, such as openai:http://host:8000/v1") from None
-    if url.userinfo:
-        raise ConfigError(f"an openai: URL takes no user and password; a key goes into {KEY_VARIABLE}")
-    if url.scheme not in ("http", "https") or parse_address(url.netloc.decode()) is None:
-        raise ConfigError(f"openai: takes the base URL of a server, such as openai:http://host:8000/v1, not {location}")
-    return url.copy_with(path=url.path.rstrip("/"))

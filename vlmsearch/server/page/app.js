@@ -3,20 +3,22 @@
 import * as activity from "./activity.js";
 import { call, inIndex, isSignedIn, signOut } from "./api.js";
 import * as ask from "./ask.js";
-import { h, say } from "./dom.js";
+import { h, icon, ICONS, say } from "./dom.js";
 import * as duplicates from "./duplicates.js";
 import * as images from "./images.js";
+import * as keys from "./keys.js";
 import * as rejects from "./rejects.js";
 import * as search from "./search.js";
 import { selection, use } from "./selection.js";
 import * as state from "./state.js";
+import * as upload from "./upload.js";
 
 const VIEWS = {
   "": { name: "Search", open: search.open, may: () => true },
   ask: { name: "Ask", open: ask.open, may: (can) => can.ask },
   duplicates: { name: "Duplicates", open: duplicates.open, may: () => true },
   rejects: { name: "Rejects", open: rejects.open, may: () => true },
-  activity: { name: "Activity", open: activity.open, may: () => true },
+  activity: { name: "Activity", open: activity.open, may: (can) => can.jobs },
 };
 
 const main = document.getElementById("main");
@@ -27,17 +29,20 @@ function indexOf(next) {
   return indexes.find((index) => index.name === next.index) ?? (next.index ? null : indexes[0]);
 }
 
-function drawHead(next, index) {
+function drawHead(next, index, name) {
   document.getElementById("nav").replaceChildren(...Object.entries(VIEWS)
     .filter(([, view]) => view.may(index.can))
-    .map(([view, { name }]) => h("a", { href: state.address({ ...next, ...state.EMPTY, view }),
-      "aria-current": next.view === view ? "page" : undefined }, name)));
+    .map(([view, { name: title }]) => h("a", { href: state.address({ ...next, ...state.EMPTY, view }),
+      "aria-current": name === view ? "page" : undefined }, title)));
   document.querySelector("[data-home]").setAttribute("href", state.address({ ...next, ...state.EMPTY, rerank: false }));
   const choice = indexes.length > 1 && h("select", { "aria-label": "Index",
     onchange: (event) => state.go({ ...state.EMPTY, index: event.target.value, view: next.view }) },
   ...indexes.map(({ name }) => h("option", { value: name }, name)));
   if (choice) choice.value = index.name;
   document.getElementById("indexes").replaceChildren(...[choice,
+    index.can.write && h("button", { class: "tool", onclick: () => upload.open(index) }, icon(ICONS.add),
+      h("span", {}, "Add")),
+    h("button", { class: "tool keys-button", title: "Keys", "aria-label": "Keys", onclick: keys.open }, icon(ICONS.help)),
     isSignedIn() && h("button", { class: "tool", onclick: signOut }, "Sign out")].filter(Boolean));
 }
 
@@ -51,8 +56,8 @@ function problem(title, message, retry) {
 function show(next) {
   const index = indexOf(next);
   if (!index) return problem("There is no such index", `“${next.index}” is not here, or this token may not see it.`);
-  const name = next.view in VIEWS ? next.view : "";
-  drawHead(next, index);
+  const name = VIEWS[next.view]?.may(index.can) ? next.view : "";
+  drawHead(next, index, name);
   document.title = [next.q, VIEWS[name].name, "vlmsearch"].filter(Boolean).join(" · ");
   if (shown?.index !== index || shown.name !== name) {
     shown?.view.close();
@@ -90,8 +95,10 @@ addEventListener("documents-changed", async () => {
 });
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
   const isWriting = event.target.matches("input, textarea, select");
+  if (event.key === "?" && !isWriting) return keys.open();
+  if (document.querySelector("dialog[open]")) return;
   if (event.key === "/" && !isWriting) {
     const input = document.getElementById("q");
     if (!input) return;

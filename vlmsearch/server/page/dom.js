@@ -35,6 +35,9 @@ export const ICONS = {
   filter: "M3 5h14M6 10h8M8.5 15h3",
   left: "M12.5 4l-6 6 6 6",
   right: "M7.5 4l6 6-6 6",
+  add: "M10 4v12M4 10h12",
+  help: "M7.2 7.4a2.8 2.8 0 1 1 4.3 2.4c-.9.6-1.5 1.1-1.5 2.2M10 15h.01",
+  zoom: "M13 13l4.5 4.5M15 8.5a6.5 6.5 0 1 1-13 0 6.5 6.5 0 0 1 13 0zM8.5 6v5M6 8.5h5",
 };
 
 /** A bar from 0 to 1; with `middle` from -1 to 1 around its middle. The number beside it says the same. */
@@ -82,9 +85,39 @@ export const number = (value) => value.toLocaleString("en");
 
 export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
 
+const DAY = /^([12]\d{3})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$/;
+
+/** Whether a value of metadata is a day, which is kept as a whole number: 20240612. */
+export const isDay = (key, value) => key === "date" && typeof value === "number" && DAY.test(value);
+
+/** A day as it is written, 2024-06-12, and as it is kept. */
+export const dayText = (value) => String(value).replace(DAY, "$1-$2-$3");
+export const dayNumber = (text) => Number(text.replaceAll("-", ""));
+
 /** A value of metadata as it is shown. */
-export const shown = (value) =>
-  typeof value === "number" && !Number.isInteger(value) ? String(Math.round(value * 1e4) / 1e4) : String(value);
+export function shown(value, key = "") {
+  if (isDay(key, value)) return dayText(value);
+  return typeof value === "number" && !Number.isInteger(value) ? String(Math.round(value * 1e4) / 1e4) : String(value);
+}
+
+const ENDING = 9; // characters at the end of a name that stay together: ".jpeg" and some before it
+const SHORT = 2 * ENDING;
+
+/** A name on one line; where it is too long, its middle is left out, so that two names are told apart by their ends. */
+export function oneLine(name) {
+  const characters = [...name];
+  if (characters.length <= SHORT) return h("span", { class: "unbroken" }, name);
+  return h("span", { class: "one-line", title: name }, h("span", { class: "hidden" }, name),
+    h("span", { class: "start", "aria-hidden": "true" }, characters.slice(0, -ENDING).join("")),
+    h("span", { class: "unbroken", "aria-hidden": "true" }, characters.slice(-ENDING).join("")));
+}
+
+/** A name that may take several lines, which begin after its spaces, dashes and slashes where they can. */
+export function wrapped(name) {
+  const characters = [...name];
+  const start = characters.slice(0, -ENDING).join("").split(/(?<=[\s\-_./\\,])/);
+  return [...start.flatMap((piece) => [piece, h("wbr")]), h("span", { class: "unbroken" }, characters.slice(-ENDING).join(""))];
+}
 
 let hide = 0;
 

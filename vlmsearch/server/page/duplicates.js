@@ -1,7 +1,7 @@
 // Duplicate images side by side, found by a job.
 
 import { call, thumbnailOf } from "./api.js";
-import { h, many, number, shortName } from "./dom.js";
+import { h, many, number, oneLine, shortName } from "./dom.js";
 import { isOver, start, watch } from "./jobs.js";
 import { selection } from "./selection.js";
 import * as state from "./state.js";
@@ -109,7 +109,7 @@ class Duplicates {
       h("ul", {}, ...files.map((file) => h("li", {},
         h("label", {}, h("img", { src: thumbnailOf(this.index.name, file.id, 512), alt: "", loading: "lazy" }),
           h("span", { class: "name" }, h("input", { type: "checkbox", "data-id": file.id,
-            onchange: () => selection.toggle(file.id) }), shortName(file.id))),
+            onchange: () => selection.toggle(file.id) }), oneLine(shortName(file.id)))),
         h("span", { class: "soft" }, `${file.width} × ${file.height} · ${number(Math.ceil(file.bytes / 1024))} KiB · ${new Date(file.modified * 1000).toISOString().slice(0, 10)}`),
         h("span", { class: "badges" }, file === files[0] && h("b", {}, "largest"), file === oldest && h("b", {}, "oldest"),
           h("a", { href: state.linkTo({ ...state.EMPTY, open: file.id }) }, "open"))))));

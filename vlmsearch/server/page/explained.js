@@ -29,13 +29,49 @@ function fieldFacts(name, field, found) {
   return facts.join(" · ").replaceAll(/-(?=\d)/g, "−");
 }
 
-/** The verdict and what counted, as elements. */
-export function drawEvidence(found) {
-  const verdict = h("div", { class: "verdict" }, h("p", {}, found.reason));
-  if (found.relevance !== null) {
-    verdict.append(bar(found.relevance, { line: found.threshold }),
-      h("p", { class: "soft" }, `Relevance ${found.relevance.toFixed(2)}; shown from ${found.threshold.toFixed(2)}, the line.`));
+const LIKELY = [[0.9, "Very likely"], [0.6, "Likely"], [0.3, "Possible"], [0, "Unlikely"]];
+const CLEARLY = 0.5; // what a field adds to the log-odds before it is named
+const MOST_WORDS = 3;
+
+/** What each field added, by what it compares: the picture, the meaning of the text, its words. */
+function addedBy(found) {
+  const sums = { image: 0, text: 0, words: 0 };
+  for (const [name, field] of Object.entries(found.fields)) {
+    const kind = name === "words" ? name : name.match(/\/(image|text)$/)?.[1];
+    if (kind && field.counts) sums[kind] += field.weight * field.evidence;
   }
+  sums.words += found.words_alone ?? 0;
+  return sums;
+}
+
+/** The verdict as one says it: "Very likely: the picture matches, the caption says “heart”". */
+export function inWords(found, item) {
+  if (!["shown", "threshold"].includes(found.outcome) || found.relevance === null) return found.reason;
+  const text = item.metadata?.ocr ? "the text in it" : item.image ? "the caption" : "the text";
+  const added = addedBy(found);
+  const characters = [...(item.text ?? "")];
+  const words = [...new Set(found.marked.map(([start, end]) => characters.slice(start, end).join("").toLowerCase()))];
+  const quoted = words.slice(0, MOST_WORDS).map((word) => `“${word}”`).join(", ").replace(/, (?=[^,]*$)/, " and ");
+  const says = words.length && (added.words > 0 || added.text > CLEARLY);
+  const forIt = [
+    added.image > CLEARLY && "the picture matches",
+    says && `${text} says ${quoted}`,
+    added.text > CLEARLY && !says && `${text} is about it`,
+  ].filter(Boolean);
+  const against = [
+    added.image < -CLEARLY && "the picture looks like something else",
+    added.text < -CLEARLY && `${text} is about something else`,
+  ].filter(Boolean);
+  const level = LIKELY.find(([least]) => found.relevance >= least)[1];
+  if (level === "Unlikely") {
+    if (!forIt.length) return `${level}: ${against.join(", ") || "no part of it is clearly alike"}.`;
+    return `${level}, although ${forIt.join(", ")}${against.length ? `: ${against.join(", ")}` : ""}.`;
+  }
+  return `${level}: ${[...forIt, ...against].join(", ") || "no part of it is clearly alike, all together are"}.`;
+}
+
+/** The verdict in words, and the figures behind it, folded. */
+export function drawWhy(found, item) {
   const rows = [["Any document", found.prior, "before anything is known of it"],
     ...Object.entries(found.fields).map(([name, field]) =>
       [fieldName(name), field.counts ? field.weight * field.evidence : 0, fieldFacts(name, field, found)])];
@@ -49,9 +85,14 @@ export function drawEvidence(found) {
     found.lacking.length && `It has nothing for ${found.lacking.map(fieldName).join(" and ")}.`,
     ...found.notes,
   ].filter(Boolean);
-  return [verdict, list,
+  const words = inWords(found, item);
+  return [h("p", { class: "verdict" }, words), h("details", { class: "figures" }, h("summary", {}, "Figures"),
+    found.reason !== words && h("p", {}, found.reason),
+    found.relevance !== null && h("div", { class: "relevance" }, bar(found.relevance, { line: found.threshold }),
+      h("p", { class: "soft" }, `Relevance ${found.relevance.toFixed(2)}; shown from ${found.threshold.toFixed(2)}, the line.`)),
+    list,
     h("p", { class: "soft" }, "In log-odds: 0 says nothing, and each +2.3 makes the odds ten times as high."),
-    ...notes.map((note) => h("p", { class: "soft" }, note))];
+    ...notes.map((note) => h("p", { class: "soft" }, note)))];
 }
 
 function row(name, adds, facts, most, kind = "") {

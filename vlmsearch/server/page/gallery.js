@@ -1,7 +1,7 @@
 // Results as a grid of pictures. Only the rows near the window are in the page, so that 100,000 documents scroll as ten.
 
 import { thumbnailOf } from "./api.js";
-import { h, icon, ICONS, partOf, shortName } from "./dom.js";
+import { h, icon, ICONS, oneLine, partOf, shortName } from "./dom.js";
 import { linkTo } from "./state.js";
 
 const OVERSCAN = 3; // rows above and below the window
@@ -115,13 +115,14 @@ export class Gallery {
       picture.addEventListener("error", () => picture.replaceWith(h("span", { class: "gone" }, "Picture not readable")));
       frame.append(picture);
     } else {
+      frame.classList.add("written");
       frame.append(h("span", { class: "words" }, (text || name).slice(0, 400)));
     }
     if (part) frame.append(h("span", { class: "part" }, part.name, others ? ` and ${others} more` : ""));
     const score = item.score === undefined ? null : item.score.toFixed(2);
     const link = h("a", { class: "open", href: linkTo({ open: item.id }), tabindex: at === this.active ? 0 : -1 }, frame,
       h("span", { class: "caption" },
-        h("span", { class: text && item.image ? "text" : "text name" }, item.image && text ? text : name),
+        text && item.image ? h("span", { class: "text" }, text) : h("span", { class: "name" }, oneLine(name)),
         score && h("span", { class: "score" }, h("span", { class: "hidden" }, "relevance "), score)));
     // the address of the card: that of when it is followed
     link.addEventListener("click", () => link.setAttribute("href", linkTo({ open: item.id })), true);

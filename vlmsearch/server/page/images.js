@@ -39,7 +39,14 @@ export async function find(key) {
   return held.get(key);
 }
 
-const isImage = (file) => file.type.startsWith("image/") || /\.(avif|heic|heif|jxl|tiff?)$/i.test(file.name);
+export const isImage = (file) => file.type.startsWith("image/") || /\.(avif|heic|heif|jxl|tiff?)$/i.test(file.name);
+
+let diverted = null;
+
+/** Have files that are dropped or pasted taken by something else, such as a dialog; null for the search again. */
+export const divert = (take) => {
+  diverted = take;
+};
 
 const pictureIn = (data) => [...(data?.files ?? [])].find(isImage);
 
@@ -60,13 +67,15 @@ export function listen(take, refuse) {
     depth = 0;
     mark(0);
     const file = pictureIn(event.dataTransfer);
-    if (file) take(file);
+    if (diverted) diverted([...event.dataTransfer.files]);
+    else if (file) take(file);
     else refuse();
   });
   addEventListener("paste", (event) => {
     const file = pictureIn(event.clipboardData);
     if (!file) return;
     event.preventDefault();
-    take(file);
+    if (diverted) diverted([file]);
+    else take(file);
   });
 }

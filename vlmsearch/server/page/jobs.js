@@ -27,7 +27,7 @@ export function watch(job, over, signal) {
   const stop = h("button", { onclick: async () => {
     stop.disabled = true;
     try {
-      await call(`jobs/${encodeURIComponent(job.id)}`, undefined, { method: "DELETE" });
+      await call(`jobs/${encodeURIComponent(job.id)}/cancel`, undefined, { method: "POST" });
     } catch (error) {
       say(error.message);
     }

@@ -1,11 +1,12 @@
 // One document: its picture, its text and metadata, and why it was found.
 
 import { call, fileOf, imageOf, inIndex, thumbnailOf, withImage } from "./api.js";
-import { h, icon, ICONS, number, openDialog, partOf, say, shortName, shown } from "./dom.js";
-import { drawBoxes, drawEvidence, drawText, drawVeil } from "./explained.js";
+import { h, icon, ICONS, number, openDialog, partOf, say, shortName, shown, wrapped } from "./dom.js";
+import { drawBoxes, drawText, drawVeil, drawWhy } from "./explained.js";
 import { toggled } from "./filters.js";
 import { label, remove, selection } from "./selection.js";
 import * as state from "./state.js";
+import { Zoom } from "./zoom.js";
 
 const AHEAD = 8; // items before the end of the list at which more are asked for
 
@@ -65,8 +66,9 @@ function openPicture(id, options) {
   const steps = h("span", { hidden: true },
     h("button", { class: "quiet", "aria-label": "The one before", onclick: () => options.step(-1) }, icon(ICONS.left)),
     h("button", { class: "quiet", "aria-label": "The next one", onclick: () => options.step(1) }, icon(ICONS.right)));
+  const zoom = new Zoom(stage);
   const dialog = openDialog(name, { class: "picture" },
-    h("div", { class: "bar-top" }, place, steps, h("button", { class: "quiet", "aria-label": "Close", autofocus: true,
+    h("div", { class: "bar-top" }, place, zoom.button, steps, h("button", { class: "quiet", "aria-label": "Close", autofocus: true,
       onclick: () => dialog.close() }, icon(ICONS.close))),
     stage, body);
   dialog.addEventListener("close", () => {
@@ -76,6 +78,7 @@ function openPicture(id, options) {
   });
   dialog.addEventListener("keydown", (event) => {
     if (event.target.matches("input") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (zoom.takes(event)) return;
     if (event.key === "ArrowRight") options.step(1);
     else if (event.key === "ArrowLeft") options.step(-1);
     else if (event.key === "x") selection.toggle(id);
@@ -100,11 +103,12 @@ function openPicture(id, options) {
       });
       picture.src = imageOf(index.name, id);
       stage.replaceChildren(h("div", { class: "held" }, picture));
+      zoom.show(picture);
     }
     dialog.classList.toggle("no-picture", !item.image);
     if (item.text) drawText(text, item.text);
     body.replaceChildren(
-      h("h2", { title: id }, name),
+      h("h2", { title: id }, wrapped(name)),
       text,
       item.parts && Object.keys(item.parts).length ? others(Object.entries(item.parts)) : "",
       h("div", { class: "actions" },
@@ -134,6 +138,7 @@ function openPicture(id, options) {
   const play = (button) => {
     const film = h("video", { controls: true, autoplay: true, src: fileOf(index.name, id, part.fragment) });
     film.addEventListener("error", () => say("This browser does not play films of this kind."));
+    zoom.show(null);
     stage.replaceChildren(h("div", { class: "held" }, film));
     button.remove();
   };
@@ -142,8 +147,8 @@ function openPicture(id, options) {
     ...Object.entries(item.metadata ?? {}).filter(([key]) => key !== "ocr").flatMap(([key, value]) => [h("dt", {}, key), h("dd", {},
       typeof value === "string" && value.length > 60 ? value : h("button", { class: "link", title: "Show those alike",
         onclick: () => state.go({ where: toggled({ ...state.current.where, [key]: undefined }, key, value), open: "" }) },
-      shown(value)))]),
-    h("dt", {}, "id"), h("dd", { class: "id" }, id, " ", h("button", { class: "link", onclick: async () => {
+      shown(value, key)))]),
+    h("dt", {}, "id"), h("dd", { class: "id" }, ...wrapped(id), " ", h("button", { class: "link", onclick: async () => {
       await navigator.clipboard?.writeText(id);
       say("The id is copied.");
     } }, "copy")),
@@ -179,7 +184,7 @@ function openPicture(id, options) {
       frame();
       stage.querySelector(".held img")?.addEventListener("load", frame);
       const title = found.outcome === "shown" ? "Why it was found" : "Why it was not found";
-      why.replaceChildren(h("h3", {}, title), ...drawEvidence(found), h("div", { class: "actions" }, parts));
+      why.replaceChildren(h("h3", {}, title), ...drawWhy(found, item), h("div", { class: "actions" }, parts));
     } catch (error) {
       if (!loading.signal.aborted) why.replaceChildren(h("h3", {}, "Why it was found"), h("p", { class: "problem" }, error.message));
     }

@@ -1,7 +1,7 @@
 // The reject list: what could not be indexed, and why.
 
 import { call, inIndex } from "./api.js";
-import { h, many, number } from "./dom.js";
+import { h, many, number, wrapped } from "./dom.js";
 
 const PAGE = 200;
 
@@ -46,7 +46,7 @@ function draw(body, rejects) {
       (!chosen.value || code === chosen.value) && id.toLowerCase().includes(named));
     count.textContent = many(found.length, "file");
     rows.replaceChildren(...found.slice(0, most).map(({ id, code, message }) => h("tr", {},
-      h("th", { scope: "row" }, id), h("td", {}, h("b", {}, code)), h("td", {}, message))));
+      h("th", { scope: "row" }, wrapped(id)), h("td", {}, h("b", {}, code)), h("td", {}, message))));
     more.hidden = found.length <= most;
     more.textContent = `Show ${number(Math.min(PAGE * 5, found.length - most))} more`;
     more.onclick = () => fill(most + PAGE * 5);

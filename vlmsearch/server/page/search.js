@@ -8,6 +8,7 @@ import * as images from "./images.js";
 import { Pictures } from "./picture.js";
 import { selection } from "./selection.js";
 import * as state from "./state.js";
+import * as upload from "./upload.js";
 
 const PAGE = 60;
 const MOST_PAGE = 960; // the further one scrolls, the more comes at once
@@ -54,9 +55,10 @@ class Search {
       more: () => this.#more(),
       focus: (at) => this.gallery.focus(at),
     });
+    this.note = h("p", { class: "soft", role: "note" });
     this.message = h("div", { class: "message" });
     this.foot = h("p", { class: "foot" });
-    this.body = h("div", { class: "results" }, this.message, this.gallery.element, this.foot);
+    this.body = h("div", { class: "results" }, this.note, this.message, this.gallery.element, this.foot);
     main.replaceChildren(
       h("h1", { class: "hidden" }, `Search ${index.name}`),
       h("form", { class: "query", role: "search", onsubmit: (event) => this.#submit(event) },
@@ -193,7 +195,8 @@ class Search {
     if (named && !keys.includes(named)) keys.push(named);
     this.sort.replaceChildren(
       h("option", { value: "" }, "Most relevant"),
-      ...keys.flatMap((key) => [h("option", { value: key }, `${key} ↑`), h("option", { value: `-${key}` }, `${key} ↓`)]));
+      ...keys.flatMap((key) => (key === "date" ? [`-${key}`, key] : [key, `-${key}`]))
+        .map((order) => h("option", { value: order }, filters.orderName(order))));
     this.sort.value = sort;
     this.sort.hidden = !this.#isAsked();
   }
@@ -240,7 +243,7 @@ class Search {
     this.#counts(next, asking.signal).catch(() => {}); // the matches are there, and stay without counts
   }
 
-  /** One page of results, or of all documents where nothing is asked. */
+  /** One page of results, or of all documents where nothing is asked: pictures first, and the newest first. */
   async #page(next, after, signal) {
     const { name } = this.index;
     const limit = after ? Math.min(Math.max(this.found.items.length, PAGE), MOST_PAGE) : PAGE;
@@ -253,9 +256,10 @@ class Search {
       const more = { limit, ...(after && { cursor: after }) };
       answer = await call(inIndex(name, "/search"), withImage(Search.#request(next, more), image), { signal });
       const isWhole = !after && !answer.cursor;
-      answer = { items: answer.matches, after: answer.cursor, total: isWhole ? answer.matches.length : null, facets: {} };
+      answer = { items: answer.matches, after: answer.cursor, total: isWhole ? answer.matches.length : null, facets: {},
+        uncalibrated: answer.uncalibrated };
     } else {
-      const asked = new URLSearchParams({ limit });
+      const asked = new URLSearchParams({ limit, order: "gallery" });
       if (after) asked.set("after", after);
       if (Object.keys(next.where).length) asked.set("where", JSON.stringify(next.where));
       const { documents, after: last } = await call(inIndex(name, `/documents?${asked}`), undefined, { signal });
@@ -296,11 +300,17 @@ class Search {
 
   /** Count the matches and the values of keys: those of filtered keys as if they were not filtered. */
   async #counts(next, signal) {
-    if (!this.#isAsked()) return;
     const { found } = this;
     const { name } = this.index;
     const image = await images.find(next.image);
     const ask = async (keys, where) => {
+      if (!this.#isAsked()) {
+        const asked = new URLSearchParams(keys.map((key) => ["key", key]));
+        if (Object.keys(where).length) asked.set("where", JSON.stringify(where));
+        const { total, facets } = await call(inIndex(name, `/facets?${asked}`), undefined, { signal });
+        for (const key of keys) found.facets[key] = facets[key].map(({ value, count }) => [value, count]);
+        return total;
+      }
       const request = Search.#request({ ...next, where, rerank: false, sort: "" }, { limit: 1, count: true, facets: keys });
       const answer = await call(inIndex(name, "/search"), withImage(request, image), { signal });
       for (const key of keys) found.facets[key] = answer.facets?.[key] ?? [];
@@ -308,12 +318,12 @@ class Search {
     };
     const keys = filters.facetKeys(name);
     const free = keys.filter((key) => !(key in next.where));
-    if (found.total === null) {
-      await new Promise((resolve) => setTimeout(resolve, IDLE));
+    if (found.total === null || !this.#isAsked()) {
+      if (this.#isAsked()) await new Promise((resolve) => setTimeout(resolve, IDLE));
       signal.throwIfAborted();
-      found.total = await ask(free, next.where);
+      found.total = await ask(free, next.where) ?? found.total;
       if (found !== this.found) return;
-      this.gallery.setTotal(found.total);
+      if (found.total !== null) this.gallery.setTotal(found.total);
     } else Object.assign(found.facets, filters.counted(found.items, free));
     this.#drawFound();
     for (const key of keys.filter((each) => each in next.where)) {
@@ -323,7 +333,7 @@ class Search {
   }
 
   #drawFilters() {
-    filters.draw(this.panel, { index: this.index.name, where: state.current.where, facets: this.found?.facets,
+    filters.draw(this.panel, { index: this.index.name, where: state.current.where, found: this.found,
       change: (where) => state.go({ where, open: "" }) });
     this.toggle.hidden = this.panel.hidden;
   }
@@ -339,6 +349,9 @@ class Search {
     if (total === null && this.found.after) this.count.textContent = `More than ${number(items.length)} ${noun[1]}`;
     this.#drawSort();
     this.#drawFilters();
+    const reasons = Object.values(this.found.uncalibrated ?? {});
+    this.note.textContent = reasons.length ? `Scores are uncalibrated: ${reasons.join("; ")}.` : "";
+    this.note.hidden = !reasons.length;
     this.message.replaceChildren(...(items.length ? [] : [this.#nothing(isAsked)]));
     this.#drawFoot();
   }
@@ -367,8 +380,10 @@ class Search {
       return h("div", { class: "state" }, h("h2", {}, "This index is empty"),
         h("p", {}, "Index a folder of pictures, and they appear here:"),
         h("pre", {}, h("code", {}, "vlmsearch index ./photos --store … --encoder …")),
-        this.index.can.write && h("p", {}, h("a", { href: state.linkTo({ ...state.EMPTY, view: "activity" }) },
-          "Or index one of the server’s folders from here")));
+        this.index.can.jobs && h("p", {}, h("a", { href: state.linkTo({ ...state.EMPTY, view: "activity" }) },
+          "Or index one of the server’s folders from here")),
+        this.index.can.write && h("div", { class: "actions" }, h("button", { class: "primary",
+          onclick: () => upload.open(this.index) }, "Add files")));
     }
     return h("div", { class: "state" }, h("h2", {}, "Nothing matches"),
       h("p", {}, q ? `No document is likely to be “${q}”${isFiltered ? " and to pass the filters" : ""}.`

@@ -56,7 +56,7 @@ function draw() {
     selection.clear();
   };
   const mayWrite = index?.can.write;
-  region.replaceChildren(
+  region.replaceChildren(...[
     h("strong", {}, `${many(ids.size, "document")} selected`),
     h("button", { onclick: () => search({ like: chosen, not: [] }) }, "More like these"),
     state.current.view === "" && (state.current.q || state.current.like.length || state.current.image)
@@ -68,7 +68,7 @@ function draw() {
     mayWrite && h("button", { onclick: () => remove(chosen) }, "Remove …"),
     h("button", { class: "quiet", "aria-label": "Clear the selection", onclick: () => selection.clear() },
       icon(ICONS.close)),
-  );
+  ].filter(Boolean));
 }
 
 /** Write a key of metadata into documents. */

@@ -131,6 +131,13 @@ async def measure(
 
 def run_eval(index: OpenIndex, form: EvalForm, on_progress: Callable[[int], None] | None = None) -> Mapping[str, Any]:
     """Return the measures as ``vlmsearch eval --json`` prints them."""
+    queries = judged_queries(form)
+    check_reranker(index, form.rerank)
+    return index.pipeline.evaluate(queries, limit=form.limit, rerank=form.rerank, on_progress=on_progress)
+
+
+def judged_queries(form: EvalForm) -> list[JudgedQuery]:
+    """Return the queries of a form; ConfigError for one that asks nothing, or an id that two have."""
     queries = []
     for number, judged in enumerate(form.queries, 1):
         grades = judged.relevant if isinstance(judged.relevant, dict) else dict.fromkeys(judged.relevant, 1)
@@ -142,5 +149,4 @@ def run_eval(index: OpenIndex, form: EvalForm, on_progress: Callable[[int], None
         queries.append(JudgedQuery(judged.id or str(number), relevant, text, image))
     if len({query.id for query in queries}) < len(queries):
         raise ConfigError("two queries have the same `id`")
-    check_reranker(index, form.rerank)
-    return index.pipeline.evaluate(queries, limit=form.limit, rerank=form.rerank, on_progress=on_progress)
+    return queries

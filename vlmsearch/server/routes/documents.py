@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import FileResponse, Response
 
 from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.index import add_reported
 from vlmsearch.indexing.containers import kind_of, with_parts
+from vlmsearch.indexing.facts import DATE
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.media.images import file_of
-from vlmsearch.schema import model_of
+from vlmsearch.schema import FILTER, Key, model_of
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
 from vlmsearch.server.errors import Json, not_found
@@ -31,10 +32,11 @@ from vlmsearch.server.images import Picture, image_path, original
 from vlmsearch.server.routes.search import info_json
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.stores.base import reject_list_of
+from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.stores.listing import documents_after
+from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after
 from vlmsearch.types import Document, IndexReport, Reject, is_id
-from vlmsearch.wire import Changed, Deleted, DocumentPage, Rejects
+from vlmsearch.wire import Changed, Deleted, DocumentPage, Rejects, ValueCount, ValueCounts
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
 _PART = "part:"
@@ -42,6 +44,16 @@ _CACHE = "private, max-age=300"
 _PAGE = 100
 _MOST = 1000
 
+_MOST_KEYS = 50
+
+_WHERE = {
+    "name": "where",
+    "in": "query",
+    "description": 'A filter on metadata in JSON, such as {"year": 2020}, or as text, such as year>=2020.',
+    "content": {"application/json": {"schema": FILTER}},
+}
+"""The parameter as it is documented: FastAPI has none whose text is JSON."""
+FilterText = Annotated[str | None, Query(include_in_schema=False)]
 OneId = Annotated[str, Query(min_length=1, max_length=1024, description="The id of a document.")]
 
 
@@ -51,19 +63,44 @@ async def info(service: ServiceHere, index: ReadIndex, caller: CallerHere) -> Js
     return await service.answer(info_json, index, caller)
 
 
-@router.get("/documents", response_model=model_of(DocumentPage))
+@router.get("/documents", response_model=model_of(DocumentPage), openapi_extra={"parameters": [_WHERE]})
 async def read(
     service: ServiceHere,
     index: ReadIndex,
     id: Annotated[list[str], Query(max_length=_MOST, description="Ids of documents; none for a page of all.")] = [],  # noqa: B006 - FastAPI copies it
     limit: Annotated[int, Query(ge=1, le=_MOST, description="How many documents a page has.")] = _PAGE,
-    after: Annotated[str | None, Query(description="The id at the end of the page before.")] = None,
-    where: Annotated[str | None, Query(description='A filter on metadata in JSON, such as {"year": 2020}.')] = None,
+    after: Annotated[str | None, Query(description="The `after` of the page before.")] = None,
+    where: FilterText = None,
+    order: Annotated[
+        Literal["id", "gallery"], Query(description="By the ids; or pictures first, and of each kind the newest first.")
+    ] = "id",
 ) -> Json:
-    """Return documents by their ids, or all documents page by page, in the order of their ids."""
+    """Return documents by their ids, or all documents page by page."""
     if id:
         return await service.answer(_by_ids, index, id)
+    if order == "gallery":
+        return await service.answer(_gallery, index, limit, _place(after), _condition(where))
     return await service.answer(_page, index, limit, after, _condition(where))
+
+
+@router.get("/facets", response_model=model_of(ValueCounts), openapi_extra={"parameters": [_WHERE]})
+async def facets(
+    service: ServiceHere,
+    index: ReadIndex,
+    key: Annotated[list[Key], Query(max_length=_MOST_KEYS, description="Keys of the metadata.")] = [],  # noqa: B006 - as above
+    where: FilterText = None,
+) -> Json:
+    """Count the documents that pass a filter, and the values that they have."""
+    return await service.answer(_facets, index, key, _condition(where))
+
+
+def _facets(index: OpenIndex, keys: list[str], condition: Filter | None) -> ValueCounts:
+    counted = count_documents(index.pipeline.store, keys, condition)
+    facets = {
+        key: tuple(ValueCount(value, count) for value, count in counts.items())
+        for key, counts in counted.values.items()
+    }
+    return ValueCounts(counted.total, facets)
 
 
 def _by_ids(index: OpenIndex, ids: list[str]) -> DocumentPage:
@@ -76,18 +113,33 @@ def _by_ids(index: OpenIndex, ids: list[str]) -> DocumentPage:
 def _condition(where: str | None) -> Filter | None:
     if where is None:
         return None
-    try:
-        given = json.loads(where)
-    except ValueError as exc:
-        raise ConfigError(f"`where` is not JSON: {exc}") from exc
-    if not isinstance(given, dict):
-        raise ConfigError(f"`where` is a JSON object, not {where[:100]!r}")
-    return parse_filter(given)
+    return parse_filter(read_filter(where))
 
 
 def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> DocumentPage:
     documents = documents_after(index.pipeline.store, after or "", limit + 1, condition)
     return DocumentPage(tuple(documents[:limit]), after=documents[limit - 1].id if len(documents) > limit else None)
+
+
+def _place(after: str | None) -> GalleryPlace | None:
+    """Return where a page of the gallery begins: the text is that which `_gallery` gave."""
+    if after is None:
+        return None
+    group, _, rest = after.partition(" ")
+    older, _, id = rest.partition(" ")
+    try:
+        return GalleryPlace(int(group), float(older), id)
+    except ValueError as exc:
+        raise ConfigError("`after` is that of the page before, in the same order") from exc
+
+
+def _gallery(index: OpenIndex, limit: int, after: GalleryPlace | None, condition: Filter | None) -> DocumentPage:
+    page = gallery_after(index.pipeline.store, after, limit + 1, DATE, condition)
+    documents = tuple(document for _, document in page[:limit])
+    if len(page) <= limit:
+        return DocumentPage(documents)
+    group, older, id = page[limit - 1][0]
+    return DocumentPage(documents, after=f"{group} {older} {id}")
 
 
 @router.post("/documents", response_model=model_of(IndexReport), openapi_extra=body_docs(AddForm, "documents"))
@@ -106,7 +158,7 @@ def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> IndexReport
     images = {form.id: data for form in forms if is_id(form.id) and (data := _image_of(form, body.files)) is not None}
     with service.uploads.keeping(index.name, index.pipeline.store, [form.id for form in forms], images) as files:
         documents = [Document(form.id, form.text, files.get(form.id), form.metadata) for form in forms]
-        report = index.pipeline.add(documents, retry_rejects=body.form.retry_rejects)
+        report = add_reported(index.pipeline, documents, retry_rejects=body.form.retry_rejects)
     return replace(report, rejects=_without_folders(service, report.rejects))
 
 

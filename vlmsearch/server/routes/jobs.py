@@ -20,6 +20,7 @@ from vlmsearch.media.images import file_of
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.remote import remote_url
 from vlmsearch.schema import model_of
+from vlmsearch.search.labels import LabelOptions
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Right
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right, find_index
@@ -27,8 +28,9 @@ from vlmsearch.server.errors import Json, error_of, not_found
 from vlmsearch.server.events import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, event
 from vlmsearch.server.forms import CheckJob, DuplicatesJob, EvalJob, IndexJob, JobForm, LabelJob
 from vlmsearch.server.jobs import Job, Work
-from vlmsearch.server.routes.answers import run_eval, run_label
+from vlmsearch.server.routes.answers import judged_queries, run_eval, run_label
 from vlmsearch.server.service import OpenIndex, Service
+from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Reject, Stamp
 from vlmsearch.wire import JobAnswer, JobList, to_json
 
@@ -58,6 +60,7 @@ async def start(
         elif isinstance(wanted, LabelJob) and wanted.write:
             right = "write"
         check_right(caller, right)
+        await service.call(_check, wanted)
         work = _work(index, wanted)
     return Json(service.jobs.start(wanted.kind, index.name, caller.name, right, work, paths).answer(), 202)
 
@@ -70,6 +73,16 @@ def _index(index: OpenIndex, wanted: IndexJob, paths: Paths) -> Work:
         )
 
     return work
+
+
+def _check(wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob) -> None:
+    """Raise ConfigError or InvalidInputError for a job that would fail as soon as it begins."""
+    if isinstance(wanted, EvalJob):
+        judged_queries(wanted)
+    elif isinstance(wanted, LabelJob):
+        LabelOptions(wanted.labels, wanted.templates, write=wanted.write, key=wanted.key)
+    if isinstance(wanted, (LabelJob, DuplicatesJob)) and wanted.where is not None:
+        parse_filter(wanted.where)
 
 
 def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob) -> Work:
@@ -173,9 +186,9 @@ async def job(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
     return Json(_find(service, caller, id).answer())
 
 
-@router.delete("/jobs/{id}", status_code=202, response_model=model_of(JobAnswer))
+@router.post("/jobs/{id}/cancel", status_code=202, response_model=model_of(JobAnswer))
 async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
-    """Cancel a job. What it did until then stays."""
+    """Cancel a job. What it did until then stays, and the job can be read on."""
     job = _find(service, caller, id)
     check_right(caller, job.right)
     job.token.cancel()

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Union, cast
+from typing import Annotated, Any, Literal, TypeAlias, Union, cast
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
@@ -28,7 +28,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
-from vlmsearch.schema import Entries, Items, Name, Where
+from vlmsearch.schema import Entries, Items, Name, Positive, Where, Whole
 from vlmsearch.search.options import LONGEST_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
@@ -39,6 +39,7 @@ from vlmsearch.server.forms import (
     EncodedImage,
     LongText,
     Stops,
+    TextOrUrl,
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex, Service
@@ -51,6 +52,9 @@ MOST_TOKENS = 8192
 """Tokens of an input, as at OpenAI."""
 
 
+Tokens: TypeAlias = Annotated[list[Whole], Field(min_length=1), Items(MOST_TOKENS)]
+
+
 class OpenForm(BaseModel):
     """A request in the form of another API. Unknown keys are ignored: new clients send more of them."""
 
@@ -61,18 +65,16 @@ class EmbeddingsForm(OpenForm):
     """Texts or images to encode."""
 
     input: Union[
-        EncodedImage,
-        Annotated[list[EncodedImage], Field(min_length=1), Items(MOST_INPUTS)],
-        Annotated[list[int], Field(min_length=1), Items(MOST_TOKENS)],
-        Annotated[
-            list[Annotated[list[int], Field(min_length=1), Items(MOST_TOKENS)]], Field(min_length=1), Items(MOST_INPUTS)
-        ],
+        TextOrUrl,
+        Annotated[list[TextOrUrl], Field(min_length=1), Items(MOST_INPUTS)],
+        Tokens,
+        Annotated[list[Tokens], Field(min_length=1), Items(MOST_INPUTS)],
     ] = Field(description="A string, several, or token ids of the model's own tokenizer; images as data URLs.")
     model: Name = Field(
         description="`INDEX/SPACE`, a space, or the name of an encoder's model: GET /v1/models lists them."
     )
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(None, ge=1, description="A length that the model was trained to be cut to.")
+    dimensions: Positive | None = Field(None, description="A length that the model was trained to be cut to.")
     modality: Literal["text", "image"] = "text"
     input_type: Literal["query", "document"] = Field("document", description="What the texts are encoded as.")
 
@@ -284,17 +286,17 @@ class ChatForm(OpenForm):
     messages: Annotated[list[MessageForm], Items(10_000)] = Field(min_length=1)
     stream: bool | None = None
     stream_options: StreamForm | None = None
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
     temperature: float | None = Field(None, ge=0)
     top_p: float | None = Field(None, gt=0, le=1)
     stop: Union[Name, Stops, None] = None
-    seed: int | None = None
-    n: int | None = None
+    seed: Whole | None = None
+    n: Whole | None = None
     logprobs: bool | None = None
     response_format: TypeForm | None = None
     tool_choice: Union[Name, Annotated[dict[Name, Any], Entries(100)], None] = None
-    limit: int = Field(5, ge=1, le=LONGEST_PAGE, description="The most sources; not of OpenAI's interface.")
+    limit: Whole = Field(5, ge=1, le=LONGEST_PAGE, description="The most sources; not of OpenAI's interface.")
     where: Where = None
 
 
@@ -380,6 +382,7 @@ class _Reply:
         self._where = where
         self._id = f"chatcmpl-{uuid.uuid4().hex}"
         self._created = int(time.time())
+        self._counts = bool(form.stream_options and form.stream_options.include_usage)
 
     def whole(self, answer: Answer) -> dict[str, object]:
         """Return the whole answer."""
@@ -408,7 +411,7 @@ class _Reply:
                 answer = await stream.answer()
                 last = {"annotations": self._annotations(answer)}
                 yield self._chunk(last, "stop", matches=answer.matches)
-                if self._form.stream_options and self._form.stream_options.include_usage:
+                if self._counts:
                     usage = await service.call(self._usage, answer)
                     yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})
                 yield b"data: [DONE]\n\n"
@@ -420,7 +423,8 @@ class _Reply:
 
     def _chunk(self, delta: Mapping[str, object], finish: str | None = None, **more: object) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        return _data({**self._head("chat.completion.chunk"), "choices": [choice], **more})
+        usage = {"usage": None} if self._counts else {}
+        return _data({**self._head("chat.completion.chunk"), "choices": [choice], **usage, **more})
 
     def _annotations(self, answer: Answer) -> list[dict[str, object]]:
         """Return each place of the text that cites a source: `CitationChecker` writes them as ``[1, 3]``."""
@@ -445,12 +449,12 @@ class _Reply:
         part = "documents" if document.image is None else "image"
         return f"{self._where}/{part}?{urlencode({'id': document.id})}"
 
-    def _usage(self, answer: Answer) -> dict[str, int] | None:
-        if not isinstance(self._generator, CountsTokens):
-            return None
-        prompt = self._generator.count_tokens(self._parts.prompt) if self._parts.prompt else 0
-        # what a template adds to a prompt is not part of an answer
-        completion = self._generator.count_tokens(answer.text) - self._generator.count_tokens("")
+    def _usage(self, answer: Answer) -> dict[str, int]:
+        prompt = completion = 0
+        if isinstance(self._generator, CountsTokens):
+            prompt = self._generator.count_tokens(self._parts.prompt) if self._parts.prompt else 0
+            # what a template adds to a prompt is not part of an answer
+            completion = self._generator.count_tokens(answer.text) - self._generator.count_tokens("")
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Annotated, Literal, Union
+from typing import Annotated, Literal, TypeAlias, Union
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import Field, RootModel
+from pydantic import BeforeValidator, Field, RootModel
+from pydantic_core import PydanticCustomError
 
 from vlmsearch.rerankers.base import Reranker
-from vlmsearch.schema import Items, Name
+from vlmsearch.schema import Items, Name, Positive
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
@@ -35,6 +36,15 @@ _ANY_MODEL = "default/not-specified"
 """The model of a request to infinity that names none."""
 
 
+def _check_bool(given: object) -> object:
+    if not isinstance(given, bool):  # 0 equals False
+        raise PydanticCustomError("bool_type", "Input should be a valid boolean")
+    return given
+
+
+No: TypeAlias = Annotated[Literal[False], BeforeValidator(_check_bool)]
+
+
 class DocumentOfText(OpenForm):
     """A document of Cohere's first version."""
 
@@ -43,7 +53,7 @@ class DocumentOfText(OpenForm):
 
 Texts = Annotated[list[LongText], Field(min_length=1), Items(MOST_DOCUMENTS)]
 TextsOrObjects = Annotated[list[Union[LongText, DocumentOfText]], Field(min_length=1), Items(MOST_DOCUMENTS)]
-MostAnswers = Annotated[Union[int, None], Field(ge=1, description="How many of the best are answered.")]
+MostAnswers = Annotated[Union[Positive, None], Field(description="How many of the best are answered.")]
 
 
 class CohereForm(OpenForm):
@@ -73,7 +83,7 @@ class InfinityForm(OpenForm):
     model: Name = _ANY_MODEL
     top_n: MostAnswers = None
     return_documents: bool = False
-    raw_scores: Literal[False] = False
+    raw_scores: No = False
 
 
 class TeiForm(OpenForm):
@@ -82,7 +92,7 @@ class TeiForm(OpenForm):
     query: Text
     texts: Texts
     return_text: bool = False
-    raw_scores: Literal[False] = False
+    raw_scores: No = False
     truncation_direction: Literal["Right", "right"] = "Right"
 
 

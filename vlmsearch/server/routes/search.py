@@ -16,6 +16,7 @@ from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere
 from vlmsearch.server.errors import ApiError, Json
 from vlmsearch.server.forms import (
+    QUERY_RULE,
     ExplainForm,
     ImageForm,
     QueryForm,
@@ -60,13 +61,14 @@ def _rights(index: OpenIndex, caller: Caller) -> Rights:
         rerank=index.pipeline.reranker is not None,
         images=encodes_images(index.pipeline.encoder.spaces),
         words=isinstance(store, WordSearch) and (manifest is None or bool(manifest.language)),
+        jobs=caller.may("write") and bool(index.settings.allow),
     )
 
 
 @router.post(
     "/indexes/{index}/search",
     response_model=model_of(Matches),
-    openapi_extra=body_docs(SearchForm, "request", ("image", "without_image")),
+    openapi_extra=body_docs(SearchForm, "request", ("image", "without_image"), QUERY_RULE),
 )
 async def search(
     service: ServiceHere, index: ReadIndex, body: Annotated[Body[SearchForm], Depends(body_of(SearchForm, "request"))]
@@ -96,7 +98,7 @@ def _search_many(index: OpenIndex, form: SearchManyForm) -> ManyMatches:
 @router.post(
     "/indexes/{index}/explain",
     response_model=model_of(Explanation),
-    openapi_extra=body_docs(ExplainForm, "request", ("image", "without_image")),
+    openapi_extra=body_docs(ExplainForm, "request", ("image", "without_image"), QUERY_RULE),
 )
 async def explain(
     service: ServiceHere, index: ReadIndex, body: Annotated[Body[ExplainForm], Depends(body_of(ExplainForm, "request"))]

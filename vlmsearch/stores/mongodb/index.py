@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pymongo.operations import ReplaceOne
+from pymongo.operations import ReplaceOne, UpdateOne
 
 from vlmsearch._util.batching import PAGE, pages
+from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import DiskUse, drawn_ids
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.mongodb.connection import (
     LIVE,
     MongoAddress,
@@ -32,25 +34,36 @@ from vlmsearch.stores.mongodb.connection import (
     connect,
     insert_once,
 )
-from vlmsearch.stores.mongodb.values import compile_filter, document_of, reject_of, reject_row, rows_of, state_of
+from vlmsearch.stores.mongodb.values import (
+    compile_filter,
+    document_of,
+    escape,
+    outline_of,
+    reject_of,
+    reject_row,
+    rows_of,
+    state_of,
+)
 from vlmsearch.stores.mongodb.words import (
     LEAST_SCORE,
     WordStatistics,
-    check_mongo_language,
     count_rows,
     create_text_index,
+    drop_earlier_words,
     find_words,
+    has_earlier_words,
     read_statistics,
-    search_string,
     size_class,
+    term_fields,
 )
-from vlmsearch.stores.words import Term, most_score, query_words
+from vlmsearch.stores.postings import Term, max_score
+from vlmsearch.stores.terms import AUTO, check_language, query_terms, words_of
 from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits
 
 T = TypeVar("T")
 STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
 """The projection of a row that `state_of` reads."""
-CONTENT = {"vectors": 0, "words": 0}
+CONTENT = {"vectors": 0, "terms": 0}
 """The projection of a row without what is only searched."""
 _DRAWN = "vlmsearch_draw"
 """The index by which samples are drawn."""
@@ -59,14 +72,14 @@ _DRAWN = "vlmsearch_draw"
 class MongoIndex(DatabaseStore):
     """An index whose documents are in MongoDB; where the vectors are is for the class below to say."""
 
-    default_language = "en"
+    default_language = AUTO
 
     def __init__(
         self, location: str | MongoConnection, options: MongoOptions, name: str, *, language: str | None
     ) -> None:
         check_name(name)
         if language is not None:
-            check_mongo_language(language)
+            check_language(language)
         connection = location
         if isinstance(connection, str):
             connection = connect(MongoAddress.parse(connection), options)
@@ -75,6 +88,8 @@ class MongoIndex(DatabaseStore):
         self._connection = connection
         self._prefix = name
         self._known: tuple[object, WordStatistics] | None = None
+        self._checked_words = ""
+        """The generation whose words are known to be of this version."""
 
     # ---- what it is made of
 
@@ -99,9 +114,9 @@ class MongoIndex(DatabaseStore):
     def wait_until_ready(self) -> None:
         """Make the indexes that are missing: of words, and for drawing samples."""
         self.run("make its index of samples", _create_index_of_samples)
-        language = self.needed().language
-        if language:
-            self.run("make its text index", lambda rows: create_text_index(rows, language))
+        if self.needed().language:
+            self._check_words()
+            self.run("make its text index", create_text_index)
 
     # ---- documents
 
@@ -161,6 +176,12 @@ class MongoIndex(DatabaseStore):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         return list(map(document_of, page))
 
+    def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
+        """Read the outlines of all documents."""
+        names = {f"{part}.{escape(key)}": 1 for part in ("metadata", "exact") for key in keys}
+        for page in self.scan({"image": 1, **names}):
+            yield from map(outline_of, page)
+
     def count(self) -> int:
         """Count the documents."""
         return self.run("count documents", lambda rows: rows.count_documents(LIVE))
@@ -185,44 +206,77 @@ class MongoIndex(DatabaseStore):
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """Find the documents that share words with a query, best first; equal scores are in the order of the ids."""
-        manifest, words = self.as_opened(), search_string(query)
-        if manifest is None or not manifest.language or not words or limit < 1:
+        manifest = self.as_opened()
+        if manifest is None or not manifest.language or limit < 1:
+            return WordHits([], 0.0)
+        self._check_words()
+        known, terms = self._statistics(query, manifest.language)
+        if not terms:
             return WordHits([], 0.0)
         condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
-        rows = self.run("search words", lambda rows: find_words(rows, words, limit, condition))
+        asked = [name for names, _ in terms for name in names]
+        rows = self.run("search words", lambda rows: find_words(rows, asked, limit, condition))
         if len(rows) < limit:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        known, terms = self._statistics(query, manifest.language)
         hits = known.scores(rows, terms, LEAST_SCORE)[:limit]
-        max_score = most_score(terms, known.documents)
-        return WordHits(list(hits), max(max_score, hits[0].score if hits else 0.0))
+        bound = max_score((term for _, term in terms), known.documents)
+        return WordHits(list(hits), max(bound, hits[0].score if hits else 0.0))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Score given documents by their words, best first, then by id."""
         manifest = self.as_opened()
         if manifest is None or not manifest.language:
             return []
+        self._check_words()
         condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
-        rows = self.rows(ids, {"version": 1, "words": 1}, condition).values()
+        rows = self.rows(ids, {"version": 1, "terms": 1}, condition).values()
         known, terms = self._statistics(query, manifest.language)
         return [hit for hit in known.scores(rows, terms, 0.0) if hit.score > 0]
 
-    def _statistics(self, query: str, language: str) -> tuple[WordStatistics, list[Term]]:
-        """Return the statistics of the words of the index, and the terms of a query."""
+    def _statistics(self, query: str, language: str) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
+        """Return the statistics of the words of the index, and the terms of a query as rows have them."""
 
-        def read(rows: Rows) -> tuple[WordStatistics, list[Term]]:
+        def read(rows: Rows) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
             size = rows.estimated_document_count()
             state = self.generation, *size_class(size, self.writes_here)
             if self._known is None or self._known[0] != state:
-                self._known = state, read_statistics(rows, size, language)
+                self._known = state, read_statistics(rows, size)
             known = self._known[1]
-            stems = query_words(query, language).items()
+            asked = [(known.asked(term), term) for term in query_terms(query, language)]
             return known, [
-                Term(stem, len(words), known.holding(stem, partial(count_rows, rows, words[0])))
-                for stem, words in stems
+                (names, Term(term.term, term.times, known.holding(names, partial(count_rows, rows, names))))
+                for names, term in asked
             ]
 
         return self.run("count words", read)
+
+    def _check_words(self) -> None:
+        """Raise ConfigError where the words are those of an earlier version."""
+        if self._checked_words == self.generation:
+            return
+        if self.run("ask for its indexes", has_earlier_words):
+            raise ConfigError(
+                f"{self.name} has words as an earlier version of vlmsearch wrote them: run `vlmsearch check --repair "
+                f"--store {self.name}`, which renews them"
+            )
+        self._checked_words = self.generation
+
+    def renew_words(self) -> None:
+        """Make the words anew where they are those of an earlier version."""
+        language = self.needed().language
+        if not language or not self.run("ask for its indexes", has_earlier_words):
+            return
+        for page in self.scan({"text": 1, "image": 1, "metadata": 1, "exact": 1, "version": 1}):
+            writes = [
+                UpdateOne(
+                    {"_id": row["_id"], "version": row["version"]},
+                    {"$set": term_fields(words_of(document_of(row)), language), "$unset": {"words": ""}},
+                )
+                for row in page
+            ]
+            self.run("renew its words", lambda rows, writes=writes: bulk(rows, writes))  # type: ignore[misc]
+        self.run("renew its words", drop_earlier_words)  # last: it says that there is something to do
+        self.run("make its text index", create_text_index)
 
     # ---- the disk
 

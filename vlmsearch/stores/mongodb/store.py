@@ -35,6 +35,7 @@ from vlmsearch.stores.mongodb.values import (
     unpack,
     vector_path,
 )
+from vlmsearch.stores.terms import NONE
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
 from vlmsearch.types import Field, Manifest, MetadataChange, Record, Space, Vectors
@@ -52,7 +53,7 @@ class MongoStore(MongoIndex):
     index in the database. Servers with ``$vectorSearch`` are searched by it, unless a query has a filter. Others are
     searched exactly: from vectors in memory while the index does not change and they take no more than ``cache`` MiB.
     ``index_timeout`` is the time to wait for a new vector index, in seconds. ``language`` is that of a new index, by
-    which words are compared: ``none``, ``en`` by default, or another of MongoDB's languages.
+    whose stems words are compared: see `vlmsearch.stores.terms`.
     """
 
     kind = "mongodb"
@@ -104,7 +105,7 @@ class MongoStore(MongoIndex):
 
     def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant."""
-        rows = rows_of(records, new_version())
+        rows = rows_of(records, new_version(), self.needed().language or NONE)
         writes = [
             ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
             for record, row in zip(records, rows)
@@ -184,7 +185,7 @@ class MongoStore(MongoIndex):
         manifest = self.as_opened()
         if manifest is None:
             return []
-        rows = self.rows(ids, {"words": 0})
+        rows = self.rows(ids, {"terms": 0})
         if any(id not in rows for id in ids):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         return [_record_of(rows[id], manifest.fingerprint) for id in ids if id in rows]
@@ -203,6 +204,7 @@ class MongoStore(MongoIndex):
         unfinished, under_way = self._changes.writes()
         if repair:
             self._changes.forget(unfinished)
+            self.renew_words()
         counts = {str(field): 0 for field in self._dims}
         documents = 0
         for page in self.scan({"fields": 1}):

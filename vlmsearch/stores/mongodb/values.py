@@ -1,9 +1,9 @@
 """Documents, vectors and filters in MongoDB's terms.
 
-A document's row has the fields ``_id version digest source text image metadata exact fields words draw`` and, where
-vectors are kept in MongoDB too, ``vectors``, always last. Numbers in ``metadata`` compare as doubles; an integer that
-no double can hold has its exact value in ``exact``. Keys are escaped, so that none is a path or an operator. ``words``
-is what the text index takes, ``draw`` the number by which samples are drawn.
+A document's row has the fields ``_id version digest source text image metadata exact fields terms language draw`` and,
+where vectors are kept in MongoDB too, ``vectors``, always last. Numbers in ``metadata`` compare as doubles; an integer
+that no double can hold has its exact value in ``exact``. Keys are escaped, so that none is a path or an operator.
+``terms`` is what the text index takes, ``draw`` the number by which samples are drawn.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.stores.documents import DocumentState
 from vlmsearch.stores.filters import Comparison, Filter
-from vlmsearch.stores.mongodb.words import indexed_words
+from vlmsearch.stores.listing import Outline
+from vlmsearch.stores.mongodb.words import term_fields
 from vlmsearch.stores.samples import sampling_key
-from vlmsearch.stores.words import words_of
+from vlmsearch.stores.terms import NONE, words_of
 from vlmsearch.types import Document, Field, Record, Reject, Scalar, Stamp
 
 _ESCAPED = re.compile(r"[%.$\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -35,13 +36,16 @@ _HALF_SURROGATES = 128
 """The subtype of strings that are not valid Unicode, kept as bytes."""
 
 
-def rows_of(records: Sequence[Record], version: str) -> list[dict[str, Any]]:
+def rows_of(records: Sequence[Record], version: str, language: str = NONE) -> list[dict[str, Any]]:
     """Return the rows of records, without vectors; InvalidBatchError names records that MongoDB cannot keep."""
-    return apply_to_each(lambda record: row_of(record, version), records)
+    return apply_to_each(lambda record: row_of(record, version, language), records)
 
 
-def row_of(record: Record, version: str) -> dict[str, Any]:
-    """Return the row of a record, without vectors; InvalidInputError where MongoDB cannot keep it."""
+def row_of(record: Record, version: str, language: str = NONE) -> dict[str, Any]:
+    """Return the row of a record, without vectors; InvalidInputError where MongoDB cannot keep it.
+
+    ``language`` is that of the index, by which words are compared.
+    """
     document = record.document
     path = str(document.image) if isinstance(document.image, Path) else None
     exact = {key: value for key, value in document.metadata.items() if _is_large(value)}
@@ -54,7 +58,7 @@ def row_of(record: Record, version: str) -> dict[str, Any]:
         "metadata": {escape(key): _value(value) for key, value in document.metadata.items()},
         "exact": {escape(key): Int64(value) for key, value in exact.items()},
         "fields": sorted(map(str, record.vectors)),
-        "words": indexed_words(words_of(document)),
+        **term_fields(words_of(document), language),
         "draw": sampling_key(document.id),
     }
     if _size(row) > _MOST_BYTES:
@@ -69,10 +73,19 @@ def metadata_row(record: Record, version: str) -> dict[str, Any]:
     return {name: row[name] for name in ("version", "digest", "metadata", "exact")}
 
 
+def outline_of(row: Mapping[str, Any]) -> Outline:
+    """Return the outline of the document in a row; the row needs only the keys that were asked for."""
+    return Outline(row["_id"], row["image"] is not None, _metadata_of(row))
+
+
+def _metadata_of(row: Mapping[str, Any]) -> dict[str, Scalar]:
+    exact: Mapping[str, int] = row.get("exact", {})
+    return {_unescape(key): _scalar(exact.get(key, value)) for key, value in row.get("metadata", {}).items()}
+
+
 def document_of(row: Mapping[str, Any]) -> Document:
     """Return the document of a row."""
-    exact: Mapping[str, int] = row["exact"]
-    metadata = {_unescape(key): _scalar(exact.get(key, value)) for key, value in row["metadata"].items()}
+    metadata = _metadata_of(row)
     text, image = row["text"], row["image"]
     return Document(
         row["_id"],

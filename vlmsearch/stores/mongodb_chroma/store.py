@@ -36,19 +36,20 @@ from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
 from vlmsearch.stores.mongodb.values import row_of
 from vlmsearch.stores.mongodb_chroma.check import Checker
+from vlmsearch.stores.terms import NONE
 from vlmsearch.types import Manifest, MetadataChange, Record, Space
 
 _WRITES = 500
-_CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "words", "draw")
+_CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "terms", "language", "draw")
 
 
 class MongoChromaStore(ChromaVectorStore, MongoIndex):
     """Documents in a database, vectors in Chroma: ``mongodb+chroma://host:27017/database?chroma=http://host:8000``.
 
     ``chroma`` is a server or a folder; ``index`` names the index in the database. `MongoOptions` says how both are
-    reached, `HnswOptions` shapes a new index. MongoDB ranks words, too: ``language`` is how a new index compares them,
-    ``none``, ``en`` by default, or another of MongoDB's languages. A user and password come from VLMSEARCH_MONGO_USER
-    and VLMSEARCH_MONGO_PASSWORD, a token for the Chroma server from VLMSEARCH_CHROMA_TOKEN.
+    reached, `HnswOptions` shapes a new index. MongoDB ranks words, too: ``language`` is how a new index compares them:
+    see `vlmsearch.stores.terms`. A user and password come from VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD, a
+    token for the Chroma server from VLMSEARCH_CHROMA_TOKEN.
     """
 
     kind = "mongodb+chroma"
@@ -179,7 +180,10 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         writes: list[Any] = []
         for record in records:
             id = record.document.id
-            update: Row = {"$set": row_of(record, version), "$pull": {"pending": version}}
+            update: Row = {
+                "$set": row_of(record, version, self.needed().language or NONE),
+                "$pull": {"pending": version},
+            }
             if id in before:
                 update["$push"] = {"stale": before[id]}
             writes.append(UpdateOne({"_id": id, "version": before.get(id), "pending": version}, update))
@@ -246,6 +250,8 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
 
         With ``repair``, what does not is finished or rolled back.
         """
+        if repair:
+            self.renew_words()
         return self.checker().report(repair=repair)
 
     def checker(self) -> Checker:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 import re
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vlmsearch._util.batching import batches
 from vlmsearch.errors import BackendError
 from vlmsearch.stores.base import CheckReport
+from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import is_whole
 from vlmsearch.stores.sqlite.codes import Places, find, quantise, signs_of
 from vlmsearch.stores.sqlite.columns import Stored, stored
 from vlmsearch.stores.sqlite.schema import tables_by_generation
 from vlmsearch.stores.sqlite.tables import Row, Tables, drop_tables, make_ids, parsed
-from vlmsearch.stores.words import words_of
 from vlmsearch.types import Field
 
 _PAGE = 4096
@@ -110,7 +111,7 @@ def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: b
         for row in (row for row in documents.named[field] if row in wrong or not find(have, np.array([row]))[1][0]):
             lost.setdefault(row, []).append(str(field))
     for what, agrees in (
-        ("words", tables.words.agrees(db, _words(db, tables))),
+        ("words", _words_agree(db, tables)),
         ("metadata", _attributes_sum(db, tables) == documents.metadata),
         ("the number of documents", _state_agrees(db, tables, np.array([*documents.ids], np.int64))),
     ):
@@ -171,10 +172,20 @@ def _hash(value: tuple[str, int, Stored]) -> int:
     return hash((*value, type(value[-1])))
 
 
-def _words(db: sqlite3.Connection, tables: Tables) -> Iterator[tuple[int, str]]:
-    """Return the words of all documents, or of what is left of them, by row."""
-    rows = (row if is_whole(row) else row.legible() for row in tables.all(db))
-    return ((row.row, words_of(row.document)) for row in rows if row is not None)
+def _words_agree(db: sqlite3.Connection, tables: Tables) -> bool:
+    """Return whether the words are whole and those of all documents, or of what is left of them."""
+    expected, kept = 0, 0
+    rows = list[int]()
+    for some in batches(tables.texts(db), _PAGE):
+        rows += (row for row, _ in some)
+        expected += Postings.of([row for row, _ in some], [text for _, text in some], tables.language).digest()
+    there = np.array(rows, np.int64)
+    try:
+        for group in tables.whole_words(db):
+            kept += group.only(find(there, group.rows)[1]).digest()
+    except BackendError:
+        return False
+    return (expected - kept) % 2**64 == 0
 
 
 def _state_agrees(db: sqlite3.Connection, tables: Tables, rows: Places) -> bool:

@@ -20,10 +20,10 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import simsimd
@@ -42,9 +42,12 @@ _SPARSE = 4
 """Codes are picked out before they are compared where fewer than one in so many is wanted."""
 _FEW = 8
 """Signs are compared first where this leaves, at best, fewer than one code in so many."""
+_MANY = 2**14
+"""Documents from which on a search over all of them looks at signs before it compares codes."""
 _SAMPLED = 8
 """One in so many documents tells how much the bits of the nearest differ."""
 
+_T = TypeVar("_T")
 Codes = NDArray[np.int8]
 Signs = NDArray[np.uint8]
 Places = NDArray[np.int64]
@@ -154,6 +157,7 @@ class CodeTable:
     def __init__(self, dim: int, blocks: tuple[CodeBlock, ...] = ()) -> None:
         self.dim = dim
         self._blocks = blocks
+        self._has: Mask | None = None
 
     def with_rows(self, rows: Coded) -> CodeTable:
         """Return the table with rows added, whose numbers are places."""
@@ -168,9 +172,22 @@ class CodeTable:
             rows = rows[n:]
         return CodeTable(self.dim, tuple(blocks))
 
+    def blocks(self) -> list[Coded]:
+        """Return the rows of all blocks."""
+        return [block.rows for block in self._blocks]
+
     def places(self) -> Places:
         """Return the places of all documents."""
-        return np.concatenate([np.empty(0, np.int64), *(block.rows.numbers for block in self._blocks)])
+        return np.concatenate([np.empty(0, np.int64), *(block.numbers for block in self.blocks())])
+
+    def has(self, count: int) -> Mask:
+        """Return for each of ``count`` places whether it has a code; not to be changed."""
+        has = self._has
+        if has is None or len(has) != count:
+            has = np.zeros(count, np.bool_)
+            has[self.places()] = True
+            self._has = has
+        return has
 
     def nearest(self, query: Vectors, limit: int, passing: Mask | None) -> Places:
         """Return the places among which the ``limit`` best are, of those that are ``passing``, in no order.
@@ -179,7 +196,7 @@ class CodeTable:
         """
         (step,), code = quantise(query[None])
         compare = _Comparison(code, float(step), limit)
-        blocks = [block.rows for block in self._blocks]
+        blocks = self.blocks()
         wanted = [None if passing is None else passing[rows.numbers] for rows in blocks]
         chosen = self._by_signs(query, blocks, wanted, compare)
         if chosen is not None:
@@ -191,6 +208,41 @@ class CodeTable:
             return compare.scan([blocks[i] for i in part], [wanted[i] for i in part])
 
         return compare.best(_joined(list(_workers().map(scan, parts) if len(parts) > 1 else map(scan, parts))))
+
+    def compared(self, query: Vectors, count: int, passing: Mask | None) -> Compared:
+        """Return what the codes say of the cosines with a query of shape (dim,).
+
+        ``count`` is the number of places; ``passing`` says for each place whether it counts, None that all do.
+        """
+        return Compared(self, query, count, passing)
+
+    def cosines(self, query: Vectors, count: int, wanted: Mask | None) -> tuple[Vectors, Vectors]:
+        """Return the cosines of all rows that are wanted with a query of shape (dim,), and how far each may be off.
+
+        Both have an entry for each of ``count`` places; a cosine is NaN where nothing is.
+        """
+        (step,), code = quantise(query[None])
+        compare = _Comparison(code, float(step), 0)
+        cosines, errors = np.full(count, np.nan, np.float32), np.zeros(count, np.float32)
+
+        def fill(block: Coded) -> None:
+            places, dots, steps = compare.dots(block, None if wanted is None else wanted[block.numbers])
+            cosines[places], errors[places] = dots * step, compare.errors(steps)
+
+        _on_each(fill, self.blocks())
+        return cosines, errors
+
+    def __len__(self) -> int:
+        return sum(block.used for block in self._blocks)
+
+    def differing(self, query: Vectors, passing: Mask | None) -> list[tuple[Coded, Vectors]]:
+        """Return for each block in how many bits its rows differ from a query; infinitely many where not passing."""
+        asked = signs_of(query[None])
+
+        def count(block: Coded) -> tuple[Coded, Vectors]:
+            return block, _differing(block.signs, asked, None if passing is None else passing[block.numbers])
+
+        return _on_each(count, self.blocks())
 
     def _by_signs(
         self, query: Vectors, blocks: Sequence[Coded], wanted: Sequence[Mask | None], compare: _Comparison
@@ -208,19 +260,119 @@ class CodeTable:
         best, cut = np.partition(sample, [compare.limit // _SAMPLED, first // _SAMPLED])[
             [compare.limit // _SAMPLED, first // _SAMPLED]
         ]
-        if not math.isfinite(cut) or np.count_nonzero(sample <= self._most(best / self.dim)) * _FEW > 2 * len(sample):
+        many = np.count_nonzero(sample <= self.most_bits(best / self.dim)) * _FEW > 2 * len(sample)
+        if many or not math.isfinite(cut):
             return None
         near = _joined([compare.dots(block, bits <= cut) for block, bits in zip(blocks, differ)])
         if len(near[0]) < compare.limit or len(near[0]) * _FEW > rows:
             return None
-        max_bits = self._most(math.acos(min(1.0, max(-1.0, compare.least(near)))) / math.pi)
+        max_bits = self.most_bits(math.acos(min(1.0, max(-1.0, compare.least(near)))) / math.pi)
         chosen = [bits <= max_bits for bits in differ]
         return chosen if sum(map(np.count_nonzero, chosen)) * _FEW <= rows else None
 
-    def _most(self, angle: float) -> float:
+    def most_bits(self, angle: float) -> float:
         """Return in how many bits a document may differ within an angle, which is a share of half a turn."""
         spread = math.sqrt(min(angle, 0.5) * (1 - min(angle, 0.5)) * self.dim)
         return angle * self.dim + _SIGN_SIGMAS * spread
+
+
+class Compared:
+    """The cosines of one field with a query, as far as they were asked for: see `vlmsearch.stores.overview.Cosines`.
+
+    Among many documents, those whose signs tell that they are too far away are not compared by their codes.
+    """
+
+    def __init__(self, table: CodeTable, query: Vectors, count: int, passing: Mask | None) -> None:
+        self._table = table
+        self._query = query
+        self._count = count
+        self._passing = passing
+        self._listed: tuple[float, Vectors] | None = None
+
+    @functools.cached_property
+    def _all(self) -> tuple[Vectors, Vectors]:
+        return self._table.cosines(self._query, self._count, self._passing)
+
+    @functools.cached_property
+    def _bits(self) -> list[tuple[Coded, Vectors]]:
+        return self._table.differing(self._query, self._passing)
+
+    @functools.cached_property
+    def _comparison(self) -> _Comparison:
+        (step,), code = quantise(self._query[None])
+        return _Comparison(code, float(step), 0)
+
+    @property
+    def _is_dense(self) -> bool:
+        return "_all" in vars(self) or len(self._table) < _MANY
+
+    def leading(self, count: int) -> Places:
+        """Return the places of about so many documents, probably the nearest ones."""
+        if self._is_dense:
+            values, _ = self._all
+            return np.flatnonzero(values >= -_about(-values[::_SAMPLED], count // _SAMPLED))
+        cut = _about(np.concatenate([bits[::_SAMPLED] for _, bits in self._bits]), count // _SAMPLED)
+        return np.concatenate([block.numbers[bits <= cut] for block, bits in self._bits])
+
+    @functools.cached_property
+    def _some(self) -> tuple[Mask, Vectors, Vectors]:
+        """Return the places whose codes were compared, with cosines and errors: zeros take no memory yet."""
+        return np.zeros(self._count, np.bool_), np.zeros(self._count, np.float32), np.zeros(self._count, np.float32)
+
+    def _learn(self, places: Places, dots: Vectors, steps: Vectors) -> None:
+        known, values, errors = self._some
+        known[places], values[places] = True, dots * self._comparison.step
+        errors[places] = self._comparison.errors(steps)
+
+    def above(self, cosine: float) -> Places:
+        """Return the places of all documents whose cosine may be ``cosine`` or more."""
+        if not self._is_dense and cosine > 0:
+            max_bits = self._table.most_bits(math.acos(min(cosine, 1.0)) / math.pi)
+            chosen = [(block, bits <= max_bits) for block, bits in self._bits]
+            if sum(np.count_nonzero(mask) for _, mask in chosen) * _FEW <= len(self._table):
+                places, dots, steps = _joined([self._comparison.dots(block, mask) for block, mask in chosen])
+                self._learn(places, dots, steps)
+                self._listed = cosine, np.sort(dots * self._comparison.step)
+                return places
+        values, errors = self._all
+        return np.flatnonzero(values >= np.float32(cosine - float(errors.max(initial=0))))
+
+    def at(self, places: Places) -> tuple[Vectors, Vectors]:
+        """Return the cosines of documents, whose places rise, and how far each may be off; NaN for those without."""
+        if self._is_dense:
+            values, errors = self._all
+            return values[places], errors[places]
+        known, values, errors = self._some
+        unknown = places[~known[places]]
+        if len(unknown):
+            known[unknown], values[unknown] = True, np.nan
+            for block in self._table.blocks():
+                ends = (block.numbers[0], block.numbers[-1] + 1) if len(block) else (0, 0)
+                first, last = np.searchsorted(unknown, ends)
+                if first < last:
+                    rows, there = find(block.numbers, unknown[first:last])
+                    self._learn(*self._comparison.picked(block, rows[there]))
+        return values[places], errors[places]
+
+    def ranks(self, places: Places) -> NDArray[np.int64]:
+        """Return the rank of documents among all that pass, from 1; 0 where the field does not find them."""
+        values, _ = self.at(places)
+        ranks = np.zeros(len(places), np.int64)
+        if self._is_dense:
+            compared = self._all[0]
+            for at in np.flatnonzero(~np.isnan(values)).tolist():
+                ranks[at] = 1 + np.count_nonzero(compared > values[at])
+        elif self._listed is not None:
+            bar, listed = self._listed
+            ranked = values >= bar
+            ranks[ranked] = 1 + len(listed) - np.searchsorted(listed, values[ranked], side="right")
+        return ranks
+
+
+def _about(values: Vectors, count: int) -> float:
+    """Return a value that about ``count`` of these do not exceed, and at least one does not."""
+    values = values[np.isfinite(values)]
+    return float(np.partition(values, min(count, len(values) - 1))[min(count, len(values) - 1)]) if len(values) else 0.0
 
 
 @dataclass(frozen=True)
@@ -236,9 +388,12 @@ class _Comparison:
         if wanted is None:
             return rows.numbers, self._dots(rows.codes, rows.steps), rows.steps
         if np.count_nonzero(wanted) * _SPARSE < len(rows):
-            chosen = np.flatnonzero(wanted)
-            return rows.numbers[chosen], self._dots(rows.codes[chosen], rows.steps[chosen]), rows.steps[chosen]
+            return self.picked(rows, np.flatnonzero(wanted))
         return rows.numbers[wanted], self._dots(rows.codes, rows.steps)[wanted], rows.steps[wanted]
+
+    def picked(self, rows: Coded, chosen: Places) -> Found:
+        """Compare some of the rows."""
+        return rows.numbers[chosen], self._dots(rows.codes[chosen], rows.steps[chosen]), rows.steps[chosen]
 
     def _dots(self, codes: Codes, steps: Vectors) -> Vectors:
         if not len(codes):
@@ -272,6 +427,11 @@ class _Comparison:
         best: Places = places[dots + errors >= _kth(dots - errors, self.limit)]
         return best
 
+    def errors(self, steps: Vectors) -> Vectors:
+        """Return how far cosines of codes with these steps may be off."""
+        errors: Vectors = self._error(steps) * self.step
+        return errors
+
     def _error(self, steps: Any) -> Any:
         """Return how far a dot product of codes with these steps may be off, in units of the query's step."""
         return _CODE_SIGMAS * np.sqrt((steps**2 + self.step**2) / 12) / self.step
@@ -297,6 +457,11 @@ def _differing(signs: Signs, asked: Signs, wanted: Mask | None) -> Vectors:
     bits = np.asarray(simsimd.cdist(signs, asked, metric="hamming", dtype="bin8", out_dtype="f32"))[:, 0]
     differ: Vectors = bits if wanted is None else np.where(wanted, bits, np.float32(np.inf))
     return differ
+
+
+def _on_each(function: Callable[[Coded], _T], blocks: Sequence[Coded]) -> list[_T]:
+    """Return what a function makes of each block, in several threads where there are many."""
+    return list(_workers().map(function, blocks) if _workers_of(len(blocks)) > 1 else map(function, blocks))
 
 
 def _workers_of(blocks: int) -> int:

@@ -8,14 +8,26 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, normalise
+from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, normalise, value_order
 from vlmsearch.types import Scalar
 
 _ABSENT, _NUMBER, _BOOL, _STRING = range(4)
 
+_KIND_ORDER = np.array([3.0, 0.0, 2.0, 1.0])
+"""By kind: numbers come before strings and strings before bools; documents without a value are last."""
+
 Mask = NDArray[np.bool_]
 Stored = float | int | bytes
 """A value as it is kept: a double for a number, 0 or 1 for a bool, bytes for a string."""
+
+
+def restored(value: Stored) -> Scalar:
+    """Return what was kept as a value of metadata; whole numbers as int."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogatepass")
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    return bool(value)
 
 
 def stored(value: Scalar) -> Stored:
@@ -24,6 +36,15 @@ def stored(value: Scalar) -> Stored:
     if isinstance(plain, str):
         return plain.encode("utf-8", "surrogatepass")
     return int(plain) if isinstance(plain, bool) else plain
+
+
+def _scalar(kind: int, value: float, names: list[bytes]) -> Scalar:
+    """Return a value of metadata from what is kept of it."""
+    if kind == _STRING:
+        return names[int(value)].decode("utf-8", "surrogatepass")
+    if kind == _BOOL:
+        return bool(value)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 @dataclass(frozen=True)
@@ -48,6 +69,33 @@ class Column:
             else:
                 kinds[place], numbers[place] = _NUMBER if isinstance(value, float) else _BOOL, value
         return Column(kinds, numbers, self.strings)
+
+    def counts(self, places: NDArray[np.int64]) -> dict[Scalar, int]:
+        """Count the values that these documents have, the most frequent first, then by value."""
+        kinds, numbers = self.kinds[places], self.numbers[places]
+        counted: dict[Scalar, int] = {}
+        names = list(self.strings)
+        for kind in (_NUMBER, _STRING, _BOOL):
+            values, times = np.unique(numbers[kinds == kind], return_counts=True)
+            for value, count in zip(values.tolist(), times.tolist()):
+                scalar = _scalar(kind, value, names)
+                counted[scalar] = counted.get(scalar, 0) + count  # True and 1 are one key
+        return dict(sorted(counted.items(), key=lambda item: (-item[1], *value_order(item[0]))))
+
+    def sort_keys(self, places: NDArray[np.int64], *, falls: bool) -> list[NDArray[np.float64]]:
+        """Return arrays to sort documents by, the last one first: numbers, strings, bools and absent values."""
+        kinds, numbers = self.kinds[places], self.numbers[places].copy()
+        are_strings = kinds == _STRING
+        if are_strings.any():
+            numbers[are_strings] = self._ranks()[numbers[are_strings].astype(np.int64)]
+        return [-numbers if falls else numbers, _KIND_ORDER[kinds]]
+
+    def _ranks(self) -> NDArray[np.float64]:
+        """Return the place of each string among all, in their order."""
+        names = list(self.strings)
+        ranks = np.empty(len(names))
+        ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+        return ranks
 
     def passing(self, comparison: Comparison) -> Mask:
         """Return for each document whether it passes."""
@@ -77,8 +125,3 @@ def passing(where: Filter, column: Callable[[str], Column]) -> Mask:
     masks = [passing(part, column) for part in where.filters]
     combined: Mask = combine.reduce(masks)
     return combined
-
-
-def keys_of(where: Filter) -> set[str]:
-    """Return the keys that a filter compares."""
-    return {where.key} if isinstance(where, Comparison) else set().union(*map(keys_of, where.filters))

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError
 from vlmsearch.stores.sqlite.schema import SCHEMA, VERSION, Schema, run, stranger
-from vlmsearch.stores.sqlite.upgrade import FIRST, upgrade
+from vlmsearch.stores.sqlite.upgrade import EARLIER, upgrade
 
 _OURS = 0x766C6D73
 """The application id of databases of vlmsearch: "vlms"."""
@@ -368,8 +368,8 @@ class Database:
             if not version:
                 run(connection, SCHEMA.shared)
             elif version < VERSION:
-                self._refuse_strangers(connection, FIRST)
-                upgrade(connection)
+                self._refuse_strangers(connection, EARLIER[version])
+                upgrade(connection, version)
             connection.execute(f"PRAGMA application_id = {_OURS}")
             connection.execute(f"PRAGMA user_version = {max(version, VERSION)}")
             connection.execute("COMMIT")

@@ -11,8 +11,6 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 
-from vlmsearch.stores.words import FullText
-
 
 @dataclass(frozen=True)
 class Schema:
@@ -22,6 +20,8 @@ class Schema:
     """The tables that a file has once."""
     of_a_generation: str
     of_a_field: str
+    words: tuple[str, ...] = ("",)
+    """Statements for the words of a generation beside these tables; a file has one of them."""
 
 
 SCHEMA = Schema(
@@ -40,6 +40,12 @@ SCHEMA = Schema(
     CREATE TABLE attributes_{g} (
         key TEXT NOT NULL, row INTEGER NOT NULL, value NOT NULL, PRIMARY KEY (key, row)
     ) WITHOUT ROWID;
+    CREATE TABLE words_{g} (
+        last INTEGER PRIMARY KEY, count INTEGER NOT NULL, rows BLOB NOT NULL, lengths BLOB NOT NULL,
+        keys BLOB NOT NULL, starts BLOB NOT NULL, places BLOB NOT NULL, times BLOB NOT NULL, languages TEXT NOT NULL,
+        crc INTEGER NOT NULL
+    );
+    CREATE TABLE arrays_{g} (token TEXT NOT NULL, epoch INTEGER NOT NULL, last_row INTEGER NOT NULL);
     CREATE TABLE deaths_{g} (number INTEGER PRIMARY KEY, row INTEGER NOT NULL);
     CREATE TABLE state_{g} (
         epoch INTEGER NOT NULL, last_row INTEGER NOT NULL, last_death INTEGER NOT NULL, documents INTEGER NOT NULL,
@@ -56,10 +62,8 @@ SCHEMA = Schema(
 """,
 )
 """The tables of this version."""
-VERSION = 2
+VERSION = 3
 """The version of this schema."""
-_TOKENIZERS = ("en", "none", "parts")
-"""Languages whose tables of words differ."""
 _NAME = re.compile(r"([a-z]+)_(\d+)(_\d+)?(_[a-z]+)?")
 _PLACE = re.compile(r"_0(_0)?(?!\d)")
 
@@ -111,11 +115,10 @@ def _normalised(sql: object) -> str:
 def _known(schema: Schema) -> dict[str, set[tuple[str, str]]]:
     """Return kinds and statements of all that a schema makes, by name, with 0 for generation and field."""
     statements: dict[str, set[tuple[str, str]]] = {}
-    for language in _TOKENIZERS:
+    for words in schema.words:
         with closing(sqlite3.connect(":memory:")) as db:
-            for part in (schema.shared, schema.of_a_generation, schema.of_a_field):
+            for part in (schema.shared, schema.of_a_generation, schema.of_a_field, words):
                 run(db, part.format(g=0, n=0))
-            FullText("words_0", language).create(db)
             for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
                 statements.setdefault(name, set()).add((kind, _normalised(sql)))
     return statements

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import compress, islice
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,21 @@ from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
-from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.filters import Filter, keys_of
 from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.listing import Outline
+from vlmsearch.stores.postings import max_score
 from vlmsearch.stores.sqlite.check import check_index
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole
+from vlmsearch.stores.sqlite.codes import find
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
+from vlmsearch.stores.sqlite.overview import SqliteOverview
 from vlmsearch.stores.sqlite.tables import Tables, TableState, drop_tables, fields_of, kept, parsed, string, undamaged
-from vlmsearch.stores.sqlite.view import View, Views
+from vlmsearch.stores.sqlite.view import FILES, View, Views
+from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.stores.words import check_language, most_score
 from vlmsearch.types import (
+    WORDS,
     Document,
     Field,
     Hit,
@@ -43,8 +49,7 @@ from vlmsearch.types import (
 )
 
 _IDS = 1000
-_TIED = 4
-"""Documents are gone through in the order of their ids where at least one in so many has the score in question."""
+_log = logging.getLogger(__name__)
 
 
 class SqliteStore(DatabaseStore):
@@ -55,8 +60,9 @@ class SqliteStore(DatabaseStore):
 
     Args:
         location: The file.
-        language: The language of a new index, by which words are compared: by their stems (``en``, ``de``, ...), as
-            they are (``none``) or by parts of them (``parts``). An index keeps the language that it was made with.
+        language: The language of a new index, by whose stems words are compared: that of each document (``auto``, the
+            default), one for all (``en``, ``de``, ...), or none (``none``). An index keeps the language that it was
+            made with.
         timeout: Seconds that a writer waits for others.
 
     Raises:
@@ -64,7 +70,7 @@ class SqliteStore(DatabaseStore):
     """
 
     kind = "sqlite"
-    default_language = "en"
+    default_language = AUTO
     _tables: Tables
     _views: Views
 
@@ -123,12 +129,14 @@ class SqliteStore(DatabaseStore):
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Name the tables of the generation."""
         self._tables = Tables(manifest, generation)
-        self._views = Views(self._tables)
+        self._views = Views(self._tables, self._arrays_path(self._tables.generation))
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove the tables of a generation, and make the file smaller."""
         with self._database.writing("remove an index") as db:
             drop_tables(db, int(generation))
+        with suppress(OSError):
+            self._arrays_path(int(generation)).unlink(missing_ok=True)
         self._database.shrink()
 
     def _reading(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
@@ -136,11 +144,36 @@ class SqliteStore(DatabaseStore):
 
     @contextmanager
     def _viewing(
-        self, operation: str, field: Field | None, where: Filter | None = None
+        self, operation: str, field: Field | str | None, where: Filter | None = None
     ) -> Iterator[tuple[sqlite3.Connection, Tables, View]]:
         """Give a transaction, and the view of what it sees, which is the first that it reads: see `Views.now`."""
         with self._reading(operation) as (db, tables):
-            yield db, tables, self._views.now(db, field, where)
+            asked = () if field is None else (field,)
+            yield db, tables, self._views.now(db, asked, () if where is None else keys_of(where))
+        self._keep_arrays()
+
+    def _keep_arrays(self) -> None:
+        """Write the arrays of a large index to a file that all processes map, where this one may write it."""
+        kept = self._views.to_keep()
+        if kept is None:
+            return
+        path = self._arrays_path(self._tables.generation)
+        written = path.with_name(f"{path.name}-{kept.token}")
+        try:
+            kept.write(written)
+            with self._writing("keep the arrays") as (db, tables):
+                if tables.state(db).epoch == kept.epoch:
+                    tables.put_arrays(db, kept.token, kept.epoch, kept.last_row)
+                    written.replace(path)
+            self._views.forget()
+        except (OSError, BackendError) as exc:  # a reader without the right to write, a full disk
+            _log.debug("no file of arrays: %s", exc)
+        finally:
+            with suppress(OSError):
+                written.unlink(missing_ok=True)
+
+    def _arrays_path(self, generation: int) -> Path:
+        return self._database.path.with_name(f"{self._database.path.name}-arrays-{generation}")
 
     def _writing(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
         return self._within(self._database.writing(operation))
@@ -237,31 +270,38 @@ class SqliteStore(DatabaseStore):
             return tables.vectors(db, field, _passing(db, tables, ids, None))[1]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Find the documents whose words fit a query best, by BM25; equal scores are in the order of the ids."""
+        """Find the documents whose words fit a query best, by BM25; equal scores are in the order of their writing."""
         if self.as_opened() is None or limit < 1:
             return WordHits([], 0.0)
-        with self._viewing("search words", None, where) as (db, tables, view):
-            terms = tables.words.terms(db, query)
-            max_score = most_score(terms, view.state.documents)
-            scores, last = dict[int, float](), 0.0
-            ranked = tables.words.ranked(db, terms, wanted=limit if where is None else None)
-            for row, score in ranked if where is None else _kept(ranked, view, where):
-                if len(scores) >= limit and score < last:
-                    break
-                scores[row] = last = score
-            if len(scores) > limit:
-                scores = _first(db, tables, scores, limit)
-            hits = [VersionedHit(id, scores[row], str(row)) for row, id in tables.ids_of(db, scores)]
-        return WordHits(list(_in_order(hits)[:limit]), max_score)
+        with self._viewing("search words", WORDS, where) as (db, tables, view):
+            table, asked = view.words, query_terms(query, tables.language)
+            places, scores, terms = table.best(asked, limit, None if where is None else view.passing(where))
+            rows = view.rows[places].tolist()
+            names = dict(tables.ids_of(db, rows))
+        hits = [VersionedHit(names[row], score, str(row)) for row, score in zip(rows, scores.tolist()) if row in names]
+        return WordHits(list(hits), max_score(terms, table.documents))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Score given documents by their words, best first, then by id."""
         if self.as_opened() is None:
             return []
-        with self._reading("search words") as (db, tables):
+        with self._viewing("search words", WORDS, None) as (db, tables, view):
             names = _passing(db, tables, ids, where)
-            hits = [VersionedHit(names[row], score, str(row)) for row, score in tables.words.scores(db, query, names)]
+            places, there = find(view.rows, np.array(sorted(names), np.int64))
+            scores, _ = view.words.scores(query_terms(query, tables.language), places[there])
+            rows = view.rows[places[there]].tolist()
+        hits = [VersionedHit(names[row], score, str(row)) for row, score in zip(rows, scores.tolist()) if score > 0]
         return list(_in_order(hits))
+
+    @contextmanager
+    def overview(
+        self, fields: Collection[Field | str], where: Filter | None, keys: Collection[str]
+    ) -> Iterator[SqliteOverview]:
+        """Give all documents of one moment as arrays."""
+        with self._reading("search") as (db, tables):
+            wanted = {*keys, *(() if where is None else keys_of(where))}
+            yield SqliteOverview(db, tables, self._views.now(db, (*fields, FILES), wanted), where)
+        self._keep_arrays()
 
     # ---- reading
 
@@ -324,6 +364,12 @@ class SqliteStore(DatabaseStore):
             wanted = None if where is None else set(view.rows[view.passing(where)].tolist())
             rows = list(islice(tables.rows_after(db, id, wanted), count))
             return sorted((row.document for row in tables.numbered(db, rows)), key=attrgetter("id"))
+
+    def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
+        """Read the outlines of all documents, as they are at one instant."""
+        if self.as_opened() is not None:
+            with self._reading("list documents") as (db, tables):
+                yield from tables.outlines(db, keys)
 
     def count(self) -> int:
         """Count the documents."""
@@ -448,29 +494,6 @@ def _ranked(
         wanted = np.flatnonzero(scores >= np.partition(scores, -limit)[-limit]).tolist()
     values = scores.tolist()
     return _in_order([VersionedHit(names[at], values[at], str(numbers[at])) for at in wanted])[:limit]
-
-
-def _kept(ranked: Iterator[tuple[int, float]], view: View, where: Filter) -> Iterator[tuple[int, float]]:
-    """Yield the ranked rows that pass a filter."""
-    passing = view.passing(where)
-    assert passing is not None  # noqa: S101 - there is a filter
-    while some := list(islice(ranked, _IDS)):
-        places = np.searchsorted(view.rows, [row for row, _ in some])
-        yield from compress(some, passing[places].tolist())
-
-
-def _first(db: sqlite3.Connection, tables: Tables, scores: dict[int, float], limit: int) -> dict[int, float]:
-    """Leave out rows whose ids come too late among equal scores, where most documents have the last score.
-
-    ``scores`` has the best first, and too many rows with the last score.
-    """
-    min_score = scores[next(reversed(scores))]
-    better = {row: score for row, score in scores.items() if score > min_score}
-    tied = scores.keys() - better.keys()
-    if len(tied) * _TIED < tables.state(db).documents:
-        return scores
-    rows = islice(tables.rows_after(db, "", tied), limit - len(better))
-    return better | dict.fromkeys(rows, min_score)
 
 
 def _in_order(hits: list[VersionedHit]) -> list[VersionedHit]:

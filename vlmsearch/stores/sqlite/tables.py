@@ -2,7 +2,7 @@
 
 * ``documents``: id, stamp, fields, image path, metadata as JSON, text. A changed document gets another row.
 * ``attributes``: the metadata again, by key, as filters compare them.
-* ``words``: a full-text index, by row.
+* ``words``: the terms of documents in groups, by the last row of each, as `Postings` has them.
 * ``vectors_N``: the vectors of field N as float32, by row.
 * ``codes_N``: their codes and signs in groups, by the last row of each. A group is of one write, and later of many.
 * ``deaths``: rows that were removed, in the order of their removal, until they are forgotten.
@@ -25,19 +25,22 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from vlmsearch._util.batching import batches
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError, one_line
+from vlmsearch.stores.listing import Outline
+from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole, vector_checksum
 from vlmsearch.stores.sqlite.codes import BLOCK, Coded, Places, find
-from vlmsearch.stores.sqlite.columns import Stored, stored
+from vlmsearch.stores.sqlite.columns import Stored, restored, stored
 from vlmsearch.stores.sqlite.schema import SCHEMA, run, tables_by_generation
-from vlmsearch.stores.words import FullText, words_of
+from vlmsearch.stores.terms import NONE, stemmer_release, words_of
 from vlmsearch.types import Document, Field, Manifest, Record, Scalar, Stamp, Vectors
 
 _KEPT_DEATHS = 20_000
@@ -129,7 +132,8 @@ class Tables:
         self.generation = int(generation)
         self.fields = [field for space in manifest.spaces for field in space.fields]
         self.dims = {field: space.dim for space in manifest.spaces for field in space.fields}
-        self.words = FullText(f"words_{self.generation}", manifest.language)
+        self.language = manifest.language
+        self._stemmer = "" if manifest.language == NONE else stemmer_release()
 
     def create(self, db: sqlite3.Connection) -> None:
         """Make the tables, unless they are there."""
@@ -137,8 +141,7 @@ class Tables:
             run(db, SCHEMA.of_a_generation.format(g=self.generation))
             for n in range(len(self.fields)):
                 run(db, SCHEMA.of_a_field.format(g=self.generation, n=n))
-            db.execute(f"INSERT INTO {self.name('state')} VALUES (0, 0, 0, 0, 0, 0, 1, x'', ?)", [self.words.stemmer])
-            self.words.create(db)
+            db.execute(f"INSERT INTO {self.name('state')} VALUES (0, 0, 0, 0, 0, 0, 1, x'', ?)", [self._stemmer])
 
     def name(self, kind: str, field: Field | None = None) -> str:
         """Return the name of a table of the generation, or of one of its fields."""
@@ -149,6 +152,16 @@ class Tables:
     def state(self, db: sqlite3.Connection) -> TableState:
         """Read how far the generation has come."""
         return TableState(*db.execute(f"SELECT {', '.join(TableState._fields)} FROM {self.name('state')}").fetchone())
+
+    def arrays(self, db: sqlite3.Connection, state: TableState) -> str | None:
+        """Read the number of the file of arrays that belongs to the generation; None for none."""
+        row = db.execute(f"SELECT token, epoch, last_row FROM {self.name('arrays')}").fetchone()
+        return str(row[0]) if row and row[1] == state.epoch and row[2] <= state.last_row else None
+
+    def put_arrays(self, db: sqlite3.Connection, token: str, epoch: int, last_row: int) -> None:
+        """Write the number of the file of arrays."""
+        db.execute(f"DELETE FROM {self.name('arrays')}")
+        db.execute(f"INSERT INTO {self.name('arrays')} VALUES (?, ?, ?)", [token, epoch, last_row])
 
     def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
         """Read the rows of documents, by id."""
@@ -174,6 +187,16 @@ class Tables:
             [_list(rows)],
         ).fetchall()
 
+    def part_rows(self, db: sqlite3.Connection, row: int) -> list[tuple[int, str]]:
+        """Read the rows of documents behind a row whose ids may be those of parts of files, each with its id.
+
+        For all rows, SQLite reads the index of the ids, which is much smaller than the table with their texts.
+        """
+        behind = "row > ? AND " if row else ""
+        return db.execute(
+            f"SELECT row, id FROM {self.name('documents')} WHERE {behind}id LIKE '%#%'", [row] if row else []
+        ).fetchall()
+
     def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:
         """Read the next ids behind one, in their order."""
         cursor = db.execute(
@@ -190,6 +213,15 @@ class Tables:
         """Read the rows of documents behind an id, in the order of the ids: those that are ``wanted``, or all."""
         cursor = db.execute(f"SELECT row FROM {self.name('documents')} WHERE id > ? ORDER BY id", [id])
         return (row for (row,) in cursor if wanted is None or row in wanted)
+
+    def outlines(self, db: sqlite3.Connection, keys: Collection[str]) -> Iterator[Outline]:
+        """Read the outlines of all documents."""
+        values: dict[int, dict[str, Scalar]] = {}
+        for key in keys:
+            for row, value in self.values_after(db, key, 0):
+                values.setdefault(row, {})[key] = restored(value)
+        cursor = db.execute(f"SELECT row, id, image IS NOT NULL FROM {self.name('documents')}")
+        return (Outline(id, bool(has_image), values.get(row, {})) for row, id, has_image in cursor)
 
     def rows_of_the_epoch(self, db: sqlite3.Connection, state: TableState) -> Places:
         """Read the rows that were there when the epoch began or came since, in order.
@@ -239,6 +271,19 @@ class Tables:
             bits = np.frombuffer(signs, np.uint8).reshape(-1, -(-dim // 8))
             return Coded(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table, bits)
 
+    def words_after(self, db: sqlite3.Connection, row: int) -> Iterator[Postings]:
+        """Read the words of the documents that were written after a row."""
+        cursor = db.execute(f"SELECT * FROM {self.name('words')} WHERE last > ? ORDER BY last", [row])
+        for group in (_words(*values[2:-1]) for values in cursor):  # one that was merged may begin before
+            yield group.only(group.rows > row)
+
+    def whole_words(self, db: sqlite3.Connection) -> Iterator[Postings]:
+        """Read the groups of words; BackendError for one that has not the checksum that it should."""
+        for values in db.execute(f"SELECT * FROM {self.name('words')} ORDER BY last"):
+            if not is_whole(values):
+                raise BackendError("the words are damaged in the index: run `vlmsearch check --repair`")
+            yield _words(*values[2:-1])
+
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
         """Read which of the rows have a vector of a field, and the vectors, shape (n, dim)."""
         stored_rows = db.execute(
@@ -273,7 +318,7 @@ class Tables:
 
     def other_stemmer(self, db: sqlite3.Connection) -> str:
         """Say which stemmer made the words, where it is another one than the one here; "" where it is the same."""
-        made_by, here = db.execute(f"SELECT stemmer FROM {self.name('state')}").fetchone()[0], self.words.stemmer
+        made_by, here = db.execute(f"SELECT stemmer FROM {self.name('state')}").fetchone()[0], self._stemmer
         return "" if made_by == here else f"made by {made_by or 'an unknown stemmer'}, and here is {here or 'none'}"
 
     def named_vectors(
@@ -340,7 +385,21 @@ class Tables:
         )
 
     def _write_words(self, db: sqlite3.Connection, documents: Sequence[tuple[int, Document]]) -> None:
-        self.words.insert(db, ((row, words_of(document)) for row, document in documents))
+        for some in batches(documents, BLOCK):
+            rows, texts = [row for row, _ in some], (words_of(document) for _, document in some)
+            self._put_words(db, Postings.of(rows, texts, self.language))
+
+    def _put_words(self, db: sqlite3.Connection, group: Postings) -> None:
+        if not len(group):
+            return
+        rows, lengths = group.rows.astype("<i8"), group.lengths.astype("<u4")
+        keys, starts, places = group.keys.astype("<u8"), group.starts.astype("<u4"), group.places.astype("<u2")
+        times = group.times.astype("<u2" if group.times.dtype.itemsize > 1 else np.uint8)
+        values: list[int | bytes | str] = [int(rows[-1]), len(group)]
+        values += (part.tobytes() for part in (rows, lengths, keys, starts, places, times))
+        values.append(" ".join(sorted(group.languages)))
+        table = self.name("words")
+        db.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [*values, checksum(*values)])
 
     def _write_vectors(
         self, db: sqlite3.Connection, field: Field, numbers: Sequence[int], records: Sequence[Record]
@@ -368,13 +427,10 @@ class Tables:
 
     def remove(self, db: sqlite3.Connection, ids: Collection[str]) -> int:
         """Remove documents and all that belongs to them, and return how many there were."""
-        if self.other_stemmer(db):  # words could not be removed that it does not make
-            self.make_words(db)
         old = list(self.rows(db, ids).values())
         if not old:
             return 0
         numbers = [(row.row,) for row in old]
-        self.words.delete(db, ((row.row, words_of(row.document)) for row in old))
         for field in self.fields:
             db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", numbers)
         db.executemany(
@@ -405,6 +461,7 @@ class Tables:
         elif state.loose_groups >= _LOOSE_GROUPS or state.loose_rows >= BLOCK:
             for field in self.fields:
                 self._merge(db, field, BLOCK - 1, None)
+            self._merge_words(db, BLOCK - 1, None)
             self._put(db, state._replace(loose_groups=0, loose_rows=0))
 
     def forget(self, db: sqlite3.Connection) -> None:
@@ -413,6 +470,7 @@ class Tables:
         live = np.fromiter((row for (row,) in cursor), np.int64)
         for field in self.fields:
             self._merge(db, field, sys.maxsize, live)
+        self._merge_words(db, sys.maxsize, live)
         self._begin_epoch(db, live)
 
     def _begin_epoch(self, db: sqlite3.Connection, live: Places) -> None:
@@ -425,38 +483,56 @@ class Tables:
         self._put(db, state._replace(epoch=state.epoch + 1, documents=len(live), loose_groups=0, loose_rows=0))
 
     def _merge(self, db: sqlite3.Connection, field: Field, max_count: int, live: Places | None) -> None:
-        """Merge the groups of at most so many rows; ``live`` are those to keep, None for all."""
-        table = self.name("codes", field)
+        """Merge the groups of codes of at most so many rows; ``live`` are those to keep, None for all."""
         pending: list[Coded] = []
+        for values in self._taken(db, self.name("codes", field), max_count):
+            group = self._group(field, *values[:-1])
+            pending.append(group if live is None else group[find(live, group.numbers)[1]])
+            if sum(map(len, pending)) >= BLOCK:
+                self._write_codes(db, field, Coded.joined(pending))
+                pending = []
+        if any(map(len, pending)):
+            self._write_codes(db, field, Coded.joined(pending))
+
+    def _merge_words(self, db: sqlite3.Connection, max_count: int, live: Places | None) -> None:
+        """Merge the groups of words of at most so many documents; ``live`` are those to keep, None for all."""
+        pending: list[Postings] = []
+        for values in self._taken(db, self.name("words"), max_count):
+            group = _words(*values[2:-1])
+            pending.append(group if live is None else group.only(find(live, group.rows)[1]))
+            if sum(map(len, pending)) >= BLOCK:
+                self._put_words(db, Postings.joined(pending))
+                pending = []
+        if pending:
+            self._put_words(db, Postings.joined(pending))
+
+    def _taken(self, db: sqlite3.Connection, table: str, max_count: int) -> Iterator[tuple[Any, ...]]:
+        """Take the groups of at most so many rows out of a table, one by one; BackendError for a damaged one."""
         for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [max_count]).fetchall():
             values = db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone()
             if not is_whole(values):
-                raise BackendError(f"the codes of {field} are damaged in the index: run `vlmsearch check --repair`")
-            group = self._group(field, *values[:-1])
-            pending.append(group if live is None else group[find(live, group.numbers)[1]])
+                raise BackendError(f"{table} is damaged in the index: run `vlmsearch check --repair`")
             db.execute(f"DELETE FROM {table} WHERE last = ?", [last])
-            if sum(map(len, pending)) >= BLOCK:
-                pending = self._write_merged(db, field, pending)
-        self._write_merged(db, field, pending)
-
-    def _write_merged(self, db: sqlite3.Connection, field: Field, groups: Sequence[Coded]) -> list[Coded]:
-        if any(map(len, groups)):
-            self._write_codes(db, field, Coded.joined(groups))
-        return []
+            yield values
 
     def make_words(self, db: sqlite3.Connection) -> None:
-        """Make the words of all documents again."""
-        self.words.drop(db)
-        self.words.create(db)
-        for some in _in_groups(self.all(db)):
-            self._write_words(db, [(row.row, row.document) for row in some])
-        db.execute(f"UPDATE {self.name('state')} SET stemmer = ?", [self.words.stemmer])
+        """Make the words of all documents again, of damaged ones those that can be read."""
+        for table in ("words", "arrays"):
+            db.execute(f"DELETE FROM {self.name(table)}")
+        for some in batches(self.texts(db), BLOCK):
+            self._put_words(db, Postings.of([row for row, _ in some], [text for _, text in some], self.language))
+        db.execute(f"UPDATE {self.name('state')} SET stemmer = ?", [self._stemmer])
+
+    def texts(self, db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+        """Read the words of all documents, or of what is left of them, in the order of their rows."""
+        rows = (row if is_whole(row) else row.legible() for row in self.all(db))
+        return ((row.row, words_of(row.document)) for row in rows if row is not None)
 
     def clear(self, db: sqlite3.Connection) -> None:
         """Remove what follows from documents and vectors: metadata by key, codes and words."""
-        for name in (self.name("attributes"), *(self.name("codes", field) for field in self.fields)):
+        codes = (self.name("codes", field) for field in self.fields)
+        for name in (self.name("attributes"), self.name("words"), *codes):
             db.execute(f"DELETE FROM {name}")
-        self.words.drop(db)
 
     def rebuild(
         self, db: sqlite3.Connection, damaged: Mapping[int, Row | None], lost: Mapping[int, Collection[str]]
@@ -481,7 +557,7 @@ class Tables:
         (last,) = db.execute(f"SELECT coalesce(max(row), 0) FROM {table}").fetchone()
         state = TableState(*(value if isinstance(value, int) else 0 for value in self.state(db)))
         self._put(db, state._replace(last_row=max(state.last_row, last)))
-        for some in _in_groups(self.all(db)):
+        for some in batches(self.all(db), _PAGE):
             self._write_attributes(db, [(row.row, row.document) for row in some])
         self.make_words(db)
         for field in self.fields:
@@ -518,11 +594,6 @@ def drop_tables(db: sqlite3.Connection, generation: int) -> None:
 
 
 _EACH = "(SELECT value FROM json_each(?))"
-
-
-def _in_groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while some := list(islice(rows, _PAGE)):
-        yield some
 
 
 def _list(values: Collection[object]) -> str:
@@ -570,6 +641,25 @@ def fields_of(names: str) -> frozenset[Field]:
     """Return the fields that a document says that it has; BackendError where these are not fields any more."""
     with undamaged():
         return frozenset(map(Field.parse, parse_json(names)))
+
+
+def _words(
+    rows: bytes, lengths: bytes, keys: bytes, starts: bytes, places: bytes, times: bytes, languages: str
+) -> Postings:
+    """Return a group of words; BackendError where it cannot be one."""
+    with undamaged():
+        of_documents = np.frombuffer(rows, "<i8"), np.frombuffer(lengths, "<u4")
+        terms, begins = np.frombuffer(keys, "<u8"), np.frombuffer(starts, "<u4")
+        held = np.frombuffer(places, "<u2")
+        counts = np.frombuffer(times, np.uint8 if len(times) == len(held) else "<u2")
+        if not (
+            len(of_documents[0]) == len(of_documents[1]) > int(held.max(initial=0))
+            and len(begins) == len(terms) + 1
+            and len(held) == len(counts) == int(begins[-1])
+            and (np.diff(begins.astype(np.int64)) >= 0).all()
+        ):
+            raise ValueError("its words do not fit together")
+        return Postings(*of_documents, terms, begins, held, counts, frozenset(languages.split()))
 
 
 @contextmanager

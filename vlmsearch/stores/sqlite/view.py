@@ -1,19 +1,31 @@
-"""An index in memory: codes of its vectors, and the columns of metadata that filters compare."""
+"""An index in memory: codes of its vectors, its words, and the columns of metadata that filters compare."""
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.postings import Postings, WordTable, grown
+from vlmsearch.stores.sqlite.arrays import Kept
 from vlmsearch.stores.sqlite.codes import CodeTable, Places, find
-from vlmsearch.stores.sqlite.columns import Column, keys_of, passing
+from vlmsearch.stores.sqlite.columns import Column, passing
 from vlmsearch.stores.sqlite.tables import Tables, TableState, undamaged
-from vlmsearch.types import Field
+from vlmsearch.types import WORDS, Field, file_of_part
+
+LEAST_KEPT = 2**17
+"""Documents, in all fields and words together, from which on a file of arrays is made."""
+_GROWTH = 1.25
+"""The file is made anew once there are so many times as many as it has."""
+FILES = "files"
+"""The name by which `Views.now` is asked which documents are parts of one file."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,19 @@ class View:
     codes: dict[Field, tuple[int, CodeTable]] = field(default_factory=dict)
     """By field, the codes up to a row."""
     columns: dict[str, tuple[int, Column]] = field(default_factory=dict)
+    postings: dict[int, tuple[Postings, ...]] = field(default_factory=dict)
+    """The words of the documents up to a row, whose rows are places."""
+    tables: dict[TableState, WordTable] = field(default_factory=dict)
+    """The table of the words of the view itself, once it was needed."""
+    parts: dict[int, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    """The rows and ids of the parts of files up to a row."""
+    files: dict[TableState, NDArray[np.int64] | None] = field(default_factory=dict)
+    """The numbers of the files of the view itself, once they were needed."""
+
+    @property
+    def words(self) -> WordTable:
+        """Return the words, which have been asked for."""
+        return self.tables[self.state]
 
     def passing(self, where: Filter | None) -> NDArray[np.bool_] | None:
         """Return for each place whether its document is there and passes a filter; None where all do."""
@@ -43,37 +68,80 @@ class View:
         """
         places = self.codes[asked][1].places()
         rows = self.rows[places[self.alive[places]]]
-        drawn: Places = rows[np.argsort(_drawing_numbers(rows))[:count]]
+        numbers = _drawing_numbers(rows)
+        first = np.argpartition(numbers, count)[:count] if count < len(rows) else np.arange(len(rows))
+        drawn: Places = rows[first[np.argsort(numbers[first])]]
         return drawn
 
 
 class Views:
-    """The views of one generation, each made from the one before. May be used from several threads."""
+    """The views of one generation, each made from the one before. May be used from several threads.
 
-    def __init__(self, tables: Tables) -> None:
+    ``path`` is the file of arrays beside the database.
+    """
+
+    def __init__(self, tables: Tables, path: Path) -> None:
         self._tables = tables
+        self._path = path
+        self._mapped = 0
+        """Number of documents, in all fields and words together, whose arrays are those of the file."""
         self._guard = threading.Lock()
         self._latest = View()
 
-    def now(self, db: sqlite3.Connection, asked: Field | None, where: Filter | None) -> View:
-        """Return the view of a transaction, with the codes of one field and the columns that a filter needs.
+    def now(self, db: sqlite3.Connection, asked: Collection[Field | str], keys: Collection[str] = ()) -> View:
+        """Return the view of a transaction, with the codes of the fields that are ``asked``, `WORDS`, and `FILES`.
 
-        Of two threads, the one that begins to read later waits here for the other. Its transaction, which should not
-        have read anything yet, then sees at least as much. For one that sees less, all is read again.
+        ``keys`` are those of the columns that are needed. Of two threads, the one that begins to read later waits here
+        for the other. Its transaction, which should not have read anything yet, then sees at least as much. For one
+        that sees less, all is read again.
         """
         with self._guard:
             state = self._tables.state(db)
             view = self._latest
             if view.state.epoch != state.epoch or state < view.state:
-                view = View(TableState(state.epoch))
+                view = self._begun(db, state)
             if view.state != state:
                 view = self._advanced(db, view, state)
-            if asked is not None:
-                view.codes[asked] = self._codes(db, view, asked)
-            for key in keys_of(where) if where is not None else ():
+            for field_or_name in asked:
+                if isinstance(field_or_name, Field):
+                    view.codes[field_or_name] = self._codes(db, view, field_or_name)
+                elif field_or_name == WORDS and view.state not in view.tables:
+                    self._read_words(db, view)
+                elif field_or_name == FILES and view.state not in view.files:
+                    view.files[view.state] = self._read_files(db, view)
+            for key in keys:
                 view.columns[key] = self._column(db, view, key)
             self._latest = view
             return view
+
+    def _begun(self, db: sqlite3.Connection, state: TableState) -> View:
+        """Return a view of nothing but what the file of arrays has."""
+        token, self._mapped = self._tables.arrays(db, state), 0
+        kept = None if token is None else Kept.read(self._path, token, state.epoch, self._tables.dims)
+        if kept is None:
+            return View(TableState(state.epoch))
+        postings = {} if kept.words is None else {kept.words[0]: kept.words[1]}
+        view = View(TableState(state.epoch), codes=dict(kept.codes), postings=postings)
+        self._mapped = _size(view)
+        return view
+
+    def to_keep(self) -> Kept | None:
+        """Return what is worth to be written to the file of arrays: much that is in this process alone.
+
+        It is returned once, to one thread.
+        """
+        with self._guard:
+            view, size = self._latest, _size(self._latest)
+            if size < LEAST_KEPT or size < _GROWTH * self._mapped:
+                return None
+            self._mapped = size
+        words = next(iter(view.postings.items()), None)
+        return Kept(secrets.token_hex(8), view.state.epoch, dict(view.codes), words)
+
+    def forget(self) -> None:
+        """Begin anew with the file of arrays at the next call."""
+        with self._guard:
+            self._latest = View(TableState(-1))
 
     def _advanced(self, db: sqlite3.Connection, view: View, state: TableState) -> View:
         if len(view.rows):
@@ -83,7 +151,8 @@ class Views:
         alive = np.concatenate([view.alive, np.ones(len(rows) - len(view.rows), np.bool_)])
         places, there = find(rows, self._tables.deaths_after(db, view.state.last_death))
         alive[places[there]] = False
-        return View(state, rows, alive, dict(view.codes), dict(view.columns))
+        held = dict(view.codes), dict(view.columns), dict(view.postings)
+        return View(state, rows, alive, *held, parts=dict(view.parts))
 
     def _codes(self, db: sqlite3.Connection, view: View, asked: Field) -> tuple[int, CodeTable]:
         row, table = view.codes.get(asked, (0, CodeTable(self._tables.dims[asked])))
@@ -94,6 +163,34 @@ class Views:
                 table = table.with_rows(placed if there.all() else placed[there])
         return view.state.last_row, table
 
+    def _read_files(self, db: sqlite3.Connection, view: View) -> NDArray[np.int64] | None:
+        last_row, known = view.parts.popitem() if view.parts else (0, ())
+        parts = view.parts[view.state.last_row] = (*known, *sorted(self._tables.part_rows(db, last_row)))
+        if not parts:
+            return None
+        files = -1 - np.arange(len(view.rows))  # each by itself
+        places, there = find(view.rows, np.array([row for row, _ in parts], np.int64))
+        numbers: dict[str, int] = {}
+        for place, is_there, (_, id) in zip(places.tolist(), there.tolist(), parts):
+            if is_there:
+                files[place] = numbers.setdefault(file_of_part(id), len(numbers))
+        whole = [(int(row), numbers[id]) for id, row in self._tables.columns(db, numbers, "row")]
+        places, there = find(view.rows, np.array([row for row, _ in whole], np.int64))
+        files[places[there]] = np.array([number for _, number in whole], np.int64)[there]
+        return files
+
+    def _read_words(self, db: sqlite3.Connection, view: View) -> None:
+        row, parts = view.postings.popitem() if view.postings else (0, ())
+        if row < view.state.last_row:
+            more = []
+            for group in self._tables.words_after(db, row):
+                places, there = find(view.rows, group.rows)
+                more.append(replace(group, rows=places).only(there))
+            parts = grown(parts, more)
+        view.postings[view.state.last_row] = parts
+        alive = None if len(view.rows) == view.state.documents else view.alive
+        view.tables[view.state] = WordTable(parts, alive, view.state.documents)
+
     def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
         row, column = view.columns.get(key, (0, Column()))
         if row < view.state.last_row or len(column.kinds) < len(view.rows):
@@ -103,6 +200,12 @@ class Views:
             values = (value for (_, value), is_there in zip(stored_values, there) if is_there)
             column = column.with_rows(len(view.rows), places[there], values)
         return view.state.last_row, column
+
+
+def _size(view: View) -> int:
+    """Return the number of documents in all fields and words together."""
+    parts = (part for parts in view.postings.values() for part in parts)
+    return sum(len(table) for _, table in view.codes.values()) + sum(map(len, parts))
 
 
 def _drawing_numbers(rows: Places) -> NDArray[np.uint64]:

@@ -21,9 +21,9 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def library_version() -> str:
-    """Return the version of this library, with a digest of its files as the local part: ``0.1.0+h1f2e3d4c5b6a``.
+    """Return the version of this library, with a digest of its files as the local part: ``0.2.0+h1f2e3d4c5b6a``.
 
-    Any change of a file is another version. Each is newer than ``0.1.0`` and fits ``==0.1.0`` (PEP 440).
+    Any change of a file is another version. Each is newer than ``0.2.0`` and fits ``==0.1.0`` (PEP 440).
     """
     return _version(_files())
 

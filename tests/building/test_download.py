@@ -1,0 +1,197 @@
+"""Files of the hub over plain HTTP: resumed, checked, kept once, and found by huggingface_hub."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import snapshot_download
+
+from tests.support.hub import REVISION, Hub, taken_for_the_real_one
+from vlmsearch.building import download as downloading
+from vlmsearch.building.download import Remote, download
+from vlmsearch.building.hub import HubModel, fetch, kept_folder, look_up, model_card
+from vlmsearch.errors import ModelUnavailableError
+
+SOURCE = "somebody/large"
+SIZE = 3_000_000
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(downloading, "_PAUSE_SECONDS", 0.001)
+    folder = tmp_path / "served"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(bytes(range(250)) * (SIZE // 250))
+    with taken_for_the_real_one(tmp_path, monkeypatch) as server:
+        server.models[SOURCE] = folder
+        yield server
+
+
+def get(hub: Hub) -> Path:
+    model = look_up(SOURCE, "main", "help")
+    return fetch(model, ("config.json", *model.weights), "help")
+
+
+def test_a_download_that_is_cut_goes_on_where_it_was(hub: Hub) -> None:
+    hub.cut_after, hub.cuts = 1_000_000, 2
+    steps: list[tuple[int, int]] = []
+    model = look_up(SOURCE, "main", "help")
+    folder = fetch(model, model.weights, "help", lambda _, done, total: steps.append((done, total)))
+    assert hub.ranges == ["1000000-", "2000000-"]
+    assert (folder / "model.safetensors").read_bytes() == (hub.models[SOURCE] / "model.safetensors").read_bytes()
+    assert steps[-1] == (SIZE, SIZE)
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+
+
+def test_what_came_before_the_process_ended_is_kept(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloading, "_TRIES", 1)
+    hub.cut_after, hub.cuts = 1_000_000, 1
+    model = look_up(SOURCE, "main", "help")
+
+    def cut(*_: object) -> None:
+        raise OSError("no route")
+
+    with monkeypatch.context() as patch:
+        real = downloading._append
+
+        def once(*args: Any) -> None:
+            real(*args)
+            patch.setattr(downloading, "_append", cut)
+
+        patch.setattr(downloading, "_append", once)
+        with pytest.raises(ModelUnavailableError, match=r"1,000,000 of 3,000,000 bytes are here"):
+            fetch(model, model.weights, "help")
+    folder = get(hub)
+    assert hub.ranges == ["1000000-"]
+    assert (folder / "model.safetensors").stat().st_size == SIZE
+
+
+def test_one_copy_is_kept_and_each_library_finds_what_the_other_downloaded(hub: Hub, tmp_path: Path) -> None:
+    folder = get(hub)
+    blobs = [path for path in (tmp_path / "hub").rglob("*") if path.is_file() and not path.is_symlink()]
+    assert sum(path.stat().st_size for path in blobs) == SIZE + 2
+    asked = len(hub.asked)
+    assert snapshot_download(SOURCE, revision=REVISION, local_files_only=True) == str(folder)
+    assert kept_folder(SOURCE, REVISION) == folder
+    assert get(hub) == folder
+    assert not any("/resolve/" in path for path in hub.asked[asked:])
+
+
+def test_what_huggingface_hub_downloaded_is_used(hub: Hub) -> None:
+    folder = Path(snapshot_download(SOURCE, revision="main"))
+    assert kept_folder(SOURCE, REVISION) == kept_folder(SOURCE, "main") == folder
+    hub.asked.clear()
+    assert get(hub) == folder
+    assert not any("/resolve/" in path for path in hub.asked)
+
+
+def test_a_damaged_file_is_not_kept(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = look_up(SOURCE, "main", "help")
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.support.hub.file_digest", lambda _: hashlib.sha256(b"another").hexdigest())
+        with pytest.raises(ModelUnavailableError, match="came damaged"):
+            fetch(model, ("config.json",), "help")
+    assert not [path for path in (tmp_path / "hub").rglob("*") if path.is_file()]
+
+
+def test_offline_means_that_nothing_is_asked(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelUnavailableError, match=r"HF_HUB_OFFLINE is set\)\. help$"):
+        look_up(SOURCE, "main", "help")
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    get(hub)
+    hub.asked.clear()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert look_up(SOURCE, REVISION, "help").revision == REVISION
+    assert hub.asked == []
+
+
+def test_the_token_is_for_the_hub_alone(tmp_path: Path) -> None:
+    """The hub sends to another server, which has the file; what it says of the file comes first."""
+    content = b"weights" * 100
+    tokens: dict[str, list[str | None]] = {"hub": [], "files": []}
+
+    class Files(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            tokens["files"].append(self.headers.get("Authorization"))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("ETag", '"of-the-other-server"')
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET  # noqa: N815 - http.server's names
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    files = HTTPServer(("127.0.0.1", 0), Files)
+
+    class Front(Files):
+        def do_GET(self) -> None:
+            tokens["hub"].append(self.headers.get("Authorization"))
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{files.server_port}/file")
+            self.send_header("X-Linked-Etag", f'"{hashlib.sha256(content).hexdigest()}"')
+            self.send_header("X-Linked-Size", str(len(content)))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815 - http.server's names
+
+    front = HTTPServer(("127.0.0.1", 0), Front)
+    for server in (files, front):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    remote = Remote(f"http://127.0.0.1:{front.server_port}/model.safetensors", "secret")
+    assert download(remote, tmp_path / "blobs", tmp_path / "model.safetensors", lambda *_: None) == len(content)
+    for server in (files, front):
+        server.shutdown()
+        server.server_close()
+    assert (tmp_path / "model.safetensors").read_bytes() == content
+    assert set(tokens["hub"]) == {"Bearer secret"}
+    assert set(tokens["files"]) == {None}
+
+
+def test_git_names_small_files_by_another_digest(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"hello\n")
+    assert downloading._digest(tmp_path / "file", "0" * 40) == "ce013625030ba8dba906f756967f9e9ca394464a"
+
+
+def test_names_that_lead_elsewhere_are_left_out() -> None:
+    from vlmsearch.building.hub import _read_listing
+
+    names = ["config.json", "../escape", "a/../../b", "/etc/passwd", "1_Pooling/config.json"]
+    model = _read_listing("a/b", {"sha": REVISION, "siblings": [{"rfilename": name} for name in names]})
+    assert list(model.files) == ["config.json", "1_Pooling/config.json"]
+    with pytest.raises(ValueError, match="names no commit"):
+        _read_listing("a/b", {"sha": "../..", "siblings": []})
+
+
+@pytest.mark.parametrize(
+    ("front", "card"),
+    [
+        ("license: mit\nlanguage: en", {"license": "mit", "language": "en"}),
+        ("language:\n- en\n- 'de'\nlicense: other", {"language": ["en", "de"], "license": "other"}),
+        ('language: [en, "fr"]\nwidget:\n  - text: a\n    src: b', {"language": ["en", "fr"], "widget": ["text: a"]}),
+        ("license: {a: b}", {}),
+    ],
+)
+def test_a_card_says_its_licence_and_languages(tmp_path: Path, front: str, card: dict[str, object]) -> None:
+    (tmp_path / "README.md").write_text(f"---\n{front}\n---\n# Title\nlicense: gpl\n")
+    assert model_card(tmp_path) == card
+
+
+def test_what_is_missing_is_counted(hub: Hub) -> None:
+    model = look_up(SOURCE, "main", "help")
+    assert model == HubModel(SOURCE, REVISION, {"config.json": 2, "model.safetensors": SIZE})
+    assert model.missing_bytes() == SIZE
+    get(hub)
+    assert model.missing_bytes() == 0

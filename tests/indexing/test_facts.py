@@ -1,0 +1,136 @@
+"""What is known of a file beside its content: its kind, its folder, its day."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import date, datetime
+from pathlib import Path
+
+import pytest
+from PIL import ExifTags, Image
+
+from tests.support.pdf_files import write_pdf
+from vlmsearch import Document, Pipeline
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.indexing.items import SourceOptions
+from vlmsearch.indexing.sources import Paths
+from vlmsearch.media.taken import day_taken
+
+PHOTOS = Path(__file__).parents[2] / "../shared/data/photos"
+
+
+@pytest.fixture
+def pipe() -> Pipeline:
+    return Pipeline.open(encoder="mock:", store="mock:", generator=None)
+
+
+def write_photo(path: Path, taken: str | None = None, *, changed: date = date(2024, 6, 12)) -> Path:
+    """Write a picture that says when it was taken, and was changed at noon of a day."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.DateTime] = "2001:01:01 00:00:00"  # when an editor saved it
+    if taken is not None:
+        exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = taken
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make_scene(len(path.name)).draw(64).save(path, exif=exif)
+    touch(path, changed)
+    return path
+
+
+def touch(path: Path, day: date) -> None:
+    noon = datetime(day.year, day.month, day.day, 12).astimezone().timestamp()
+    os.utime(path, (noon, noon))
+
+
+def metadata(pipe: Pipeline, path: Path, part: str = "") -> dict[str, object]:
+    return dict(pipe.store.get([f"{path}{part}"])[0].metadata)
+
+
+def test_a_file_has_its_type_its_folder_and_the_day_on_which_it_changed(pipe: Pipeline, tmp_path: Path) -> None:
+    note = tmp_path / "Paris" / "note.MD"
+    note.parent.mkdir()
+    note.write_text("a note")
+    touch(note, date(2024, 2, 29))
+    scan = write_photo(tmp_path / "scans" / "scan.TIFF")
+    pipe.index(tmp_path)
+    assert metadata(pipe, note) == {"type": "md", "folder": "Paris", "date": 20240229}
+    assert metadata(pipe, scan) == {"type": "tif", "folder": "scans", "date": 20240612}
+    assert [match.document.id for match in pipe.search("a note", where={"date": {"$lt": 20240601}}, min_score=0)] == [
+        str(note)
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.jpeg", "a.png", "a.webp", "a.avif"])
+def test_a_photograph_has_the_day_on_which_it_was_taken(pipe: Pipeline, tmp_path: Path, name: str) -> None:
+    photo = write_photo(tmp_path / name, "2019:07:04 23:59:59")
+    pipe.index(tmp_path)
+    assert metadata(pipe, photo)["date"] == 20190704
+
+
+@pytest.mark.parametrize("taken", [None, "0000:00:00 00:00:00", "2019:13:40 00:00:00", "yesterday"])
+def test_a_photograph_that_says_no_day_has_that_of_its_file(pipe: Pipeline, tmp_path: Path, taken: str | None) -> None:
+    photo = write_photo(tmp_path / "a.jpg", taken)
+    pipe.index(tmp_path)
+    assert metadata(pipe, photo)["date"] == 20240612
+
+
+def test_exif_data_that_are_cut_or_changed_never_raise(tmp_path: Path) -> None:
+    data = write_photo(tmp_path / "a.jpg", "2019:07:04 23:59:59").read_bytes()
+    start = data.index(b"Exif\0\0")
+    assert day_taken(data) == day_taken(data[start + 6 :]) == date(2019, 7, 4)  # the second is as a TIFF has them
+    for at in range(start, start + 200):
+        day_taken(data[:at])
+        for byte in (0, 127, 255):
+            day_taken(data[:at] + bytes([byte]) + data[at + 1 :])
+    began = time.perf_counter()
+    circle = b"II*\0\x08\0\0\0\xff\xff" + b"\x69\x87\x04\0\xff\xff\xff\xff\x08\0\0\0" * 2**16
+    assert day_taken(data[: start + 6] + circle) is None
+    assert time.perf_counter() - began < 1
+
+
+def test_parts_of_a_file_have_the_facts_of_the_file(pipe: Pipeline, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    report = write_pdf(tmp_path / "work" / "report.pdf", ["a red circle", "a printer"], title="Shapes")
+    touch(report, date(2023, 12, 24))
+    pipe.index(Paths([tmp_path], options=SourceOptions(pdf=True)))
+    facts = {"type": "pdf", "folder": "work", "date": 20231224}
+    assert metadata(pipe, report, "#page=2") == {**facts, "page": 2}
+    assert metadata(pipe, report) == {
+        **facts,
+        "pages": 2,
+        "parts": 2,
+        "title": "Shapes",
+        "author": "anonymous",
+    }
+
+
+def test_rows_of_tables_and_documents_from_python_have_none(pipe: Pipeline, tmp_path: Path) -> None:
+    photo = write_photo(tmp_path / "a.png")
+    table = tmp_path / "table.csv"
+    table.write_text(f"id,image,date\nrow,{photo},yesterday\n")
+    pipe.index(table)
+    pipe.add(Document(str(photo), image=photo))
+    assert metadata(pipe, Path("row")) == {"date": "yesterday"}
+    assert metadata(pipe, photo) == {}
+
+
+def test_a_file_that_was_only_touched_is_not_encoded_again(pipe: Pipeline, tmp_path: Path) -> None:
+    photo = write_photo(tmp_path / "a.png")
+    pipe.index(tmp_path)
+    touch(photo, date(2025, 1, 1))
+    report = pipe.index(tmp_path)
+    assert (report.unchanged, report.updated) == (1, 0)
+    assert metadata(pipe, photo)["date"] == 20240612
+    make_scene(99).draw(64).save(photo)
+    touch(photo, date(2025, 1, 2))
+    assert pipe.index(tmp_path).updated == 1
+    assert metadata(pipe, photo)["date"] == 20250102
+
+
+@pytest.mark.skipif(not PHOTOS.is_dir(), reason="photographs are not part of the repository")
+def test_photographs_have_a_day(pipe: Pipeline) -> None:
+    pipe.index(PHOTOS)
+    photographs = pipe.store.get(sorted(pipe.store.ids()))
+    assert photographs
+    assert all(10_000_101 <= int(document.metadata["date"]) <= 99_991_231 for document in photographs)
+    assert {document.metadata["folder"] for document in photographs} >= {"photos"}

@@ -1,0 +1,277 @@
+"""What the words of documents and queries are, in any script."""
+
+import threading
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from vlmsearch_mocks import MemoryStore
+from vlmsearch_mocks.contracts.words import HOSTILE, make_record
+
+from vlmsearch import ConfigError, Document
+from vlmsearch.stores import terms
+from vlmsearch.stores.terms import (
+    LANGUAGES,
+    check_language,
+    language_of,
+    plain_words,
+    query_terms,
+    query_words,
+    spans_of,
+    terms_of,
+    words_of,
+)
+from vlmsearch.types import Field, Space
+
+EVERY = [*LANGUAGES, "auto", "none"]
+
+
+def shares(text: str, query: str, language: str = "auto") -> bool:
+    """Whether a document of this text has a term of the query."""
+    said, own = terms_of(text, language)
+    return any(not set(said).isdisjoint(term.of([own])) for term in query_terms(query, language))
+
+
+# ---- documents
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (Document("1"), ""),
+        (Document("1", text="A dog, in snow"), "A dog, in snow"),
+        (Document("1", text="a dog", image=Path("cat.png")), "a dog"),
+        (Document("1", text=" \n", image=Path("red_cat.png")), "red cat"),
+        (Document("1", image=Path("/x/holidays/IMG_2041-beach.2019 (2).JPG")), "IMG 2041 beach 2019 2"),
+        (Document("1", image=Path("goldenRetriever.jpg")), "goldenRetriever golden Retriever"),
+        (Document("1", image=Path("USFlag-iPhone.jpg")), "USFlag US Flag iPhone i Phone"),
+        (Document("1", image=Path("großeStraße_北京.png")), "großeStraße große Straße 北京"),
+        (Document("1", image=Path("___.png")), ""),
+        (Document("1", image=b"bytes of an image"), ""),
+        (Document("1", image=Image.new("RGB", (1, 1))), ""),
+    ],
+)
+def test_the_words_of_a_document(document: Document, expected: str) -> None:
+    assert words_of(document) == expected
+
+
+# ---- languages
+
+
+def test_a_language_that_is_not_there_is_refused_with_those_that_are() -> None:
+    for language in EVERY:
+        assert check_language(language) == language
+    for language in ("", "EN", "english", "zh", "xx", "parts"):
+        with pytest.raises(ConfigError, match=r"auto .* en, eo, .* none"):
+            check_language(language)
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("two dogs running through the snow", "en"),
+        ("die hard", "en"),
+        ("", "en"),
+        ("Ein Hund im Schnee", "de"),
+        ("Häuser am See", "de"),
+        ("Wo kann ich mein Paket abholen und was kostet das?", "de"),
+        ("un chien court dans la neige", "fr"),
+        ("un perro corre por la nieve", "es"),
+        ("o cachorro não está na praia", "pt"),
+        ("il cane corre nella neve con la palla", "it"),
+        ("een hond die in het water speelt", "nl"),
+        ("en hund och en katt på gatan", "sv"),
+        ("pies i kot śpią na łóżku", "pl"),
+        ("kutyák és macskák a kertben", "hu"),
+        ("koira ja kissa ovat pihalla", "fi"),
+        ("köpek ve kedi bahçede çok mutlu", "tr"),
+        ("câinele și pisica sunt în grădină", "ro"),
+        ("pes a kočka jsou na zahradě", "cs"),
+        ("anjing dan kucing di taman", "id"),
+    ],
+)
+def test_the_language_of_a_text_is_told_by_its_letters_and_frequent_words(text: str, language: str) -> None:
+    assert language_of(plain_words(text)) == language
+
+
+@pytest.mark.parametrize("language", EVERY)
+def test_every_language_finds_a_word_by_itself_in_any_case(language: str) -> None:
+    samples = [
+        "snowman",
+        "Straßenbahn",
+        "приветствие",
+        "लड़कियाँ",
+        "مكتبة",
+        "δρόμος",
+        "İstanbul",
+        "cafe\u0301",
+        "東京",
+        "부산",
+    ]
+    for word in samples:
+        for query in (word, word.upper(), word.lower(), unicodedata.normalize("NFC", word)):
+            assert shares(word, query, language), (word, query)
+            assert not shares("unrelated", query, language)
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("two dogs running", "run dog"),
+        ("café crème", "cafe"),
+        ("cafe creme", "CAFÉ"),
+        ("die Häuser der Straße", "haus"),
+        ("die Häuser an der Straße", "STRASSE"),
+        ("les chevaux sont dans la forêt", "cheval"),
+        ("собаки бегут", "собака"),
+        ("los perros están corriendo", "correr"),
+        ("लड़कियाँ", "लड़की"),
+        ("الكتاب", "كتاب"),
+        ("کتاب‌ها در کتابخانه هستند", "کتاب"),
+        ("οι γάτες", "γάτα"),
+    ],
+)
+def test_stems_are_those_of_the_language_of_the_document(text: str, query: str) -> None:
+    assert shares(text, query)
+
+
+def test_a_given_language_is_that_of_all_documents() -> None:
+    assert shares("Häuser", "Haus", "de")
+    assert not shares("Häuser", "Haus", "none")
+    assert not shares("Häuser", "Haus", "en")
+    assert shares("собаки", "собака", "de"), "what is written otherwise has the stems of its own"
+
+
+def test_a_word_of_a_query_has_the_stems_of_all_languages_of_the_documents() -> None:
+    [term] = query_terms("Häuser", "auto")
+    assert set(term.of(["en", "de"])) == {"hauser", "haus"}
+    assert term.of(["de"]) == ("haus",)
+
+
+def test_words_as_they_are_have_no_stems_and_no_stop_words() -> None:
+    assert shares("the dogs", "dogs", "none")
+    assert not shares("a dog", "dogs", "none")
+    assert query_words("The dogs", "none") == {"the": 1, "dogs": 1}
+
+
+def test_stop_words_count_where_a_query_holds_nothing_else() -> None:
+    for language in ("en", "auto"):
+        assert query_words("the dog", language) == {"dog": 1}
+        assert query_words("The dog isn't", language) == {"dog": 1, "isn": 1}
+        assert query_words("to be or not", language) == {"to": 1, "be": 1, "or": 1, "not": 1}
+    assert query_words("Was ist das für ein Hund", "auto") == {"hund": 1}
+    assert query_words("die hard", "auto") == {"die": 1, "hard": 1}
+
+
+# ---- scripts without spaces, and codes
+
+
+def test_characters_and_pairs_are_the_terms_of_a_script_without_spaces() -> None:
+    assert terms_of("東京タワー", "auto")[0] == ["東", "京", "タ", "ワ", "ー", "東京", "京タ", "タワ", "ワー"]
+    assert terms_of("부산은 항구", "auto")[0] == ["부", "산", "은", "부산", "산은", "항", "구", "항구"]
+    assert terms_of("iPhone手机", "auto")[0] == ["iphon", "手", "机", "手机"]
+    for text, query in (
+        ("我今天去北京大学", "北京"),
+        ("東京タワー", "タワー"),
+        ("กรุงเทพเป็นเมืองหลวง", "เมืองหลวง"),
+        ("ခွေး", "ခွေး"),
+    ):
+        assert shares(text, query), text
+    assert not shares("我今天去", "北京")
+
+
+def test_codes_are_terms_with_their_parts() -> None:
+    assert terms_of("AB-4711", "auto")[0] == ["ab", "4711", "ab4711"]
+    assert terms_of("ab4711", "auto")[0] == ["ab4711", "ab", "4711"]
+    assert terms_of("2024-06-12 and 3.5", "auto")[0] == ["2024", "06", "12", "and", "3", "5"]
+    assert shares("IMG_2041.jpg", "2041")
+    assert shares("ＡＢ-4711", "ab4711"), "in full width"
+
+
+# ---- queries
+
+
+def test_a_term_counts_as_often_as_the_query_says_it_and_5_times_at_most() -> None:
+    assert [(term.term, term.times) for term in query_terms("dogs, Dog and dogs", "auto")] == [("dog", 3)]
+    assert [(term.term, term.times) for term in query_terms("dog " * 1000, "auto")] == [("dog", 5)]
+    assert query_terms("東京 東京", "auto")[0].times == 2
+
+
+def test_the_first_64_terms_count() -> None:
+    said = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}q" for i in range(100)]
+    assert [term.term for term in query_terms(" ".join(said), "auto")] == said[:64]
+    assert len(query_terms("字" + "".join(map(chr, range(0x4E00, 0x4F00))), "auto")) == 64
+
+
+@pytest.mark.parametrize("language", ["auto", "de", "none"])
+@pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
+def test_any_string_has_terms(query: str, language: str) -> None:
+    said, _ = terms_of(query, language)
+    assert all(term and term == term.strip() for term in said)
+    assert not shares("zebra", query, language)
+    assert shares(f"{query} zebra", "zebra", language)
+
+
+@given(st.text())
+def test_a_text_is_found_by_itself_or_has_no_words(text: str) -> None:
+    assert shares(text, text) == bool(terms_of(text, "auto")[0])
+
+
+# ---- where they are
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "said"),
+    [
+        ("A dog!", "dogs", ["dog"]),
+        ("Die Häuser am See", "Haus", ["Häuser"]),
+        ("我今天去北京大学", "北京大学", ["北京大学"]),
+        ("我今天去北京", "京", ["京"]),
+        ("see AB-4711 here", "4711", ["4711"]),
+        ("nothing", "dog", []),
+    ],
+)
+def test_terms_are_marked_where_a_text_says_them(text: str, query: str, said: list[str]) -> None:
+    assert [text[start:end] for start, end in spans_of(text, query_terms(query, "auto"), "auto")] == said
+
+
+def test_threads_share_a_stemmer() -> None:
+    text = " ".join(f"{word}{ending}" for word in ("haus", "lauf", "spiel") for ending in ("e", "en", "ern", "es"))
+    terms._terms_by.cache_clear()
+    expected = terms_of(text, "de")
+    wrong: list[object] = []
+
+    def read() -> None:
+        for _ in range(50):
+            terms._terms_by.cache_clear()
+            terms._snowball.cache_clear()
+            if terms_of(text, "de") != expected:
+                wrong.append(threading.get_ident())
+                return
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_the_store_in_memory_compares_words_as_it_is_told() -> None:
+    space = Space("clip", 2, frozenset({"text"}))
+    record = make_record("a", "Häuser AB-4711")
+    vector = record.vectors[Field("clip", "image")][:2]
+    record = type(record)(record.document, {Field("clip", "text"): vector / (vector @ vector) ** 0.5})
+    for language, query, count in (("de", "haus", 1), ("none", "haus", 0), ("auto", "4711", 1)):
+        with MemoryStore(language=language) as store:
+            store.bind("encoder 1", [space])
+            store.upsert([record])
+            manifest = store.manifest()
+            assert manifest is not None
+            assert manifest.language == language
+            assert len(store.search_words(query, limit=3).hits) == count
+    with pytest.raises(ConfigError, match="language="):
+        MemoryStore(language="zz")

@@ -1,0 +1,13 @@
+"""Metadata without the facts about files, for tests that are not about these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vlmsearch.indexing.facts import DATE, FOLDER, TYPE
+from vlmsearch.types import Scalar
+
+
+def own(metadata: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the metadata that come from the content of a file or from its owner."""
+    return {key: value for key, value in metadata.items() if key not in (TYPE, FOLDER, DATE)}

@@ -1,0 +1,69 @@
+"""Arguments of public verbs, checked by their names: a wrong one is one line that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from vlmsearch.errors import ConfigError
+
+_FUNCTIONS = frozenset({"on_progress", "stop"})
+_SHOWN = 60
+"""Characters of a wrong value that a message shows."""
+
+
+def shown(value: object) -> str:
+    """Return a wrong value for a message: its beginning, after its type if the value does not show it."""
+    text = " ".join(f"{value!r:.{_SHOWN}}".split())
+    return text if isinstance(value, (str, int, float, bytes, type(None))) else f"{type(value).__name__} {text}"
+
+
+def check_arguments(**given: object) -> None:
+    """Check flags, and functions such as ``on_progress``; TypeError names the argument that is wrong."""
+    for name, value in given.items():
+        if name in _FUNCTIONS:
+            if value is not None and not callable(value):
+                raise TypeError(f"`{name}` is a function or None, not {shown(value)}")
+        elif not isinstance(value, bool):
+            raise TypeError(f"`{name}` is True or False, not {shown(value)}")
+
+
+def strings(name: str, value: object, what: str = "ids") -> list[str]:
+    """Return the strings of an argument that is one or several; TypeError names the argument."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, (bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
+        raise TypeError(f"`{name}` is a string or a list of {what}, not {shown(value)}")
+    several = list(value)
+    for item in several:
+        if not isinstance(item, str):
+            raise TypeError(f"`{name}` is a string or a list of {what}, not a list with {shown(item)}")
+    return several
+
+
+def paths(name: str, value: object) -> list[str | Path]:
+    """Return the paths of an argument that is one or several; TypeError names the argument."""
+    if isinstance(value, (str, Path)):
+        return [value]
+    if isinstance(value, (bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
+        raise TypeError(f"`{name}` is a path or a list of paths, not {shown(value)}")
+    several = list(value)
+    for item in several:
+        if not isinstance(item, (str, Path)):
+            raise TypeError(f"`{name}` is a path or a list of paths, not a list with {shown(item)}")
+    return several
+
+
+def check_number(name: str, value: object, low: float, high: float, *, kind: type = float) -> None:
+    """Raise TypeError or ConfigError unless a value is a number, or a whole number, from ``low`` to ``high``."""
+    kinds = (int,) if kind is int else (int, float)
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise TypeError(f"`{name}` is a {'whole number' if kind is int else 'number'}, not {shown(value)}")
+    if not low <= value <= high:
+        raise ConfigError(f"`{name}` is from {low:,g} to {high:,g}, not {value!r}")
+
+
+def check_kind(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
+    """Raise TypeError unless a value is of a type, which ``what`` describes."""
+    if not isinstance(value, kind):
+        raise TypeError(f"`{name}` is {what}, not {shown(value)}")

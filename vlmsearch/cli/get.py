@@ -1,0 +1,54 @@
+"""``vlmsearch get``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from vlmsearch.cli.common import command, json_option, print_json
+from vlmsearch.cli.completion import complete_files
+from vlmsearch.cli.opening import IndexChoice, index_options
+from vlmsearch.types import Document, is_id
+from vlmsearch.wire import DocumentPage, to_json
+
+
+@command()
+@click.argument("ids", nargs=-1, required=True, shell_complete=complete_files)
+@index_options("server")
+@json_option
+def get(ids: tuple[str, ...], chosen: IndexChoice, as_json: bool) -> None:
+    """Show documents: their text, image and metadata.
+
+    ID is the id of a document or the path of a file. The exit status is 1 if one is not in the index.
+    """
+    from vlmsearch.indexing.sources import file_id
+
+    names = {id: [name for name in dict.fromkeys((id, file_id(id))) if is_id(name)] for id in dict.fromkeys(ids)}
+    wanted = [name for forms in names.values() for name in forms]
+    if chosen.server:
+        with chosen.connect() as remote:
+            documents = remote.get(wanted)
+    else:
+        with chosen.open_store() as store:
+            documents = store.get(wanted)
+    by_id = {document.id: document for document in documents}
+    shown = {id: next((by_id[form] for form in forms if form in by_id), None) for id, forms in names.items()}
+    missing = [id for id, document in shown.items() if document is None]
+    present = [document for document in shown.values() if document is not None]
+    if as_json:
+        print_json(to_json(DocumentPage(tuple(present), missing=tuple(missing))))
+    else:
+        _print(present)
+    if missing:
+        raise click.ClickException(f"not in the index: {', '.join(missing)}")
+
+
+def _print(documents: Sequence[Document]) -> None:
+    for document in documents:
+        click.echo(document.id)
+        values = {"text": document.text, "image": document.image, **document.metadata}
+        lines = {name: str(value) for name, value in values.items() if value is not None}
+        width = max(map(len, lines), default=0)
+        for name, value in lines.items():
+            click.echo(f"  {name.ljust(width)}  {' '.join(value.split())}")

@@ -1,0 +1,85 @@
+"""``vlmsearch list``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+import click
+
+from vlmsearch.cli.common import (
+    command,
+    is_terminal,
+    json_option,
+    option,
+    print_json,
+    print_table,
+    short_path,
+    where_option,
+)
+from vlmsearch.cli.documents import check_files_options, files_option, open_documents, print_paths
+from vlmsearch.cli.opening import IndexChoice, index_options
+from vlmsearch.wire import DocumentPage, to_json
+
+_ON_A_TERMINAL = 20
+
+
+@command("list")
+@where_option
+@option(
+    "--limit",
+    has_variable=False,  # VLMSEARCH_LIMIT is how many matches a search shows
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"Documents of a page. No environment variable sets it.  [default: {_ON_A_TERMINAL} on a terminal, else all]",
+)
+@option("--page", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Number of the page.")
+@files_option
+@index_options("server")
+@json_option
+def list_(
+    where: Mapping[str, object] | None,
+    limit: int | None,
+    page: int,
+    files: bool,
+    null: bool,
+    chosen: IndexChoice,
+    as_json: bool,
+) -> None:
+    """List the documents of an index, in the order of their ids.
+
+    In a pipe, a line has the id and the text of a document, separated by a tab.
+    """
+    check_files_options(files, null, {"--json": as_json})
+    if limit is None and is_terminal() and not as_json:
+        limit = _ON_A_TERMINAL
+    if limit is None and page > 1:
+        raise click.UsageError("--page needs --limit, the number of documents of a page")
+    start = (page - 1) * (limit or 0)
+    with open_documents(chosen, where) as documents:
+        shown = islice(documents, start, limit and start + limit)
+        if files:
+            print_paths(shown, null=null)
+        elif as_json:
+            print_json(to_json(DocumentPage(tuple(shown))))
+        elif is_terminal():
+            rows = [(short_path(document.id), _line(document.text), _pairs(document.metadata)) for document in shown]
+            names = ("document", "text", "metadata")
+            if rows:
+                print_table(names, rows, left=names)
+            else:
+                click.echo("No documents.")
+        else:
+            for document in shown:
+                click.echo(f"{document.id}\t{_line(document.text)}")
+        if is_terminal() and not as_json and next(documents, None) is not None:
+            click.echo(f"More: --page {page + 1}")
+
+
+def _line(text: str | None) -> str:
+    shown = " ".join((text or "").split())
+    return shown[:160] if is_terminal() else shown
+
+
+def _pairs(metadata: Mapping[str, object]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in metadata.items())

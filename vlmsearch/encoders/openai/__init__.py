@@ -1,0 +1,1 @@
+"""Encoders of servers with OpenAI's interface."""

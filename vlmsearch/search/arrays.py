@@ -1,0 +1,414 @@
+"""A search over all documents at once, for stores that give them as arrays.
+
+Every document gets the log-odds that `vlmsearch.search.fusion` gives it, from cosines of codes, which are known but for
+a small error. Documents whose place is not certain despite that error are compared by their vectors. So the order, the
+count and the facets are exact, and Python takes no step for each document that shares a word or is relevant: it makes
+objects of the page alone. All is read in one transaction, so that nobody's writes change it meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.search.arrange import MOST_PARTS
+from vlmsearch.search.fusion import shares_of, totals
+from vlmsearch.search.query import Sought
+from vlmsearch.search.relevance import PRIOR, Evidence, Judge, to_log_odds, words_alone
+from vlmsearch.stores.overview import Cosines, Overview, Places
+from vlmsearch.stores.terms import query_words
+from vlmsearch.types import WORDS, Document, Field, FieldScore, Match, Scalar
+
+_MANY = 10_000
+"""Documents from which on estimates tell which are compared by their vectors."""
+_ROUNDING = 1e-4
+"""The error that values in 32 bits may have."""
+_Numbers: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ArrayQuery:
+    """A search in the form that arrays are asked in.
+
+    Attributes:
+        sought: The query.
+        shares: How much each field counts, by name; 1 for those that are not there.
+        min_relevance: The relevance that a document has to have, from 0 to 1.
+        threshold: The relevance that parts of a file have to have to be named.
+        ranks_words: Whether words are asked.
+        hidden: Ids of documents that are not in the result.
+        group: Whether of the parts of a file only the best is shown.
+        size: Number of the best documents that are wanted.
+        counts: Whether all relevant documents are counted.
+        facets: Keys of the metadata whose values are counted.
+        sort: Key of the metadata to sort by, with a minus for falling values, or ``relevance``.
+    """
+
+    sought: Sought
+    shares: Mapping[str, float]
+    min_relevance: float
+    threshold: float
+    ranks_words: bool
+    hidden: Sequence[str]
+    group: bool
+    size: int
+    counts: bool
+    facets: Sequence[str]
+    sort: str
+
+
+@dataclass(frozen=True)
+class ArrayResult:
+    """The first matches in their order, without fields, and the numbers of all relevant documents.
+
+    Attributes:
+        matches: The first matches.
+        fields: What each field says of them, by id.
+        parts: The scores of the other parts of their files, by id.
+        total: Number of relevant documents; None where they were not to be counted.
+        facets: Number of relevant documents by value, for each key.
+    """
+
+    matches: list[Match]
+    fields: dict[str, dict[str, FieldScore]]
+    parts: dict[str, dict[str, float]]
+    total: int | None = None
+    facets: Mapping[str, Mapping[Scalar, int]] = field(default_factory=dict)
+
+
+def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayResult:
+    """Search all documents.
+
+    Args:
+        judge: The judge of the index.
+        overview: All documents of one moment.
+        query: What is to be scored.
+
+    Returns:
+        The first matches, and the counts.
+    """
+    asked = _Asked.of(judge, overview, query.sought, query.shares, ranks_words=query.ranks_words)
+    without = [
+        _Asked.of(
+            judge,
+            overview,
+            part,
+            judge.weights,
+            ranks_words=bool(judge.manifest.language),
+            has_text=asked.has_text,
+        )
+        for part in query.sought.without
+    ]
+    hidden = overview.places_of(query.hidden)
+    files = overview.files() if query.group else None
+    takes_all = query.counts or query.facets or query.sort != "relevance"
+    bar = query.min_relevance if takes_all else _reached(asked, without, hidden, files, query)
+    best = _Scored(asked, without, np.setdiff1d(asked.candidates(to_log_odds(bar)), hidden, assume_unique=True))
+    if takes_all:
+        best = best.relevant(query.min_relevance)
+    if files is not None:
+        best = best.best_of_groups(files[best.places])
+    first = best.first(query.size, query.min_relevance) if query.sort == "relevance" else _sorted(overview, best, query)
+    return ArrayResult(
+        *_read(overview, first, asked, {} if files is None else _other_parts(first, hidden, files, query.threshold)),
+        total=len(best.places) if takes_all else None,
+        facets={key: overview.facet(key, best.places) for key in query.facets},
+    )
+
+
+def _reached(
+    asked: _Asked, without: Sequence[_Asked], hidden: Places, files: NDArray[np.int64] | None, query: ArrayQuery
+) -> float:
+    """Return a relevance that the ``query.size`` best have at least: some that are probably among them reach it."""
+    tried = np.setdiff1d(asked.leading(4 * query.size + 32), hidden)
+    reached = _Scored(asked, without, tried).between(-1)
+    if files is not None:
+        order = np.argsort(-reached)
+        _, firsts = np.unique(files[tried][order], return_index=True)
+        reached = reached[order[firsts]]
+    if len(reached) < query.size:
+        return query.min_relevance
+    return max(query.min_relevance, float(np.partition(reached, -query.size)[-query.size]) - _ROUNDING)
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The values of all documents for one query."""
+
+    overview: Overview
+    query: Sought
+    threshold: float
+    evidence: Mapping[str, Evidence]
+    shares: Mapping[str, float]
+    cosines: Mapping[Field, Cosines]
+    words: NDArray[np.float32] | None
+    max_bm25: float
+    has_text: NDArray[np.bool_]
+    has_vector: NDArray[np.bool_]
+    is_word: bool
+    """Whether the query is one word, beside such as "the"."""
+    compared: dict[Field, dict[int, float]] = field(default_factory=dict)
+    """The cosines of vectors that were compared already, by place."""
+
+    @classmethod
+    def of(
+        cls,
+        judge: Judge,
+        overview: Overview,
+        query: Sought,
+        shares: Mapping[str, float],
+        *,
+        ranks_words: bool,
+        has_text: NDArray[np.bool_] | None = None,
+    ) -> _Asked:
+        cosines = {field: overview.cosines(field, vectors[0]) for field, vectors in query.vectors.items()}
+        words, max_bm25 = overview.words(query.text) if ranks_words and query.text else (None, 0.0)
+        words = words if max_bm25 > 0 else None
+        has_vector = overview.has(cosines)
+        if has_text is None:
+            has_text = overview.has([field for field in cosines if field.modality == "text"])
+        is_word = query.by_text and len(query_words(query.text, judge.manifest.language)) == 1
+        evidence = judge.evidence(query, max_bm25)
+        named = shares_of(evidence, shares)
+        return cls(
+            overview, query, judge.threshold, evidence, named, cosines, words, max_bm25, has_text, has_vector, is_word
+        )
+
+    @functools.cached_property
+    def held(self) -> tuple[Places, NDArray[np.float32]]:
+        """Return the places of the documents that pass and share words with the query, and their BM25."""
+        if self.words is None:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        places = np.flatnonzero((self.words > 0) & self.overview.passing)
+        return places, self.words[places]
+
+    def leading(self, count: int) -> Places:
+        """Return the places of documents that are probably among the best: those that lead in a field."""
+        leads = np.zeros(len(self.has_text), np.bool_)
+        for known in self.cosines.values():
+            leads[known.leading(count)] = True
+        if self.words is not None:
+            held, scores = self.held
+            leads[held[scores >= np.partition(scores, -count)[-count]] if len(held) > count else held] = True
+        return np.flatnonzero(leads & self.overview.passing)
+
+    def candidates(self, min_log_odds: float) -> Places:
+        """Return the places of all documents that pass and may reach ``min_log_odds``.
+
+        One that reaches it does so by its words alone, or has a field that says its part of what is needed at least.
+        """
+        needed = min_log_odds - PRIOR
+        needed_each = needed / (len(self.cosines) + (self.words is not None))
+        may = np.zeros(len(self.has_text), np.bool_)
+        for field_, known in self.cosines.items():
+            value = self._least_value(str(field_), needed_each, self.evidence[str(field_)])
+            if value <= 1 + _ROUNDING:
+                may[known.above(max(value - _ROUNDING, -2.0))] = True
+        if self.words is not None:
+            text_doubt, name_doubt = self.evidence[WORDS].doubt
+            beside, alone = self._least_value(WORDS, needed_each, self.evidence[WORDS]), words_alone(self.max_bm25)
+            # by the words alone: where a document has vectors, or these and a text, they have to say more
+            by_kind = [self._least_value(WORDS, needed + doubt, alone) for doubt in (0.0, name_doubt, text_doubt)]
+            by_kind = [max(min(value, beside) - _ROUNDING, 0.0) for value in by_kind]
+            held, scores = (of_held[self.held[1] > np.float32(min(by_kind))] for of_held in self.held)
+            kinds = np.where(self.has_vector[held], 1 + self.has_text[held], 0)
+            may[held[scores > np.array(by_kind, np.float32)[kinds]]] = True
+        places = np.flatnonzero(may & self.overview.passing)
+        return places[self.log_odds(places, 1) >= min_log_odds]
+
+    def _least_value(self, name: str, said: float, evidence: Evidence) -> float:
+        """Return the value of a field from which on it adds ``said`` to the log-odds; -inf where nothing is needed."""
+        if said <= 0:
+            return -math.inf
+        return evidence.least_value(said / self.shares[name]) if self.shares[name] > 0 else math.inf
+
+    def max_error(self, places: Places) -> float:
+        """Return how far log-odds from codes may be off."""
+        return sum(
+            abs(self.shares[str(of)] * self.evidence[str(of)].slope) * float(known.at(places)[1].max(initial=0))
+            for of, known in self.cosines.items()
+        )
+
+    def log_odds(self, places: Places, side: int) -> _Numbers:
+        """Return the log-odds of documents, whose places rise.
+
+        ``side`` is -1 for the least that they may be, 1 for the highest, and 0 for about what they are.
+        """
+        cosines = {}
+        for field_, known in self.cosines.items():
+            values, errors = known.at(places)
+            cosines[field_] = values.astype(np.float64) + side * errors
+        return self._judged(places, cosines)[0]
+
+    def exact(self, places: Places) -> tuple[_Numbers, dict[str, _Numbers], dict[str, _Numbers]]:
+        """Return the log-odds of documents by their vectors, and the value and the evidence of each field."""
+        cosines = {}
+        for field_ in self.cosines:
+            known = self.compared.setdefault(field_, {})
+            new = np.array([place for place in places.tolist() if place not in known], np.int64)
+            exact = self.overview.exact(field_, self.query.vectors[field_][0], new) if len(new) else new
+            known.update(zip(new.tolist(), exact.tolist()))
+            cosines[field_] = np.array([known[place] for place in places.tolist()])
+        return self._judged(places, cosines)
+
+    def _judged(
+        self, places: Places, cosines: Mapping[Field, _Numbers]
+    ) -> tuple[_Numbers, dict[str, _Numbers], dict[str, _Numbers]]:
+        has_text = self.has_text[places]
+        values = {str(of): known for of, known in cosines.items()}
+        if self.words is not None:
+            of_words = self.words[places].astype(np.float64)
+            values[WORDS] = np.where((of_words > 0) | has_text, of_words, np.nan)
+        total, said = totals(values, has_text, self.shares, self.evidence, self.max_bm25)
+        return total, values, said
+
+    def ranks(self, places: Places) -> dict[str, NDArray[np.int64]]:
+        """Return the rank of documents in each field, from 1; 0 where the field does not find them."""
+        order = np.argsort(places)
+        ranks = {str(field_): np.zeros(len(places), np.int64) for field_ in self.cosines}
+        for field_, known in self.cosines.items():
+            ranks[str(field_)][order] = known.ranks(places[order])
+        if self.words is not None:
+            _, scores = self.held
+            of_words = [1 + np.count_nonzero(scores > score) if score > 0 else 0 for score in self.words[places]]
+            ranks[WORDS] = np.array(of_words, np.int64)
+        return ranks
+
+
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    """Documents with their relevance."""
+
+    asked: _Asked
+    without: Sequence[_Asked]
+    places: Places
+    known: _Numbers | None = None
+
+    @functools.cached_property
+    def scores(self) -> _Numbers:
+        """Return the relevance: exactly if it was compared by vectors, else an estimate."""
+        return self.between(0) if self.known is None else self.known
+
+    def between(self, side: int | None, places: Places | None = None) -> _Numbers:
+        """Return the relevance of documents, below 0 for one that the query leaves out.
+
+        ``side`` is -1 for the lowest that it may be, 1 for the highest, and 0 for an estimate. None compares vectors.
+        """
+        places = self.places if places is None else places
+        scores = _relevance(self.asked, places, side)
+        for part in self.without:
+            unwanted = _relevance(part, places, None if side is None else -side)
+            if part.is_word and part.words is not None:
+                unwanted = np.where(part.words[places] > 0, 1.0, unwanted)
+            scores = np.where(unwanted < self.asked.threshold, scores * (1 - unwanted), -1.0)
+        return scores
+
+    @property
+    def margin(self) -> float:
+        """Return how far an estimate may be off: a relevance changes by a quarter of what its log-odds do, at most."""
+        return math.inf if self.without else 0.3 * self.asked.max_error(self.places)
+
+    def relevant(self, min_relevance: float) -> _Scored:
+        """Return those that are relevant; uncertain ones are compared by their vectors."""
+        scores = self.scores.copy()
+        unsure = np.flatnonzero(np.abs(scores - min_relevance) <= self.margin)
+        low, high = self.between(-1, self.places[unsure]), self.between(1, self.places[unsure])
+        unsure = unsure[(low < min_relevance) & (high >= min_relevance)]
+        scores[unsure] = self.between(None, self.places[unsure])
+        return self.only(scores >= min_relevance, scores)
+
+    def only(self, chosen: NDArray[np.bool_] | Places, scores: _Numbers | None = None) -> _Scored:
+        """Return some of them, with other scores where these are given."""
+        scores = self.scores if scores is None else scores
+        return _Scored(self.asked, self.without, self.places[chosen], scores[chosen])
+
+    def best_of_groups(self, groups: NDArray[np.int64]) -> _Scored:
+        """Return the best of each group."""
+        order = np.lexsort((self.places, -self.scores))
+        _, firsts = np.unique(groups[order], return_index=True)
+        return self.only(np.sort(order[firsts]))
+
+    def first(self, size: int, min_relevance: float) -> _Scored:
+        """Return the ``size`` best with their exact relevance, best first, and equal ones by their ids."""
+        places = self.places
+        if len(places) > max(_MANY, size):
+            places = places[self.scores >= np.partition(self.scores, -size)[-size] - 2 * self.margin]
+        low, high = self.between(-1, places), self.between(1, places)
+        if len(places) > size:
+            near = high >= np.partition(low, -size)[-size]
+            places, low, high = places[near], low[near], high[near]
+        exact, unsure = low, np.flatnonzero(low < high)  # where words decide, vectors need not be read
+        exact[unsure] = self.between(None, places[unsure])
+        places, exact = places[exact >= min_relevance], exact[exact >= min_relevance]
+        if len(places) > size:
+            best = exact >= np.partition(exact, -size)[-size]
+            places, exact = places[best], exact[best]
+        ids = self.asked.overview.ids(places.tolist())
+        order = sorted(range(len(ids)), key=lambda at: (-exact[at], ids[at]))[:size]
+        chosen = np.array(order, np.int64)
+        return _Scored(self.asked, self.without, places[chosen], exact[chosen])
+
+    def exactly(self) -> _Scored:
+        """Return the same with their exact relevance."""
+        return self.only(np.arange(len(self.places)), self.between(None))
+
+
+def _relevance(asked: _Asked, places: Places, side: int | None) -> _Numbers:
+    log_odds = asked.exact(places)[0] if side is None else asked.log_odds(places, side)
+    return 1 / (1 + np.exp(-np.clip(log_odds, -700.0, 700.0)))
+
+
+def _sorted(overview: Overview, best: _Scored, query: ArrayQuery) -> _Scored:
+    """Return the first by a key of the metadata; equal ones are in the order of their relevance."""
+    keys = overview.sort_keys(query.sort.removeprefix("-"), best.places, falls=query.sort.startswith("-"))
+    order = np.lexsort((best.places, -best.scores, *keys))[: query.size]
+    return best.only(order).exactly()
+
+
+def _other_parts(
+    first: _Scored, hidden: Places, files: NDArray[np.int64], threshold: float
+) -> dict[int, list[tuple[int, float]]]:
+    """Return for the place of each match the places and scores of the next best parts of its file."""
+    of_first = files[first.places]
+    owners = dict(zip(of_first.tolist(), first.places.tolist()))
+    of_these = np.flatnonzero(np.isin(files, of_first[of_first >= 0]) & first.asked.overview.passing)
+    others = _Scored(first.asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places])).exactly()
+    parts: dict[int, list[tuple[int, float]]] = {}
+    for i in np.lexsort((others.places, -others.scores)).tolist():
+        if others.scores[i] >= threshold:
+            of_file = parts.setdefault(owners[int(files[others.places[i]])], [])
+            if len(of_file) < MOST_PARTS:
+                of_file.append((int(others.places[i]), float(others.scores[i])))
+    return parts
+
+
+def _read(
+    overview: Overview, first: _Scored, asked: _Asked, parts: Mapping[int, Sequence[tuple[int, float]]]
+) -> tuple[list[Match], dict[str, dict[str, FieldScore]], dict[str, dict[str, float]]]:
+    """Return the matches, what each field says of them, and the other parts of their files."""
+    places = first.places
+    documents: list[Document] = overview.documents(places.tolist())
+    matches = [Match(document, score, {}) for document, score in zip(documents, first.scores.tolist())]
+    _, values, said = asked.exact(places)
+    ranks = asked.ranks(places)
+    fields: dict[str, dict[str, FieldScore]] = {}
+    for i, document in enumerate(documents):
+        fields[document.id] = {
+            name: FieldScore(int(ranks[name][i]) or None, float(values[name][i]), float(said[name][i]))
+            for name in values
+            if not math.isnan(values[name][i])
+        }
+    named = [place for of_file in parts.values() for place, _ in of_file]
+    names = dict(zip(named, overview.ids(named)))
+    ids = dict(zip(places.tolist(), (document.id for document in documents)))
+    return (
+        matches,
+        fields,
+        {ids[owner]: {names[place]: score for place, score in of_file} for owner, of_file in parts.items()},
+    )

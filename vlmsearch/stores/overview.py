@@ -1,0 +1,91 @@
+"""All documents of an index at once, as arrays: for counts, facets and orders by a key of the metadata.
+
+A store that has its index in memory can give what the fields of a query say of every document. It makes no object of a
+document for that. Documents have places, counted from 0, and every array has an entry for each place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.stores.filters import Filter
+from vlmsearch.types import Document, Field, Scalar, Vectors
+
+Places = NDArray[np.int64]
+
+
+class Cosines(Protocol):
+    """The cosines of a field with a query, as far as codes of the vectors tell them. Places that are given rise."""
+
+    def leading(self, count: int) -> Places:
+        """Return the places of about so many documents, probably the nearest ones."""
+
+    def above(self, cosine: float) -> Places:
+        """Return the places of all documents whose cosine may be ``cosine`` or more."""
+
+    def at(self, places: Places) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the cosines of documents, NaN for those without a vector, and how far each may be off."""
+
+    def ranks(self, places: Places) -> NDArray[np.int64]:
+        """Return the rank of documents among those that pass, from 1; 0 where the field does not find them."""
+
+
+class Overview(Protocol):
+    """All documents of an index at one moment.
+
+    Attributes:
+        passing: For each place, whether its document is there and passes the filter.
+    """
+
+    passing: NDArray[np.bool_]
+
+    def cosines(self, field: Field, query: Vectors) -> Cosines:
+        """Return the cosines of a field with a query of shape (dim,)."""
+
+    def has(self, fields: Collection[Field]) -> NDArray[np.bool_]:
+        """Return for each place whether its document has a vector of any of these fields; not to be changed."""
+
+    def exact(self, field: Field, query: Vectors, places: Places) -> NDArray[np.float32]:
+        """Return the exact cosines of documents with a query; NaN for those without a vector of the field."""
+
+    def words(self, query: str) -> tuple[NDArray[np.float32], float]:
+        """Return the BM25 of all documents, 0 where they share no word, and the most that one could have."""
+
+    def places_of(self, ids: Collection[str]) -> Places:
+        """Return the places of those documents that are there."""
+
+    def ids(self, places: Sequence[int]) -> list[str]:
+        """Return the ids of documents."""
+
+    def documents(self, places: Sequence[int]) -> list[Document]:
+        """Return documents."""
+
+    def files(self) -> NDArray[np.int64] | None:
+        """Return for each place a number for the file that its document is a part of; None where none is a part."""
+
+    def facet(self, key: str, places: Places) -> Mapping[Scalar, int]:
+        """Count the values of a key of the metadata, the most frequent first, then by value."""
+
+    def sort_keys(self, key: str, places: Places, *, falls: bool) -> list[NDArray[np.float64]]:
+        """Return arrays by which documents are sorted by a key, the last one first, as `numpy.lexsort` takes them."""
+
+
+@runtime_checkable
+class Overviewed(Protocol):
+    """A store that gives an `Overview`."""
+
+    def overview(
+        self, fields: Collection[Field | str], where: Filter | None, keys: Collection[str]
+    ) -> AbstractContextManager[Overview]:
+        """Give all documents of one moment.
+
+        Args:
+            fields: The fields that are asked, ``words`` among them.
+            where: Filter on the metadata.
+            keys: Keys of the metadata that facets and orders are asked of.
+        """

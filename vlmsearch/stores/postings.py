@@ -1,0 +1,502 @@
+"""Postings as arrays: which documents hold a term, and BM25 over them.
+
+A `Postings` holds the terms of up to `MOST_ROWS` documents, as a search engine's segment does: for each term the
+documents that hold it and how often. `WordTable` ranks the documents of many of them. The work of a search is numpy's:
+no step of Python's is taken for each document that holds a term.
+
+BM25 is that of Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", Foundations and
+Trends in Information Retrieval 3(4), 2009. k1 is 1.2 and b is 0.75. `idf` has the lower bound of SQLite's FTS5:
+https://www.sqlite.org/fts5.html#the_bm25_function. A term counts as often as the query says it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.stores.terms import QueryTerm, terms_of
+
+K1 = 1.2
+"""The parameter k1 of BM25: how soon more of the same term in a document adds less to its score."""
+B = 0.75
+"""The parameter b of BM25: how much the length of a document counts."""
+LEAST_IDF = 1e-6
+"""The idf of a term that is in half of all documents or more."""
+_OTHERS = 20
+"""Documents without the term that are counted beside those of the index: in a small one, no word would be rare."""
+MOST_ROWS = 2**16
+"""Documents of one `Postings` at most: their places are 16-bit numbers."""
+
+_SMALL = MOST_ROWS // 4
+"""Documents of postings that are joined with the next ones."""
+_REMEMBERED = 500_000
+"""Terms whose keys are remembered."""
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+_Scores = NDArray[np.float32]
+
+
+class Term(NamedTuple):
+    """A term of a query, with the number of documents that hold it.
+
+    Attributes:
+        text: The term.
+        times: Times that it counts.
+        holding: Number of documents that hold it; an estimate where a store does not count them.
+
+    Example:
+        >>> Term("dog", times=2, holding=17)
+        Term(text='dog', times=2, holding=17)
+    """
+
+    text: str
+    times: int
+    holding: float
+
+
+def idf(holding: float, documents: float) -> float:
+    """Return the inverse document frequency of a term: log-odds, in nats, that a document does not hold it.
+
+    Twenty documents that do not hold it are counted beside those of the index.
+
+    Args:
+        holding: Number of documents that hold the term.
+        documents: Number of all documents.
+
+    Returns:
+        The frequency, at least `LEAST_IDF`.
+
+    Example:
+        >>> round(idf(1, 1000), 2), idf(900, 1000)
+        (6.52, 1e-06)
+    """
+    return max(math.log((max(documents - holding, 0) + _OTHERS + 0.5) / (holding + 0.5)), LEAST_IDF)
+
+
+def holding_of(max_score: float, times: int, documents: int) -> int | None:
+    """Return how many documents hold a term by the highest score that it can give; None for too many to tell.
+
+    Args:
+        max_score: The `max_score` of the term alone.
+        times: Times that it counts.
+        documents: Number of all documents.
+
+    Returns:
+        The number of documents.
+
+    Example:
+        >>> holding_of(max_score([Term("dog", 1, 17)], 1000), 1, 1000)
+        17
+    """
+    rarity = max_score / times / (K1 + 1)
+    if rarity <= 2 * LEAST_IDF:
+        return None
+    odds = math.exp(min(rarity, 700.0))
+    return round((documents + _OTHERS + 0.5 - 0.5 * odds) / (odds + 1))
+
+
+def max_score(terms: Iterable[Term], documents: float) -> float:
+    """Return the score by BM25 that no document can exceed: that of one that holds all terms infinitely often.
+
+    Args:
+        terms: The terms of a query, also those that no document holds.
+        documents: Number of all documents.
+
+    Returns:
+        The score; 0 for a query without terms.
+
+    Example:
+        >>> round(max_score([Term("dog", 1, 1), Term("photo", 1, 900), Term("zebra", 1, 0)], 1000), 1)
+        31.0
+    """
+    return sum(term.times * idf(term.holding, documents) * (K1 + 1) for term in terms)
+
+
+class _Keys(dict[str, int]):
+    """The number of 64 bits by which postings know a term: the start of its BLAKE2b digest.
+
+    Among ten million terms, two have the same one with a probability of 3 in a million.
+    """
+
+    def __missing__(self, term: str) -> int:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        digest = hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        key = self[term] = int.from_bytes(digest, "little")
+        return key
+
+
+_KEYS = _Keys()
+
+
+@dataclass(frozen=True, eq=False)
+class Postings:
+    """The terms of some documents.
+
+    Attributes:
+        rows: Numbers of the documents, rising, int64 of shape (n,).
+        lengths: Number of terms of each document, uint32 of shape (n,).
+        keys: Keys of the terms, rising, uint64 of shape (t,).
+        starts: Where the postings of each term begin, and where the last ones end, uint32 of shape (t + 1,).
+        places: Which of the ``rows`` hold a term, rising within each term, uint16 of shape (p,).
+        times: How often the term is there, uint8 or uint16 of shape (p,).
+        languages: Languages that the documents are in.
+
+    Example:
+        >>> postings = Postings.of([7, 9], ["a dog", "two dogs"], "auto")
+        >>> postings.rows.tolist(), postings.lengths.tolist(), sorted(postings.languages)
+        ([7, 9], [2, 2], ['en'])
+    """
+
+    rows: Rows
+    lengths: NDArray[np.uint32]
+    keys: NDArray[np.uint64]
+    starts: NDArray[np.uint32]
+    places: NDArray[np.uint16]
+    times: NDArray[Any]
+    languages: frozenset[str] = field(default_factory=frozenset)
+
+    @classmethod
+    def of(cls, rows: Sequence[int], texts: Iterable[str], language: str) -> Postings:
+        """Return the postings of documents that have terms, at most `MOST_ROWS`; ``rows`` rise."""
+        keys: list[int] = []
+        lengths: list[int] = []
+        languages: set[str] = set()
+        for text in texts:
+            terms, own = terms_of(text, language)
+            keys += map(_KEYS.__getitem__, terms)
+            lengths.append(len(terms))
+            if terms:
+                languages.add(own)
+        places = np.repeat(np.arange(len(lengths)), lengths)
+        order = np.argsort(all_keys := np.array(keys, np.uint64), kind="stable")
+        all_keys, places = all_keys[order], places[order]
+        firsts = np.flatnonzero(_begins(all_keys) | _begins(places))  # of a term that is there several times
+        times = np.minimum(np.diff(firsts, append=len(places)), 65_535)
+        counted = np.array(lengths, np.uint32)
+        made = _sorted(np.array(rows, np.int64), counted, all_keys[firsts], places[firsts], times, frozenset(languages))
+        return made.only(counted > 0)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Postings]) -> Postings:
+        """Return the postings of all parts, at least one; the rows of each are behind those of the one before."""
+        if len(parts) == 1:
+            return parts[0]
+        offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
+        return _sorted(
+            np.concatenate([part.rows for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+            np.concatenate([np.repeat(part.keys, np.diff(part.starts)) for part in parts]),
+            np.concatenate([part.places + offset for part, offset in zip(parts, offsets)]),
+            np.concatenate([part.times for part in parts]),
+            frozenset().union(*(part.languages for part in parts)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def only(self, kept: Mask) -> Postings:
+        """Return the postings of some of the documents: those that ``kept``, of shape (n,), says."""
+        if kept.all():
+            return self
+        keys, new_places = np.repeat(self.keys, np.diff(self.starts)), np.cumsum(kept) - 1
+        stay = kept[self.places]
+        return _sorted(
+            self.rows[kept],
+            self.lengths[kept],
+            keys[stay],
+            new_places[self.places[stay]],
+            self.times[stay],
+            self.languages,
+        )
+
+    def digest(self) -> int:
+        """Return a number that other terms, times or lengths of the same documents do not have; a sum over them."""
+        rows = self.rows.astype(np.uint64)
+        of_terms = _mixed(_mixed(rows[self.places]) + np.repeat(self.keys, np.diff(self.starts)) + self.times)
+        of_lengths = _mixed(_mixed(rows) + self.lengths)
+        return int(of_terms.sum(dtype=np.uint64)) + int(of_lengths.sum(dtype=np.uint64)) & 2**64 - 1
+
+    def spans(self, keys: NDArray[np.uint64]) -> list[tuple[int, int]]:
+        """Return where the postings of terms begin and end, which is the same for one that is not there."""
+        if not len(self.keys):
+            return [(0, 0)] * len(keys)
+        at = np.searchsorted(self.keys, keys)
+        inside = np.minimum(at, len(self.keys) - 1)
+        there = self.keys[inside] == keys
+        return [
+            (int(self.starts[i]), int(self.starts[i + 1])) if is_there else (0, 0)
+            for i, is_there in zip(inside.tolist(), there.tolist())
+        ]
+
+
+def _sorted(
+    rows: Rows,
+    lengths: NDArray[np.uint32],
+    keys: NDArray[np.uint64],
+    places: NDArray[Any],
+    times: NDArray[Any],
+    languages: frozenset[str],
+) -> Postings:
+    """Return postings whose keys, places and times are given one by one, by rising place for each key."""
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    firsts = np.flatnonzero(_begins(keys))
+    starts = np.concatenate([firsts, [len(keys)]]).astype(np.uint32)
+    narrow = np.uint8 if int(times.max(initial=0)) < 256 else np.uint16
+    return Postings(
+        rows, lengths, keys[firsts], starts, places[order].astype(np.uint16), times[order].astype(narrow), languages
+    )
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return numbers that are as good as random (the finaliser of splitmix64)."""
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        values = (values ^ values >> np.uint64(31)) * np.uint64(factor)
+    mixed: NDArray[np.uint64] = values ^ values >> np.uint64(31)
+    return mixed
+
+
+def _begins(values: NDArray[Any]) -> Mask:
+    """Return for each value whether it differs from the one before."""
+    begins = np.ones(len(values), np.bool_)
+    begins[1:] = values[1:] != values[:-1]
+    return begins
+
+
+@dataclass(frozen=True, eq=False)
+class _Segment:
+    """Postings, with what BM25 takes of their documents.
+
+    ``alive`` says which documents are still there, None for all; ``norms`` is what their lengths add below the line.
+    """
+
+    postings: Postings
+    alive: Mask | None
+    norms: _Scores
+
+
+def grown(parts: Sequence[Postings], more: Sequence[Postings]) -> tuple[Postings, ...]:
+    """Return postings with others behind them, small ones joined.
+
+    Those that were made one by one are joined with others of their size, so that each takes part in few joins.
+    """
+    joined = list(parts)
+    for part in more:
+        joined.append(part)
+        while len(joined) > 1 and len(joined[-2]) < 2 * len(joined[-1]) and len(joined[-2]) <= _SMALL:
+            last = joined.pop()
+            joined[-1] = Postings.joined([joined[-1], last])
+    return tuple(joined)
+
+
+class WordTable:
+    """The words of an index at one instant, ranked by BM25. Never changed; may be used from several threads.
+
+    Args:
+        parts: Postings whose ``rows`` are places of documents, each behind the one before.
+        alive: For each place, whether its document is still there; None for all.
+        documents: Number of documents, those without words among them.
+
+    Example:
+        >>> from vlmsearch.stores.terms import query_terms
+        >>> table = WordTable([Postings.of(range(2), ["a dog", "a cat"], "auto")], None, 2)
+        >>> terms = table.terms(query_terms("dogs", "auto"))
+        >>> terms[0].holding, table.best(query_terms("dogs", "auto"), 5)[0].tolist()
+        (1, [0])
+    """
+
+    def __init__(self, parts: Sequence[Postings], alive: Mask | None, documents: int) -> None:
+        self.documents = documents
+        masks = [None if alive is None or (mask := alive[part.rows]).all() else mask for part in parts]
+        total = sum(
+            int((part.lengths if mask is None else part.lengths[mask]).sum(dtype=np.int64))
+            for part, mask in zip(parts, masks)
+        )
+        mean = max(total / max(documents, 1), 1e-9)
+        self._segments = [
+            _Segment(part, mask, (K1 * (1 - B) + K1 * B / mean * part.lengths).astype(np.float32))
+            for part, mask in zip(parts, masks)
+        ]
+
+    def terms(self, query: Sequence[QueryTerm]) -> list[Term]:
+        """Return the terms of a query, each with the number of documents that hold it."""
+        return self._counted(query, [_found(segment.postings, query) for segment in self._segments])
+
+    def _counted(self, query: Sequence[QueryTerm], spans_by_segment: Sequence[_Found]) -> list[Term]:
+        holding = [0] * len(query)
+        for segment, spans_of_terms in zip(self._segments, spans_by_segment):
+            for i, spans in enumerate(spans_of_terms):
+                holding[i] += _holding(segment, spans)
+        return [Term(asked.term, asked.times, count) for asked, count in zip(query, holding)]
+
+    def best(
+        self, query: Sequence[QueryTerm], limit: int, passing: Mask | None = None
+    ) -> tuple[Rows, _Scores, list[Term]]:
+        """Find the places of the best documents.
+
+        Args:
+            query: The terms.
+            limit: Documents at most.
+            passing: For each place, whether its document counts; None that all do.
+
+        Returns:
+            The places, best first and then rising; their scores, above 0; and the terms, as `terms` gives them.
+        """
+        spans_by_segment = [_found(segment.postings, query) for segment in self._segments]
+        terms = self._counted(query, spans_by_segment)
+        chosen = _Chosen(limit)
+        for segment, spans_of_terms in zip(self._segments, spans_by_segment):
+            if not any(spans_of_terms):
+                continue
+            scores = self._segment_scores(segment, spans_of_terms, terms)
+            wanted = np.flatnonzero(scores > chosen.least if chosen.is_full else scores)
+            for mask in (segment.alive, None if passing is None else passing[segment.postings.rows]):
+                wanted = wanted if mask is None else wanted[mask[wanted]]
+            chosen.add(segment.postings.rows[wanted], scores[wanted])
+        return (*chosen.ranked(), terms)
+
+    def all_scores(self, query: Sequence[QueryTerm], count: int) -> tuple[_Scores, list[Term]]:
+        """Score all documents.
+
+        Args:
+            query: The terms.
+            count: Number of places.
+
+        Returns:
+            The score at each place, 0 for a document that shares no term; and the terms, as `terms` gives them.
+        """
+        spans_by_segment = [_found(segment.postings, query) for segment in self._segments]
+        terms = self._counted(query, spans_by_segment)
+        scores = np.zeros(count, np.float32)
+        for segment, spans_of_terms in zip(self._segments, spans_by_segment):
+            if any(spans_of_terms):
+                scores[segment.postings.rows] = self._segment_scores(segment, spans_of_terms, terms)
+        return scores, terms
+
+    def _segment_scores(self, segment: _Segment, spans_of_terms: _Found, terms: Sequence[Term]) -> _Scores:
+        scores = np.zeros(len(segment.postings), np.float32)
+        for term, spans in zip(terms, spans_of_terms):
+            weight = term.times * idf(term.holding, self.documents) * (K1 + 1)
+            for places, values in _values(segment, spans, weight):
+                scores[places] += values
+        return scores
+
+    def scores(self, query: Sequence[QueryTerm], places: Rows) -> tuple[_Scores, list[Term]]:
+        """Score given documents.
+
+        Args:
+            query: The terms.
+            places: Their places, rising.
+
+        Returns:
+            The score of each, 0 for one that shares no term; and the terms, as `terms` gives them.
+        """
+        spans_by_segment = [_found(segment.postings, query) for segment in self._segments]
+        terms = self._counted(query, spans_by_segment)
+        scores = np.zeros(len(places), np.float32)
+        for segment, spans_of_terms in zip(self._segments, spans_by_segment):
+            rows = segment.postings.rows
+            if not len(rows) or not any(spans_of_terms):
+                continue
+            first, last = np.searchsorted(places, (rows[0], rows[-1] + 1))
+            at = np.searchsorted(rows, places[first:last])
+            there = np.flatnonzero(rows[at] == places[first:last])
+            if len(there):
+                scores[first:last][there] = self._segment_scores(segment, spans_of_terms, terms)[at[there]]
+        return scores, terms
+
+
+_Found = list[list[tuple[int, int]]]
+"""For each term of a query, the spans of its postings that are not empty."""
+
+
+def _found(postings: Postings, query: Sequence[QueryTerm]) -> _Found:
+    asked = [term.of(postings.languages) for term in query]
+    keys = np.array([_KEYS[term] for terms in asked for term in terms], np.uint64)
+    spans = iter(postings.spans(keys))
+    return [[span for span in (next(spans) for _ in terms) if span[0] < span[1]] for terms in asked]
+
+
+def _holding(segment: _Segment, spans: Sequence[tuple[int, int]]) -> int:
+    """Count the documents that hold a term."""
+    if not spans:
+        return 0
+    if len(spans) == 1:
+        (start, end), alive = spans[0], segment.alive
+        return end - start if alive is None else int(np.count_nonzero(alive[segment.postings.places[start:end]]))
+    places, _ = _together(segment.postings, spans)
+    return len(places) if segment.alive is None else int(np.count_nonzero(segment.alive[places]))
+
+
+def _values(
+    segment: _Segment, spans: Sequence[tuple[int, int]], weight: float
+) -> Iterable[tuple[NDArray[Any], _Scores]]:
+    """Yield what a term adds to the scores of the documents that hold it, with their places."""
+    if not spans:
+        return
+    if len(spans) == 1:
+        start, end = spans[0]
+        places, times = segment.postings.places[start:end], segment.postings.times[start:end]
+    else:
+        places, times = _together(segment.postings, spans)
+    counted = times.astype(np.float32)
+    yield places, np.float32(weight) * counted / (counted + segment.norms[places])
+
+
+def _together(postings: Postings, spans: Sequence[tuple[int, int]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the postings of terms that are one: their places, each once, and how often any of them is there."""
+    total = np.zeros(len(postings), np.uint32)
+    for start, end in spans:
+        total[postings.places[start:end]] += postings.times[start:end]
+    places = np.flatnonzero(total)
+    return places, total[places]
+
+
+class _Chosen:
+    """The best of what was seen so far, and a few more."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.least = 0.0
+        """The score that one behind the others has to exceed, once there are as many as wanted."""
+        self._places: list[Rows] = [np.empty(0, np.int64)]
+        self._scores: list[_Scores] = [np.empty(0, np.float32)]
+        self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether there are as many as wanted."""
+        return self.least > 0
+
+    def add(self, places: Rows, scores: _Scores) -> None:
+        """Look at more documents, whose places are behind those of all before."""
+        self._places.append(places)
+        self._scores.append(scores)
+        self._count += len(places)
+        if self._count > 4 * self.limit:
+            self._cut()
+
+    def _cut(self) -> None:
+        places, scores = np.concatenate(self._places), np.concatenate(self._scores)
+        if len(scores) > self.limit:
+            last = np.partition(scores, len(scores) - self.limit)[len(scores) - self.limit]
+            better = scores > last
+            equal = np.flatnonzero(scores == last)[: self.limit - int(np.count_nonzero(better))]  # the first ones
+            better[equal] = True
+            places, scores, self.least = places[better], scores[better], float(last)
+        self._places, self._scores, self._count = [places], [scores], len(places)
+
+    def ranked(self) -> tuple[Rows, _Scores]:
+        """Return places and scores of the best, best first and then by place."""
+        self._cut()
+        places, scores = self._places[0], self._scores[0]
+        order = np.lexsort((places, -scores))[: self.limit]
+        return places[order], scores[order]

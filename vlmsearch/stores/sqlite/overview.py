@@ -1,0 +1,88 @@
+"""All documents of one transaction as arrays: see `vlmsearch.stores.overview`."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.overview import Cosines
+from vlmsearch.stores.postings import max_score
+from vlmsearch.stores.sqlite.codes import Places, find
+from vlmsearch.stores.sqlite.tables import Tables
+from vlmsearch.stores.sqlite.view import View
+from vlmsearch.stores.terms import query_terms
+from vlmsearch.types import Document, Field, Scalar, Vectors
+
+
+class SqliteOverview:
+    """The documents that a transaction sees."""
+
+    def __init__(self, db: sqlite3.Connection, tables: Tables, view: View, where: Filter | None) -> None:
+        self._db = db
+        self._tables = tables
+        self._view = view
+        self._some = view.passing(where)
+        self.passing = np.ones(len(view.rows), np.bool_) if self._some is None else self._some
+
+    def cosines(self, field: Field, query: Vectors) -> Cosines:
+        """Return the cosines of a field with a query."""
+        return self._view.codes[field][1].compared(query, len(self.passing), self._some)
+
+    def has(self, fields: Collection[Field]) -> NDArray[np.bool_]:
+        """Return for each place whether its document has a vector of any of these fields; not to be changed."""
+        count = len(self.passing)
+        masks = [self._view.codes[field][1].has(count) for field in fields]
+        return functools.reduce(np.logical_or, masks) if masks else np.zeros(count, np.bool_)
+
+    def exact(self, field: Field, query: Vectors, places: Places) -> NDArray[np.float32]:
+        """Return the exact cosines of documents with a query; NaN for those without a vector of the field."""
+        rows = self._view.rows[places]
+        numbers, vectors = self._tables.vectors(self._db, field, rows.tolist())
+        cosines = np.full(len(places), np.nan, np.float32)
+        order = np.argsort(rows)
+        at = order[np.searchsorted(rows, numbers, sorter=order)]
+        cosines[at] = np.clip((vectors.astype(np.float64) @ query.astype(np.float64)).astype(np.float32), -1, 1)
+        return cosines
+
+    def words(self, query: str) -> tuple[NDArray[np.float32], float]:
+        """Return the BM25 of all documents, and the most that one could have."""
+        table = self._view.words
+        scores, terms = table.all_scores(query_terms(query, self._tables.language), len(self.passing))
+        return scores, max_score(terms, table.documents)
+
+    def places_of(self, ids: Collection[str]) -> Places:
+        """Return the places of those documents that are there."""
+        if not ids:
+            return np.empty(0, np.int64)
+        rows = np.array(sorted(row.row for row in self._tables.rows(self._db, ids).values()), np.int64)
+        places, there = find(self._view.rows, rows)
+        return places[there]
+
+    def ids(self, places: Sequence[int]) -> list[str]:
+        """Return the ids of documents."""
+        rows = self._view.rows[np.array(places, np.int64)].tolist()
+        names = dict(self._tables.ids_of(self._db, rows))
+        return [names[row] for row in rows]
+
+    def documents(self, places: Sequence[int]) -> list[Document]:
+        """Return documents; BackendError for one that is damaged."""
+        rows = self._view.rows[np.array(places, np.int64)].tolist()
+        documents = {row.row: row.document for row in self._tables.numbered(self._db, rows)}
+        return [documents[row] for row in rows]
+
+    def files(self) -> NDArray[np.int64] | None:
+        """Return for each place a number for the file that its document is a part of; None where none is a part."""
+        return self._view.files[self._view.state]
+
+    def facet(self, key: str, places: Places) -> Mapping[Scalar, int]:
+        """Count the values of a key of the metadata, the most frequent first, then by value."""
+        return self._view.columns[key][1].counts(places)
+
+    def sort_keys(self, key: str, places: Places, *, falls: bool) -> list[NDArray[np.float64]]:
+        """Return arrays by which documents are sorted by a key."""
+        return self._view.columns[key][1].sort_keys(places, falls=falls)
