@@ -132,7 +132,8 @@ class Index(Closable, ABC):
         A text is compared with images in spaces that have both towers, and with texts in text-only spaces. An image is
         compared with images and texts in the former. Where the store ranks words, a text also finds the documents that
         share words with it. What they all say of a document is added up as evidence, and its score is how likely it is
-        what was asked for. Documents below the threshold of the index are not shown.
+        what was asked for. Documents below the threshold of the index are not shown. Where
+        nothing reaches it, `Matches.closest` has up to three that may be meant.
 
         Args:
             text: Text to look for. What is longer than the model reads is cut, with a TextTruncatedWarning. Words with
@@ -278,8 +279,9 @@ class Index(Closable, ABC):
     ) -> Answer | AnswerParts:
         """Answer a question from the best matches, with citations; say so when nothing in the index matches.
 
-        The matches are those that `search` shows, with every part of a file that is relevant. Where the generator
-        counts tokens, the weakest matches are left out until prompt and answer fit its context.
+        The matches are those that `search` shows, with every part of a file that is relevant. Where nothing matches,
+        what comes closest is read, and `Answer.is_unsure` is true. Where the generator counts tokens, the weakest
+        matches are left out until prompt and answer fit its context.
 
         Args:
             question: Question to answer, and to search for; at most 32,768 characters.

@@ -23,7 +23,6 @@ from vlmsearch.answers.prompts import (
     check_question,
     default_options,
     fit_prompt,
-    make_answer,
     nothing_found,
     parse_template,
 )
@@ -530,17 +529,18 @@ class Pipeline(Index):
         search = {"limit": SOURCES, **given.search}
         chosen = self._options(RankingKeywords, search, group=False)
         with operation("ask"):
-            [matches] = self._search([Query(question, given.image)], chosen)
+            [found] = self._search([Query(question, given.image)], chosen)
+            matches = found.matches or found.closest
             if not matches:
                 return nothing_found() if given.stream else nothing_found().answer()
             options = given.options or default_options(generator)
-            prompt = fit_prompt(question, matches, generator, options, form)
+            prompt = fit_prompt(question, matches, generator, options, form, is_unsure=not found)
             about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
             if given.stream:
                 return AnswerStream(staged("generate", generator.stream(prompt.text, options), about), prompt)
             with stage("generate", about):
                 text = generator.generate(prompt.text, options)
-            return make_answer(text, prompt.matches, prompt.dropped)
+            return AnswerStream(iter([text]), prompt).answer()
 
     @override
     def delete(self, ids: str | Iterable[str]) -> int:

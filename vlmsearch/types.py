@@ -689,6 +689,8 @@ class Matches(Sequence[Match], Shown):
     Attributes:
         matches: Matches of this page.
         cursor: Start of the next page, for ``search(..., cursor=)``; None at the end.
+        closest: Up to three documents that come closest where nothing matches: one of them may be what was asked for.
+            Empty on later pages, and where `min_score` is given.
         threshold: Score that a document must reach to be shown.
         total: Number of relevant documents; None without ``count``, ``facets`` or ``sort``. A store that is not
             `sqlite:`, or a re-ranker, counts up to 10,000.
@@ -704,6 +706,7 @@ class Matches(Sequence[Match], Shown):
 
     matches: tuple[Match, ...] = ()
     cursor: str | None = field(default=None, kw_only=True)
+    closest: tuple[Match, ...] = field(default=(), kw_only=True)
     threshold: float = field(default=0.0, kw_only=True)
     total: int | None = field(default=None, kw_only=True)
     facets: Mapping[str, Mapping[Scalar, int]] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
@@ -713,6 +716,7 @@ class Matches(Sequence[Match], Shown):
         of = f" of {self.total:,}" if self.total is not None else ""
         lines = [f"{match.score:.3f} {match.document!r}" for match in self.matches[:_MAX_SHOWN]]
         lines += [f"... {len(self) - _MAX_SHOWN:,} more"] if len(self) > _MAX_SHOWN else []
+        lines += [f"closest, not sure: {match.score:.3f} {match.document!r}" for match in self.closest]
         head = f"{type(self).__name__}({len(self):,}{of}, shown from {self.threshold:.3g})"
         return "\n  ".join([head, *lines])
 
@@ -786,6 +790,7 @@ class Answer(Shown):
         matches: Sources that the model read, best first.
         dropped: Weaker matches that did not fit into the model's context.
         removed: Numbers that the model cited and that are no source. They are not in the text.
+        is_unsure: Whether nothing matches the question, so that the sources are what comes closest to it.
 
     Example:
         >>> Answer("Yes [1].", (Citation(1, "a"),), (Match(Document("a"), 1.0, {}),)).citations[0].id
@@ -797,6 +802,7 @@ class Answer(Shown):
     matches: tuple[Match, ...]
     dropped: tuple[Match, ...] = ()
     removed: tuple[int, ...] = ()
+    is_unsure: bool = False
 
     def __repr__(self) -> str:
         cited = _brief_mapping({str(citation.number): citation.id for citation in self.citations})

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 
 import numpy as np
 import PIL.Image
@@ -39,6 +40,7 @@ def test_results_come_in_order_and_what_waits_is_given_up_after_an_error() -> No
 
     def work(item: int) -> int:
         begun.append(item)
+        time.sleep(0.001)  # so that the error is met before all are done
         return 6 // item
 
     assert list(workers.each([3, 2, 1], work)) == [2, 3, 6]

@@ -5,7 +5,7 @@ import math
 import re
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
 
 from vlmsearch import (
+    Answer,
     AnswerStream,
     Citation,
     ConfigError,
@@ -36,7 +37,6 @@ from vlmsearch.answers.prompts import (
     Prompt,
     build_prompt,
     default_options,
-    make_answer,
     parse_template,
 )
 from vlmsearch.demo.scenes import make_scene
@@ -238,6 +238,10 @@ def test_without_options_an_answer_takes_a_quarter_of_a_small_context() -> None:
 
 
 # ---- citations
+
+
+def make_answer(text: str, matches: Sequence[Match]) -> Answer:
+    return AnswerStream(iter([text]), Prompt("", tuple(matches))).answer()
 
 
 def test_citations_are_in_order_of_first_use_and_invented_ones_are_removed() -> None:

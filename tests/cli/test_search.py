@@ -83,23 +83,36 @@ def test_matches_are_sorted_and_counted(folder: Path) -> None:
 
 def test_nothing_matches_and_how_to_see_the_rest(folder: Path) -> None:
     for arguments, said in (
-        (["elephants"], "Nothing matches: --all shows what comes closest.\n"),
+        (["star", "--where", '{"number": 99}'], "Nothing matches: --all shows what comes closest.\n"),
         (["star", "--where", '{"number": 99}', "--all"], "Nothing matches.\n"),
         (["star", "--page", "7", "--all"], "Nothing matches on page 7.\n"),
     ):
         done = run("search", *arguments, cwd=folder, **SETTINGS)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
     assert len(found(folder, "elephants", "--all", "--limit", "20")) == 12
-    nothing: Json = {"matches": [], "cursor": None, "threshold": THRESHOLD, "total": None, "facets": {}}
-    assert answer(folder, "elephants") == nothing | {"uncalibrated": {}}
+    nothing: Json = {"matches": [], "cursor": None, "threshold": THRESHOLD, "total": None, "facets": {}, "closest": []}
+    assert answer(folder, "star", "--where", '{"number": 99}') == nothing | {"uncalibrated": {}}
     assert answer(folder, "star", "--min-score", "0.5")["threshold"] == 0.5
 
 
 def test_a_terminal_shows_that_there_is_more(folder: Path) -> None:
     shown = on_a_terminal("search", "red star", "--limit", "2", "--page", "2", cwd=folder, environment=SETTINGS)
     assert b"More: --page 3" in shown
-    none = on_a_terminal("search", "elephants", cwd=folder, environment=SETTINGS)
+    none = on_a_terminal("search", "star", "--where", "number=99", cwd=folder, environment=SETTINGS)
     assert b"Nothing matches: --all shows what comes closest." in none
+
+
+def test_what_comes_closest_is_shown_where_nothing_matches(folder: Path) -> None:
+    done = run("search", "elephants", cwd=folder, **SETTINGS)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("No match. Closest, not sure: green star (0.")
+    found = answer(folder, "elephants")
+    assert found["matches"] == []
+    assert [match["id"] for match in found["closest"]][:1] == ["green star"]
+    shown = on_a_terminal("search", "elephants", cwd=folder, environment=SETTINGS)
+    assert shown.index(b"No match. Closest, not sure:") < shown.index(b"green star")
+    ok("search", "elephants", "--html", "page.html", cwd=folder, **SETTINGS)
+    assert "no match; closest, not sure" in (folder / "page.html").read_text()
 
 
 def test_a_field_that_did_not_list_a_match_has_no_rank(folder: Path) -> None:

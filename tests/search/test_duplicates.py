@@ -12,7 +12,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.edits import EDITS, altered
 from tests.support.paths import SHARED
-from tests.support.pdf_files import write_scan
+from tests.support.pdf_files import write_pdf, write_scan
 from vlmsearch import ConfigError, Document, Duplicates, Paths, Pipeline, SourceOptions
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.media.images import open_image
@@ -172,3 +172,16 @@ def test_a_page_is_a_copy_of_a_picture_and_not_of_another_page(tmp_path: Path) -
     path = tmp_path / "scan.pdf"
     assert {file.id for file in group.files} == {str(tmp_path / "scene.png"), f"{path}#page=1", f"{path}#page=2"}
     assert {file.bytes for file in group.files if file.id != str(tmp_path / "scene.png")} == {path.stat().st_size}
+
+
+def test_pages_that_look_alike_and_say_different_things_are_no_copies(tmp_path: Path) -> None:
+    first = ["how to fill the tank\nof the pump", "how to clean the filter\nof the pump"]
+    second = ["where to put the paper\nof the printer", "where to connect the cable\nof the printer"]
+    for name, pages in (("pump", first), ("printer", second), ("pump again", first)):
+        write_pdf(tmp_path / f"{name}.pdf", pages, title=name)
+    with Pipeline.open(encoder="onnx:demo", store="mock:") as pipeline:
+        assert pipeline.index(Paths([tmp_path], options=SourceOptions(pdf=True))).added == 9
+        groups = [[Path(file.id).name for file in group.files] for group in pipeline.duplicates().groups]
+    assert [sorted(group) for group in sorted(groups)] == [
+        [f"pump again.pdf#page={page}", f"pump.pdf#page={page}"] for page in (1, 2)
+    ]

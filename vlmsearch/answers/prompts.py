@@ -25,6 +25,8 @@ TEMPLATE = Template(
 )
 """The prompt of `Pipeline.ask`; ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
 NOTHING_FOUND = "Nothing in the index matches the question."
+UNSURE = "Nothing surely matches the question. Closest: "
+"""The beginning of an answer from unsure sources, where the generator does not read the question."""
 SOURCE_CHARS = 1000
 """Characters of a source's text in a prompt."""
 QUESTION_CHARS = TEMPLATE_CHARS = 32_768
@@ -42,17 +44,22 @@ def parse_template(text: str) -> Template:
     if len(text) > TEMPLATE_CHARS:
         raise ConfigError(f"a template has at most {TEMPLATE_CHARS:,} characters, not {len(text):,}: make it shorter")
     template = Template(text)
-    places = (match for match in template.pattern.finditer(text) if match["escaped"] is None)
-    counts = Counter(match["named"] or match["braced"] for match in places)
+    counts = _places_of(template)
     if None in counts:
         raise ConfigError("a template has a $ that begins no place; write $$ for a dollar sign")
     if counts.keys() != _PLACES:
-        names = ", ".join(f"${name}" for name in sorted(counts)) or "none"
+        names = ", ".join(sorted(f"${name}" for name in counts)) or "none"
         raise ConfigError(f"a template has the places $sources and $question and no other; this one has {names}")
     for name, count in counts.items():
         if count > 1:
             raise ConfigError(f"a template has each place once; this one has ${name} {count:,} times")
     return template
+
+
+def _places_of(template: Template) -> Counter[str | None]:
+    """Return how often a template has each place; None stands for a $ that begins none."""
+    places = (match for match in template.pattern.finditer(template.template) if match["escaped"] is None)
+    return Counter(match["named"] or match["braced"] for match in places)
 
 
 def check_question(question: str) -> None:
@@ -88,11 +95,21 @@ def default_options(generator: Generator) -> GenerationOptions:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt, the matches that are its sources, and the weaker ones that did not fit into the model's context."""
+    """A prompt.
+
+    Attributes:
+        text: What the generator reads.
+        matches: Its sources.
+        dropped: Weaker matches that did not fit into the model's context.
+        is_unsure: Whether the sources are only what comes closest to the question.
+        preface: How the answer begins.
+    """
 
     text: str
     matches: tuple[Match, ...]
     dropped: tuple[Match, ...] = ()
+    is_unsure: bool = False
+    preface: str = ""
 
 
 def fit_prompt(
@@ -101,10 +118,13 @@ def fit_prompt(
     generator: Generator,
     options: GenerationOptions,
     template: Template = TEMPLATE,
+    *,
+    is_unsure: bool = False,
 ) -> Prompt:
     """Return the prompt with as many of the matches, best first, as leave room for the answer in the model's context.
 
-    A generator that does not count tokens gets all that `PROMPT_CHARS` hold, and one with a template of its own gets
+    Where the matches are unsure, and the generator does not read the question, the answer begins by saying so. A
+    generator that does not count tokens gets all that `PROMPT_CHARS` hold, and one with a template of its own gets
     that one. Raises InvalidInputError (``too_long``) where not even the best match fits.
     """
     if isinstance(generator, HasPromptTemplate):
@@ -112,12 +132,14 @@ def fit_prompt(
     left = PROMPT_CHARS - len(template.template) - len(sanitise(question))
     lengths = accumulate(len(line) + 1 for line in _source_lines(matches))
     max_sources = sum(1 for _ in takewhile(lambda length: length <= left, lengths))
+
+    def prompt_of(sources: int) -> Prompt:
+        text = build_prompt(question, matches[:sources], template)
+        preface = UNSURE if is_unsure and "question" not in _places_of(template) else ""
+        return Prompt(text, tuple(matches[:sources]), tuple(matches[sources:]), is_unsure, preface)
+
     if not isinstance(generator, CountsTokens):
-        return Prompt(
-            build_prompt(question, matches[:max_sources], template),
-            tuple(matches[:max_sources]),
-            tuple(matches[max_sources:]),
-        )
+        return prompt_of(max_sources)
     room = generator.context - options.max_tokens
 
     def count(sources: int) -> int:
@@ -130,7 +152,7 @@ def fit_prompt(
             f"the question and one source are {count(1)} tokens; {generator.name} reads {generator.context}, of which "
             f"{options.max_tokens} are kept for the answer: ask shorter, lower `max_tokens` or take another model",
         )
-    return Prompt(build_prompt(question, matches[:kept], template), tuple(matches[:kept]), tuple(matches[kept:]))
+    return prompt_of(kept)
 
 
 class AnswerStream(AnswerParts):
@@ -183,6 +205,7 @@ class AnswerStream(AnswerParts):
             self._prompt.matches,
             self._prompt.dropped,
             self._checker.removed,
+            self._prompt.is_unsure,
         )
 
     def close(self) -> None:
@@ -193,6 +216,8 @@ class AnswerStream(AnswerParts):
             close()
 
     def _run(self) -> collections.abc.Generator[str | Citation, None, None]:
+        if self._prompt.preface:
+            yield self._note(self._prompt.preface)
         for piece in self._pieces:
             check_cancelled()
             if shown := self._note(self._checker.feed(piece)):
@@ -208,11 +233,6 @@ class AnswerStream(AnswerParts):
     def _citations(self) -> Iterator[Citation]:
         for number in self._checker.used:
             yield Citation(number, self._prompt.matches[number - 1].document.id)
-
-
-def make_answer(text: str, matches: Sequence[Match], dropped: Sequence[Match] = ()) -> Answer:
-    """Return the answer with its citations, in the order of their first use; numbers that cite no match are removed."""
-    return AnswerStream(iter([text]), Prompt("", tuple(matches), tuple(dropped))).answer()
 
 
 def nothing_found() -> AnswerStream:

@@ -127,8 +127,10 @@ def _source(citation: Citation) -> str:
 
 
 def _note(answer: Answer, generator: Generator | None) -> None:
-    """Print what is wrong with an answer: dropped sources and removed citations."""
+    """Print what is wrong with an answer: unsure or dropped sources, and removed citations."""
     name = generator.name if generator else "the server's generator"
+    if answer.is_unsure:
+        click.echo("Note: nothing surely matches the question; the answer is from what comes closest", err=True)
     if answer.dropped:
         total, ids = len(answer.matches) + len(answer.dropped), [match.document.id for match in answer.dropped]
         click.echo(

@@ -68,13 +68,15 @@ _EDGE = 360
 class Section:
     """A query, its matches and its image, if it has one.
 
-    ``uncalibrated`` are the fields whose scores are no probabilities, with the reasons.
+    ``uncalibrated`` are the fields whose scores are no probabilities, with the reasons; ``is_unsure`` where the matches
+    are only what comes closest.
     """
 
     title: str
     matches: Sequence[Match]
     image: ImageSource | None = None
     uncalibrated: Mapping[str, str] = field(default_factory=dict)
+    is_unsure: bool = False
 
 
 def write_sheet(path: Path, sections: Sequence[Section]) -> None:
@@ -97,6 +99,7 @@ def _section(section: Section) -> str:
     shown = _picture(section.image, "the query") if section.image is not None else ""
     count = len(section.matches)
     summary = f"{count} match{'' if count == 1 else 'es'}, best first" if count else "nothing found"
+    summary = "no match; closest, not sure" if count and section.is_unsure else summary
     reasons = "; ".join(section.uncalibrated.values())
     note = f"<p>Scores are uncalibrated: {html.escape(reasons)}.</p>" if reasons else ""
     cards = "\n".join(_card(match) for match in section.matches)

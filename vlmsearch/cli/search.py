@@ -72,13 +72,15 @@ def search(
     keywords = chosen.search_keywords({**options, "offset": (page - 1) * limit})
     with chosen.open() as index:
         matches = index.search(**query, **keywords)
-        shown = [replace(match, document=with_picture(index, match.document)) for match in (matches if html else ())]
+        found = (matches.matches or matches.closest) if html else ()
+        shown = [replace(match, document=with_picture(index, match.document)) for match in found]
     if html is not None:
         from vlmsearch.cli.contact_sheet import Section, write_sheet
 
         image = query["image"]
         parts = [query["text"], image and image.name, *map(short_path, query["like"])]
-        write_sheet(html, [Section(" + ".join(filter(None, parts)), shown, image, matches.uncalibrated)])
+        title = " + ".join(filter(None, parts))
+        write_sheet(html, [Section(title, shown, image, matches.uncalibrated, is_unsure=not matches)])
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
         print_json(to_json(matches))
@@ -101,6 +103,12 @@ def _hint_at_image(text: str | None, *, has_image: bool) -> None:
 def _print(matches: Matches, page: int) -> None:
     if matches:
         print_matches(matches, is_calibrated=not matches.uncalibrated)
+    elif matches.closest and is_terminal():
+        click.echo("No match. Closest, not sure:")
+        print_matches(matches.closest, is_calibrated=not matches.uncalibrated)
+    elif matches.closest:  # what reads the output takes each line for a match
+        named = ", ".join(f"{match.document.id} ({match.score:.2f})" for match in matches.closest)
+        click.echo(f"No match. Closest, not sure: {named}", err=True)
     else:
         said = "Nothing matches" if page == 1 else f"Nothing matches on page {page}"
         hint = ": --all shows what comes closest" if matches.threshold else ""

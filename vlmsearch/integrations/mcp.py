@@ -35,8 +35,9 @@ _MOST_LABELLED = 100
 _MOST_PARTS = 20
 _INSTRUCTIONS = """Search an index of images and texts. `search` finds documents by a description in plain words,
 `similar` by documents, and `look` shows the picture of one. A score is the probability that a document is what was
-asked for; an empty list means that nothing matches. Ids are opaque: give them back as they are. Of the parts of a file,
-such as pages, a list has the best; `parts` are the ids of others that are relevant."""
+asked for; an empty list means that nothing matches, and `closest` then has what may be meant. Ids are opaque: give
+them back as they are. Of the parts of a file, such as pages, a list has the best; `parts` are the ids of others that
+are relevant."""
 _READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
@@ -58,9 +59,13 @@ class FoundDocument(TypedDict):
 
 
 class FoundDocuments(TypedDict):
-    """The matches of a search, best first, and why scores of some fields are no probabilities."""
+    """The matches of a search, best first, and why scores of some fields are no probabilities.
+
+    Where nothing matches, `closest` has documents that may be meant.
+    """
 
     matches: list[FoundDocument]
+    closest: list[FoundDocument]
     threshold: float
     uncalibrated: dict[str, str]
 
@@ -73,11 +78,15 @@ class Cited(TypedDict):
 
 
 class AnswerWithSources(TypedDict):
-    """An answer; ``[1]`` in its text is the citation of that number."""
+    """An answer; ``[1]`` in its text is the citation of that number.
+
+    It is unsure where nothing matches the question, and the sources are what comes closest.
+    """
 
     text: str
     citations: list[Cited]
     sources: list[FoundDocument]
+    is_unsure: bool
 
 
 class LabelledDocument(TypedDict):
@@ -157,6 +166,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
             "text": answer.text,
             "citations": [{"number": citation.number, "id": citation.id} for citation in answer.citations],
             "sources": list(map(_entry, answer.matches)),
+            "is_unsure": answer.is_unsure,
         }
 
     @server.tool(annotations=_READ, structured_output=False)
@@ -311,6 +321,7 @@ def _info(index: Index) -> dict[str, Any]:
 def _found(matches: Matches) -> FoundDocuments:
     return {
         "matches": list(map(_entry, matches)),
+        "closest": list(map(_entry, matches.closest)),
         "threshold": matches.threshold,
         "uncalibrated": dict(matches.uncalibrated),
     }

@@ -58,6 +58,8 @@ def _match(match: Match) -> str:
 
 @to_html.register
 def _matches(matches: Matches) -> str:
+    if matches.closest:
+        return _root("<p>No match. Closest, not sure:</p>" + _match_table(matches.closest, Pictures()))
     if not matches:
         advice = ": <code>min_score=0</code> shows what comes closest" if matches.threshold else ""
         return _root(f"<p>Nothing matches{advice}.</p>")
@@ -83,7 +85,8 @@ def _answer(answer: Answer) -> str:
         (f"[{numbers[match.document.id]}]" if match.document.id in numbers else "", *_match_cells(match, pictures))
         for match in answer.matches[:_MAX_ROWS]
     ]
-    notes = [f"{len(answer.dropped):,} weaker sources did not fit into the context"] if answer.dropped else []
+    notes = ["nothing surely matches the question: these come closest"] if answer.is_unsure else []
+    notes += [f"{len(answer.dropped):,} weaker sources did not fit into the context"] if answer.dropped else []
     notes += ["the model cited what is no source"] if answer.removed else []
     said = f'<p style="{_SOFT}">{escape("; ".join(notes))}.</p>' if notes else ""
     return _root(text + (_table(("", "", "score", "source", "found by"), rows) if rows else "") + said)

@@ -2,12 +2,14 @@
 
 The store finds the nearest images of each image by their vectors. So a few pairs are compared for each image, however
 many there are. Vectors alone cannot tell a duplicate with a frame from another picture of the same things, so
-the files of each pair are compared: see `vlmsearch.media.duplicates`. Two groups become one where two pairs agree.
+the files of each pair are compared: see `vlmsearch.media.duplicates`. Pages of documents look alike at that size, so
+pages with texts have to say the same as well. Two groups become one where two pairs agree.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.stores.terms import plain_words
 from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFile, Record, file_of_part, part_of
 
 LEAST_COSINE = 0.5
@@ -34,6 +37,8 @@ _NEIGHBOURS = 50
 """Number of nearest images that an image is compared with."""
 _SECONDS = 4
 """Number of pairs of each group that are compared before two groups are joined."""
+_SAME_WORDS = 0.8
+"""The share of the words of two pages, of those that either has, from which they say the same."""
 _PAGE = 256
 _SKETCHES, _LOOKS = 2048, 512
 """Numbers of sketches with their hashes, and of looks, that are kept in memory: 100 MiB and 60 MiB."""
@@ -61,7 +66,7 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
     if not fields:
         raise ConfigError(f"{judge.encoder.fingerprint} encodes no images: there is nothing to compare")
     condition = None if options.where is None else parse_filter(options.where)
-    files, groups, done = _Files(options.image_limits), _Groups(), 0
+    files, groups, done = _Files(store, options.image_limits), _Groups(), 0
     ids = sorted(store.ids())
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="vlmsearch-look") as workers:
         for start in range(0, len(ids), _PAGE):
@@ -127,12 +132,14 @@ def _near(
 class _Files:
     """The image files of documents: sketches of all, in a KiB each, and the rest as it is needed."""
 
-    def __init__(self, limits: ImageLimits) -> None:
+    def __init__(self, store: Store, limits: ImageLimits) -> None:
+        self._store = store
         self._limits = limits
         self.paths: dict[str, Path] = {}
         self.sketches: dict[str, bytes] = {}
         self.unread: dict[str, str] = {}
         self._sketch = lru_cache(_SKETCHES)(lambda id: Sketch(self.sketches[id]))
+        self._words = lru_cache(_LOOKS)(self._read_words)
         self._look = lru_cache(_LOOKS)(lambda id: look_at(self.paths[id], self._limits))
 
     def knows(self, id: str) -> bool:
@@ -160,9 +167,22 @@ class _Files:
             return False
         ways = placements(self._sketch(id), self._sketch(other))
         try:
-            return bool(ways) and is_duplicate(self._look(id), self._look(other), ways)
+            looks_same = bool(ways) and is_duplicate(self._look(id), self._look(other), ways)
         except InvalidInputError:  # changed since it was added
             return False
+        return looks_same and not self._say_different(id, other)
+
+    def _say_different(self, id: str, other: str) -> bool:
+        """Return whether two documents are pages with different texts."""
+        words, others = self._words(id), self._words(other)
+        return bool(words and others) and (words & others).total() < _SAME_WORDS * (words | others).total()
+
+    def _read_words(self, id: str) -> Counter[str]:
+        """Return the words of a page; none for another document, whose text is not in its picture."""
+        part = part_of(id)
+        if part is None or part.page is None:
+            return Counter()
+        return Counter(word for document in self._store.get([id]) for word in plain_words(document.text or ""))
 
     def measured(self, ids: Collection[str]) -> list[ImageFile]:
         """Return the files of documents, the largest first."""

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.stores.base import Store
 
+CLOSEST = 0.01
+"""The relevance from which documents are shown as closest, where nothing matches."""
+_MOST_CLOSEST = 3
 _ATTEMPTS = 10
 """Number of attempts to read documents that others replace meanwhile, and to search deeper."""
 _DIVERSE = 200
@@ -87,6 +90,22 @@ def run(
         _Search(judge, asked, options, cursor, hidden=_named_in(query))
         for query, asked, cursor in zip(queries, sought, cursors)
     ]
+    results = _results(judge, searches)
+    if options.reranker is None:
+        again = SearchOptions(options.where, _MOST_CLOSEST, CLOSEST, options.weights, group=options.group)
+        unsure = [at for at, search in enumerate(searches) if search.may_be_unsure and not results[at]]
+        closer = [_Search(judge, searches[at].asked, again, searches[at].cursor, searches[at].hidden) for at in unsure]
+        for at, found in zip(unsure, _results(judge, closer)):
+            results[at] = replace(results[at], closest=found.matches)
+    return results
+
+
+def _results(judge: Judge, searches: list[_Search]) -> list[Matches]:
+    """Return the result of each search; all have the same options."""
+    if not searches:
+        return []
+    store, options = judge.store, searches[0].options
+    ranks_words, sought = _ranks_words(judge, options), [search.asked for search in searches]
     if isinstance(store, Overviewed) and all(_tells_texts(judge, asked) for asked in sought):
         for search in searches:
             search.take_whole(store, ranks_words=ranks_words)
@@ -401,6 +420,12 @@ class _Search:
         return self.judge.threshold if self.options.min_score is None else self.options.min_score
 
     @property
+    def may_be_unsure(self) -> bool:
+        """Return whether what comes closest is of use where nothing matches."""
+        options = self.options
+        return options.min_score is None and not options.offset and not self.cursor.shown and self.threshold > CLOSEST
+
+    @property
     def store(self) -> Store:
         """Return where the documents are."""
         return self.judge.store
@@ -553,7 +578,7 @@ class _Search:
         return comparisons
 
     def _reranked(self) -> list[Match]:
-        """Return the relevant documents in the order of the re-ranker, which reads the first of them."""
+        """Return the candidates in the order of the re-ranker, which reads the first of them."""
         options = self.options
         if options.reranker is None:
             return self.matches
@@ -567,7 +592,7 @@ class _Search:
                 self.asked.text, given, options.reranker, first=options.rerank_first, seconds=options.rerank_seconds
             )
         by_id = {match.document.id: match for match in self.matches}
-        return [replace(by_id[match.id], score=match.score) for match in judged if match.score >= self.threshold]
+        return [replace(by_id[match.id], score=match.score) for match in judged]
 
     def take_whole(self, store: Overviewed, *, ranks_words: bool) -> None:
         """Find the best among all documents, as arrays."""
@@ -601,7 +626,8 @@ class _Search:
     def result(self) -> Matches:
         """Return the page that was asked for."""
         check_cancelled()
-        options, matches, whole = self.options, self._reranked(), self.whole
+        options, judged, whole = self.options, self._reranked(), self.whole
+        matches = [match for match in judged if match.score >= self.threshold]
         counted = whole if whole is not None and not (options.takes_all and options.reranker) else None
         facets = count_values(matches, options.facets) if counted is None else counted.facets
         total = len(matches) if options.takes_all else None
@@ -625,8 +651,16 @@ class _Search:
             total=total if counted is None else counted.total,
             facets=facets,
             threshold=self.threshold,
+            closest=() if matches else self._closest(judged),
             uncalibrated=self.judge.outside(self.asked.vectors),
         )
+
+    def _closest(self, judged: Sequence[Match]) -> tuple[Match, ...]:
+        """Return what comes closest by the re-ranker; without one, another search looks for that."""
+        if self.options.reranker is None or not self.may_be_unsure:
+            return ()
+        near = [match for match in judged if match.score >= CLOSEST][:_MOST_CLOSEST]
+        return tuple(replace(match, fields=self._fields(match.document.id)) for match in near)
 
     def _fields(self, id: str) -> Mapping[str, FieldScore]:
         return self.fused.fields(id) if self.whole is None else self.whole.fields[id]

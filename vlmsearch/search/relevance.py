@@ -11,9 +11,9 @@ adds nothing, so it counts neither for nor against it.
   background decides.
 * **Words.** BM25 divided by the square root of the most that a document could reach: without that, long queries would
   count more than short ones. BM25's terms are log-odds themselves (Robertson and Zaragoza, "The Probabilistic Relevance
-  Framework: BM25 and Beyond", 2009), but words of one text depend on each other, hence a slope that was fitted beside
-  the text vectors of MiniLM. Words that are met almost completely stand for themselves, whatever the vectors say: a
-  code, a number or the name of a file.
+  Framework: BM25 and Beyond", 2009), but words of one text depend on each other, hence a slope, which
+  rises where the vectors of the index do not know its words (`word_slope`). Words that are met almost completely stand
+  for themselves, whatever the vectors say: a code, a number or the name of a file.
 
 No evidence goes below `FLOOR`: a caption may say nothing of what its picture shows.
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -56,8 +56,12 @@ _SURE = 4.0
 """The log-odds of relevance where a document has the very vector of the query."""
 _NEAR = 0.95
 """The cosine from which on documents are about the same, however near to each other all are."""
-_BESIDE, _ALONE = (1.2, -1.7), (25.6, -2.9)
-"""Slope and bias of words beside what vectors say of the same text, and of words alone: the share of what is met."""
+USUAL_SLOPE = 1.2
+"""The weight of words in an index with too few texts to tell: nats per BM25 divided by the root of the highest one."""
+_EVEN_BM25 = 1.42
+"""The BM25, divided by the root of the highest possible one, that speaks neither for nor against a document."""
+_ALONE = (25.6, -2.9)
+"""Slope and bias of words alone: the share of what is met."""
 DOUBT, WORD_DOUBT, NAME_DOUBT = 12.0, 4.0, 4.0
 """Log-odds taken off words alone if vectors of the same text say less, off a single word, and off the name of a file.
 Of a query that is nothing but codes, which models do not know, none are taken off."""
@@ -257,7 +261,9 @@ def standing_out(
     return Evidence(slope, -slope * even - PRIOR, basis, MAX_EVIDENCE + _SURE)
 
 
-def words_beside(max_bm25: float, text: str = "", language: str = AUTO, *, texts: int = SAMPLE) -> Evidence:
+def words_beside(
+    max_bm25: float, text: str = "", language: str = AUTO, *, texts: int = SAMPLE, slope: float = USUAL_SLOPE
+) -> Evidence:
     """Return what BM25 is worth beside vectors of the same text.
 
     Args:
@@ -265,11 +271,11 @@ def words_beside(max_bm25: float, text: str = "", language: str = AUTO, *, texts
         text: The query.
         language: The index's.
         texts: About how many texts the index has.
+        slope: How much words count beside the vectors of the index: see `word_slope`.
     """
-    slope, bias = _BESIDE
     share = min(max((texts - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0)
     doubt = WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
-    plain = Evidence(slope / math.sqrt(max_bm25), bias, doubt=(doubt, NAME_DOUBT))
+    plain = Evidence(slope / math.sqrt(max_bm25), -_EVEN_BM25 * slope, doubt=(doubt, NAME_DOUBT))
     if are_codes(text):
         return replace(plain, doubt=(0.0, 0.0))
     if has_number(text):
@@ -292,6 +298,7 @@ class Backgrounds:
         self._lock = threading.Lock()
         self._manifest: Manifest | None = None
         self._taken: dict[Field, tuple[IndexBackground, int, float]] = {}
+        self._slopes: dict[Field, tuple[IndexBackground, float]] = {}
 
     def get(self, store: Store, manifest: Manifest, field: Field, domain: Domain | None = None) -> IndexBackground:
         """Return the background of a field, with the verdict on the domain of its model.
@@ -313,6 +320,21 @@ class Backgrounds:
                 known = (IndexBackground(sample, outside), documents, now)
             self._taken[field] = (known[0], known[1], now)
             return known[0]
+
+    def word_slope(self, store: Store, manifest: Manifest, field: Field) -> float:
+        """Return how much words count beside a field of texts, by a sample of the index."""
+        import numpy as np
+
+        from vlmsearch.search.agreement import word_slope
+
+        background = self.get(store, manifest, field)
+        known = self._slopes.get(field)
+        if known is None or known[0] is not background:
+            records = store.records(sorted(store.sample_ids(field, SAMPLE)))
+            read = [(r.document.text, r.vectors[field]) for r in records if r.document.text and field in r.vectors]
+            texts, vectors = [text for text, _ in read], np.array([vector for _, vector in read], np.float32)
+            known = self._slopes[field] = background, word_slope(texts, vectors, manifest.language) or USUAL_SLOPE
+        return known[1]
 
     def forget(self) -> None:
         """Take new samples at the next search: the index was written to."""
@@ -351,8 +373,13 @@ class Judge:
             by_field[str(field)] = replace(evidence, rival=field.space) if rivals else evidence
         if max_bm25 > 0:
             texts = [len(self._background(field).sample) for field in sought.vectors if field.modality == "text"]
-            language = self.manifest.language
-            by_field[WORDS] = words_beside(max_bm25, sought.text, language, texts=min(texts, default=SAMPLE))
+            by_field[WORDS] = words_beside(
+                max_bm25,
+                sought.text,
+                self.manifest.language,
+                texts=min(texts, default=SAMPLE),
+                slope=self._word_slope([field for field in sought.vectors if field.modality == "text"]),
+            )
         return by_field
 
     def outside(self, fields: Iterable[Field]) -> dict[str, str]:
@@ -360,6 +387,12 @@ class Judge:
         known = [field for field in fields if (field.space, field.modality) in self.encoder.domains]
         reasons = {str(field): self._background(field).outside for field in known}
         return {name: reason for name, reason in reasons.items() if reason is not None}
+
+    def _word_slope(self, fields: Sequence[Field]) -> float:
+        """Return how much words count beside the text vectors of models of texts alone."""
+        alone = {space.name for space in self.encoder.spaces if space.modalities == {"text"}}
+        known = [field for field in fields if field.space in alone]
+        return self.backgrounds.word_slope(self.store, self.manifest, known[0]) if known else USUAL_SLOPE
 
     def _background(self, field: Field) -> IndexBackground:
         domain = self.encoder.domains.get((field.space, field.modality))

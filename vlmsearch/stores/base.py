@@ -187,8 +187,22 @@ class Store(Closable, ABC):
         if manifest is None:
             return np.empty((0, 0), np.float32)
         dim = dim_of(self.name, manifest.spaces, field)
-        vectors = [record.vectors.get(field) for record in self.records(drawn_ids(self, field, count))]
+        vectors = [record.vectors.get(field) for record in self.records(self.sample_ids(field, count))]
         return np.array([vector for vector in vectors if vector is not None], np.float32).reshape(-1, dim)
+
+    def sample_ids(self, field: Field, count: int) -> list[str]:
+        """Return ids of documents that are chosen at random.
+
+        They are the same ones while the index does not change.
+
+        Args:
+            field: A field that the documents have.
+            count: Ids at most.
+
+        Returns:
+            The ids: ``count`` of them, or as many as there are.
+        """
+        return drawn_ids(self, field, count)
 
     @abstractmethod
     def get(self, ids: Sequence[str]) -> list[Document]:

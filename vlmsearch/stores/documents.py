@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.batching import pages
-from vlmsearch.stores.base import check_changes, check_records, dim_of, drawn_ids
+from vlmsearch.stores.base import check_changes, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
@@ -111,7 +111,7 @@ class DatabaseStore(GenerationalStore):
 
     def draw(self, field: Field, count: int) -> Iterable[NDArray[np.float32]]:
         """Read the vectors of documents that are chosen at random."""
-        return self.vectors_of(field, drawn_ids(self, field, count))
+        return self.vectors_of(field, self.sample_ids(field, count))
 
     def sampled_state(self) -> Hashable:
         """Return a value that differs when a sample may have changed."""

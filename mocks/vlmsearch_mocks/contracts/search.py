@@ -202,6 +202,10 @@ class SearchSuite(StoreSuite):
             assert np.allclose(cosines.max(axis=1), 1, atol=TOLERANCE)
             assert len(set(cosines.argmax(axis=1).tolist())) == 40
             assert np.array_equal(store.sample(field, 40), sample)
+            ids = store.sample_ids(field, 40)
+            assert len(set(ids)) == 40
+            assert {record.document.id for record in store.records(ids)} == set(ids)
+            assert store.sample_ids(field, 40) == ids
 
     def test_a_sample_is_of_all_documents_where_there_are_not_more(self, store: Store) -> None:
         assert store.sample(IMAGE, 5).shape == (0, 32)
@@ -209,6 +213,7 @@ class SearchSuite(StoreSuite):
         store.upsert([replace(r, vectors={TEXT: r.vectors[TEXT]}) if i % 3 else r for i, r in enumerate(records)])
         assert store.sample(CAPTION, 5).shape == (0, 32)
         assert store.sample(IMAGE, 0).shape == (0, 32)
+        assert sorted(store.sample_ids(IMAGE, 100)) == ["id-0", "id-3", "id-6"]
         wanted = np.stack([record.vectors[IMAGE] for record in records[::3]])
         for count in (3, 100):
             sample = store.sample(IMAGE, count)

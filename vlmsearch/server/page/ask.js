@@ -105,6 +105,7 @@ class Ask {
     });
     this.answer.removeAttribute("aria-busy");
     this.answer.replaceChildren(h("p", { class: "said" }, ...pieces),
+      answer.is_unsure ? h("p", { class: "soft" }, "Nothing surely matches the question: these sources come closest.") : "",
       answer.removed.length ? h("p", { class: "soft" },
         `${answer.removed.map((each) => `[${each}]`).join(", ")} cited no source and was taken out.`) : "",
       answer.dropped.length ? h("p", { class: "soft" },

@@ -256,7 +256,9 @@ class Search {
       const more = { limit, ...(after && { cursor: after }) };
       answer = await call(inIndex(name, "/search"), withImage(Search.#request(next, more), image), { signal });
       const isWhole = !after && !answer.cursor;
-      answer = { items: answer.matches, after: answer.cursor, total: isWhole ? answer.matches.length : null, facets: {},
+      const isUnsure = !answer.matches.length && answer.closest.length > 0;
+      if (isUnsure) answer.matches = answer.closest;
+      answer = { items: answer.matches, isUnsure, after: answer.cursor, total: isWhole ? answer.matches.length : null, facets: {},
         uncalibrated: answer.uncalibrated };
     } else {
       const asked = new URLSearchParams({ limit, order: "gallery" });
@@ -346,6 +348,7 @@ class Search {
     const noun = isAsked ? ["match", "matches"] : ["document", "documents"];
     this.count.textContent = items.length || total === 0
       ? `${most ? "More than " : ""}${many(counted, ...noun)}` : "";
+    if (this.found.isUnsure) this.count.textContent = "No match. Closest, not sure:";
     if (total === null && this.found.after) this.count.textContent = `More than ${number(items.length)} ${noun[1]}`;
     this.#drawSort();
     this.#drawFilters();

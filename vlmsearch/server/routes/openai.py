@@ -398,6 +398,7 @@ class _Reply:
             "choices": [choice],
             "usage": self._usage(answer),
             "matches": answer.matches,
+            "is_unsure": answer.is_unsure,
         }
 
     async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
@@ -410,7 +411,7 @@ class _Reply:
                         yield self._chunk({"content": part})
                 answer = await stream.answer()
                 last = {"annotations": self._annotations(answer)}
-                yield self._chunk(last, "stop", matches=answer.matches)
+                yield self._chunk(last, "stop", matches=answer.matches, is_unsure=answer.is_unsure)
                 if self._counts:
                     usage = await service.call(self._usage, answer)
                     yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})

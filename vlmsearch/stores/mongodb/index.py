@@ -7,12 +7,10 @@ one row of ``name.about`` is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne, UpdateOne
 
 from vlmsearch._util.batching import PAGE, pages
@@ -191,8 +189,8 @@ class MongoIndex(DatabaseStore):
         size = self.run("count documents", lambda rows: rows.estimated_document_count())
         return self.generation, self.writes_here, size
 
-    def draw(self, field: Field, count: int) -> Iterable[NDArray[np.float32]]:
-        """Read the vectors of documents that are chosen at random."""
+    def sample_ids(self, field: Field, count: int) -> list[str]:
+        """Return ids of documents that are chosen at random."""
         condition: Row = {"fields": str(field), "draw": {"$exists": True}, **LIVE}
 
         def read(rows: Rows) -> list[str]:
@@ -200,7 +198,7 @@ class MongoIndex(DatabaseStore):
             return [row["_id"] for row in cursor]
 
         drawn = self.run("sample", read) if count > 0 else []
-        return self.vectors_of(field, drawn or drawn_ids(self, field, count))  # rows of older indexes have no numbers
+        return drawn or drawn_ids(self, field, count)  # rows of older indexes have no numbers
 
     # ---- words
 

@@ -264,6 +264,13 @@ class SqliteStore(DatabaseStore):
         with self._viewing("sample", field) as (db, tables, view):
             return tables.vectors(db, field, view.sample(field, count).tolist())[1]
 
+    def sample_ids(self, field: Field, count: int) -> list[str]:
+        """Return the ids of the documents that `draw` reads the vectors of."""
+        if self.as_opened() is None:
+            return []
+        with self._viewing("sample", field) as (db, tables, view):
+            return list(dict(tables.ids_of(db, view.sample(field, count).tolist())).values())
+
     def vectors_of(self, field: Field, ids: Collection[str]) -> Vectors:
         """Read the vectors of a field that documents have."""
         with self._reading("read vectors") as (db, tables):
