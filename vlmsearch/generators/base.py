@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from string import Template
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.closable import Closable
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import BackendError, ConfigError
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 
 @dataclass(frozen=True)
@@ -169,3 +172,85 @@ class HasPromptTemplate(Protocol):
 
     prompt_template: Template
     """With the places of `vlmsearch.answers.prompts.TEMPLATE`, or one of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A picture in a prompt.
+
+    Attributes:
+        image: Upright image, 8-bit RGB.
+
+    Example:
+        >>> import PIL.Image
+        >>> ["[1] the image a.png", Picture(PIL.Image.new("RGB", (64, 64))), "Question: What is it?"][1].image.size
+        (64, 64)
+    """
+
+    image: PIL.Image.Image
+
+
+@runtime_checkable
+class SeesPictures(Protocol):
+    """A generator that reads pictures, too.
+
+    Example:
+        >>> from vlmsearch.registry import open_generator
+        >>> isinstance(open_generator("extractive:"), SeesPictures)
+        False
+    """
+
+    max_pictures: int
+    """Maximum number of pictures in a prompt."""
+    max_side: int
+    """Longer side, in pixels, beyond which the model sees nothing more."""
+
+    def picture_tokens(self, width: int, height: int) -> int:
+        """Return how many tokens of the context a picture takes; an estimate for a model of another machine.
+
+        Args:
+            width: Width in pixels.
+            height: Height in pixels.
+
+        Returns:
+            The number of tokens.
+        """
+
+    def stream_parts(
+        self,
+        parts: Sequence[str | Picture],
+        options: GenerationOptions | None = None,
+        *,
+        on_usage: Callable[[int], None] | None = None,
+    ) -> Iterator[str]:
+        """Generate a text in pieces, as it is made, from a prompt with pictures.
+
+        Args:
+            parts: Texts and pictures, in the order in which the model reads them.
+            options: How; None for the defaults.
+            on_usage: Called with the number of tokens of the prompt, pictures among them, once it is known.
+
+        Returns:
+            An iterator over the pieces. Closing it stops the generation.
+
+        Raises:
+            PicturesRefusedError: The model takes fewer pictures, or none.
+            InvalidInputError: The prompt is longer than the model reads.
+            ConfigError: The generator cannot follow an option.
+            BackendError: The model or its server failed.
+        """
+
+
+class PicturesRefusedError(BackendError):
+    """A refusal of a prompt because of its pictures.
+
+    Attributes:
+        at_most: How many pictures it takes; None where it says only that there are too many.
+    """
+
+    def __init__(self, message: str, at_most: int | None = None) -> None:
+        super().__init__(message)
+        self.at_most = at_most
+
+    def __reduce__(self) -> tuple[type[PicturesRefusedError], tuple[str, int | None]]:
+        return type(self), (str(self), self.at_most)
