@@ -39,7 +39,16 @@ if TYPE_CHECKING:
         UncalibratedWarning,
         VlmsearchError,
     )
-    from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
+    from vlmsearch.generators.base import (
+        CountsTokens,
+        GenerationOptions,
+        Generator,
+        HasPromptTemplate,
+        Picture,
+        PictureOptions,
+        PicturesRefusedError,
+        SeesPictures,
+    )
     from vlmsearch.index import Index
     from vlmsearch.indexing.given import ArrowTable, DocumentInput
     from vlmsearch.indexing.items import SourceOptions
@@ -169,6 +178,9 @@ __all__ = [
     "Part",
     "PassageEvidence",
     "Paths",
+    "Picture",
+    "PictureOptions",
+    "PicturesRefusedError",
     "Pipeline",
     "PreparesImages",
     "QualityError",
@@ -190,6 +202,7 @@ __all__ = [
     "Scalar",
     "SearchKeywords",
     "SearchOptions",
+    "SeesPictures",
     "SourceOptions",
     "Space",
     "Stamp",
@@ -218,7 +231,8 @@ _HOMES = {
         "MissingDependencyError ModelUnavailableError OperationCancelledError OverloadedError QualityError RejectCode "
         "RejectedDocumentsWarning TextTruncatedWarning UncalibratedWarning VlmsearchError"
     ),
-    "generators.base": "CountsTokens GenerationOptions Generator HasPromptTemplate",
+    "generators.base": "CountsTokens GenerationOptions Generator HasPromptTemplate Picture PictureOptions "
+    "PicturesRefusedError SeesPictures",
     "index": "Index",
     "indexing.given": "ArrowTable DocumentInput",
     "indexing.items": "SourceOptions",

@@ -19,7 +19,7 @@ from typing_extensions import Self, Unpack
 
 from vlmsearch._util.async_threads import AsyncThreads, ThreadReading
 from vlmsearch.errors import ConfigError
-from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.generators.base import GenerationOptions, PictureOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
@@ -240,6 +240,7 @@ class AsyncPipeline:
         image: ImageInput | RemoteImage | None = None,
         stream: Literal[False] = False,
         options: GenerationOptions | None = None,
+        pictures: PictureOptions | None = None,
         template: str | None = None,
         **search: Unpack[RankingKeywords],
     ) -> Answer: ...
@@ -252,6 +253,7 @@ class AsyncPipeline:
         image: ImageInput | RemoteImage | None = None,
         stream: Literal[True],
         options: GenerationOptions | None = None,
+        pictures: PictureOptions | None = None,
         template: str | None = None,
         **search: Unpack[RankingKeywords],
     ) -> AsyncAnswerStream: ...
@@ -263,6 +265,7 @@ class AsyncPipeline:
         image: ImageInput | RemoteImage | None = None,
         stream: bool = False,
         options: GenerationOptions | None = None,
+        pictures: PictureOptions | None = None,
         template: str | None = None,
         **search: Unpack[RankingKeywords],
     ) -> Answer | AsyncAnswerStream:
@@ -270,10 +273,11 @@ class AsyncPipeline:
 
         Args:
             question: What to answer, and to search for.
-            image: What to search for beside the question.
+            image: What to search for beside the question, and to show to a generator that sees.
             stream: Return an AsyncAnswerStream, which gives the pieces of the text as they are made, then the
                 citations.
             options: How to generate.
+            pictures: How many pictures of the sources a generator sees, and how large.
             template: A prompt of one's own with ``$sources`` and ``$question``.
             search: Options of the search for sources: see `SearchOptions`. The limit is 5 by default.
 
@@ -288,10 +292,14 @@ class AsyncPipeline:
         """
 
         def whole() -> Answer:
-            return self.pipeline.ask(question, image=image, options=options, template=template, **search)
+            return self.pipeline.ask(
+                question, image=image, options=options, pictures=pictures, template=template, **search
+            )
 
         def begin() -> AnswerParts:
-            return self.pipeline.ask(question, image=image, stream=True, options=options, template=template, **search)
+            return self.pipeline.ask(
+                question, image=image, stream=True, options=options, pictures=pictures, template=template, **search
+            )
 
         if not stream:
             return await self._threads.run(whole)

@@ -265,6 +265,7 @@ class RemotePipeline(Index):
             "question": given.question,
             "image": given.image if given.image is None else self._encoded(given.image),
             "options": given.options and to_json(given.options),
+            "pictures": to_json(given.pictures),
             "template": given.template,
             **_options_form(RankingKeywords, given.search),
         }

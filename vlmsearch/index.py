@@ -34,7 +34,7 @@ from vlmsearch.types import (
 )
 
 if TYPE_CHECKING:
-    from vlmsearch.generators.base import GenerationOptions
+    from vlmsearch.generators.base import GenerationOptions, PictureOptions
     from vlmsearch.indexing.given import ArrowTable, DocumentInput
     from vlmsearch.indexing.sources import Paths
     from vlmsearch.rerankers.base import Reranker
@@ -65,6 +65,7 @@ class AskArguments:
     image: ImageInput | RemoteImage | None
     stream: bool
     options: GenerationOptions | None
+    pictures: PictureOptions
     template: str | None
     search: RankingKeywords
 
@@ -251,6 +252,7 @@ class Index(Closable, ABC):
         image: ImageInput | RemoteImage | None = None,
         stream: Literal[False] = False,
         options: GenerationOptions | None = None,
+        pictures: PictureOptions | None = None,
         template: str | None = None,
         **search: Unpack[RankingKeywords],
     ) -> Answer: ...
@@ -263,6 +265,7 @@ class Index(Closable, ABC):
         image: ImageInput | RemoteImage | None = None,
         stream: Literal[True],
         options: GenerationOptions | None = None,
+        pictures: PictureOptions | None = None,
         template: str | None = None,
         **search: Unpack[RankingKeywords],
     ) -> AnswerParts: ...
@@ -274,6 +277,7 @@ class Index(Closable, ABC):
         image: ImageInput | RemoteImage | None = None,
         stream: bool = False,
         options: GenerationOptions | None = None,
+        pictures: PictureOptions | None = None,
         template: str | None = None,
         **search: Unpack[RankingKeywords],
     ) -> Answer | AnswerParts:
@@ -285,10 +289,12 @@ class Index(Closable, ABC):
 
         Args:
             question: Question to answer, and to search for; at most 32,768 characters.
-            image: Image to search for beside the question.
+            image: Image to search for beside the question, and to show to a generator that sees.
             stream: Return the pieces of the text as they are made, then the citations.
             options: How to generate. By default greedily, with an answer of at most 256 tokens and a quarter of the
                 model's context.
+            pictures: How many pictures of the sources a generator sees, and how large. By default four, of 1,024 pixels
+                and 4,000 tokens together. `Answer.read_as` says how each source was read.
             template: Prompt with ``$sources`` and ``$question``, each once, in the form of `string.Template`; at most
                 32,768 characters.
             search: Options of the search for sources: see `SearchOptions`. The limit is 5 by default.
@@ -315,7 +321,11 @@ class Index(Closable, ABC):
         check_options(options)
         check_arguments(stream=stream)
         check_image("image", image)
-        return self._ask(AskArguments(question, image, stream, options, template, search))
+        from vlmsearch.generators.base import PictureOptions
+
+        shown = PictureOptions() if pictures is None else pictures
+        check_kind("pictures", shown, PictureOptions, "PictureOptions, such as PictureOptions(limit=2)")
+        return self._ask(AskArguments(question, image, stream, options, shown, template, search))
 
     @abstractmethod
     def _ask(self, given: AskArguments) -> Answer | AnswerParts:

@@ -16,10 +16,13 @@ from typing_extensions import Self, Unpack, override
 from vlmsearch._util.arguments import check_arguments, check_kind, shown, strings
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.text import well_formed
-from vlmsearch._util.tracing import operation, stage, staged
+from vlmsearch._util.tracing import operation, staged
+from vlmsearch.answers.pictures import Pictures, load_pictures
 from vlmsearch.answers.prompts import (
     TEMPLATE,
     AnswerStream,
+    Prompt,
+    PromptReader,
     check_question,
     default_options,
     fit_prompt,
@@ -27,6 +30,7 @@ from vlmsearch.answers.prompts import (
     parse_template,
 )
 from vlmsearch.errors import ConfigError
+from vlmsearch.generators.base import SeesPictures
 from vlmsearch.index import (
     SOURCES,
     AddArguments,
@@ -529,18 +533,30 @@ class Pipeline(Index):
         search = {"limit": SOURCES, **given.search}
         chosen = self._options(RankingKeywords, search, group=False)
         with operation("ask"):
-            [found] = self._search([Query(question, given.image)], chosen)
-            matches = found.matches or found.closest
-            if not matches:
+            [sure] = self._search([Query(question, given.image)], chosen)
+            matches, pictures = sure.matches or sure.closest, Pictures()
+            if isinstance(generator, SeesPictures):
+                pictures = load_pictures(generator, matches, given.image, given.pictures, self.image_limits)
+            if not matches and pictures.of_question is None:
                 return nothing_found() if given.stream else nothing_found().answer()
             options = given.options or default_options(generator)
-            prompt = fit_prompt(question, matches, generator, options, form, is_unsure=not found)
+
+            def fit(shown: Pictures) -> Prompt:
+                return fit_prompt(
+                    question,
+                    matches,
+                    generator,
+                    options,
+                    form,
+                    is_unsure=bool(matches) and not sure,
+                    pictures=shown,
+                    picture_tokens=given.pictures.tokens,
+                )
+
             about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
-            if given.stream:
-                return AnswerStream(staged("generate", generator.stream(prompt.text, options), about), prompt)
-            with stage("generate", about):
-                text = generator.generate(prompt.text, options)
-            return AnswerStream(iter([text]), prompt).answer()
+            reader = PromptReader(generator, options, pictures, fit)
+            answer = AnswerStream(staged("generate", reader, about), lambda: reader.prompt)
+            return answer if given.stream else answer.answer()
 
     @override
     def delete(self, ids: str | Iterable[str]) -> int:

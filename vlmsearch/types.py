@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 Modality = Literal["text", "image"]
 """The kind of content that a vector was made of."""
+Reading = Literal["picture", "text", "both", "neither"]
+"""A way in which a generator read a source."""
 Role = Literal["query", "document"]
 """The role of a text: some models put another prefix before each."""
 Scalar: TypeAlias = Union[str, int, float, bool]
@@ -791,6 +793,9 @@ class Answer(Shown):
         dropped: Weaker matches that did not fit into the model's context.
         removed: Numbers that the model cited and that are no source. They are not in the text.
         is_unsure: Whether nothing matches the question, so that the sources are what comes closest to it.
+        read_as: How the generator read each source, by its id: as a ``picture``, as a ``text``, as ``both``, or as
+            ``neither``, which is by the name of its picture alone.
+        prompt_tokens: Number of tokens that the generator read, those of pictures among them; None where it is unknown.
 
     Example:
         >>> Answer("Yes [1].", (Citation(1, "a"),), (Match(Document("a"), 1.0, {}),)).citations[0].id
@@ -803,6 +808,8 @@ class Answer(Shown):
     dropped: tuple[Match, ...] = ()
     removed: tuple[int, ...] = ()
     is_unsure: bool = False
+    read_as: Mapping[str, Reading] = field(default_factory=lambda: MappingProxyType({}))
+    prompt_tokens: int | None = None
 
     def __repr__(self) -> str:
         cited = _brief_mapping({str(citation.number): citation.id for citation in self.citations})

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from vlmsearch.generators.base import GenerationOptions, Generator
+from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.text import until_stop
 
 _TOKEN = re.compile(r"\s*\S+|\s+$")
@@ -18,6 +18,8 @@ class MockGenerator(Generator):
     A token is a word with the space before it; ``context`` is the most of them in prompt and answer together. Stop
     words end a reply, tokens with a bad word in them are left out, and there is nothing to sample. ``prompts`` and
     ``options`` are what it was asked, in order, and ``pieces`` how many tokens were read of each reply.
+
+    It sees ``pictures`` at most, and reads a token for each square of 32 pixels. ``parts`` are the prompts with them.
     """
 
     def __init__(
@@ -25,9 +27,13 @@ class MockGenerator(Generator):
         replies: str | Sequence[str] | Callable[[str], str] = "A mock reply [1].",
         *,
         context: int = 1_000_000,
+        pictures: int = 0,
     ) -> None:
         self.name = "mock:"
         self.context = context
+        self.max_pictures = pictures
+        self.max_side = 2048
+        self.parts: list[tuple[str | Picture, ...]] = []
         self.prompts: list[str] = []
         self.options: list[GenerationOptions] = []
         self.pieces: list[int] = []
@@ -45,6 +51,28 @@ class MockGenerator(Generator):
         script = self._replies
         reply = script(prompt) if callable(script) else script[min(turn, len(script) - 1)]
         return until_stop(self._tokens(reply, turn, options), options.stop)
+
+    def stream_parts(
+        self,
+        parts: Sequence[str | Picture],
+        options: GenerationOptions | None = None,
+        *,
+        on_usage: Callable[[int], None] | None = None,
+    ) -> Iterator[str]:
+        """Return the next reply to a prompt with pictures, whose texts are noted as a prompt, too."""
+        shown = [part for part in parts if isinstance(part, Picture)]
+        if len(shown) > self.max_pictures:
+            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
+        text = "".join(part for part in parts if isinstance(part, str))
+        if on_usage is not None:
+            on_usage(self.count_tokens(text) + sum(self.picture_tokens(*part.image.size) for part in shown))
+        with self._lock:
+            self.parts.append(tuple(parts))
+        return self.stream(text, options)
+
+    def picture_tokens(self, width: int, height: int) -> int:
+        """Return the number of squares of 32 pixels that a picture has, at least one."""
+        return max(width // 32, 1) * max(height // 32, 1)
 
     def count_tokens(self, prompt: str) -> int:
         """Return how many words it has."""

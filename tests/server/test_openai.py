@@ -289,7 +289,11 @@ def test_a_stream_tells_its_usage_where_it_is_asked_to(
 
 
 def test_nothing_found_is_said_without_a_source(service: OpenAIService) -> None:
-    found = service.client.chat.completions.create(model="notes", messages=[{"role": "user", "content": "quantum"}])
+    found = service.client.chat.completions.create(
+        model="notes",
+        messages=[{"role": "user", "content": "quantum"}],
+        extra_body={"where": {"folder": "nowhere"}},
+    )
     assert found.choices[0].message.content == "Nothing in the index matches the question."
     assert found.choices[0].message.annotations == []
 

@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 CHAT_KEYS = {
     "model", "messages", "stream", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "seed",
-    "stop", "repetition_penalty",
+    "stop", "repetition_penalty", "stream_options",
 }  # fmt: skip
 
 
@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         try:
-            for number, event in enumerate(_events(tokens, chat)):
+            for number, event in enumerate(_events(tokens, chat, _prompt_tokens(body))):
                 if fault == f"cut {number}":
                     self.close_connection = True
                     return
@@ -185,7 +185,14 @@ def _tokens(reply: str, body: Mapping[str, Any]) -> list[str]:
     return [text[start : min(start + 3, end)] for start in range(0, end, 3)]
 
 
-def _events(tokens: list[str], chat: bool) -> Iterator[str]:
+def _prompt_tokens(body: Mapping[str, Any]) -> int:
+    """A token for each word, and a hundred for each picture."""
+    content = body["messages"][0]["content"] if "messages" in body else body["prompt"]
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return sum(100 if part["type"] == "image_url" else len(part["text"].split()) for part in parts)
+
+
+def _events(tokens: list[str], chat: bool, prompt_tokens: int) -> Iterator[str]:
     def event(choice: dict[str, object]) -> str:
         return json.dumps({"id": "1", "choices": [{"index": 0, "finish_reason": None} | choice]}, ensure_ascii=False)
 
@@ -194,5 +201,7 @@ def _events(tokens: list[str], chat: bool) -> Iterator[str]:
     for token in tokens:
         yield event({"delta": {"content": token}} if chat else {"text": token})
     yield event({"delta": {}, "finish_reason": "stop"} if chat else {"text": "", "finish_reason": "stop"})
-    yield json.dumps({"id": "1", "choices": [], "usage": {"completion_tokens": len(tokens)}})
+    yield json.dumps(
+        {"id": "1", "choices": [], "usage": {"completion_tokens": len(tokens), "prompt_tokens": prompt_tokens}}
+    )
     yield "[DONE]"

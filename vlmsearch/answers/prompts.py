@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections.abc
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
 from pathlib import Path
 from string import Template
@@ -14,9 +14,19 @@ from string import Template
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.text import sanitise
 from vlmsearch.answers.citations import CitationChecker
+from vlmsearch.answers.pictures import Pictures, with_pictures
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
-from vlmsearch.types import Answer, AnswerParts, Citation, Document, Match
+from vlmsearch.generators.base import (
+    CountsTokens,
+    GenerationOptions,
+    Generator,
+    HasPromptTemplate,
+    Picture,
+    PictureOptions,
+    PicturesRefusedError,
+    SeesPictures,
+)
+from vlmsearch.types import Answer, AnswerParts, Citation, Document, Match, Reading
 
 TEMPLATE = Template(
     "Answer the question from the numbered sources. Cite each source that you use by its number in brackets, "
@@ -33,6 +43,9 @@ QUESTION_CHARS = TEMPLATE_CHARS = 32_768
 """The most characters of a question and of a template."""
 PROMPT_CHARS = 2**20
 """The most characters of a prompt. Sources beyond are left out before it is built, also where nobody counts tokens."""
+_MARK = "\0"
+"""The place of the sources in a text: a character that neither sources nor questions have."""
+_NO_PICTURES = Pictures()
 _PLACES = frozenset({"sources", "question"})
 
 
@@ -75,7 +88,14 @@ def build_prompt(question: str, matches: Sequence[Match], template: Template = T
 
     Neither a source nor the question can break out of its place: see `vlmsearch._util.text`.
     """
-    return template.substitute(sources="\n".join(_source_lines(matches)), question=sanitise(question))
+    return "".join(part for part in _parts_of(question, matches, template, Pictures()) if isinstance(part, str))
+
+
+def _parts_of(
+    question: str, matches: Sequence[Match], template: Template, pictures: Pictures
+) -> tuple[str | Picture, ...]:
+    text = template.substitute(sources=_MARK, question=sanitise(question))
+    return with_pictures(text, list(_source_lines(matches)), pictures, _MARK)
 
 
 def _source_lines(matches: Iterable[Match]) -> Iterator[str]:
@@ -98,11 +118,14 @@ class Prompt:
     """A prompt.
 
     Attributes:
-        text: What the generator reads.
+        text: What a generator reads that sees no pictures.
         matches: Its sources.
         dropped: Weaker matches that did not fit into the model's context.
         is_unsure: Whether the sources are only what comes closest to the question.
         preface: How the answer begins.
+        parts: What a generator reads that sees pictures; empty for a prompt without any.
+        read_as: How each source is read, by its id.
+        tokens: Number of tokens of the prompt, by the model itself; None where it is unknown.
     """
 
     text: str
@@ -110,6 +133,9 @@ class Prompt:
     dropped: tuple[Match, ...] = ()
     is_unsure: bool = False
     preface: str = ""
+    parts: tuple[str | Picture, ...] = ()
+    read_as: Mapping[str, Reading] = field(default_factory=dict)
+    tokens: int | None = None
 
 
 def fit_prompt(
@@ -120,39 +146,109 @@ def fit_prompt(
     template: Template = TEMPLATE,
     *,
     is_unsure: bool = False,
+    pictures: Pictures = _NO_PICTURES,
+    picture_tokens: int = PictureOptions.tokens,
 ) -> Prompt:
     """Return the prompt with as many of the matches, best first, as leave room for the answer in the model's context.
 
     Where the matches are unsure, and the generator does not read the question, the answer begins by saying so. A
     generator that does not count tokens gets all that `PROMPT_CHARS` hold, and one with a template of its own gets
-    that one. Raises InvalidInputError (``too_long``) where not even the best match fits.
+    that one. Pictures are scaled down until they fit; of the context they get what texts leave, at least half. Raises
+    InvalidInputError (``too_long``) where not even the best match fits.
     """
     if isinstance(generator, HasPromptTemplate):
         template = generator.prompt_template
     left = PROMPT_CHARS - len(template.template) - len(sanitise(question))
     lengths = accumulate(len(line) + 1 for line in _source_lines(matches))
     max_sources = sum(1 for _ in takewhile(lambda length: length <= left, lengths))
+    room = generator.context - options.max_tokens if isinstance(generator, CountsTokens) else None
+    if isinstance(generator, SeesPictures) and pictures:
+        if room is not None and isinstance(generator, CountsTokens):
+            texts = generator.count_tokens(build_prompt(question, matches[:max_sources], template))
+            picture_tokens = min(picture_tokens, max(room - texts, room // 2))
+        pictures = pictures.scaled(generator, picture_tokens)
 
     def prompt_of(sources: int) -> Prompt:
         text = build_prompt(question, matches[:sources], template)
         preface = UNSURE if is_unsure and "question" not in _places_of(template) else ""
-        return Prompt(text, tuple(matches[:sources]), tuple(matches[sources:]), is_unsure, preface)
+        shown = replace(pictures, of_sources={at: image for at, image in pictures.of_sources.items() if at < sources})
+        parts = _parts_of(question, matches[:sources], template, shown) if shown else ()
+        read_as = {
+            match.document.id: _reading(match.document, is_seen=at in shown.of_sources)
+            for at, match in enumerate(matches[:sources])
+        }
+        kept, dropped = tuple(matches[:sources]), tuple(matches[sources:])
+        return Prompt(text, kept, dropped, is_unsure, preface, parts, read_as)
 
-    if not isinstance(generator, CountsTokens):
+    if room is None or not isinstance(generator, CountsTokens):
         return prompt_of(max_sources)
-    room = generator.context - options.max_tokens
 
     def count(sources: int) -> int:
-        return generator.count_tokens(build_prompt(question, matches[:sources], template))
+        tokens = generator.count_tokens(build_prompt(question, matches[:sources], template))
+        return tokens + (pictures.tokens(generator, sources) if isinstance(generator, SeesPictures) else 0)
 
     kept = max_sources if count(max_sources) <= room else bisect_right(range(1, max_sources), room, key=count)
-    if not kept:
+    if matches and not kept:
         raise InvalidInputError(
             "too_long",
             f"the question and one source are {count(1)} tokens; {generator.name} reads {generator.context}, of which "
             f"{options.max_tokens} are kept for the answer: ask shorter, lower `max_tokens` or take another model",
         )
     return prompt_of(kept)
+
+
+def _reading(document: Document, *, is_seen: bool) -> Reading:
+    if document.text:
+        return "both" if is_seen else "text"
+    return "picture" if is_seen else "neither"
+
+
+class PromptReader(Iterator[str]):
+    """The pieces of the text that a generator makes of a prompt.
+
+    Where it takes fewer pictures, or none, it gets a prompt with fewer, and at last the texts alone.
+
+    Attributes:
+        prompt: The prompt that it read.
+    """
+
+    def __init__(
+        self, generator: Generator, options: GenerationOptions, pictures: Pictures, fit: Callable[[Pictures], Prompt]
+    ) -> None:
+        self.prompt = fit(pictures)
+        self._pieces = self._read(generator, options, pictures, fit)
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Stop the generator."""
+        self._pieces.close()
+
+    def _read(
+        self, generator: Generator, options: GenerationOptions, pictures: Pictures, fit: Callable[[Pictures], Prompt]
+    ) -> collections.abc.Generator[str, None, None]:
+        has_retried = False
+        while True:
+            try:
+                yield from self._open(generator, options)
+            except PicturesRefusedError as exc:
+                if not pictures:
+                    raise
+                fewer = len(pictures) // 2 if exc.at_most is None else min(exc.at_most, len(pictures) - 1)
+                pictures = pictures.first(0 if has_retried else fewer)
+                has_retried = True
+                self.prompt = fit(pictures)
+            else:
+                return
+
+    def _open(self, generator: Generator, options: GenerationOptions) -> Iterator[str]:
+        if not isinstance(generator, SeesPictures) or not self.prompt.parts:
+            return generator.stream(self.prompt.text, options)
+        return generator.stream_parts(self.prompt.parts, options, on_usage=self._note)
+
+    def _note(self, tokens: int) -> None:
+        self.prompt = replace(self.prompt, tokens=tokens)
 
 
 class AnswerStream(AnswerParts):
@@ -172,11 +268,10 @@ class AnswerStream(AnswerParts):
         (True, 'a')
     """
 
-    def __init__(self, pieces: Iterator[str], prompt: Prompt) -> None:
+    def __init__(self, pieces: Iterator[str], prompt: Prompt | Callable[[], Prompt]) -> None:
         self._pieces = pieces
-        self._prompt = prompt
-        self.matches = prompt.matches
-        self._checker = CitationChecker(len(prompt.matches))
+        self._given = prompt
+        self._checker = CitationChecker(0)
         self._text: list[str] = []
         self._parts = self._run()
 
@@ -184,9 +279,18 @@ class AnswerStream(AnswerParts):
         return next(self._parts)
 
     @property
+    def matches(self) -> tuple[Match, ...]:  # type: ignore[override]
+        """Return the sources, best first."""
+        return self._prompt.matches
+
+    @property
     def prompt(self) -> str:
-        """Return what the generator was given; "" where there is no source, so that none was asked."""
+        """Return the text that the generator was given; "" where there is no source, so that none was asked."""
         return self._prompt.text
+
+    @property
+    def _prompt(self) -> Prompt:
+        return self._given if isinstance(self._given, Prompt) else self._given()
 
     def answer(self) -> Answer:
         """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
@@ -206,6 +310,8 @@ class AnswerStream(AnswerParts):
             self._prompt.dropped,
             self._checker.removed,
             self._prompt.is_unsure,
+            self._prompt.read_as,
+            self._prompt.tokens,
         )
 
     def close(self) -> None:
@@ -218,8 +324,10 @@ class AnswerStream(AnswerParts):
     def _run(self) -> collections.abc.Generator[str | Citation, None, None]:
         if self._prompt.preface:
             yield self._note(self._prompt.preface)
-        for piece in self._pieces:
+        for number, piece in enumerate(self._pieces):
             check_cancelled()
+            if not number:  # a prompt with fewer pictures may have taken the place of another
+                self._checker = CitationChecker(len(self.matches))
             if shown := self._note(self._checker.feed(piece)):
                 yield shown
         if shown := self._note(self._checker.finish()):

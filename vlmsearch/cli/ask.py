@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from vlmsearch.types import Answer, AnswerParts, Citation
 
 
+_READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)", "neither": " (its name)"}
+"""Words for how a source with a picture was read."""
+
+
 @command()
 @click.argument("question")
 @image_option
@@ -48,6 +52,16 @@ if TYPE_CHECKING:
     metavar="TEXT",
     help="End the answer before this text; may be repeated.",
 )
+@option(
+    "--pictures",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Pictures that the model sees; 0 for texts alone.  [default: 4]",
+)
+@option("--picture-side", type=click.IntRange(64), metavar="PX", help="Longer side of a picture.  [default: 1024]")
+@option(
+    "--picture-tokens", type=click.IntRange(1), metavar="N", help="Tokens that all pictures share.  [default: 4000]"
+)
 @option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
 @json_option
 def ask(
@@ -65,10 +79,18 @@ def ask(
     if stream and as_json:
         raise click.UsageError("--json prints the whole answer: leave out --stream")
     text = _read(template) if template else None
+    from vlmsearch.generators.base import PictureOptions
+
+    given = {"limit": options.pop("pictures"), "side": options.pop("picture_side")}
+    given["tokens"] = options.pop("picture_tokens")
+    shown = PictureOptions(**{name: value for name, value in given.items() if value is not None})
     keywords = chosen.search_keywords({name: options.pop(name) for name in search_options(RankingKeywords)})
     with chosen.open() as index:
         writer = getattr(index, "generator", None)  # a server's is not known here
-        ask = partial(index.ask, question, image=image, options=_options(writer, options), template=text, **keywords)
+        chosen_options = _options(writer, options)
+        ask = partial(
+            index.ask, question, image=image, options=chosen_options, pictures=shown, template=text, **keywords
+        )
         if is_terminal() and not as_json if stream is None else stream:
             with cast("AnswerParts", ask(stream=True)) as parts:
                 _show(parts)
@@ -113,17 +135,20 @@ def _show(parts: AnswerParts) -> None:
         click.echo()
         raise
     click.echo()
-    for citation in parts.answer().citations:
-        click.echo(_source(citation))
+    answer = parts.answer()
+    for citation in answer.citations:
+        click.echo(_source(answer, citation))
 
 
 def print_answer(answer: Answer) -> None:
     """Print the text, then a line for each source that it cites."""
-    click.echo("\n".join([answer.text, *map(_source, answer.citations)]))
+    click.echo("\n".join([answer.text, *(_source(answer, citation) for citation in answer.citations)]))
 
 
-def _source(citation: Citation) -> str:
-    return f"  [{citation.number}] {short_path(citation.id)}"
+def _source(answer: Answer, citation: Citation) -> str:
+    document = answer.matches[citation.number - 1].document
+    how = _READ.get(answer.read_as.get(citation.id, ""), "") if document.image is not None else ""
+    return f"  [{citation.number}] {short_path(citation.id)}{how}"
 
 
 def _note(answer: Answer, generator: Generator | None) -> None:
@@ -131,6 +156,13 @@ def _note(answer: Answer, generator: Generator | None) -> None:
     name = generator.name if generator else "the server's generator"
     if answer.is_unsure:
         click.echo("Note: nothing surely matches the question; the answer is from what comes closest", err=True)
+    blind = [match.document.id for match in answer.matches if answer.read_as.get(match.document.id) == "neither"]
+    if blind:
+        click.echo(
+            f"Note: {name} read {len(blind)} of {len(answer.matches)} sources by their names alone: "
+            f"{', '.join(map(short_path, blind))}",
+            err=True,
+        )
     if answer.dropped:
         total, ids = len(answer.matches) + len(answer.dropped), [match.document.id for match in answer.dropped]
         click.echo(

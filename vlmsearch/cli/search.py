@@ -72,8 +72,8 @@ def search(
     keywords = chosen.search_keywords({**options, "offset": (page - 1) * limit})
     with chosen.open() as index:
         matches = index.search(**query, **keywords)
-        found = (matches.matches or matches.closest) if html else ()
-        shown = [replace(match, document=with_picture(index, match.document)) for match in found]
+        drawn = (matches.matches or matches.closest) if html else ()
+        shown = [replace(match, document=with_picture(index, match.document)) for match in drawn]
     if html is not None:
         from vlmsearch.cli.contact_sheet import Section, write_sheet
 

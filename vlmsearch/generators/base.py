@@ -190,6 +190,34 @@ class Picture:
     image: PIL.Image.Image
 
 
+@dataclass(frozen=True)
+class PictureOptions:
+    """The pictures that a question shows to a generator that sees.
+
+    Attributes:
+        limit: Maximum number of pictures, from 0: the question's own, then those of the best matches.
+        side: Longer side in pixels, at least 64, to which larger pictures are scaled down.
+        tokens: Tokens that all pictures share, above 0. They are scaled down until they fit, and not left out.
+
+    Raises:
+        ConfigError: A value is out of its range.
+
+    Example:
+        >>> PictureOptions(limit=1).side
+        1024
+    """
+
+    limit: int = 4
+    side: int = 1024
+    tokens: int = 4000
+
+    def __post_init__(self) -> None:
+        for name, minimum in (("limit", 0), ("side", 64), ("tokens", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+                raise ConfigError(f"`{name}` of pictures is a whole number of at least {minimum}, not {value!r}")
+
+
 @runtime_checkable
 class SeesPictures(Protocol):
     """A generator that reads pictures, too.

@@ -80,13 +80,15 @@ class Cited(TypedDict):
 class AnswerWithSources(TypedDict):
     """An answer; ``[1]`` in its text is the citation of that number.
 
-    It is unsure where nothing matches the question, and the sources are what comes closest.
+    It is unsure where nothing matches the question, and the sources are what comes closest. `read_as` says of each
+    source whether the model read it as a picture, a text, both or neither.
     """
 
     text: str
     citations: list[Cited]
     sources: list[FoundDocument]
     is_unsure: bool
+    read_as: dict[str, str]
 
 
 class LabelledDocument(TypedDict):
@@ -167,6 +169,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
             "citations": [{"number": citation.number, "id": citation.id} for citation in answer.citations],
             "sources": list(map(_entry, answer.matches)),
             "is_unsure": answer.is_unsure,
+            "read_as": dict(answer.read_as),
         }
 
     @server.tool(annotations=_READ, structured_output=False)

@@ -82,14 +82,18 @@ def _answer(answer: Answer) -> str:
     text = f'<p style="white-space:pre-wrap">{escape(answer.text, limit=_MAX_ANSWER)}</p>'
     pictures = Pictures()
     rows = [
-        (f"[{numbers[match.document.id]}]" if match.document.id in numbers else "", *_match_cells(match, pictures))
+        (
+            f"[{numbers[match.document.id]}]" if match.document.id in numbers else "",
+            *_match_cells(match, pictures),
+            {"both": "picture, text", "neither": "name"}.get(as_ := answer.read_as.get(match.document.id, ""), as_),
+        )
         for match in answer.matches[:_MAX_ROWS]
     ]
     notes = ["nothing surely matches the question: these come closest"] if answer.is_unsure else []
     notes += [f"{len(answer.dropped):,} weaker sources did not fit into the context"] if answer.dropped else []
     notes += ["the model cited what is no source"] if answer.removed else []
     said = f'<p style="{_SOFT}">{escape("; ".join(notes))}.</p>' if notes else ""
-    return _root(text + (_table(("", "", "score", "source", "found by"), rows) if rows else "") + said)
+    return _root(text + (_table(("", "", "score", "source", "found by", "read as"), rows) if rows else "") + said)
 
 
 @to_html.register

@@ -1,9 +1,9 @@
 """How much words count beside vectors in one index, estimated from its texts alone.
 
 Where the vectors of an index know its vocabulary, the texts that share words with a text are also near to it. Where
-they do not, because the model never learnt what the texts are about, words have to count more. The estimate is made as
-judgements would be: some texts of a sample are queries, by a few of their words and by their vectors, and the measure
-is how near the best of the words come to the best of the vectors.
+they do not, because the model never learnt what the texts are about, words have to count more. Some texts of a sample
+serve as queries, by a few of their words and by their vectors. The best by words are as near as the best by vectors, or
+less near: that is the estimate.
 """
 
 from __future__ import annotations

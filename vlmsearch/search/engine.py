@@ -95,8 +95,8 @@ def run(
         again = SearchOptions(options.where, _MOST_CLOSEST, CLOSEST, options.weights, group=options.group)
         unsure = [at for at, search in enumerate(searches) if search.may_be_unsure and not results[at]]
         closer = [_Search(judge, searches[at].asked, again, searches[at].cursor, searches[at].hidden) for at in unsure]
-        for at, found in zip(unsure, _results(judge, closer)):
-            results[at] = replace(results[at], closest=found.matches)
+        for at, near in zip(unsure, _results(judge, closer)):
+            results[at] = replace(results[at], closest=near.matches)
     return results
 
 

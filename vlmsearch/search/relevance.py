@@ -11,8 +11,8 @@ adds nothing, so it counts neither for nor against it.
   background decides.
 * **Words.** BM25 divided by the square root of the most that a document could reach: without that, long queries would
   count more than short ones. BM25's terms are log-odds themselves (Robertson and Zaragoza, "The Probabilistic Relevance
-  Framework: BM25 and Beyond", 2009), but words of one text depend on each other, hence a slope, which
-  rises where the vectors of the index do not know its words (`word_slope`). Words that are met almost completely stand
+  Framework: BM25 and Beyond", 2009), but words of one text depend on each other, hence a slope. It rises where the
+  vectors of the index do not know its words (`word_slope`). Words that are met almost completely stand
   for themselves, whatever the vectors say: a code, a number or the name of a file.
 
 No evidence goes below `FLOOR`: a caption may say nothing of what its picture shows.

@@ -119,6 +119,14 @@ class GenerationForm(StrictForm):
     beam_width: Positive | None = None
 
 
+class PicturesForm(StrictForm):
+    """Pictures that a generator sees: see `vlmsearch.PictureOptions`."""
+
+    limit: int | None = Field(None, ge=0, le=16)
+    side: int | None = Field(None, ge=64, le=4096)
+    tokens: int | None = Field(None, ge=1, le=2**20)
+
+
 @with_options(RankingKeywords, limit=SOURCES)
 class AskForm(StrictForm):
     """A question, as `Pipeline.ask` takes it."""
@@ -127,6 +135,7 @@ class AskForm(StrictForm):
     image: EncodedImage | None = None
     stream: bool = Field(False, description="Whether to answer with server-sent events while the text is made.")
     options: GenerationForm | None = None
+    pictures: PicturesForm | None = None
     template: str | None = Field(
         None, max_length=TEMPLATE_CHARS, description="A prompt with $sources and $question, each once."
     )

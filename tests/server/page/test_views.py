@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page, expect
 
@@ -32,6 +34,21 @@ def test_an_answer_cites_what_can_be_opened(page: Page, gallery: RunningService)
     page.reload()
     expect(page.get_by_label("Question")).to_have_value(QUESTION)
     expect(page.locator(".cite").first).to_be_visible()  # a link to a question asks it
+
+
+def test_sources_say_how_they_were_read_and_a_question_brings_a_picture(page: Page, tmp_path: Path) -> None:
+    make_scene(5).draw(96).save(tmp_path / "mine.png")
+    page.goto("/?view=ask&q=Which+scenes+show+green+hearts")
+    expect(page.locator(".sources .read").first).to_have_text(re.compile("^(text|name alone|seen)"))
+    with page.expect_request(lambda request: request.url.endswith("/ask")) as sent:
+        page.locator("input[type=file]").set_input_files(tmp_path / "mine.png")
+    body: Any = sent.value.post_data_json
+    assert body["question"] == "Which scenes show green hearts"
+    assert body["image"].startswith("data:image/png;base64,")
+    expect(page.locator(".chip.picture img")).to_be_visible()
+    page.get_by_role("button", name="Remove your picture").click()
+    expect(page.locator(".chip.picture")).to_have_count(0)
+    assert "view=ask" in page.url
 
 
 def test_duplicates_are_found_side_by_side_and_selected(page: Page) -> None:

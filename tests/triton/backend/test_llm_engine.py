@@ -42,7 +42,7 @@ def engine() -> Iterator[BatchingEngine]:
     """A model that works on three texts at a time."""
     from vlmsearch.generators.local.transformers import load_model
 
-    model, _ = load_model(MODEL, device="cpu", dtype="float32")
+    model, _, _ = load_model(MODEL, device="cpu", dtype="float32")
     with BatchingEngine(model, lambda ids: "x" * len(ids), max_texts=3, note=lambda _active, _waiting: None) as made:
         yield made
 

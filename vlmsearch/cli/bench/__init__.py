@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from vlmsearch.cli.bench.ask import bench_ask
 from vlmsearch.cli.bench.encode import bench_encode
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
@@ -18,9 +19,10 @@ from vlmsearch.cli.common import Group, json_option, option, print_json, print_t
 
 @click.group(cls=Group)
 def bench() -> None:
-    """Measure models, an index, a service, a GPU, or a Triton or LLM server."""
+    """Measure models, answers, an index, a service, a GPU, or a Triton or LLM server."""
 
 
+bench.add_command(bench_ask)
 bench.add_command(bench_encode)
 bench.add_command(bench_triton)
 bench.add_command(bench_llm)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
@@ -42,16 +42,24 @@ class LocalGenerator(Generator):
 
         Raises InvalidInputError (``too_long``) for a prompt that leaves no room in the model's context.
         """
+        return self.continue_tokens(self.encode(prompt), options)
+
+    def continue_tokens(
+        self,
+        tokens: list[int],
+        options: GenerationOptions | None,
+        with_pictures: Callable[[LanguageModel], LanguageModel] = lambda model: model,
+    ) -> Iterator[str]:
+        """Return the text that follows the tokens of a prompt; ``with_pictures`` makes a model that sees its own."""
         model, chosen = self._model, options or GenerationOptions()
         if model is None:
             raise BackendError(f"{self.name} is closed")
         if chosen.beam_width > 1 and chosen.temperature:
             raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
-        tokens = self.encode(prompt)
         if not tokens:
             raise InvalidInputError("empty", f"{self.name} was given a prompt without a token")
         if len(tokens) >= self.context:
             raise InvalidInputError(
                 "too_long", f"the prompt is {len(tokens)} tokens, and {self.name} reads {self.context} with its answer"
             )
-        return until_stop(generate_text(model, tokens, chosen, self.decode), chosen.stop)
+        return until_stop(generate_text(with_pictures(model), tokens, chosen, self.decode), chosen.stop)

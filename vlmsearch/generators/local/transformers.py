@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from PIL import Image
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 from vlmsearch.errors import ModelUnavailableError, one_line
+from vlmsearch.generators.base import GenerationOptions, Picture, PicturesRefusedError
 from vlmsearch.generators.local.decoding import Cache
 from vlmsearch.generators.local.generator import LocalGenerator
 from vlmsearch.generators.local.hub import ONE_AT_A_TIME, load_checkpoint, quiet
 from vlmsearch.generators.local.rows import RowsCache
+from vlmsearch.generators.local.sighted import SightedCache
 from vlmsearch.models.generator import generator_folder
 from vlmsearch.models.tokenizers import no_panics
 
@@ -31,16 +38,23 @@ def decode_tokens(tokenizer: Any, tokens: Sequence[int]) -> str:
 
 
 Dtype = Literal["float32", "float16", "bfloat16"]
+_MOST_PICTURES, _MAX_SIDE = 16, 2048
+_SIZES = 4096
+"""Sizes of pictures whose numbers of tokens are remembered."""
+_LACKING = re.compile(r"(?i)torchvision|num2words")
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _UNLIMITED = 2**30
 """Tokenizers without a limit say a number beyond this."""
 
 
 class TransformersGenerator(LocalGenerator):
-    """A causal language model of transformers: ``transformers:gpt2`` of the hub, or a path: ``transformers:./folder``.
+    """A language model of transformers: ``transformers:gpt2`` of the hub, or a path: ``transformers:./folder``.
 
     ``device`` is PyTorch's, ``revision`` that of the hub. A prompt is put into the tokenizer's chat template where it
     has one, unless ``chat`` is false. No code of the model's repository is run.
+
+    A model for images and texts (LLaVA, SmolVLM, Qwen2.5-VL, Qwen3-VL and others) sees pictures where its processor has
+    a chat template; ``pictures`` is how many at most.
     """
 
     def __init__(
@@ -51,10 +65,14 @@ class TransformersGenerator(LocalGenerator):
         dtype: Dtype = "float32",
         revision: str | None = None,
         chat: bool = True,
+        pictures: int = _MOST_PICTURES,
     ) -> None:
-        model, self._tokenizer = load_model(location, device=device, dtype=dtype, revision=revision)
-        self._chat = chat and bool(getattr(self._tokenizer, "chat_template", None))
+        model, self._tokenizer, self._processor = load_model(location, device=device, dtype=dtype, revision=revision)
+        self._chat = chat and bool(getattr(self._processor or self._tokenizer, "chat_template", None))
         self._lock = threading.Lock()
+        self.max_pictures = pictures if self._processor is not None and self._chat else 0
+        self.max_side = _MAX_SIDE
+        self.picture_tokens = lru_cache(_SIZES)(self._picture_tokens)
         super().__init__(location, TransformersModel(model, self._tokenizer))
 
     def encode(self, prompt: str) -> list[int]:
@@ -66,6 +84,43 @@ class TransformersGenerator(LocalGenerator):
             else:
                 encoding = self._tokenizer(prompt)
         return list(encoding["input_ids"])
+
+    def stream_parts(
+        self,
+        parts: Sequence[str | Picture],
+        options: GenerationOptions | None = None,
+        *,
+        on_usage: Callable[[int], None] | None = None,
+    ) -> Iterator[str]:
+        """Return the text in pieces; see `SeesPictures`."""
+        count = sum(isinstance(part, Picture) for part in parts)
+        if count > self.max_pictures:
+            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
+        inputs = self._inputs(parts)
+        tokens = inputs["input_ids"][0].tolist()
+        if on_usage is not None:
+            on_usage(len(tokens))
+        return self.continue_tokens(tokens, options, lambda model: _Sighted(model, inputs))
+
+    def _inputs(self, parts: Sequence[str | Picture]) -> Any:
+        """Return the tensors that the model reads of a prompt with pictures."""
+        content = [
+            {"type": "image", "image": part.image} if isinstance(part, Picture) else {"type": "text", "text": part}
+            for part in parts
+        ]
+        with no_panics(self.name), self._lock:
+            return self._processor.apply_chat_template(
+                [{"role": "user", "content": content}],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
+            )
+
+    def _picture_tokens(self, width: int, height: int) -> int:
+        """Return how many tokens a picture of this size takes: what a prompt with it has more than one without."""
+        with_it = self._inputs(["a", Picture(Image.new("RGB", (width, height)))])["input_ids"]
+        return int(with_it.shape[1] - self._inputs(["a"])["input_ids"].shape[1])
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""
@@ -86,24 +141,57 @@ class TransformersModel:
         return RowsCache(self.model)
 
 
-def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None = None) -> tuple[Any, Any]:
-    """Return a causal language model, ready, and its tokenizer; ModelUnavailableError where they are not to be had."""
+class _Sighted:
+    """A model whose prompt has pictures; see `vlmsearch.generators.local.decoding.LanguageModel`."""
+
+    def __init__(self, model: Any, inputs: Any) -> None:
+        self.context, self.ends = model.context, model.ends
+        self._model = model.model
+        self._inputs = inputs
+
+    def open(self) -> Cache:
+        """Return a new text."""
+        return SightedCache(self._model, self._inputs)
+
+
+def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None = None) -> tuple[Any, Any, Any]:
+    """Return a language model, ready, its tokenizer, and its processor, which is None for a model of texts alone.
+
+    ModelUnavailableError where they are not to be had.
+    """
     folder = generator_folder(location)
-    tokenizer = load_tokenizer(location, revision=revision)
     kind = getattr(torch, dtype)
     with ONE_AT_A_TIME, quiet() if folder else nullcontext():
-        model = load_checkpoint(AutoModelForCausalLM.from_pretrained, location, folder, dtype=kind, revision=revision)
+        config = load_checkpoint(AutoConfig.from_pretrained, location, folder, revision=revision)
+        sees = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        loader = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        processor = _load_processor(location, folder, revision) if sees else None
+        tokenizer = processor.tokenizer if processor else load_tokenizer(location, revision=revision)
+        model = load_checkpoint(loader.from_pretrained, location, folder, dtype=kind, revision=revision)
     try:
-        return model.eval().to(device), tokenizer
+        return model.eval().to(device), tokenizer, processor
     except (AssertionError, RuntimeError) as exc:  # the former where PyTorch was built without CUDA
         raise ModelUnavailableError(
             f"transformers:{location} cannot be put on device={device}: {one_line(exc)}"
         ) from exc
 
 
+def _load_processor(location: str, folder: Path | None, revision: str | None) -> Any:
+    try:
+        return load_checkpoint(AutoProcessor.from_pretrained, location, folder, revision=revision)
+    except ModelUnavailableError as exc:
+        if named := _LACKING.search(str(exc)):
+            package = named[0].lower()
+            raise ModelUnavailableError(
+                f"the processor of {location} needs {package}: pip install {package}, the one for your PyTorch"
+            ) from exc
+        raise
+
+
 def context_of(model: Any, tokenizer: Any) -> int:
     """Return the most tokens that a model reads."""
-    lengths = [getattr(model.config, name, None) for name in _LENGTHS] + [tokenizer.model_max_length]
+    config = model.config.get_text_config()
+    lengths = [getattr(config, name, None) for name in _LENGTHS] + [tokenizer.model_max_length]
     return min(int(length) for length in lengths if length and length < _UNLIMITED)
 
 

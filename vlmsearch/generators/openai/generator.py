@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, Union
 
 import httpx
 
@@ -17,14 +18,22 @@ from vlmsearch._util.retry import pauses
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch._util.web_api import JsonApi, Passing, RefusedError, hang_up
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
-from vlmsearch.generators.base import GenerationOptions, Generator
-from vlmsearch.generators.openai.responses import Api, OtherShapeError, event_data, read_event
+from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
+from vlmsearch.generators.openai.responses import Api, OtherShapeError, event_data, prompt_tokens, read_event
 from vlmsearch.generators.text import check_context, until_stop
+from vlmsearch.media.images import data_url
 
 _MOST_STOPS = 4
 """Maximum number of stop words in OpenAI's interface; the text is cut at all of them here."""
 _LIST_BYTES = 2**20
 """Size of the largest list of models that is read."""
+_MOST_PICTURES, _MAX_SIDE = 16, 2048
+_TOKEN_SIDE = 32
+"""Pixels of a side of a token: four patches of 16 pixels are merged."""
+_OF_PICTURES = re.compile(r"(?i)\b(image|images|image_url|multimodal|multi-modal|vision|mmproj)\b")
+_AT_MOST = re.compile(r"(?i)at most (\d+) (?:image|picture)|(?:maximum|limit)\D{0,40}?(\d+) (?:image|picture)")
+_Content: TypeAlias = Union[str, list[dict[str, object]]]
+Detail = Literal["low", "high", "auto"]
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
 """Maximum number of tokens of a chat template, and the number in completions: the one that begins a text."""
 
@@ -40,6 +49,10 @@ class OpenAIGenerator(Generator):
     model reads, it implements `CountsTokens`; a chat template is counted as 32 tokens. ``top_k`` and
     ``repetition_penalty`` are sent by their names in vLLM and trtllm-serve; bad words and beams have no place in the
     interface and are refused.
+
+    In chats it sends pictures, as JPEG in data URLs, with ``detail`` if given. A server that refuses them,
+    or so many, is sent no more than it takes from then on; ``pictures=0`` sends none. A picture is counted as
+    ``picture_tokens``, or by default as a token for 32 by 32 pixels, as Qwen3-VL does.
     """
 
     context: int
@@ -56,11 +69,16 @@ class OpenAIGenerator(Generator):
         retries: int = 3,
         tokenizer: Path | None = None,
         context: int | None = None,
+        pictures: int = _MOST_PICTURES,
+        detail: Detail | None = None,
+        picture_tokens: int | None = None,
         plaintext_key: bool = False,
     ) -> None:
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
         check_context(context)
+        if pictures < 0 or (picture_tokens is not None and picture_tokens < 1):
+            raise ConfigError("openai: `pictures` is at least 0 and `picture_tokens` at least 1")
         self._server = JsonApi(
             "openai",
             location,
@@ -73,6 +91,10 @@ class OpenAIGenerator(Generator):
         self._model = model
         self._api = api
         self._limit = "max_tokens"
+        self.max_pictures = pictures if api == "chat" else 0
+        self.max_side = _MAX_SIDE
+        self._detail = detail
+        self._picture_tokens = picture_tokens
         if tokenizer is not None and context is not None:
             from vlmsearch.generators.text import token_counter
 
@@ -83,10 +105,40 @@ class OpenAIGenerator(Generator):
 
         Closing the iterator closes the connection, which stops the server.
         """
-        options = options or GenerationOptions()
+        return self._text_of(prompt, options or GenerationOptions())
+
+    def stream_parts(
+        self,
+        parts: Sequence[str | Picture],
+        options: GenerationOptions | None = None,
+        *,
+        on_usage: Callable[[int], None] | None = None,
+    ) -> Iterator[str]:
+        """Return the text as the server sends it; see `SeesPictures`."""
+        count = sum(isinstance(part, Picture) for part in parts)
+        if count > self.max_pictures:
+            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
+        content = [self._part(part) for part in parts]
+        return self._text_of(content, options or GenerationOptions(), on_usage)
+
+    def picture_tokens(self, width: int, height: int) -> int:
+        """Return about how many tokens a picture takes."""
+        if self._picture_tokens is not None:
+            return self._picture_tokens
+        return max(round(width / _TOKEN_SIDE), 1) * max(round(height / _TOKEN_SIDE), 1)
+
+    def _part(self, part: str | Picture) -> dict[str, object]:
+        if isinstance(part, str):
+            return {"type": "text", "text": part}
+        url: dict[str, object] = {"url": data_url(part.image, edge=self.max_side)}
+        return {"type": "image_url", "image_url": url | ({"detail": self._detail} if self._detail else {})}
+
+    def _text_of(
+        self, prompt: _Content, options: GenerationOptions, on_usage: Callable[[int], None] | None = None
+    ) -> Iterator[str]:
         if options.bad_words or options.beam_width > 1:
             raise ConfigError(f"{self.name}: OpenAI's interface has no bad_words and no beam_width; leave them out")
-        return until_stop(self._pieces(prompt, options), options.stop)
+        return until_stop(self._pieces(prompt, options, on_usage), options.stop)
 
     def count_tokens(self, prompt: str) -> int:
         """Return how many tokens a prompt has; see `CountsTokens`."""
@@ -96,13 +148,15 @@ class OpenAIGenerator(Generator):
         """Close the connections."""
         self._server.close()
 
-    def _pieces(self, prompt: str, options: GenerationOptions) -> Iterator[str]:
+    def _pieces(
+        self, prompt: _Content, options: GenerationOptions, on_usage: Callable[[int], None] | None
+    ) -> Iterator[str]:
         waits = pauses(self._server.retries)
         while True:
             begun = False
             try:
                 with closing(self._open(prompt, options)) as response, on_cancel(partial(hang_up, response)):
-                    for piece in self._read(response):
+                    for piece in self._read(response, on_usage):
                         begun = True
                         yield piece
             except Passing as exc:
@@ -114,7 +168,7 @@ class OpenAIGenerator(Generator):
             else:
                 return
 
-    def _open(self, prompt: str, options: GenerationOptions) -> httpx.Response:
+    def _open(self, prompt: _Content, options: GenerationOptions) -> httpx.Response:
         """Return the answer to one request, its body not read yet; `Passing` where another try may help."""
         self._server.check_open()
         client = self._server.client
@@ -129,20 +183,31 @@ class OpenAIGenerator(Generator):
                 raise self._server.failure(response)
         except httpx.HTTPError as exc:
             raise self._server.passing(exc) from exc
+        except BackendError as exc:  # llama.cpp says so of a model that does not see with status 500
+            if not isinstance(prompt, str) and _OF_PICTURES.search(str(exc)):
+                self.max_pictures = 0
+                raise PicturesRefusedError(str(exc), 0) from exc
+            raise
         except RefusedError as exc:
             if exc.status == 400 and "max_completion_tokens" in exc.message and limit == "max_tokens":
                 self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
                 raise Passing(BackendError(exc.message), at_once=True) from exc
-            raise self._refusal(exc) from exc
+            raise self._refusal(exc, prompt) from exc
 
-    def _refusal(self, refused: RefusedError) -> Exception:
+    def _refusal(self, refused: RefusedError, prompt: _Content) -> Exception:
+        if not isinstance(prompt, str) and (refused.is_too_long or _OF_PICTURES.search(refused.message)):
+            limit = _AT_MOST.search(refused.message)
+            at_most = int(limit[1] or limit[2]) if limit else None if refused.is_too_long else 0
+            if at_most is not None:
+                self.max_pictures = min(self.max_pictures, at_most)
+            return PicturesRefusedError(f"{self.name} does not take these pictures: {refused.message}", at_most)
         if not refused.is_too_long:
             return refused.error
         advice = "ask with a smaller limit, or add ?tokenizer= and ?context= so that prompts are fitted"
         message = f"{self.name} cannot read a prompt of this length ({refused.message}): {advice}"
         return InvalidInputError("too_long", message)
 
-    def _body(self, prompt: str, options: GenerationOptions, limit: str) -> dict[str, object]:
+    def _body(self, prompt: _Content, options: GenerationOptions, limit: str) -> dict[str, object]:
         given: dict[str, object] = {
             limit: options.max_tokens,
             "temperature": options.temperature,
@@ -156,6 +221,8 @@ class OpenAIGenerator(Generator):
             {"messages": [{"role": "user", "content": prompt}]} if self._api == "chat" else {"prompt": prompt}
         )
         chosen = {name: value for name, value in given.items() if value is not None}
+        if not isinstance(prompt, str):  # what was counted proves that pictures were read
+            chosen["stream_options"] = {"include_usage": True}
         return {"model": self._chosen_model(), "stream": True} | place | chosen
 
     def _chosen_model(self) -> str:
@@ -170,7 +237,7 @@ class OpenAIGenerator(Generator):
             self._model = names[0]
         return self._model
 
-    def _read(self, response: httpx.Response) -> Iterator[str]:
+    def _read(self, response: httpx.Response, on_usage: Callable[[int], None] | None) -> Iterator[str]:
         """Yield the pieces of the text in a stream of events."""
         is_whole = False
         try:
@@ -179,8 +246,12 @@ class OpenAIGenerator(Generator):
             for data in event_data(response.iter_bytes()):
                 if data == "[DONE]":
                     return
+                event = self._parse(data)
+                tokens = prompt_tokens(event)
+                if tokens is not None and on_usage is not None:
+                    on_usage(tokens)
                 try:
-                    piece, ends = read_event(self._parse(data), self._api)
+                    piece, ends = read_event(event, self._api)
                 except OtherShapeError as exc:
                     raise self._server.other("a completion", data) from exc
                 if piece:

@@ -32,6 +32,13 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
 Api = Literal["chat", "completions"]
 
 
+def prompt_tokens(event: dict[str, Any]) -> int | None:
+    """Return how many tokens the prompt has, where an event says so."""
+    usage = event.get("usage")
+    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) else None
+
+
 class OtherShapeError(Exception):
     """An answer that is no completion."""
 

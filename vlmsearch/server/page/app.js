@@ -79,9 +79,10 @@ async function start() {
   show(state.current);
 }
 
-/** Search by a picture that was dropped or pasted, from whatever view. */
+/** Search by a picture that was dropped or pasted, or ask about it where a question is asked. */
 async function takeImage(file) {
   if (!shown) return;
+  if (state.current.view === "ask") return state.go({ image: await images.keep(file), open: "" });
   if (!shown.index.can.images) return say("This index is not searched by pictures.");
   state.go({ ...state.EMPTY, image: await images.keep(file), q: state.current.view ? "" : state.current.q });
 }

@@ -2,9 +2,11 @@
 
 import { events, inIndex, thumbnailOf } from "./api.js";
 import { h, icon, ICONS, shortName } from "./dom.js";
+import * as images from "./images.js";
 import { Pictures } from "./picture.js";
 import * as state from "./state.js";
 
+const READ = { picture: "seen", text: "text", both: "seen, text", neither: "name alone" };
 const answered = new Map(); // by index and question: the back button asks nothing anew
 
 export function open(main, index) {
@@ -16,6 +18,9 @@ class Ask {
     this.index = index;
     this.input = h("input", { id: "q", type: "text", autocomplete: "off", enterkeyhint: "send", required: true,
       placeholder: "Ask a question about these documents", "aria-label": "Question" });
+    this.chips = h("ul", { class: "chips" });
+    const file = h("input", { type: "file", accept: "image/*", hidden: true,
+      onchange: async () => file.files[0] && state.go({ image: await images.keep(file.files[0]), open: "" }) });
     this.answer = h("div", { class: "answer", "aria-live": "polite" });
     this.sources = h("ol", { class: "sources", "aria-label": "Sources" });
     this.matches = [];
@@ -34,7 +39,10 @@ class Ask {
         const q = this.input.value.trim();
         if (q && q === state.current.q && this.problem) this.#ask(q);
         else if (q) state.go({ q, open: "" });
-      } }, h("div", { class: "field" }, icon(ICONS.search), this.input, h("button", { class: "primary" }, "Ask"))),
+      } }, h("div", { class: "field" }, icon(ICONS.search), this.input, file,
+        h("button", { type: "button", class: "tool", title: "Ask about a picture; it can be dropped or pasted, too",
+          "aria-label": "Ask about a picture", onclick: () => file.click() }, icon(ICONS.image)),
+        h("button", { class: "primary" }, "Ask")), this.chips),
       h("div", { class: "asked" }, this.answer, this.sources));
     this.show(state.current);
   }
@@ -45,16 +53,28 @@ class Ask {
   }
 
   show(next) {
-    if (next.q !== this.q) {
+    if (next.q !== this.q || next.image !== this.image) {
       this.q = next.q;
+      this.image = next.image;
       this.input.value = next.q;
+      this.#drawPicture(next.image);
       this.asking?.abort();
-      const before = answered.get(`${this.index.name}\n${next.q}`);
+      const before = answered.get(this.#key(next.q));
       if (before) this.#whole(before);
       else if (next.q) this.#ask(next.q);
       else this.#invite();
     }
     this.pictures.show(next.open);
+  }
+
+  #key(question) {
+    return `${this.index.name}\n${question}\n${this.image}`;
+  }
+
+  #drawPicture(key) {
+    this.chips.replaceChildren(...(key ? [h("li", { class: "chip picture" }, images.preview(key),
+      h("span", {}, "your picture"), h("button", { type: "button", "aria-label": "Remove your picture",
+        onclick: () => state.go({ image: "", open: "" }) }, icon(ICONS.close)))] : []));
   }
 
   #invite() {
@@ -74,12 +94,14 @@ class Ask {
     this.#drawSources([]);
     let isWhole = false;
     try {
-      for await (const [name, data] of events(inIndex(this.index.name, "/ask"), { question, stream: true }, { signal })) {
+      const image = await images.asDataUrl(this.image);
+      const asked = { question, stream: true, ...(image && { image }) };
+      for await (const [name, data] of events(inIndex(this.index.name, "/ask"), asked, { signal })) {
         if (name === "matches") this.#drawSources(data.matches);
         else if (name === "token") text.append(data.text);
         else if (name === "answer") {
           isWhole = true;
-          answered.set(`${this.index.name}\n${question}`, data);
+          answered.set(this.#key(question), data);
           this.#whole(data);
         } else if (name === "error") throw new Error(data.error?.message ?? data.message);
       }
@@ -110,15 +132,16 @@ class Ask {
         `${answer.removed.map((each) => `[${each}]`).join(", ")} cited no source and was taken out.`) : "",
       answer.dropped.length ? h("p", { class: "soft" },
         `${answer.dropped.length} weaker matches did not fit into what the model reads.`) : "");
-    this.#drawSources(answer.matches, new Map(answer.citations.map(({ number, id }) => [id, number])));
+    this.#drawSources(answer.matches, new Map(answer.citations.map(({ number, id }) => [id, number])), answer.read_as);
   }
 
-  #drawSources(matches, cited = new Map()) {
+  #drawSources(matches, cited = new Map(), readAs = {}) {
     this.matches = matches;
     this.sources.replaceChildren(...matches.map((match, at) => h("li", { class: cited.has(match.id) ? "cited" : "" },
       h("a", { href: state.linkTo({ open: match.id }) },
         match.image ? h("img", { src: thumbnailOf(this.index.name, match.id, 256), alt: "" }) : h("span", { class: "no-image" }),
         h("span", { class: "words" }, h("span", { class: "number" }, String(cited.get(match.id) ?? at + 1)),
+          readAs[match.id] ? h("span", { class: "read" }, READ[readAs[match.id]]) : "",
           match.text || shortName(match.id))))));
   }
 }

@@ -39,6 +39,29 @@ export async function find(key) {
   return held.get(key);
 }
 
+/** A small view of the picture of a key, drawn once it is read; none where this browser does not show it. */
+export function preview(key) {
+  const image = Object.assign(document.createElement("img"), { alt: "" });
+  find(key).then((file) => {
+    if (!file) return;
+    image.src = URL.createObjectURL(file);
+    image.onload = () => URL.revokeObjectURL(image.src);
+    image.onerror = () => image.remove();
+  });
+  return image;
+}
+
+/** The picture of a key as a data URL. */
+export async function asDataUrl(key) {
+  const file = await find(key);
+  return file && new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
 export const isImage = (file) => file.type.startsWith("image/") || /\.(avif|heic|heif|jxl|tiff?)$/i.test(file.name);
 
 let diverted = null;

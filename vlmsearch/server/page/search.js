@@ -175,16 +175,7 @@ class Search {
       next.all && chip("also what hardly matches", { all: false }),
     ].filter(Boolean);
     this.chips.replaceChildren(...chips);
-    if (next.image) {
-      const preview = h("img", { alt: "" });
-      this.chips.prepend(chip("your picture", { image: "" }, "picture", preview));
-      images.find(next.image).then((file) => {
-        if (!file) return;
-        preview.src = URL.createObjectURL(file);
-        preview.onload = () => URL.revokeObjectURL(preview.src);
-        preview.onerror = () => preview.remove(); // a format that this browser does not show
-      });
-    }
+    if (next.image) this.chips.prepend(chip("your picture", { image: "" }, "picture", images.preview(next.image)));
     this.rerank.firstChild.checked = next.rerank;
   }
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from vlmsearch.answers.prompts import default_options
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.errors import ConfigError
-from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.generators.base import GenerationOptions, PictureOptions
 from vlmsearch.schema import model_of
 from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.server.bodies import form_docs, form_of
@@ -58,6 +58,7 @@ def ask_arguments(index: OpenIndex, form: AskForm) -> dict[str, Any]:
         "question": form.question,
         "image": image_bytes(form.image) if form.image is not None else None,
         "options": _options(index, form),
+        "pictures": PictureOptions(**form.pictures.model_dump(exclude_none=True)) if form.pictures else None,
         "template": form.template,
         **search_arguments(index, form),
     }

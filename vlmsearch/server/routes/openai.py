@@ -399,6 +399,7 @@ class _Reply:
             "usage": self._usage(answer),
             "matches": answer.matches,
             "is_unsure": answer.is_unsure,
+            "read_as": answer.read_as,
         }
 
     async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
@@ -411,7 +412,9 @@ class _Reply:
                         yield self._chunk({"content": part})
                 answer = await stream.answer()
                 last = {"annotations": self._annotations(answer)}
-                yield self._chunk(last, "stop", matches=answer.matches, is_unsure=answer.is_unsure)
+                yield self._chunk(
+                    last, "stop", matches=answer.matches, is_unsure=answer.is_unsure, read_as=answer.read_as
+                )
                 if self._counts:
                     usage = await service.call(self._usage, answer)
                     yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})

@@ -32,7 +32,7 @@ class PythonLanguageModel:
         config, given = json.loads(args["model_config"]), parameters(args)
         gpu = args["model_instance_kind"] == "GPU"
         device = f"cuda:{args['model_instance_device_id']}" if gpu else "cpu"
-        model, self._tokenizer = load_model(given["model"], device=device, dtype=given["dtype"])  # type: ignore[arg-type]
+        model, self._tokenizer, _ = load_model(given["model"], device=device, dtype=given["dtype"])  # type: ignore[arg-type]
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self._max_bytes = int(given["max_text_bytes"])
         self._context = context_of(model, self._tokenizer)
