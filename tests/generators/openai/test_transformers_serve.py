@@ -9,17 +9,23 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from vlmsearch_mocks.contracts import GeneratorContract
 
 from tests.support.servers import free_port
+from tests.support.tiny_vision import write_llava
 from tests.support.triton_fixtures import ONE_THREAD
-from vlmsearch import ConfigError, GenerationOptions
+from vlmsearch import ConfigError, Document, GenerationOptions, Picture, PictureOptions, Pipeline
+from vlmsearch.demo.scenes import make_scene
 from vlmsearch.generators.base import Generator
+from vlmsearch.generators.local.transformers import TransformersGenerator
 from vlmsearch.generators.openai.generator import OpenAIGenerator
 
 pytestmark = pytest.mark.server
@@ -53,6 +59,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(checkpoint: Path) -> Iterator[str]:
+    with serving(checkpoint) as url:
+        yield url
+
+
+@contextmanager
+def serving(checkpoint: Path) -> Iterator[str]:
     port = free_port()
     (checkpoint / "hub").mkdir()
     command = [Path(sys.executable).with_name("transformers"), "serve", checkpoint, "--host", "127.0.0.1"]
@@ -119,3 +131,31 @@ def test_what_the_server_does_not_take_is_refused_in_its_words(served: str, chec
         generator.generate("?", GenerationOptions(top_k=3))
     with pytest.raises(ConfigError, match="requested 'nonsense'"):
         OpenAIGenerator(served, model="nonsense").generate("?")
+
+
+def test_pictures_reach_a_model_that_sees(tmp_path: Path) -> None:
+    """LLaVA's own answers, and the tokens that its server counts: 16 for each picture."""
+    folder = write_llava(tmp_path / "llava")
+    for number in range(3):
+        make_scene(number).draw(64).save(tmp_path / f"{number}.png")
+    with serving(folder) as url, TransformersGenerator(str(folder)) as local:
+        generator = OpenAIGenerator(url, model=str(folder))
+        black, white = (Picture(Image.new("RGB", (64, 64), colour)) for colour in ("black", "white"))
+        for parts in (["[1] a\n", black, "\nwhere?"], ["[1] a\n", black, "\n[2] b\n", white, "\nwhere?"]):
+            counted: list[int] = []
+            text = "".join(generator.stream_parts(parts, GREEDY, on_usage=counted.append))
+            own = "".join(local.stream_parts(parts, GREEDY, on_usage=counted.append))
+            assert text
+            assert own.startswith(text.rstrip("\N{REPLACEMENT CHARACTER}")), "the server keeps back half a character"
+            assert counted[0] == counted[1], "what the server counted is what the model reads"
+        with Pipeline.open(encoder="onnx:demo", store="mock:", generator=None) as pipeline:
+            pipeline.generator = generator
+            pipeline.add(Document(str(number), image=tmp_path / f"{number}.png") for number in range(3))
+            tokens = [
+                pipeline.ask(
+                    "a star", min_score=0.0, options=GREEDY, pictures=PictureOptions(limit=limit)
+                ).prompt_tokens
+                for limit in (1, 2, 3)
+            ]
+    assert None not in tokens
+    assert [b - a for a, b in pairwise(token for token in tokens if token)] == [17, 17], "16 and the end of a line"
