@@ -538,6 +538,8 @@ class MetadataChange:
         stamp: Its stamp as it was read.
         metadata: New metadata.
         digest: New digest of its stamp.
+        text: New text; None leaves it as it is.
+        vectors: Vectors of the new text, by field; the others stay.
 
     Example:
         >>> read = Document("a", "a dog", metadata={"year": 2020})
@@ -549,6 +551,20 @@ class MetadataChange:
     stamp: Stamp
     metadata: Mapping[str, Scalar]
     digest: str
+    text: str | None = None
+    vectors: Mapping[Field, NDArray[np.float32]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of(self, document: Document) -> Document:
+        """Return a document as the change makes it.
+
+        Args:
+            document: Document as it was read.
+
+        Returns:
+            The document with the new metadata and text.
+        """
+        text = document.text if self.text is None else self.text
+        return Document(document.id, text, document.image, dict(self.metadata))
 
 
 @dataclass(frozen=True)

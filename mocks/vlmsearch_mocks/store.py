@@ -93,6 +93,8 @@ class MemoryStore(Store):
         with self._lock:
             changed = changed_records(self.records([change.document.id for change in changes]), changes)
             self._records.update((record.document.id, record) for record in changed)
+            if any(change.text is not None for change in changes):
+                self._changed()
         return [record.document.id for record in changed]
 
     def _changed(self) -> None:

@@ -159,7 +159,7 @@ def _note(answer: Answer, generator: Generator | None) -> None:
     blind = [match.document.id for match in answer.matches if answer.read_as.get(match.document.id) == "neither"]
     if blind:
         click.echo(
-            f"Note: {name} read {len(blind)} of {len(answer.matches)} sources by their names alone: "
+            f"Note: {len(blind)} of {len(answer.matches)} sources were read by their names alone: "
             f"{', '.join(map(short_path, blind))}",
             err=True,
         )

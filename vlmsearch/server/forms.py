@@ -122,9 +122,9 @@ class GenerationForm(StrictForm):
 class PicturesForm(StrictForm):
     """Pictures that a generator sees: see `vlmsearch.PictureOptions`."""
 
-    limit: int | None = Field(None, ge=0, le=16)
-    side: int | None = Field(None, ge=64, le=4096)
-    tokens: int | None = Field(None, ge=1, le=2**20)
+    limit: Annotated[Whole, Field(ge=0, le=16)] | None = None
+    side: Annotated[Whole, Field(ge=64, le=4096)] | None = None
+    tokens: Annotated[Whole, Field(ge=1, le=2**20)] | None = None
 
 
 @with_options(RankingKeywords, limit=SOURCES)

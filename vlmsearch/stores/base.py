@@ -99,7 +99,9 @@ class Store(Closable, ABC):
 
     @abstractmethod
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read; all else of them stays.
+        """Replace the metadata of documents that are still as they were read, and the texts that changes have.
+
+        All else of the documents stays.
 
         A document that is gone, or whose stamp or metadata were changed since, is left as it is: what others write
         meanwhile is never undone. The comparison and the write are one step. Readers see a document either as it was
@@ -373,7 +375,7 @@ def check_changes(changes: Sequence[MetadataChange]) -> list[Record]:
     def changed(change: MetadataChange) -> Record:
         check_metadata(change.metadata)
         stamp = replace(change.stamp, digest=change.digest)
-        return Record(replace(change.document, metadata=dict(change.metadata)), {}, stamp)
+        return Record(change.of(change.document), change.vectors, stamp)
 
     return apply_to_each(changed, changes)
 
@@ -393,8 +395,8 @@ def changed_records(records: Iterable[Record], changes: Sequence[MetadataChange]
     for record in records:
         change = wanted[record.document.id]
         if record.stamp == change.stamp and record.document.metadata == change.document.metadata:
-            document = replace(record.document, metadata=dict(change.metadata))
-            changed.append(replace(record, document=document, stamp=replace(record.stamp, digest=change.digest)))
+            document, stamp = change.of(record.document), replace(record.stamp, digest=change.digest)
+            changed.append(Record(document, {**record.vectors, **change.vectors}, stamp, record.fingerprint))
     return changed
 
 

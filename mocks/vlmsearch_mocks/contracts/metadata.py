@@ -58,6 +58,35 @@ class MetadataSuite(StoreSuite):
             assert [hit.id for hit in store.search_words("3", limit=9, where=_COLOUR).hits] == ["id-3"]
             assert len(store.search_words("text", limit=40).hits) == 30
 
+    def test_a_change_may_bring_a_text_with_its_vectors(self, store: Store) -> None:
+        """Check that words and vectors find the new text, and that what others changed since keeps theirs."""
+        records = make_records(6, (IMAGE, TEXT))
+        silent = [
+            replace(r, document=replace(r.document, text=None), vectors={IMAGE: r.vectors[IMAGE]}) for r in records
+        ]
+        store.upsert(silent)
+        vectors = [{TEXT: record.vectors[TEXT]} for record in records]
+        changes = [
+            replace(change, text=f"a zebra number {n}", vectors=vectors[n])
+            for n, change in enumerate(_read(store, ["id-0", "id-1", "id-2"]))
+        ]
+        store.upsert([silent[1]])
+        store.upsert([replace(silent[2], stamp=Stamp("another"))])
+        done = store.update_metadata(changes)
+        assert done[0] == "id-0"
+        assert "id-2" not in done
+        now = {record.document.id: record for record in store.records(["id-0", "id-2", "id-3"])}
+        assert [now[id].document.text for id in ("id-0", "id-2", "id-3")] == ["a zebra number 0", None, None]
+        assert now["id-0"].document.metadata == _NEW
+        assert now["id-0"].vectors.keys() == {IMAGE, TEXT}
+        assert now["id-0"].vectors[IMAGE].tobytes() == silent[0].vectors[IMAGE].tobytes()
+        assert store.fields(["id-0", "id-3"]) == {"id-0": {IMAGE, TEXT}, "id-3": {IMAGE}}
+        assert store.search(TEXT, vectors[0][TEXT][None], limit=1)[0][0].id == "id-0"
+        assert store.search(IMAGE, silent[0].vectors[IMAGE][None], limit=1)[0][0].id == "id-0"
+        if isinstance(store, WordSearch):
+            assert {hit.id for hit in store.search_words("zebra", limit=9).hits} == set(done)
+        assert len(store) == 6
+
     def test_what_others_changed_since_is_left_as_it_is(self, store: Store) -> None:
         """Check that updates and changes of metadata or of the stamp alone win over a change that read before."""
         store.upsert(make_records(5))

@@ -141,7 +141,11 @@ def test_pictures_reach_a_model_that_sees(tmp_path: Path) -> None:
     with serving(folder) as url, TransformersGenerator(str(folder)) as local:
         generator = OpenAIGenerator(url, model=str(folder))
         black, white = (Picture(Image.new("RGB", (64, 64), colour)) for colour in ("black", "white"))
-        for parts in (["[1] a\n", black, "\nwhere?"], ["[1] a\n", black, "\n[2] b\n", white, "\nwhere?"]):
+        prompts: list[list[str | Picture]] = [
+            ["[1] a\n", black, "\nwhere?"],
+            ["[1] a\n", black, "\n[2] b\n", white, "\nwhere?"],
+        ]
+        for parts in prompts:
             counted: list[int] = []
             text = "".join(generator.stream_parts(parts, GREEDY, on_usage=counted.append))
             own = "".join(local.stream_parts(parts, GREEDY, on_usage=counted.append))

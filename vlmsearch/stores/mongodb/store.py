@@ -32,6 +32,7 @@ from vlmsearch.stores.mongodb.values import (
     pack,
     rows_of,
     stamp_of,
+    text_row,
     unpack,
     vector_path,
 )
@@ -128,13 +129,17 @@ class MongoStore(MongoIndex):
     def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
         there = self.read_rows([change.document.id for change in changes])
         now = [Record(row.document, {}, row.stamp) for row in there.values()]
-        writes = [
-            UpdateOne(
-                {"_id": record.document.id, "version": there[record.document.id].version},
-                {"$set": metadata_row(record, version)},
-            )
-            for record in changed_records(now, changes)
-        ]
+        more = {change.document.id: change for change in changes if change.text is not None}
+        fields = self.fields(list(more))
+        language = self.needed().language or NONE
+        writes = []
+        for record in changed_records(now, changes):
+            id = record.document.id
+            row = metadata_row(record, version)
+            if id in more:
+                row = text_row(record, version, language, {*fields.get(id, ()), *record.vectors})
+                row |= {f"vectors.{name}": vector for name, vector in _packed(record).items()}
+            writes.append(UpdateOne({"_id": id, "version": there[id].version}, {"$set": row}))
         if writes:
             self.run("change metadata", lambda rows: bulk(rows, writes))
         after = self.rows(there, {"version": 1}, {"version": version})

@@ -9,7 +9,7 @@ that no double can hold has its exact value in ``exact``. Keys are escaped, so t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,13 @@ def metadata_row(record: Record, version: str) -> dict[str, Any]:
     """Return the part of a record's row that other metadata change."""
     row = row_of(record, version)
     return {name: row[name] for name in ("version", "digest", "metadata", "exact")}
+
+
+def text_row(record: Record, version: str, language: str, fields: Collection[Field]) -> dict[str, Any]:
+    """Return the part of a record's row that another text changes; ``fields`` are those of all of its vectors."""
+    row = row_of(record, version, language)
+    row["fields"] = sorted(map(str, fields))
+    return {name: value for name, value in row.items() if name not in ("source", "image", "draw")}
 
 
 def outline_of(row: Mapping[str, Any]) -> Outline:
