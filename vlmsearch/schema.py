@@ -84,13 +84,15 @@ A schema that refers to itself would say so, too; generators of requests take mi
 """
 
 
-def _whole(given: object) -> object:
+def whole(given: object) -> object:
+    """Return an integer for a number such as 5.0, which is one in JSON Schema; anything else as it is."""
     return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
-Whole: TypeAlias = Annotated[int, BeforeValidator(_whole)]
+Whole: TypeAlias = Annotated[int, BeforeValidator(whole)]
 """An integer as JSON Schema has it: 5.0 is one."""
-Positive: TypeAlias = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Positive: TypeAlias = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+
 Key: TypeAlias = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
 Name: TypeAlias = Annotated[str, Field(max_length=1024)]
 FilterObject: TypeAlias = Annotated[dict[Key, JsonValue], Entries(MAX_METADATA_KEYS), Field(json_schema_extra=FILTER)]
@@ -124,7 +126,7 @@ def option_field(option: SearchOption, **changed: Any) -> tuple[Any, FieldInfo]:
     known = {name: value for name, value in given.items() if value is not None or name == "default"}
     if kind is Whole:  # bounds that come after a validator are not in the JSON Schema
         limits = {name: known.pop(name) for name in ("ge", "gt", "le") if name in known}
-        kind = Annotated[int, Field(**limits), BeforeValidator(_whole)]
+        kind = Annotated[int, Field(**limits), BeforeValidator(whole)]
     return kind, Field(**known)
 
 

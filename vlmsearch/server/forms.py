@@ -6,13 +6,13 @@ import base64
 import binascii
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
 from vlmsearch.answers.prompts import QUESTION_CHARS, TEMPLATE_CHARS
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.index import SOURCES
 from vlmsearch.indexing.items import SourceOptions
-from vlmsearch.schema import Entries, Items, Key, Name, Positive, Where, Whole, with_options
+from vlmsearch.schema import Entries, Items, Key, Name, Positive, Where, Whole, whole, with_options
 from vlmsearch.search.options import LONGEST_PAGE, ManyKeywords, RankingKeywords, SearchKeywords
 from vlmsearch.types import MAX_ID_BYTES, MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS
 
@@ -119,12 +119,17 @@ class GenerationForm(StrictForm):
     beam_width: Positive | None = None
 
 
+_FewPictures: TypeAlias = Annotated[int, Field(ge=0, le=16), BeforeValidator(whole)]
+_Side: TypeAlias = Annotated[int, Field(ge=64, le=4096), BeforeValidator(whole)]
+_Tokens: TypeAlias = Annotated[int, Field(ge=1, le=2**20), BeforeValidator(whole)]
+
+
 class PicturesForm(StrictForm):
     """Pictures that a generator sees: see `vlmsearch.PictureOptions`."""
 
-    limit: Annotated[Whole, Field(ge=0, le=16)] | None = None
-    side: Annotated[Whole, Field(ge=64, le=4096)] | None = None
-    tokens: Annotated[Whole, Field(ge=1, le=2**20)] | None = None
+    limit: Union[_FewPictures, None] = None
+    side: Union[_Side, None] = None
+    tokens: Union[_Tokens, None] = None
 
 
 @with_options(RankingKeywords, limit=SOURCES)
