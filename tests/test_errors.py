@@ -27,6 +27,7 @@ SIGNATURES: Mapping[tuple[str, ...], tuple[tuple[object, ...], Mapping[str, obje
     (): (("a message",), {}),  # Python's own
     ("code", "message"): (("corrupt", "'cat.jpg' is damaged"), {}),
     ("message", "retry_after"): (("the server is restarting",), {"retry_after": 2.5}),
+    ("message", "at_most"): (("too many pictures", 2), {}),
     ("items", "vectors"): (
         (
             {5: InvalidInputError("empty", "'b.jpg' is empty"), 2: InvalidInputError("truncated", "'a.jpg' ends")},

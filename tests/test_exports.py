@@ -21,6 +21,7 @@ OTHERS = {
     *dir(typing),
     "AbstractContextManager",
     "NDArray",
+    "PIL",
     "Path",
     "Self",
     "Template",

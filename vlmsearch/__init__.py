@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         Answer,
         AnswerParts,
         Citation,
+        DescribeReport,
         Document,
         DuplicateGroup,
         Duplicates,
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
         MetadataChange,
         Modality,
         Part,
+        Reading,
         Record,
         Reject,
         RelevanceFit,
@@ -132,6 +134,7 @@ __all__ = [
     "Comparison",
     "ConfigError",
     "CountsTokens",
+    "DescribeReport",
     "Described",
     "DiskUse",
     "Document",
@@ -186,6 +189,7 @@ __all__ = [
     "QualityError",
     "Query",
     "RankingKeywords",
+    "Reading",
     "Record",
     "Regions",
     "Reject",
@@ -250,9 +254,9 @@ _HOMES = {
     "stores.base": "Checkable CheckReport Described DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch",
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
-        "Answer AnswerParts Citation Document DuplicateGroup Duplicates Field FieldScore Hit ImageFile ImageInput "
-        "ImageSource IndexReport Labelled Manifest Match Matches MetadataChange Modality Part Record Reject "
-        "RelevanceFit RemoteImage Role Scalar Space Stamp Vectors WordHits part_of"
+        "Answer AnswerParts Citation DescribeReport Document DuplicateGroup Duplicates Field FieldScore Hit ImageFile "
+        "ImageInput ImageSource IndexReport Labelled Manifest Match Matches MetadataChange Modality Part Reading "
+        "Record Reject RelevanceFit RemoteImage Role Scalar Space Stamp Vectors WordHits part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -184,6 +184,10 @@ class AsyncPipeline:
     def label(self) -> None:
         """Yield the documents with those of some labels that fit them, by `async for`; see `Index.label`."""
 
+    @_verb(Pipeline.describe)
+    def describe(self) -> None:
+        """Describe the pictures that have no text by the generator; see `Index.describe`."""
+
     @_verb(Pipeline.evaluate)
     def evaluate(self) -> None:
         """Measure how well the index answers queries whose answers are known; see `Index.evaluate`."""

@@ -56,6 +56,7 @@ from vlmsearch.types import (
     Answer,
     AnswerParts,
     Citation,
+    DescribeReport,
     Document,
     Duplicates,
     ImageInput,
@@ -356,6 +357,13 @@ class RemotePipeline(Index):
             for labelled in batch:
                 document = documents.get(labelled.id, Document(labelled.id))
                 yield Labelled(document, labelled.labels, labelled.written)
+
+    @_verb(Index.describe)
+    def describe(self, given: Given) -> DescribeReport:
+        check_arguments(
+            retry_rejects=given["retry_rejects"], dry_run=given["dry_run"], on_progress=given["on_progress"]
+        )
+        return self._job(DescribeReport, "describe", {**given, "fields": list(given["fields"])})
 
     @_verb(Index.duplicates)
     def duplicates(self, given: Given) -> Duplicates:

@@ -23,6 +23,7 @@ from vlmsearch.types import (
     CONTROLS,
     Answer,
     AnswerParts,
+    DescribeReport,
     Document,
     Duplicates,
     ImageInput,
@@ -594,6 +595,61 @@ class Index(Closable, ABC):
             ...     cars = pipeline.search("a", where={"label": "car"}, min_score=0)
             >>> [list(item.labels) for item in labelled], [match.document.id for match in cars]
             ([['dog'], ['car']], ['b'])
+        """
+
+    @abstractmethod
+    def describe(
+        self,
+        *,
+        prompt: str | None = None,
+        fields: Sequence[str] = (),
+        where: Mapping[str, object] | None = None,
+        limit: int | None = None,
+        concurrency: int = 1,
+        retry_rejects: bool = False,
+        dry_run: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> DescribeReport:
+        """Describe the pictures that have no text by the generator, so that words and vectors find them.
+
+        A description becomes the text of its document. The metadata ``described_by`` name the model and a digest of the
+        prompt, and tell it from a caption, which is never touched. Run it again after it was interrupted, or when
+        pictures are new: those with a description of the same model and prompt are left as they are. Indexing a picture
+        again keeps its description while the file does not change. A refusal, an empty text or a picture that is gone
+        goes to the reject list. To a service this is a job.
+
+        Args:
+            prompt: What the generator is asked; by default for a sentence.
+            fields: Keys of metadata to fill instead of the text, such as ``["colour", "count:whole"]``. The types are
+                ``text``, ``number``, ``whole`` and ``yes-no``; without one, any of them. Answers of another form are
+                rejected. Documents with texts are looked at, too.
+            where: Filter on metadata. Documents that do not pass are left as they are.
+            limit: Maximum number of pictures; None for all.
+            concurrency: Pictures at once, for a generator on a server.
+            retry_rejects: Try pictures again that are on the reject list.
+            dry_run: Look at three pictures, write nothing, and say how long the rest will take.
+            on_progress: Function that is called with the number of documents that were looked at.
+
+        Returns:
+            The numbers of the run.
+
+        Raises:
+            ConfigError: There is no generator, it sees no pictures, or an option is wrong.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: A back end or the service failed. What was described is in the index.
+
+        Example:
+            >>> import tempfile
+            >>> from vlmsearch import Document, Pipeline
+            >>> from vlmsearch.demo.scenes import make_scene
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     make_scene(1).draw(64).save(f"{folder}/a.png")
+            ...     with Pipeline.open(encoder="mock:", store="mock:", generator="mock:?pictures=1") as pipeline:
+            ...         _ = pipeline.add(Document("a", image=f"{folder}/a.png"))
+            ...         report = pipeline.describe()
+            ...         text = pipeline.get("a")[0].text
+            >>> report.described, text
+            (1, 'A mock reply.')
         """
 
     @abstractmethod

@@ -17,7 +17,7 @@ from vlmsearch._util.arguments import check_arguments, check_kind, shown, string
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import operation, staged
-from vlmsearch.answers.pictures import Pictures, load_pictures
+from vlmsearch.answers.pictures import PromptPictures, load_pictures
 from vlmsearch.answers.prompts import (
     TEMPLATE,
     AnswerStream,
@@ -57,9 +57,10 @@ from vlmsearch.search.fusion import text_fields
 from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, SearchOptions, make_options
 from vlmsearch.search.query import Query, make_query
 from vlmsearch.search.relevance import Backgrounds, Judge
-from vlmsearch.stores.base import CheckReport, RejectList, Replaceable, check_manifest, check_store
+from vlmsearch.stores.base import CheckReport, RejectList, Replaceable, check_manifest, check_store, reject_list_of
 from vlmsearch.types import (
     Answer,
+    DescribeReport,
     Document,
     Duplicates,
     ImageInput,
@@ -425,6 +426,33 @@ class Pipeline(Index):
         return iter(()) if judge is None else label(judge, options)
 
     @override
+    def describe(
+        self,
+        *,
+        prompt: str | None = None,
+        fields: Sequence[str] = (),
+        where: Mapping[str, object] | None = None,
+        limit: int | None = None,
+        concurrency: int = 1,
+        retry_rejects: bool = False,
+        dry_run: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> DescribeReport:
+        from vlmsearch.indexing.describe import DescribeOptions, Describer
+
+        check_arguments(retry_rejects=retry_rejects, dry_run=dry_run, on_progress=on_progress)
+        options = DescribeOptions(
+            prompt, fields, where, limit, concurrency, retry_rejects, dry_run, on_progress, self.image_limits
+        )
+        if self.generator is None:
+            raise ConfigError("this pipeline has no generator: open it with one that sees, such as onnx:demo-vlm")
+        judge = self._judge()
+        if judge is None:
+            return DescribeReport()
+        with operation("describe"):
+            return Describer(judge.encoder, judge.store, reject_list_of(judge.store), self.generator, options).run()
+
+    @override
     def duplicates(
         self,
         *,
@@ -534,14 +562,14 @@ class Pipeline(Index):
         chosen = self._options(RankingKeywords, search, group=False)
         with operation("ask"):
             [sure] = self._search([Query(question, given.image)], chosen)
-            matches, pictures = sure.matches or sure.closest, Pictures()
+            matches, pictures = sure.matches or sure.closest, PromptPictures()
             if isinstance(generator, SeesPictures):
                 pictures = load_pictures(generator, matches, given.image, given.pictures, self.image_limits)
             if not matches and pictures.of_question is None:
                 return nothing_found() if given.stream else nothing_found().answer()
             options = given.options or default_options(generator)
 
-            def fit(shown: Pictures) -> Prompt:
+            def fit(shown: PromptPictures) -> Prompt:
                 return fit_prompt(
                     question,
                     matches,

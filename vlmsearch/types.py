@@ -71,6 +71,8 @@ SPREAD, HIDDEN = "spread", "hidden"
 """Marks in the metadata of a field: its JSON has the fields of its value in its place, or leaves it out."""
 _MAX_SHOWN = 5
 """Parts of a value that its `repr` shows."""
+DESCRIBED_BY = "described_by"
+"""The key in the metadata of the model that wrote a document's text, as a description of its picture."""
 MIN_SCORE = "min_score"
 """The name of the lowest relevance of a match in the tuning of an index."""
 
@@ -955,6 +957,35 @@ class Duplicates(Shown):
     def __repr__(self) -> str:
         counts = f"{len(self.groups):,} groups, {self.compared:,} compared, {len(self.unread):,} unread"
         return f"{type(self).__name__}({counts})"
+
+
+@dataclass(frozen=True)
+class DescribeReport:
+    """The numbers of one run of `Pipeline.describe`.
+
+    Attributes:
+        described: Number of pictures that were described and written.
+        unchanged: Pictures that this model described before with this prompt, and those on the reject list for it.
+        left: Pictures that are still to be described.
+        rejects: Pictures that were refused, whose files are gone, or whose descriptions cannot be used.
+        seconds: Duration of the run.
+        seconds_left: Seconds that the rest will take at this rate.
+        prompt_tokens: Number of tokens that the generator read, where it counts them.
+        prompt_tokens_left: Number that it will read for the rest.
+
+    Example:
+        >>> DescribeReport(described=3, unchanged=2).left
+        0
+    """
+
+    described: int = 0
+    unchanged: int = 0
+    left: int = 0
+    rejects: tuple[Reject, ...] = ()
+    seconds: float = 0.0
+    seconds_left: float = 0.0
+    prompt_tokens: int = 0
+    prompt_tokens_left: int = 0
 
 
 @dataclass(frozen=True, repr=False)

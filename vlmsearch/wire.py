@@ -383,6 +383,7 @@ class Rights:
         images: Whether it can be searched by an image.
         words: Whether it ranks documents by words, too.
         jobs: Whether the caller may index folders of the server: the operator allows some.
+        describe: Whether the caller may have its pictures described: its generator sees.
     """
 
     write: bool
@@ -392,6 +393,7 @@ class Rights:
     images: bool
     words: bool
     jobs: bool
+    describe: bool = False
 
 
 @dataclass(frozen=True)

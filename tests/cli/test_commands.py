@@ -46,7 +46,7 @@ def test_help_groups_every_command_with_what_it_does() -> None:
     assert sections == ["Options:", *TITLES]
     shown = [line.split()[0] for line in lines[lines.index("Search:") :] if line.startswith("  ")]
     assert shown == [name for name, _ in commands() if " " not in name]
-    assert len(shown) == len(set(shown)) == 30
+    assert len(shown) == len(set(shown)) == 31
 
 
 def test_short_options_are_the_same_on_every_command() -> None:

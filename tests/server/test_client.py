@@ -567,3 +567,25 @@ def test_closing_a_stream_lets_the_server_know() -> None:
             parts.close()
             assert gone.wait(60)
         thread.join()
+
+
+def test_pictures_are_described_by_the_model_of_the_server(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        make_scene(seed).draw(64).save(tmp_path / f"{seed}.png")
+    index = IndexSettings(f"sqlite:{tmp_path / 'index'}", "onnx:demo", "mock:?pictures=4", allow=(str(tmp_path),))
+    blind = IndexSettings("mock:", "onnx:demo", "mock:")
+    with serving(ServerSettings(indexes={"default": index, "blind": blind}, uploads=str(tmp_path / "up"))) as running:
+        steps: list[int] = []
+        with connect(running.url) as pipeline:
+            assert [index["can"]["describe"] for index in pipeline.indexes()] == [True, False]
+            pipeline.index(tmp_path)
+            report = pipeline.describe(limit=1)
+            assert (report.described, report.left) == (1, 1)
+            assert pipeline.describe(on_progress=steps.append).described == 1
+            assert steps
+            assert {document.text for document in pipeline.documents()} == {"A mock reply."}
+            assert pipeline.describe(fields=["colour"]).rejects[0].code == "invalid"
+        with connect(running.url, index="blind") as other:
+            other.add(Document("a", text="a dog"))
+            with pytest.raises(ConfigError, match="sees no pictures"):
+                other.describe()

@@ -23,11 +23,11 @@ _STEP = 0.9
 
 
 @dataclass(frozen=True)
-class Pictures:
+class PromptPictures:
     """The pictures of a prompt.
 
     Attributes:
-        of_sources: Pictures by the places of their matches, from 0.
+        of_sources: PromptPictures by the places of their matches, from 0.
         of_question: The picture that the question brings.
     """
 
@@ -42,13 +42,13 @@ class Pictures:
         """Return all of them."""
         return [*([] if self.of_question is None else [self.of_question]), *self.of_sources.values()]
 
-    def first(self, count: int) -> Pictures:
+    def first(self, count: int) -> PromptPictures:
         """Return ``count`` of them: that of the question, then those of the best matches."""
         of_question = self.of_question if count else None
         left = count - (of_question is not None)
-        return Pictures(dict(sorted(self.of_sources.items())[:left]), of_question)
+        return PromptPictures(dict(sorted(self.of_sources.items())[:left]), of_question)
 
-    def scaled(self, generator: SeesPictures, tokens: int) -> Pictures:
+    def scaled(self, generator: SeesPictures, tokens: int) -> PromptPictures:
         """Return them so small that they take at most ``tokens`` together, if there is a size at which they do."""
         images = self.images
         side = max((max(image.size) for image in images), default=0)
@@ -59,7 +59,7 @@ class Pictures:
         smallest = cost(_SMALLEST)
         while side > _SMALLEST and cost(side) > max(tokens, smallest):
             side = max(int(side * _STEP), _SMALLEST)
-        return Pictures(
+        return PromptPictures(
             {place: _resized(image, side) for place, image in self.of_sources.items()},
             None if self.of_question is None else _resized(self.of_question, side),
         )
@@ -76,7 +76,7 @@ def load_pictures(
     asked: ImageInput | RemoteImage | None,
     options: PictureOptions,
     limits: ImageLimits,
-) -> Pictures:
+) -> PromptPictures:
     """Return the pictures that a generator is shown, each upright, in RGB and no larger than it sees.
 
     A match whose picture is gone, or cannot be read, has none.
@@ -98,10 +98,10 @@ def load_pictures(
             except InvalidInputError:
                 continue
             left -= 1
-    return Pictures(of_sources, of_question)
+    return PromptPictures(of_sources, of_question)
 
 
-def with_pictures(text: str, lines: Sequence[str], pictures: Pictures, mark: str) -> tuple[str | Picture, ...]:
+def with_pictures(text: str, lines: Sequence[str], pictures: PromptPictures, mark: str) -> tuple[str | Picture, ...]:
     """Return a prompt as parts: the lines of the sources, with their pictures behind them, in the place of a mark."""
     before, place_of_sources, after = text.partition(mark)
     parts: list[str | Picture] = [before]

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
 from pathlib import Path
 from string import Template
+from typing import TypeAlias
 
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.text import sanitise
 from vlmsearch.answers.citations import CitationChecker
-from vlmsearch.answers.pictures import Pictures, with_pictures
+from vlmsearch.answers.pictures import PromptPictures, with_pictures
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import (
     CountsTokens,
@@ -45,7 +46,7 @@ PROMPT_CHARS = 2**20
 """The most characters of a prompt. Sources beyond are left out before it is built, also where nobody counts tokens."""
 _MARK = "\0"
 """The place of the sources in a text: a character that neither sources nor questions have."""
-_NO_PICTURES = Pictures()
+_NO_PICTURES = PromptPictures()
 _PLACES = frozenset({"sources", "question"})
 
 
@@ -88,11 +89,11 @@ def build_prompt(question: str, matches: Sequence[Match], template: Template = T
 
     Neither a source nor the question can break out of its place: see `vlmsearch._util.text`.
     """
-    return "".join(part for part in _parts_of(question, matches, template, Pictures()) if isinstance(part, str))
+    return "".join(part for part in _parts_of(question, matches, template, PromptPictures()) if isinstance(part, str))
 
 
 def _parts_of(
-    question: str, matches: Sequence[Match], template: Template, pictures: Pictures
+    question: str, matches: Sequence[Match], template: Template, pictures: PromptPictures
 ) -> tuple[str | Picture, ...]:
     text = template.substitute(sources=_MARK, question=sanitise(question))
     return with_pictures(text, list(_source_lines(matches)), pictures, _MARK)
@@ -146,7 +147,7 @@ def fit_prompt(
     template: Template = TEMPLATE,
     *,
     is_unsure: bool = False,
-    pictures: Pictures = _NO_PICTURES,
+    pictures: PromptPictures = _NO_PICTURES,
     picture_tokens: int = PictureOptions.tokens,
 ) -> Prompt:
     """Return the prompt with as many of the matches, best first, as leave room for the answer in the model's context.
@@ -203,6 +204,10 @@ def _reading(document: Document, *, is_seen: bool) -> Reading:
     return "picture" if is_seen else "neither"
 
 
+_Fit: TypeAlias = Callable[[PromptPictures], Prompt]
+"""A function that makes the prompt with some pictures."""
+
+
 class PromptReader(Iterator[str]):
     """The pieces of the text that a generator makes of a prompt.
 
@@ -212,9 +217,7 @@ class PromptReader(Iterator[str]):
         prompt: The prompt that it read.
     """
 
-    def __init__(
-        self, generator: Generator, options: GenerationOptions, pictures: Pictures, fit: Callable[[Pictures], Prompt]
-    ) -> None:
+    def __init__(self, generator: Generator, options: GenerationOptions, pictures: PromptPictures, fit: _Fit) -> None:
         self.prompt = fit(pictures)
         self._pieces = self._read(generator, options, pictures, fit)
 
@@ -226,7 +229,7 @@ class PromptReader(Iterator[str]):
         self._pieces.close()
 
     def _read(
-        self, generator: Generator, options: GenerationOptions, pictures: Pictures, fit: Callable[[Pictures], Prompt]
+        self, generator: Generator, options: GenerationOptions, pictures: PromptPictures, fit: _Fit
     ) -> collections.abc.Generator[str, None, None]:
         has_retried = False
         while True:

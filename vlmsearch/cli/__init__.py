@@ -37,6 +37,7 @@ _GROUPS: dict[str, dict[str, str]] = {
         "count": "Count the documents of an index.",
         "info": "Show the contents, the model and the settings of an index.",
         "label": "Label documents without training.",
+        "describe": "Describe pictures by a model that sees.",
         "duplicates": "Find duplicate images.",
         "delete": "Remove documents from an index.",
     },

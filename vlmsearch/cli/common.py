@@ -20,7 +20,7 @@ from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, ComponentKind
 from vlmsearch.stores.filter_text import read_filter
-from vlmsearch.types import FieldScore, Manifest, Match, part_of
+from vlmsearch.types import DESCRIBED_BY, FieldScore, Manifest, Match, part_of
 
 if TYPE_CHECKING:
     from vlmsearch.indexing.parquet import ParquetIndex
@@ -284,7 +284,9 @@ def print_matches(matches: Sequence[Match], *, is_calibrated: bool = True) -> No
     rows = []
     for match in matches:
         fields = "  ".join(f"{name} #{field.rank} {field.score:.2f}" for name, field in found_by(match))
-        text = " ".join((match.document.text or "").split())
-        rows.append((f"{match.score:.3f}", shown_name(match), text[:160], Text(fields, "dim")))
+        said = Text(" ".join((match.document.text or "").split())[:160])
+        if DESCRIBED_BY in match.document.metadata:
+            said.append(" (generated)", "dim")
+        rows.append((f"{match.score:.3f}", shown_name(match), said, Text(fields, "dim")))
     names = ("score" if is_calibrated else "score (uncalibrated)", "document", "text", "found by")
     make_console().print(make_table(names, rows, left=names[1:]) if rows else "Nothing matches.")

@@ -36,7 +36,7 @@ from vlmsearch._util.tracing import querying, stage
 from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
 from vlmsearch.indexing.facts import with_facts
-from vlmsearch.indexing.image_text import with_image_text, with_mark, without_mark
+from vlmsearch.indexing.image_text import with_image_text, with_mark, without_description, without_mark
 from vlmsearch.indexing.items import Container, Item, ReadOptions, Sourced, id_of
 from vlmsearch.indexing.records import Ready, digest, encode
 from vlmsearch.indexing.sources import Paths, file_id, file_name, is_file
@@ -501,7 +501,7 @@ class Examiner:
         if known is None or known == stamp or not self.options.keep_labels:
             return known == stamp
         unlabelled = without_labels(known.digest)
-        is_same = stamp.digest in (unlabelled, without_mark(unlabelled))
+        is_same = stamp.digest in (unlabelled, without_description(unlabelled), without_mark(unlabelled))
         return known.source == stamp.source and is_same and stamp.digest != ""
 
 

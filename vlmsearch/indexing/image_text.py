@@ -7,6 +7,7 @@ edition.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 from vlmsearch.media.images import open_image
@@ -19,6 +20,7 @@ _SEPARATOR = "~"
 _MARK = f"{_SEPARATOR}ocr1"
 """The number is raised where the same image gives another text than before."""
 
+_DESCRIBED = f"{_SEPARATOR}seen"
 _LETTERS = 2
 """Letters and digits of a line at least: less is a ring that was read as 0, or a cross."""
 
@@ -31,6 +33,23 @@ def with_mark(digest: str) -> str:
 def without_mark(digest: str) -> str:
     """Return the digest that a document had before its image was read."""
     return digest.partition(_SEPARATOR)[0]
+
+
+def with_description_mark(digest: str, description: str) -> str:
+    """Return the digest of a document with a description, from the one without or with another one.
+
+    The mark comes after that of a picture whose text was read, and before that of labels.
+    """
+    base, plus, labels = digest.partition("+")
+    if not base:
+        return digest
+    mark = hashlib.sha256(description.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{without_description(base)}{_DESCRIBED}{mark}{plus}{labels}"
+
+
+def without_description(digest: str) -> str:
+    """Return the digest that a document had before its picture was described."""
+    return digest.partition(_DESCRIBED)[0]
 
 
 def with_image_text(document: Document, image: ImageSource, limits: ImageLimits) -> Document:

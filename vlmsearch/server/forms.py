@@ -124,6 +124,9 @@ _Side: TypeAlias = Annotated[int, Field(ge=64, le=4096), BeforeValidator(whole)]
 _Tokens: TypeAlias = Annotated[int, Field(ge=1, le=2**20), BeforeValidator(whole)]
 
 
+_Concurrency: TypeAlias = Annotated[int, Field(ge=1, le=32), BeforeValidator(whole)]
+
+
 class PicturesForm(StrictForm):
     """Pictures that a generator sees: see `vlmsearch.PictureOptions`."""
 
@@ -241,6 +244,19 @@ class LabelJob(LabelForm):
     kind: Literal["label"]
 
 
+class DescribeJob(StrictForm):
+    """A job that describes the pictures of an index."""
+
+    kind: Literal["describe"]
+    prompt: Text | None = Field(None, json_schema_extra={"pattern": r"\S"})
+    fields: Annotated[list[Name], Items(100)] = Field([], description="Keys of metadata to fill: NAME or NAME:TYPE.")
+    where: Where = None
+    limit: Positive | None = Field(None, description="Maximum number of pictures.")
+    concurrency: _Concurrency = 1
+    retry_rejects: bool = False
+    dry_run: bool = Field(False, description="Whether to look at three pictures and write nothing.")
+
+
 class DuplicatesJob(StrictForm):
     """A job that finds duplicate images."""
 
@@ -262,10 +278,12 @@ class CheckJob(StrictForm):
     repair: bool = False
 
 
-class JobForm(RootModel[Union[IndexJob, LabelJob, DuplicatesJob, EvalJob, CheckJob]]):
+class JobForm(RootModel[Union[IndexJob, LabelJob, DescribeJob, DuplicatesJob, EvalJob, CheckJob]]):
     """Long work, by its kind."""
 
-    root: Annotated[Union[IndexJob, LabelJob, DuplicatesJob, EvalJob, CheckJob], Field(discriminator="kind")]
+    root: Annotated[
+        Union[IndexJob, LabelJob, DescribeJob, DuplicatesJob, EvalJob, CheckJob], Field(discriminator="kind")
+    ]
 
 
 class EvalAnswer(BaseModel):

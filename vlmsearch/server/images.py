@@ -135,7 +135,7 @@ def _remove_others(folder: Path, kept: object) -> None:
 
 
 @dataclass(frozen=True)
-class Picture:
+class SentImage:
     """An image as it is sent.
 
     Attributes:
@@ -174,7 +174,7 @@ class Thumbnails:
         """
         return _tag(path, str(size))
 
-    def get(self, path: Path, size: int) -> Picture:
+    def get(self, path: Path, size: int) -> SentImage:
         """Return the thumbnail of a file as a JPEG, with no side longer than ``size`` pixels.
 
         Raises:
@@ -188,7 +188,7 @@ class Thumbnails:
         if data is None:
             data = self._make(path, size)
             self._keep(tag, data)
-        return Picture(data, "image/jpeg", tag)
+        return SentImage(data, "image/jpeg", tag)
 
     def _make(self, path: Path, size: int) -> bytes:
         version = _tag(path, "")
@@ -222,7 +222,7 @@ def _jpeg(image: PIL.Image.Image, quality: int) -> bytes:
     return written.getvalue()
 
 
-def original(path: Path, limits: ImageLimits) -> Picture:
+def original(path: Path, limits: ImageLimits) -> SentImage:
     """Return an image file as it is. A page becomes a PNG, another part of a file a JPEG.
 
     Raises:
@@ -233,15 +233,15 @@ def original(path: Path, limits: ImageLimits) -> Picture:
     if part is not None:
         image = open_image(path, limits=limits)
         if part.page is None:
-            return Picture(_jpeg(image, _ORIGINAL_QUALITY), "image/jpeg", tag)
+            return SentImage(_jpeg(image, _ORIGINAL_QUALITY), "image/jpeg", tag)
         written = BytesIO()
         image.save(written, "PNG", compress_level=_PNG_LEVEL)
-        return Picture(written.getvalue(), "image/png", tag)
+        return SentImage(written.getvalue(), "image/png", tag)
     data = read_image(path, limits)
     kind = format_of(data)
     if not kind:
         raise InvalidInputError("unsupported", f"{path.name!r} is not an image")
-    return Picture(data, _TYPES[kind][0], tag)
+    return SentImage(data, _TYPES[kind][0], tag)
 
 
 def image_path(document: Document) -> Path | None:

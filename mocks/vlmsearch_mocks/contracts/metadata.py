@@ -59,7 +59,7 @@ class MetadataSuite(StoreSuite):
             assert len(store.search_words("text", limit=40).hits) == 30
 
     def test_a_change_may_bring_a_text_with_its_vectors(self, store: Store) -> None:
-        """Check that words and vectors find the new text, and that what others changed since keeps theirs."""
+        """Check that words and vectors find the new text, and that what others changed since stays."""
         records = make_records(6, (IMAGE, TEXT))
         silent = [
             replace(r, document=replace(r.document, text=None), vectors={IMAGE: r.vectors[IMAGE]}) for r in records

@@ -5,7 +5,7 @@ import { h, many, number, say } from "./dom.js";
 import { isOver, start, watch } from "./jobs.js";
 import * as state from "./state.js";
 
-const KINDS = { index: "Index", label: "Label", duplicates: "Look for duplicates", eval: "Measure", check: "Check" };
+const KINDS = { index: "Index", label: "Label", describe: "Describe pictures", duplicates: "Look for duplicates", eval: "Measure", check: "Check" };
 
 /** What an index job takes beside images, texts and tables, by the field of its request. */
 const KINDS_OF_FILES = {
@@ -16,7 +16,8 @@ export function open(main, index) {
   const leaving = new AbortController();
   const list = h("ol", { class: "jobs", "aria-label": "Jobs" });
   const add = (job) => list.prepend(item(job, index, leaving.signal));
-  main.replaceChildren(h("h1", { class: "title" }, "Activity"), index.can.write ? form(index, add) : "", list);
+  main.replaceChildren(h("h1", { class: "title" }, "Activity"), index.can.jobs ? form(index, add) : "",
+    index.can.describe ? describing(index, add) : "", list);
   call("jobs", undefined, { signal: leaving.signal }).then(({ jobs }) => {
     list.replaceChildren(...jobs.map((job) => item(job, index, leaving.signal)));
     if (!jobs.length) list.append(h("li", { class: "state" }, h("h2", {}, "Nothing is going on"),
@@ -24,6 +25,21 @@ export function open(main, index) {
   }, (error) => leaving.signal.aborted
     || list.replaceChildren(h("li", { class: "state problem", role: "alert" }, error.message)));
   return { show() {}, close: () => leaving.abort() };
+}
+
+function describing(index, add) {
+  const problem = h("p", { class: "problem", role: "alert" });
+  return h("form", { class: "card-form", onsubmit: async (event) => {
+    event.preventDefault();
+    problem.textContent = "";
+    try {
+      add(await start(index.name, { kind: "describe" }));
+      document.querySelector(".jobs > .state")?.remove();
+    } catch (error) {
+      problem.textContent = error.message;
+    }
+  } }, h("p", {}, "Pictures without a text are described by the model, so that words find them."),
+  h("div", { class: "actions" }, h("button", { class: "primary" }, "Describe pictures")), problem);
 }
 
 function form(index, add) {
@@ -62,7 +78,7 @@ function item(job, index, signal) {
     h("span", { class: "soft" }, [job.index, time(job.created ?? job.started)].filter(Boolean).join(" · "))), body);
   const end = (ended) => {
     body.replaceChildren(...result(ended));
-    if (ended.kind === "index" && ended.state === "done" && ended.index === index.name) {
+    if (["index", "describe"].includes(ended.kind) && ended.state === "done" && ended.index === index.name) {
       dispatchEvent(new Event("documents-changed"));
     }
   };
@@ -93,6 +109,9 @@ function result(job) {
       .filter(([count]) => count).map(([count, name]) => `${number(count)} ${name}`);
     return [h("p", {}, said.join(" · ") || "Nothing to do", rejected ? " · " : "",
       rejected ? h("a", { href: state.linkTo({ ...state.EMPTY, view: "rejects" }) }, `${number(rejected)} left out`) : "")];
+  }
+  if (job.kind === "describe" && got) {
+    return [h("p", {}, `${number(got.described)} described`, got.rejects.length ? ` · ${number(got.rejects.length)} left out` : "")];
   }
   if (job.kind === "duplicates" && got) {
     return [h("p", {}, h("a", { href: state.linkTo({ ...state.EMPTY, view: "duplicates" }) },

@@ -18,7 +18,7 @@ const VIEWS = {
   ask: { name: "Ask", open: ask.open, may: (can) => can.ask },
   duplicates: { name: "Duplicates", open: duplicates.open, may: () => true },
   rejects: { name: "Rejects", open: rejects.open, may: () => true },
-  activity: { name: "Activity", open: activity.open, may: (can) => can.jobs },
+  activity: { name: "Activity", open: activity.open, may: (can) => can.jobs || can.describe },
 };
 
 const main = document.getElementById("main");

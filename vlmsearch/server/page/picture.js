@@ -107,8 +107,10 @@ function openPicture(id, options) {
     }
     dialog.classList.toggle("no-picture", !item.image);
     if (item.text) drawText(text, item.text);
+    const by = item.metadata?.described_by;
     body.replaceChildren(
       h("h2", { title: id }, wrapped(name)),
+      by ? h("p", { class: "soft" }, `Described by ${by.replace(/ [0-9a-f]{8}$/, "")}.`) : "",
       text,
       item.parts && Object.keys(item.parts).length ? others(Object.entries(item.parts)) : "",
       h("div", { class: "actions" },

@@ -28,7 +28,7 @@ from vlmsearch.server.forms import (
     MetadataForm,
     image_bytes,
 )
-from vlmsearch.server.images import Picture, image_path, original
+from vlmsearch.server.images import SentImage, image_path, original
 from vlmsearch.server.routes.search import info_json
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.stores.base import reject_list_of
@@ -216,7 +216,7 @@ async def image(
 ) -> Response:
     """Return the image of a document in its own format."""
 
-    def find() -> Picture:
+    def find() -> SentImage:
         return original(_path_of(index, id), service.settings.image_limits)
 
     return _picture(await service.draw(find), if_none_match)
@@ -232,10 +232,10 @@ async def thumbnail(
 ) -> Response:
     """Return the image of a document as a small JPEG."""
 
-    def find() -> Picture:
+    def find() -> SentImage:
         path = _path_of(index, id)
         tag = service.thumbnails.tag(path, size)
-        return Picture(b"", "", tag) if _quoted(tag) == if_none_match else service.thumbnails.get(path, size)
+        return SentImage(b"", "", tag) if _quoted(tag) == if_none_match else service.thumbnails.get(path, size)
 
     return _picture(await service.draw(find), if_none_match)
 
@@ -281,7 +281,7 @@ def _quoted(tag: str) -> str:
     return f'"{tag}"'
 
 
-def _picture(picture: Picture, known: str | None) -> Response:
+def _picture(picture: SentImage, known: str | None) -> Response:
     headers = {"ETag": _quoted(picture.tag), "Cache-Control": _CACHE}
     if known == _quoted(picture.tag):
         return Response(status_code=304, headers=headers)

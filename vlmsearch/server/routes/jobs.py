@@ -14,6 +14,7 @@ from fastapi import Path as InPath
 
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import ConfigError
+from vlmsearch.indexing.describe import DescribeOptions
 from vlmsearch.indexing.items import Item, Sourced, SourceOptions
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import file_of
@@ -26,7 +27,7 @@ from vlmsearch.server.caller import Right
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right, find_index
 from vlmsearch.server.errors import Json, error_of, not_found
 from vlmsearch.server.events import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, event
-from vlmsearch.server.forms import CheckJob, DuplicatesJob, EvalJob, IndexJob, JobForm, LabelJob
+from vlmsearch.server.forms import CheckJob, DescribeJob, DuplicatesJob, EvalJob, IndexJob, JobForm, LabelJob
 from vlmsearch.server.jobs import Job, Work
 from vlmsearch.server.routes.answers import judged_queries, run_eval, run_label
 from vlmsearch.server.service import OpenIndex, Service
@@ -57,7 +58,7 @@ async def start(
     else:
         if isinstance(wanted, CheckJob) and wanted.repair:
             right = "admin"
-        elif isinstance(wanted, LabelJob) and wanted.write:
+        elif isinstance(wanted, DescribeJob) or (isinstance(wanted, LabelJob) and wanted.write):
             right = "write"
         check_right(caller, right)
         await service.call(_check, wanted)
@@ -75,17 +76,19 @@ def _index(index: OpenIndex, wanted: IndexJob, paths: Paths) -> Work:
     return work
 
 
-def _check(wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob) -> None:
+def _check(wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob | DescribeJob) -> None:
     """Raise ConfigError or InvalidInputError for a job that would fail as soon as it begins."""
     if isinstance(wanted, EvalJob):
         judged_queries(wanted)
     elif isinstance(wanted, LabelJob):
         LabelOptions(wanted.labels, wanted.templates, write=wanted.write, key=wanted.key)
-    if isinstance(wanted, (LabelJob, DuplicatesJob)) and wanted.where is not None:
+    elif isinstance(wanted, DescribeJob):
+        DescribeOptions(wanted.prompt, wanted.fields)
+    if isinstance(wanted, (LabelJob, DuplicatesJob, DescribeJob)) and wanted.where is not None:
         parse_filter(wanted.where)
 
 
-def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob) -> Work:
+def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob | DescribeJob) -> Work:
     pipeline = index.pipeline
 
     def work(job: Job) -> object:
@@ -97,6 +100,9 @@ def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJo
         job.total = len(pipeline.store)
         if isinstance(wanted, LabelJob):
             return run_label(index, wanted, job.advance)
+        if isinstance(wanted, DescribeJob):
+            given = wanted.model_dump(exclude={"kind"})
+            return pipeline.describe(**given, on_progress=job.advance)
         return pipeline.duplicates(threshold=wanted.threshold, where=wanted.where, on_progress=job.advance)
 
     return work

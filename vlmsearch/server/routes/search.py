@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 
+from vlmsearch.generators.base import SeesPictures
 from vlmsearch.schema import model_of
 from vlmsearch.search.explanation import Explanation
 from vlmsearch.search.options import search_options
@@ -62,7 +63,13 @@ def _rights(index: OpenIndex, caller: Caller) -> Rights:
         images=encodes_images(index.pipeline.encoder.spaces),
         words=isinstance(store, WordSearch) and (manifest is None or bool(manifest.language)),
         jobs=caller.may("write") and bool(index.settings.allow),
+        describe=caller.may("write") and _sees(index),
     )
+
+
+def _sees(index: OpenIndex) -> bool:
+    generator = index.pipeline.generator
+    return isinstance(generator, SeesPictures) and generator.max_pictures > 0
 
 
 @router.post(

@@ -1,0 +1,351 @@
+"""Descriptions of pictures by a generator that sees, which searches find by words and vectors.
+
+A description is the text of a document that has none of its own: a caption is never touched. The metadata name the
+model that wrote it (``described_by``), with a digest of the prompt. The digest of the document has a mark, as that of a
+picture whose text was read. So indexing the source again finds the document unchanged. A run with the same model and
+prompt describes nothing twice. A picture that changes is described again.
+
+With ``fields`` the generator fills metadata instead, which filters and facets take. ``described_fields_by`` says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from vlmsearch._util.arguments import check_kind
+from vlmsearch._util.batching import batches
+from vlmsearch._util.cancellation import check_cancelled
+from vlmsearch._util.tracing import encoding
+from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
+from vlmsearch.generators.base import GenerationOptions, Generator, HasPromptTemplate, Picture, SeesPictures
+from vlmsearch.indexing.image_text import with_description_mark
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.types import (
+    DESCRIBED_BY,
+    DescribeReport,
+    Document,
+    Field,
+    MetadataChange,
+    Reject,
+    Scalar,
+    Stamp,
+    check_metadata,
+    local_image,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import PIL.Image
+    from numpy.typing import NDArray
+
+    from vlmsearch.encoders.base import Encoder
+    from vlmsearch.stores.base import RejectList, Store
+
+FIELDS_BY = "described_fields_by"
+"""The key in the metadata of the model that filled others."""
+PROMPT = "Describe the picture in one sentence. Begin with what it shows."
+"""The prompt of a description."""
+_SHORT_PROMPT = "Describe the picture."
+"""The prompt for a generator with a template of its own, which puts a question to numbered sources."""
+_SIDE = 768
+"""The longer side of a picture in pixels: descriptions need no more (PhotoPrism takes 720)."""
+_TOKENS = 128
+_PAGE = 16
+_SAMPLE = 3
+"""Pictures of a forecast."""
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "text": (str,),
+    "number": (int, float),
+    "whole": (int,),
+    "yes-no": (bool,),
+    "any": (str, int, float, bool),
+}
+_PREAMBLE = re.compile(
+    r"(?i)^(?:sure|certainly|of course)?[,.! ]*(?:here(?:'s| is)[^:\n]{0,80}:|(?:image )?(?:description|caption):)\s*"
+)
+_REFUSAL = re.compile(
+    r"(?i)^(?:i'?m sorry|i am sorry|sorry,|i can(?:no|')t |i cannot|i am unable|i'?m unable|as an ai\b|unable to )"
+    r"|^the sources do not|^nothing in the index"
+)
+_CITATION = re.compile(r"\s*\[\d+\]")
+
+
+@dataclass(frozen=True)
+class DescribeOptions:
+    """The options of `Pipeline.describe`, which describes them."""
+
+    prompt: str | None = None
+    fields: Sequence[str] = ()
+    where: Mapping[str, object] | None = None
+    limit: int | None = None
+    concurrency: int = 1
+    retry_rejects: bool = False
+    dry_run: bool = False
+    on_progress: Callable[[int], None] | None = None
+    image_limits: ImageLimits = DEFAULT_LIMITS
+
+    def __post_init__(self) -> None:
+        check_kind("prompt", self.prompt, (str, type(None)), "a string or None")
+        check_kind("where", self.where, (Mapping, type(None)), "a filter such as {'year': 2024}")
+        if self.prompt is not None and not self.prompt.strip():
+            raise ConfigError("the `prompt` is empty")
+        if isinstance(self.fields, str):
+            raise ConfigError(f"`fields` is a list of keys, such as [{self.fields!r}]")
+        for name in ("limit", "concurrency"):
+            value = getattr(self, name)
+            is_whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
+            if not is_whole and not (name == "limit" and value is None):
+                raise ConfigError(f"`{name}` is a whole number above 0, not {value!r}")
+        try:
+            check_metadata(dict.fromkeys(self.schema, ""))
+        except InvalidInputError as exc:
+            raise ConfigError(f"`fields` are keys of metadata: {exc}") from exc
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """Return the type of each field; ConfigError for one that there is not."""
+        types = {}
+        for field in self.fields:
+            name, separator, kind = field.partition(":")
+            types[name.strip()] = kind.strip() if separator else "any"
+        for name, kind in types.items():
+            if kind not in _TYPES:
+                raise ConfigError(f"the field {name!r} has the type {kind!r}: there is {', '.join(_TYPES)}")
+        return types
+
+    @property
+    def question(self) -> str:
+        """Return what the generator is asked, without a picture."""
+        if not self.fields:
+            return self.prompt or PROMPT
+        keys = "; ".join(f'"{name}"' + ("" if kind == "any" else f" ({kind})") for name, kind in self.schema.items())
+        asked = f"{self.prompt.rstrip()} " if self.prompt else "Look at the picture. "
+        return f"{asked}Answer with one JSON object and nothing else. Its keys are: {keys}."
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The answer of a generator about the picture of a document."""
+
+    document: Document
+    text: str = ""
+    values: Mapping[str, Scalar] | None = None
+    reject: tuple[RejectCode, str] | None = None
+    tokens: int = 0
+
+
+class Describer:
+    """A generator that describes the pictures of an index.
+
+    Args:
+        encoder: The encoder of the index.
+        store: Where the documents are.
+        reject_list: Where pictures go that are refused.
+        generator: A generator that sees.
+        options: How.
+
+    Raises:
+        ConfigError: The generator does not see.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        store: Store,
+        reject_list: RejectList,
+        generator: Generator,
+        options: DescribeOptions,
+    ) -> None:
+        if not isinstance(generator, SeesPictures) or not generator.max_pictures:
+            raise ConfigError(
+                f"{generator.name} sees no pictures: open a generator that does, such as onnx:demo-vlm, "
+                "transformers: with a model for images and texts, or openai:"
+            )
+        self._encoder, self._store, self._reject_list = encoder, store, reject_list
+        self._generator: Generator = generator
+        self._options = options
+        condition = None if options.where is None else parse_filter(options.where)
+        self._condition: Filter | None = condition
+        self._key = FIELDS_BY if options.fields else DESCRIBED_BY
+        digest = hashlib.sha256(options.question.encode()).hexdigest()[:8]
+        self._tag = f"{generator.name} {digest}"
+
+    def run(self) -> DescribeReport:
+        """Describe the pictures, and return the report; what is written stays where the run is interrupted."""
+        begun, options = time.monotonic(), self._options
+        rejected = {} if options.retry_rejects else {reject.id: reject for reject in self._reject_list.rejects()}
+        counts = dict.fromkeys(("described", "unchanged", "left", "tokens"), 0)
+        rejects: list[Reject] = []
+        limit = _SAMPLE if options.dry_run else options.limit
+        seconds = 0.0
+        done = 0
+        for ids in batches(sorted(self._store.ids()), _PAGE * options.concurrency):
+            check_cancelled()
+            wanted, unchanged = self._wanted(self._store.get(ids), rejected)
+            counts["unchanged"] += unchanged
+            room = len(wanted) if limit is None else max(limit - counts["described"] - len(rejects), 0)
+            counts["left"] += len(wanted) - len(wanted[:room])
+            started = time.monotonic()
+            told = list(self._tell(wanted[:room]))
+            seconds += time.monotonic() - started
+            counts["tokens"] += sum(answer.tokens for answer in told)
+            described, refused = self._keep(told)
+            counts["described"] += described
+            rejects += refused
+            done += len(ids)
+            if options.on_progress:
+                options.on_progress(done)
+        asked = counts["described"] + len(rejects)
+        left = counts["left"] + (asked if options.dry_run else 0)
+        return DescribeReport(
+            described=0 if options.dry_run else counts["described"],
+            unchanged=counts["unchanged"],
+            left=left,
+            rejects=tuple(rejects),
+            seconds=time.monotonic() - begun,
+            seconds_left=left * seconds / asked if asked else 0.0,
+            prompt_tokens=counts["tokens"],
+            prompt_tokens_left=round(left * counts["tokens"] / asked) if asked else 0,
+        )
+
+    def _wanted(self, documents: Sequence[Document], rejected: Mapping[str, Reject]) -> tuple[list[Document], int]:
+        """Return the documents to describe, and how many have this description or are on the reject list for it."""
+        wanted, unchanged = [], 0
+        for document in documents:
+            if not isinstance(document.image, Path):
+                continue
+            if self._condition is not None and not self._condition.matches(document.metadata):
+                continue
+            by = document.metadata.get(self._key)
+            if not self._options.fields and document.text and by is None:
+                continue  # a caption of its own
+            reject = rejected.get(document.id)
+            if by == self._tag or (reject is not None and reject.message.endswith(f"({self._tag})")):
+                unchanged += 1
+            else:
+                wanted.append(document)
+        return wanted, unchanged
+
+    def _tell(self, documents: Sequence[Document]) -> Iterator[_Told]:
+        """Yield what the generator says of the pictures, in their order."""
+        if self._options.concurrency == 1 or len(documents) < 2:
+            yield from map(self._ask, documents)
+            return
+        with ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="vlmsearch-describe") as pool:
+            yield from pool.map(self._ask, documents)
+
+    def _ask(self, document: Document) -> _Told:
+        from vlmsearch.media.images import shrunk_image
+
+        check_cancelled()
+        tokens: list[int] = []
+        try:
+            side = min(_SIDE, self._generator.max_side)  # type: ignore[attr-defined]
+            image = shrunk_image(local_image(document.image), edge=side, limits=self._options.image_limits)  # type: ignore[arg-type]
+            text = self._generated(image, tokens)
+        except InvalidInputError as exc:
+            return _Told(document, reject=(exc.code, str(exc)))
+        told = partial(_Told, document, tokens=sum(tokens))
+        if self._options.fields:
+            values, why = _values_in(text, self._options.schema)
+            return told(reject=("invalid", why)) if values is None else told(values=values)
+        text = plain_description(text)
+        if not text:
+            return told(reject=("empty", "the description is empty"))
+        if _REFUSAL.search(text):
+            return told(reject=("invalid", f"the generator refused: {text[:120]}"))
+        return told(text=text)
+
+    def _generated(self, image: PIL.Image.Image, tokens: list[int]) -> str:
+        generator, options = self._generator, GenerationOptions(max_tokens=_TOKENS)
+        parts: list[str | Picture] = [Picture(image), f"\n{self._options.question}"]
+        if isinstance(generator, HasPromptTemplate):
+            question = self._options.prompt or _SHORT_PROMPT
+            filled = generator.prompt_template.substitute(sources="\0", question=question)
+            before, _, after = filled.partition("\0")
+            parts = [f"{before}[1] the picture\n", Picture(image), f"\n{after}"]
+        pieces = generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
+        return "".join(pieces)
+
+    def _keep(self, told: Sequence[_Told]) -> tuple[int, list[Reject]]:
+        """Write descriptions of documents that are still as they were read; return their number, and the rejects."""
+        stamps = self._store.stamps([answer.document.id for answer in told])
+        good = [answer for answer in told if answer.reject is None and answer.document.id in stamps]
+        rejects = [
+            Reject(
+                answer.document.id,
+                answer.reject[0],
+                f"{answer.document.id}: {answer.reject[1]} ({self._tag})",
+                Stamp(""),
+            )
+            for answer in told
+            if answer.reject is not None
+        ]
+        if self._options.dry_run:
+            return len(good), rejects
+        changes = [
+            self._change(answer, stamps[answer.document.id], vectors)
+            for answer, vectors in zip(good, self._vectors(good))
+        ]
+        changed = self._store.update_metadata(changes) if changes else []
+        if rejects:
+            self._reject_list.reject(rejects)
+        self._reject_list.release(changed)
+        return len(changed), rejects
+
+    def _vectors(self, told: Sequence[_Told]) -> list[dict[Field, NDArray[np.float32]]]:
+        """Return the vectors of the descriptions, by field; none for those that fill metadata."""
+        texts = [answer.text for answer in told if answer.text]
+        if not texts:
+            return [{} for _ in told]
+        with encoding(self._encoder.fingerprint, "documents", len(texts)):
+            by_space = self._encoder.encode_texts(texts, role="document")
+        return [{Field(space, "text"): rows[at] for space, rows in by_space.items()} for at in range(len(texts))]
+
+    def _change(self, told: _Told, stamp: Stamp, vectors: Mapping[Field, NDArray[np.float32]]) -> MetadataChange:
+        document = told.document
+        metadata = {**document.metadata, **(told.values or {}), self._key: self._tag}
+        digest = with_description_mark(stamp.digest, f"{self._tag}{told.text}{sorted((told.values or {}).items())}")
+        return MetadataChange(document, stamp, metadata, digest, told.text or None, vectors)
+
+
+def plain_description(text: str) -> str:
+    """Return a description in one line, without citations, quotes and a beginning such as "Here is a description:"."""
+    line = " ".join(_CITATION.sub("", text).split())
+    line = _PREAMBLE.sub("", line).strip()
+    if len(line) > 1 and line[0] == line[-1] == '"':
+        line = line[1:-1].strip()
+    return line[:1].upper() + line[1:]
+
+
+def _values_in(text: str, schema: Mapping[str, str]) -> tuple[dict[str, Scalar] | None, str]:
+    """Return the values of the fields in a generated JSON object; None, and why, where they are not of the schema."""
+    begin, end = text.find("{"), text.rfind("}")
+    try:
+        given = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        return None, f"there is no JSON object in the answer: {text[:120]!r}"
+    values: dict[str, Scalar] = {}
+    for name, kind in schema.items():
+        value = given.get(name)
+        is_right = isinstance(value, _TYPES[kind]) and (kind == "any" or isinstance(value, bool) == (kind == "yes-no"))
+        if not is_right:
+            return None, f"{name!r} is {value!r} and not of the type {kind}"
+        values[name] = cast("Scalar", value)
+    try:
+        check_metadata(values)
+    except InvalidInputError as exc:
+        return None, str(exc)
+    return values, ""
