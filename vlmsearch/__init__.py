@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         CountsTokens,
         GenerationOptions,
         Generator,
+        HasLikelihoods,
         HasPromptTemplate,
         Picture,
         PictureOptions,
@@ -149,6 +150,7 @@ __all__ = [
     "FilterGroup",
     "GenerationOptions",
     "Generator",
+    "HasLikelihoods",
     "HasPromptTemplate",
     "Hit",
     "ImageFile",
@@ -231,8 +233,8 @@ _HOMES = {
         "MissingDependencyError ModelUnavailableError OperationCancelledError OverloadedError QualityError RejectCode "
         "RejectedDocumentsWarning TextTruncatedWarning UncalibratedWarning VlmsearchError"
     ),
-    "generators.base": "CountsTokens GenerationOptions Generator HasPromptTemplate Picture PictureOptions "
-    "PicturesRefusedError SeesPictures",
+    "generators.base": "CountsTokens GenerationOptions Generator HasLikelihoods HasPromptTemplate Picture "
+    "PictureOptions PicturesRefusedError SeesPictures",
     "index": "Index",
     "indexing.given": "ArrowTable DocumentInput",
     "indexing.items": "SourceOptions",
