@@ -92,6 +92,7 @@ NO_ADDRESSES = ("[::1", "::1]", "[zz]:80", "[]:80", "[::1]x:80", "h:99999", "h:0
         (open_generator, "openai:http://{}/v1"),
         (open_encoder, "openai:http://{}/v1?model=m"),
         (open_reranker, "cohere:http://{}/v1"),
+        (open_reranker, "judge:openai:http://{}/v1"),
     ],
 )
 def test_an_address_that_is_none_is_refused_in_one_line(
@@ -112,6 +113,15 @@ def test_addresses_of_all_forms_are_taken(address: str) -> None:
     open_generator(f"openai:http://{address}/v1?model=m").close()
     open_encoder(f"openai:http://{address}/v1?model=m").close()
     open_reranker(f"cohere:http://{address}/v1?model=m").close()
+
+
+def test_where_a_location_is_a_generator_other_options_are_the_generators() -> None:
+    url = "judge:openai:http://host/v1?model=org/a%26b&image_size=9&timeout=3"
+    with open_reranker(url) as judge:
+        assert judge.name == "judge:openai:http://host/v1"
+        generator = vars(judge)["_generator"]
+        assert vars(generator)["_model"] == "org/a&b"
+        assert vars(judge)["_image_size"] == 9
 
 
 @pytest.mark.parametrize("url", ["chroma:a\nb", "mongodb+chroma://h/db?chroma=a%00b", "onnx:a\tb", "torch:\x00"])

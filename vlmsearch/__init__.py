@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         CountsTokens,
         GenerationOptions,
         Generator,
+        HasLikelihoods,
         HasPromptTemplate,
         Picture,
         PictureOptions,
@@ -152,6 +153,7 @@ __all__ = [
     "FilterGroup",
     "GenerationOptions",
     "Generator",
+    "HasLikelihoods",
     "HasPromptTemplate",
     "Hit",
     "ImageFile",
@@ -235,8 +237,8 @@ _HOMES = {
         "MissingDependencyError ModelUnavailableError OperationCancelledError OverloadedError QualityError RejectCode "
         "RejectedDocumentsWarning TextTruncatedWarning UncalibratedWarning VlmsearchError"
     ),
-    "generators.base": "CountsTokens GenerationOptions Generator HasPromptTemplate Picture PictureOptions "
-    "PicturesRefusedError SeesPictures",
+    "generators.base": "CountsTokens GenerationOptions Generator HasLikelihoods HasPromptTemplate Picture "
+    "PictureOptions PicturesRefusedError SeesPictures",
     "index": "Index",
     "indexing.given": "ArrowTable DocumentInput",
     "indexing.items": "SourceOptions",

@@ -4,8 +4,11 @@ A URL is ``scheme:location?option=value&...``. The scheme is an entry point of t
 ``vlmsearch.stores``, ``vlmsearch.generators`` or ``vlmsearch.rerankers``; the location is the class's one positional
 argument and the options are its keyword-only arguments, converted by their annotations. Of an argument that is a
 dataclass, each field is an option: by its own name where the argument is called ``options``, else with the argument's
-name before it, as ``hnsw_ef_search`` is the field ``ef_search`` of ``hnsw``. Any installed package can register its
-own, and names the extra that a back end needs as entry points do: ``name = "package.module:Class [extra]"``.
+name before it, as ``hnsw_ef_search`` is the field ``ef_search`` of ``hnsw``. Where the positional argument is a
+`Generator`, the location is the URL of one, and options that the class does not have are its own. So the model of
+``judge:openai:http://host/v1?model=NAME&image_size=512`` is that of ``openai:``. Any installed package can
+register its own, and names the extra that a back end needs as entry points do: ``name = "package.module:Class
+[extra]"``.
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from vlmsearch._util.arguments import shown
 from vlmsearch._util.extras import install_command
@@ -302,6 +305,8 @@ def _suggest_url(text: str, kind: ComponentKind, schemes: list[str]) -> str:
 
 
 def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
+    from vlmsearch.generators.base import Generator
+
     url = Url.parse(text, kind)
     factory = load(kind, url.scheme)
     parameters = inspect.signature(factory).parameters
@@ -310,13 +315,24 @@ def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
         raise ConfigError(f"{kind} {url.scheme}: takes nothing after the colon, not {url.location!r}")
     if not url.location and places and places[0].default is inspect.Parameter.empty:
         raise ConfigError(f"{kind} {url.scheme}: needs a location after the colon")
+    inner = ""
+    if places and _types_of(factory).get(places[0].name) is Generator:
+        url, inner = _split(url, _options_of(factory))
     arguments = _arguments(factory, url, f"{kind} {url.scheme}:")
-    opened = factory(*([url.location] if url.location else []), **arguments)
+    location = open_generator(inner) if inner else url.location
+    opened = factory(*([location] if location else []), **arguments)
     if not isinstance(opened, interface):
         raise ConfigError(
             f"{kind} {url.scheme}: is registered by a class that is not a subclass of {interface.__name__}"
         )
     return opened
+
+
+def _split(url: Url, own: Collection[str]) -> tuple[Url, str]:
+    """Return a URL with its own options alone, and the URL that is its location, with all others."""
+    others = urlencode([option for option in url.options if option[0] not in own])
+    inner = f"{url.location}?{others}" if others else url.location
+    return replace(url, options=tuple(option for option in url.options if option[0] in own)), inner
 
 
 def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str, object]:
@@ -334,9 +350,13 @@ def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str,
     return arguments | {argument: make(**fields) for (argument, make), fields in grouped.items()}
 
 
+def _types_of(factory: Callable[..., object]) -> dict[str, object]:
+    return typing.get_type_hints(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
+
+
 def _options_of(factory: Callable[..., object]) -> dict[str, tuple[_Group | None, str, object]]:
     """Return the group, the argument or field, and the type of each option, by name."""
-    hints = typing.get_type_hints(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
+    hints = _types_of(factory)
     options: dict[str, tuple[_Group | None, str, object]] = {}
     for name, parameter in inspect.signature(factory).parameters.items():
         if parameter.kind is not parameter.KEYWORD_ONLY:

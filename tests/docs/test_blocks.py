@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import io
 import os
 import re
@@ -33,7 +34,7 @@ from tests.support.paths import ROOT
 from tests.support.service import serving
 from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError
-from vlmsearch.registry import ComponentKind, back_ends, open_encoder, open_generator, open_reranker, open_store
+from vlmsearch.registry import ComponentKind, back_ends, load, open_encoder, open_generator, open_reranker, open_store
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -54,6 +55,8 @@ FOREIGN = {"--evaluate", "--only"}
 """Options in the text that are not those of ``vlmsearch``."""
 HEAVY = {"tensorrt", "torch", "transformers"}
 """Back ends whose packages take seconds to import, or are not here."""
+NESTING = {"judge"}
+"""Back ends that leave the options that they do not have to another one."""
 TOLERANCE = 0.02
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>.+) -->\n+)?^```(?P<info>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE)
 _VARIES = re.compile(r"(\.\.\.|in \d+\.\d s \(\d+/s\)|\d+\.\d+)")
@@ -248,11 +251,14 @@ def test_every_option_of_a_url_is_in_the_table(kind: ComponentKind) -> None:
     assert rows.keys() == back_ends(kind).keys() - {"mock"}
     openers = {"encoder": open_encoder, "store": open_store, "generator": open_generator, "reranker": open_reranker}
     opened = openers[kind]
-    for scheme in rows.keys() - HEAVY:
+    for scheme in rows.keys() - HEAVY - NESTING:
         with pytest.raises(ConfigError, match="has no option 'nothing'; it has") as caught:
             opened(f"{scheme}:{'' if scheme == 'extractive' else 'x'}?nothing=1")
         there = set(re.findall(r"\w+", str(caught.value).partition("it has ")[2]))
         assert options_in(rows[scheme]) == there, scheme
+    for scheme in rows.keys() & NESTING:
+        parameters = inspect.signature(load(kind, scheme)).parameters.values()
+        assert options_in(rows[scheme]) == {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}, scheme
 
 
 def options_in(row: str) -> set[str]:

@@ -13,7 +13,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder, MockReranker
 from vlmsearch_mocks.contracts import RerankerContract
 
 from tests.support.cli import ok
-from tests.support.model_server import MAX_WORDS, MODEL, ModelServer, Script, decoded
+from tests.support.model_server import MAX_WORDS, MODEL, REFUSED_SIZE, ModelServer, Script, decoded
 from tests.support.service import serving
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline
 from vlmsearch.errors import InvalidInputError, TextTruncatedWarning
@@ -163,6 +163,43 @@ def test_documents_have_their_images_where_the_model_reads_them(tmp_path: Path) 
     assert decoded(image[0]["image_url"]["url"]).size == (50, 100)
     assert text == [{"type": "text", "text": "a red star"}]
     assert score(Script(), documents[:2])[1] is None, "without ?images=true it reads texts"
+
+
+def test_pages_frames_and_regions_are_drawn_upright_and_small(tmp_path: Path) -> None:
+    path = tmp_path / "wide.jpg"
+    half = PIL.Image.new("RGB", (600, 400), "red")
+    half.paste("blue", (300, 0, 600, 400))
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6  # it is shown turned to the right
+    half.save(path, exif=exif)
+    script = Script()
+    documents = [Document("all", image=path), Document("part", image=Path(f"{path}#xywh=0,300,400,300"))]
+    assert None not in score(script, documents, images=True, image_size=300)
+    turned, part = [decoded(sent["content"][0]["image_url"]["url"]) for sent in script.requests[0]["documents"]]
+    assert turned.size == (200, 300)
+    assert part.size == (300, 225)
+    assert part.convert("RGB").getpixel((150, 100)) == pytest.approx((0, 0, 255), abs=4)
+
+
+def test_of_a_picture_that_is_refused_the_text_is_judged() -> None:
+    broken, good = PIL.Image.new("RGB", REFUSED_SIZE), PIL.Image.new("RGB", (8, 8))
+    documents = [
+        Document("good", image=good),
+        Document("with text", text="a red star", image=broken),
+        Document("alone", image=broken),
+    ]
+    for some in (documents, documents[1:]):
+        *others, with_text, alone = score(Script(), some, images=True)
+        assert None not in others
+        assert with_text == score(Script(), [Document("a", text="a red star")])[0]
+        assert alone is None
+
+
+def test_a_server_that_refuses_pictures_is_told_from_bad_pictures() -> None:
+    documents = [Document("a", text="a red star", image=PIL.Image.new("RGB", (8, 8))), DOCUMENTS[1]]
+    with pytest.raises(ConfigError, match=r"refuses pictures \(At most 0 image.*leave \?images=true out"):
+        score(Script(max_images=0), documents, images=True)
+    assert None not in score(Script(max_images=0), documents)
 
 
 def test_batches_have_their_limits() -> None:

@@ -28,6 +28,8 @@ DIM = MockEncoder().spaces[0].dim
 MAX_WORDS = 1000
 """Words of a text that the model reads; more are refused."""
 MODEL = "org/Model-1"
+REFUSED_SIZE = (7, 7)
+"""Size of an image that the re-ranker takes for broken."""
 
 
 class RefusalError(Exception):
@@ -52,6 +54,8 @@ class Script:
     most: int = 2048
     """Inputs of a request."""
     logits: bool = False
+    max_images: int = 1
+    """Images of a document that the re-ranker reads; 0 where it reads texts alone."""
     encoding: str = ""
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
@@ -260,6 +264,10 @@ def _rerank(body: dict[str, Any], script: Script) -> Any:
     if len(documents) > script.most:
         raise RefusalError(f"batch size {len(documents)} > maximum allowed batch size {script.most}")
     contents = [_content(document) for document in documents]
+    if not script.max_images and any(image for _, image in contents):
+        raise RefusalError("At most 0 image(s) may be provided in one prompt.")
+    if any(image and image.size == REFUSED_SIZE for _, image in contents):
+        raise RefusalError("cannot process the image")
     _check_texts([text for text, _ in contents], script)
     given = MockReranker().score(body["query"], [Document("x", text=text or "red") for text, _ in contents])
     scores = [1 / (1 + math.exp(-6 * ((score or 0) - 0.5))) for score in given]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,7 +16,7 @@ from typing_extensions import Self
 
 CHAT_KEYS = {
     "model", "messages", "stream", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "seed",
-    "stop", "repetition_penalty", "stream_options",
+    "stop", "repetition_penalty", "stream_options", "logprobs", "top_logprobs",
 }  # fmt: skip
 
 
@@ -28,6 +29,8 @@ class Script:
     key: str = ""
     faults: list[str] = field(default_factory=list)
     delay: float = 0.0
+    likelihoods: Callable[[str], Mapping[str, float]] | None = None
+    """Probabilities of the first token, by the text of the prompt; None where the server tells none."""
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -100,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         unknown = set(body) - (CHAT_KEYS if chat else CHAT_KEYS - {"messages"} | {"prompt"})
         if body.get("model") not in self.script.models:
             return 404, f"The model `{body.get('model')}` does not exist.", {}
-        if unknown or place not in body or body.get("stream") is not True:
+        if unknown or place not in body or body.get("stream") is not ("logprobs" not in body):
             return 400, f"wrong parameters: {sorted(unknown)}", {}
         if len(body.get("stop", [])) > 4:
             return 400, "stop: at most 4", {}
@@ -111,6 +114,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: dict[str, Any], chat: bool, fault: str) -> None:
         tokens = _tokens(self.script.reply, body)
         self.send_response(200)
+        if "logprobs" in body:
+            self._body(json.dumps({"choices": [_first_token(tokens[0], body, self.script)]}).encode())
+            return
         if fault == "no stream":
             text = "".join(tokens)
             choice = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
@@ -183,6 +189,22 @@ def _tokens(reply: str, body: Mapping[str, Any]) -> list[str]:
     text = "".join(tokens)
     end = min((text.find(word) for word in body.get("stop", ()) if word in text), default=len(text))
     return [text[start : min(start + 3, end)] for start in range(0, end, 3)]
+
+
+def _first_token(token: str, body: Mapping[str, Any], script: Script) -> dict[str, Any]:
+    """The choice of an answer of one token; there are at most 20 likely ones in OpenAI's interface."""
+    told = None
+    if script.likelihoods is not None and body["top_logprobs"] <= 20:
+        shares = sorted(script.likelihoods(_text(body)).items(), key=lambda share: -share[1])[: body["top_logprobs"]]
+        likely = [{"token": token, "logprob": math.log(share), "bytes": None} for token, share in shares]
+        told = {"content": [{**likely[0], "top_logprobs": likely}], "refusal": None}
+    message = {"role": "assistant", "content": token}
+    return {"index": 0, "message": message, "logprobs": told, "finish_reason": "length"}
+
+
+def _text(body: Mapping[str, Any]) -> str:
+    content = body["messages"][0]["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def _prompt_tokens(body: Mapping[str, Any]) -> int:

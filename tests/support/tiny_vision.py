@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-_WORDS = ["which star is above the green circle and where is it", "[1] [2] Question: Answer:"] * 4
+_WORDS = ["which star is above the green circle and where is it", "[1] [2] Question: Answer:", "yes no Yes No"] * 4
 _TURNS = (
     "{% for message in messages %}{{ message.role }}: "
     "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"

@@ -269,6 +269,35 @@ class SeesPictures(Protocol):
         """
 
 
+@runtime_checkable
+class HasLikelihoods(Protocol):
+    """A generator that knows how likely a word is as its answer, so that its doubt can be read.
+
+    Example:
+        >>> from vlmsearch.registry import open_generator
+        >>> with open_generator("onnx:demo-gpt2") as generator:
+        ...     isinstance(generator, HasLikelihoods)
+        True
+    """
+
+    def next_word_likelihoods(self, parts: Sequence[str | Picture], words: Sequence[str]) -> Sequence[float] | None:
+        """Return how likely the next token is each of some words.
+
+        Args:
+            parts: Texts and pictures, in the order in which the model reads them.
+            words: Words in lower case. A token counts for a word whatever its case and the spaces around it.
+
+        Returns:
+            Probabilities, in the order of the words; 0 for a word that is not among the likely tokens. None where the
+            server does not tell them.
+
+        Raises:
+            PicturesRefusedError: The model takes fewer pictures, or none.
+            InvalidInputError: The prompt is longer than the model reads.
+            BackendError: The model or its server failed.
+        """
+
+
 class PicturesRefusedError(BackendError):
     """A refusal of a prompt because of its pictures.
 

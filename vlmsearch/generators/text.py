@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -81,6 +81,20 @@ def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
 def _overlap(text: str, word: str) -> int:
     """Return how many characters at the end of ``text`` are the beginning of ``word``."""
     return next((size for size in range(min(len(text), len(word) - 1), 0, -1) if text.endswith(word[:size])), 0)
+
+
+def sum_by_word(tokens: Iterable[tuple[str, float]], words: Sequence[str]) -> list[float]:
+    """Return the sum of the probabilities of tokens that are each word but for case and the spaces around it.
+
+    >>> sum_by_word([(" Yes", 0.5), ("yes", 0.25), ("No", 0.125)], ["yes", "no"])
+    [0.75, 0.125]
+    """
+    sums = dict.fromkeys(words, 0.0)
+    for token, probability in tokens:
+        word = token.strip().casefold()
+        if word in sums:
+            sums[word] += probability
+    return [sums[word] for word in words]
 
 
 def open_tokenizer(path: Path) -> Tokenizer:

@@ -84,7 +84,7 @@ class CohereReranker(Reranker):
         self.name = f"{self._server.name}?model={model}" if model else self._server.name
         self._model, self._form, self._has_images, self._is_logit = model, form, images, scores == "logit"
         self._max_chars, self._image_size, self._batch_size = max_chars, image_size, batch_size
-        self._has_answered = False
+        self._has_answered = self._has_seen = False
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:
         """Judge documents by their texts, and by their images where it reads them; see `Reranker.score`."""
@@ -131,6 +131,7 @@ class CohereReranker(Reranker):
         try:
             scores = _scores_of(answer, self._form, len(contents))
             self._has_answered = True
+            self._has_seen = self._has_seen or any(content.image for content in contents)
             return [_sigmoid(score) if self._is_logit else _checked(score) for score in scores]
         except ValueError as exc:
             raise self._server.other(str(exc), str(answer)) from exc
@@ -144,7 +145,10 @@ class CohereReranker(Reranker):
         return {**named, "query": query, "documents": documents, "top_n": len(contents)}
 
     def _alone(self, query: str, content: _Content, refused: RefusedError) -> float | None:
-        """Return the score of a document that was refused by itself: that of its beginning, or None."""
+        """Return the score of a document that was refused by itself: that of its beginning or its text, or None.
+
+        ConfigError where the server refuses every request, or every picture.
+        """
         if refused.is_too_long:
             if len(content.text) > _SHORTEST:
                 cut = _Content(content.text[: half_of(content.text)], content.image)
@@ -157,7 +161,25 @@ class CohereReranker(Reranker):
                 self._ask(query, [_Content("a", "")])
             except RefusedError:
                 raise refused.error from refused
+        if content.image:
+            self._check_sight(query)
+            if content.text:
+                return in_parts([_Content(content.text, "")], partial(self._ask, query), partial(self._alone, query))[0]
         return None
+
+    def _check_sight(self, query: str) -> None:
+        """Raise ConfigError where the server refuses pictures as such: a plain one tells it from a bad document."""
+        if self._has_seen:
+            return
+        from PIL import Image
+
+        from vlmsearch.media.images import data_url
+
+        try:
+            self._ask(query, [_Content("", data_url(Image.new("RGB", (64, 64), "white"), edge=64))])
+        except RefusedError as exc:
+            message = f"{self.name} refuses pictures ({exc.message}): leave ?images=true out, and it judges texts"
+            raise ConfigError(message) from exc
 
 
 class _Content:

@@ -27,6 +27,7 @@ from vlmsearch.demo.scenes import make_scene
 from vlmsearch.generators.base import Generator
 from vlmsearch.generators.local.transformers import TransformersGenerator
 from vlmsearch.generators.openai.generator import OpenAIGenerator
+from vlmsearch.rerankers.judge import GeneratorReranker
 
 pytestmark = pytest.mark.server
 
@@ -161,5 +162,8 @@ def test_pictures_reach_a_model_that_sees(tmp_path: Path) -> None:
                 ).prompt_tokens
                 for limit in (1, 2, 3)
             ]
+        with GeneratorReranker(OpenAIGenerator(url, model=str(folder))) as judge:
+            scores = judge.score("a star", [Document("a", image=tmp_path / "0.png"), Document("b")])
+    assert scores[1] is None, "a server that tells no likelihoods is asked for a text"
     assert None not in tokens
     assert [b - a for a, b in pairwise(token for token in tokens if token)] == [17, 17], "16 and the end of a line"

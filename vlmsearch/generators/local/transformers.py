@@ -93,14 +93,26 @@ class TransformersGenerator(LocalGenerator):
         on_usage: Callable[[int], None] | None = None,
     ) -> Iterator[str]:
         """Return the text in pieces; see `SeesPictures`."""
-        count = sum(isinstance(part, Picture) for part in parts)
-        if count > self.max_pictures:
-            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
+        self._check_pictures(parts)
         inputs = self._inputs(parts)
         tokens = inputs["input_ids"][0].tolist()
         if on_usage is not None:
             on_usage(len(tokens))
         return self.continue_tokens(tokens, options, lambda model: _Sighted(model, inputs))
+
+    def next_word_likelihoods(self, parts: Sequence[str | Picture], words: Sequence[str]) -> list[float]:
+        """Return how likely the next token is each word; see `HasLikelihoods`."""
+        if not self._check_pictures(parts):
+            return super().next_word_likelihoods(parts, words)
+        inputs = self._inputs(parts)
+        return self.likelihoods_after(inputs["input_ids"][0].tolist(), words, lambda model: _Sighted(model, inputs))
+
+    def _check_pictures(self, parts: Sequence[str | Picture]) -> int:
+        """Return how many pictures a prompt has; PicturesRefusedError where they are too many."""
+        count = sum(isinstance(part, Picture) for part in parts)
+        if count > self.max_pictures:
+            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
+        return count
 
     def _inputs(self, parts: Sequence[str | Picture]) -> Any:
         """Return the tensors that the model reads of a prompt with pictures."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, Union
+from typing import Any, Literal, NoReturn, TypeAlias, Union
 
 import httpx
 
@@ -19,8 +19,15 @@ from vlmsearch._util.tracing import trace_headers
 from vlmsearch._util.web_api import JsonApi, Passing, RefusedError, hang_up
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
-from vlmsearch.generators.openai.responses import Api, OtherShapeError, event_data, prompt_tokens, read_event
-from vlmsearch.generators.text import check_context, until_stop
+from vlmsearch.generators.openai.responses import (
+    Api,
+    OtherShapeError,
+    event_data,
+    likely_tokens,
+    prompt_tokens,
+    read_event,
+)
+from vlmsearch.generators.text import check_context, sum_by_word, until_stop
 from vlmsearch.media.images import data_url
 
 _MOST_STOPS = 4
@@ -34,6 +41,10 @@ _OF_PICTURES = re.compile(r"(?i)\b(image|images|image_url|multimodal|multi-modal
 _AT_MOST = re.compile(r"(?i)at most (\d+) (?:image|picture)|(?:maximum|limit)\D{0,40}?(\d+) (?:image|picture)")
 _Content: TypeAlias = Union[str, list[dict[str, object]]]
 Detail = Literal["low", "high", "auto"]
+_MOST_LIKELIHOODS = 20
+"""Number of likely tokens that OpenAI's interface tells at most."""
+_ANSWER_BYTES = 2**20
+"""Size of the largest answer of one token that is read."""
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
 """Maximum number of tokens of a chat template, and the number in completions: the one that begins a text."""
 
@@ -53,6 +64,8 @@ class OpenAIGenerator(Generator):
     In chats it sends pictures, as JPEG in data URLs, with ``detail`` if given. A server that refuses them,
     or so many, is sent no more than it takes from then on; ``pictures=0`` sends none. A picture is counted as
     ``picture_tokens``, or by default as a token for 32 by 32 pixels, as Qwen3-VL does.
+
+    In chats it implements `HasLikelihoods`, with the 20 likeliest tokens of a server that tells ``logprobs``.
     """
 
     context: int
@@ -93,6 +106,7 @@ class OpenAIGenerator(Generator):
         self._limit = "max_tokens"
         self.max_pictures = pictures if api == "chat" else 0
         self.max_side = _MAX_SIDE
+        self._has_logprobs = api == "chat"
         self._detail = detail
         self._picture_tokens = picture_tokens
         if tokenizer is not None and context is not None:
@@ -115,17 +129,49 @@ class OpenAIGenerator(Generator):
         on_usage: Callable[[int], None] | None = None,
     ) -> Iterator[str]:
         """Return the text as the server sends it; see `SeesPictures`."""
-        count = sum(isinstance(part, Picture) for part in parts)
-        if count > self.max_pictures:
-            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
-        content = [self._part(part) for part in parts]
-        return self._text_of(content, options or GenerationOptions(), on_usage)
+        return self._text_of(self._content_of(parts), options or GenerationOptions(), on_usage)
+
+    def next_word_likelihoods(self, parts: Sequence[str | Picture], words: Sequence[str]) -> list[float] | None:
+        """Return how likely the next token is each word; None where the server does not tell. See `HasLikelihoods`."""
+        if not self._has_logprobs:
+            return None
+        texts = [part for part in parts if isinstance(part, str)]
+        prompt = "".join(texts) if len(texts) == len(parts) else self._content_of(parts)
+        try:
+            answer = self._first_token(prompt)
+            tokens = likely_tokens(answer)
+        except OtherShapeError as exc:
+            raise self._server.other("a completion", json.dumps(answer)) from exc
+        except ConfigError as exc:
+            if "logprobs" not in str(exc):
+                raise
+            tokens = None  # models that reason before they answer refuse them
+        self._has_logprobs = tokens is not None
+        return None if tokens is None else sum_by_word(tokens, words)
+
+    def _first_token(self, prompt: _Content) -> Any:
+        """Return the answer to a prompt that is one token, with the tokens that were likely in its place."""
+        asked = {"stream": False, "logprobs": True, "top_logprobs": _MOST_LIKELIHOODS}
+        while True:
+            limit = self._limit
+            try:
+                body = self._body(prompt, GenerationOptions(max_tokens=1), limit) | asked
+                return self._server.post("chat/completions", body, max_bytes=_ANSWER_BYTES)
+            except (BackendError, RefusedError) as exc:
+                with suppress(Passing):
+                    self._raise_better(exc, prompt, limit)
 
     def picture_tokens(self, width: int, height: int) -> int:
         """Return about how many tokens a picture takes."""
         if self._picture_tokens is not None:
             return self._picture_tokens
         return max(round(width / _TOKEN_SIDE), 1) * max(round(height / _TOKEN_SIDE), 1)
+
+    def _content_of(self, parts: Sequence[str | Picture]) -> list[dict[str, object]]:
+        count = sum(isinstance(part, Picture) for part in parts)
+        if count > self.max_pictures:
+            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
+        return [self._part(part) for part in parts]
 
     def _part(self, part: str | Picture) -> dict[str, object]:
         if isinstance(part, str):
@@ -174,7 +220,11 @@ class OpenAIGenerator(Generator):
         client = self._server.client
         path = "chat/completions" if self._api == "chat" else "completions"
         limit = self._limit  # another thread may learn that it has another name
-        request = client.build_request("POST", path, json=self._body(prompt, options, limit), headers=trace_headers())
+        streamed: dict[str, object] = {"stream": True}
+        if not isinstance(prompt, str):  # what was counted proves that pictures were read
+            streamed["stream_options"] = {"include_usage": True}
+        body = self._body(prompt, options, limit) | streamed
+        request = client.build_request("POST", path, json=body, headers=trace_headers())
         try:
             response = client.send(request, stream=True)
             if response.status_code < 400:
@@ -183,16 +233,20 @@ class OpenAIGenerator(Generator):
                 raise self._server.failure(response)
         except httpx.HTTPError as exc:
             raise self._server.passing(exc) from exc
-        except BackendError as exc:  # llama.cpp says so of a model that does not see with status 500
-            if not isinstance(prompt, str) and _OF_PICTURES.search(str(exc)):
-                self.max_pictures = 0
-                raise PicturesRefusedError(str(exc), 0) from exc
-            raise
-        except RefusedError as exc:
+        except (BackendError, RefusedError) as exc:
+            self._raise_better(exc, prompt, limit)
+
+    def _raise_better(self, exc: BackendError | RefusedError, prompt: _Content, limit: str) -> NoReturn:
+        """Raise what an error means for a prompt; `Passing` where another name of the limit may help."""
+        if isinstance(exc, RefusedError):
             if exc.status == 400 and "max_completion_tokens" in exc.message and limit == "max_tokens":
                 self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
                 raise Passing(BackendError(exc.message), at_once=True) from exc
             raise self._refusal(exc, prompt) from exc
+        if not isinstance(prompt, str) and _OF_PICTURES.search(str(exc)):
+            self.max_pictures = 0  # llama.cpp says so of a model that does not see with status 500
+            raise PicturesRefusedError(str(exc), 0) from exc
+        raise exc
 
     def _refusal(self, refused: RefusedError, prompt: _Content) -> Exception:
         if not isinstance(prompt, str) and (refused.is_too_long or _OF_PICTURES.search(refused.message)):
@@ -221,9 +275,7 @@ class OpenAIGenerator(Generator):
             {"messages": [{"role": "user", "content": prompt}]} if self._api == "chat" else {"prompt": prompt}
         )
         chosen = {name: value for name, value in given.items() if value is not None}
-        if not isinstance(prompt, str):  # what was counted proves that pictures were read
-            chosen["stream_options"] = {"include_usage": True}
-        return {"model": self._chosen_model(), "stream": True} | place | chosen
+        return {"model": self._chosen_model()} | place | chosen
 
     def _chosen_model(self) -> str:
         if self._model is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -37,6 +38,17 @@ def prompt_tokens(event: dict[str, Any]) -> int | None:
     usage = event.get("usage")
     tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
     return tokens if isinstance(tokens, int) else None
+
+
+def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
+    """Return the likely first tokens of an answer with their probabilities; None where it does not tell them."""
+    try:
+        told = answer["choices"][0].get("logprobs")
+        if not told or not told.get("content"):
+            return None
+        return [(str(token["token"]), math.exp(token["logprob"])) for token in told["content"][0]["top_logprobs"]]
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError) as exc:
+        raise OtherShapeError from exc
 
 
 class OtherShapeError(Exception):
