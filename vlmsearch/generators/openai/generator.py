@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -20,6 +19,14 @@ from vlmsearch._util.web_api import JsonApi, Passing, RefusedError, hang_up
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.openai.responses import Api, OtherShapeError, event_data, prompt_tokens, read_event
+from vlmsearch.generators.pictures import (
+    MAX_PICTURES,
+    MAX_SIDE,
+    check_picture_options,
+    estimate_tokens,
+    is_about_pictures,
+    refused_pictures,
+)
 from vlmsearch.generators.text import check_context, until_stop
 from vlmsearch.media.images import data_url
 
@@ -27,11 +34,6 @@ _MOST_STOPS = 4
 """Maximum number of stop words in OpenAI's interface; the text is cut at all of them here."""
 _LIST_BYTES = 2**20
 """Size of the largest list of models that is read."""
-_MOST_PICTURES, _MAX_SIDE = 16, 2048
-_TOKEN_SIDE = 32
-"""Pixels of a side of a token: four patches of 16 pixels are merged."""
-_OF_PICTURES = re.compile(r"(?i)\b(image|images|image_url|multimodal|multi-modal|vision|mmproj)\b")
-_AT_MOST = re.compile(r"(?i)at most (\d+) (?:image|picture)|(?:maximum|limit)\D{0,40}?(\d+) (?:image|picture)")
 _Content: TypeAlias = Union[str, list[dict[str, object]]]
 Detail = Literal["low", "high", "auto"]
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
@@ -69,7 +71,7 @@ class OpenAIGenerator(Generator):
         retries: int = 3,
         tokenizer: Path | None = None,
         context: int | None = None,
-        pictures: int = _MOST_PICTURES,
+        pictures: int = MAX_PICTURES,
         detail: Detail | None = None,
         picture_tokens: int | None = None,
         plaintext_key: bool = False,
@@ -77,8 +79,7 @@ class OpenAIGenerator(Generator):
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
         check_context(context)
-        if pictures < 0 or (picture_tokens is not None and picture_tokens < 1):
-            raise ConfigError("openai: `pictures` is at least 0 and `picture_tokens` at least 1")
+        check_picture_options("openai", pictures, picture_tokens)
         self._server = JsonApi(
             "openai",
             location,
@@ -92,7 +93,7 @@ class OpenAIGenerator(Generator):
         self._api = api
         self._limit = "max_tokens"
         self.max_pictures = pictures if api == "chat" else 0
-        self.max_side = _MAX_SIDE
+        self.max_side = MAX_SIDE
         self._detail = detail
         self._picture_tokens = picture_tokens
         if tokenizer is not None and context is not None:
@@ -123,9 +124,7 @@ class OpenAIGenerator(Generator):
 
     def picture_tokens(self, width: int, height: int) -> int:
         """Return about how many tokens a picture takes."""
-        if self._picture_tokens is not None:
-            return self._picture_tokens
-        return max(round(width / _TOKEN_SIDE), 1) * max(round(height / _TOKEN_SIDE), 1)
+        return self._picture_tokens or estimate_tokens(width, height)
 
     def _part(self, part: str | Picture) -> dict[str, object]:
         if isinstance(part, str):
@@ -184,7 +183,7 @@ class OpenAIGenerator(Generator):
         except httpx.HTTPError as exc:
             raise self._server.passing(exc) from exc
         except BackendError as exc:  # llama.cpp says so of a model that does not see with status 500
-            if not isinstance(prompt, str) and _OF_PICTURES.search(str(exc)):
+            if not isinstance(prompt, str) and is_about_pictures(str(exc)):
                 self.max_pictures = 0
                 raise PicturesRefusedError(str(exc), 0) from exc
             raise
@@ -195,12 +194,12 @@ class OpenAIGenerator(Generator):
             raise self._refusal(exc, prompt) from exc
 
     def _refusal(self, refused: RefusedError, prompt: _Content) -> Exception:
-        if not isinstance(prompt, str) and (refused.is_too_long or _OF_PICTURES.search(refused.message)):
-            limit = _AT_MOST.search(refused.message)
-            at_most = int(limit[1] or limit[2]) if limit else None if refused.is_too_long else 0
-            if at_most is not None:
-                self.max_pictures = min(self.max_pictures, at_most)
-            return PicturesRefusedError(f"{self.name} does not take these pictures: {refused.message}", at_most)
+        if not isinstance(prompt, str) and (
+            refusal := refused_pictures(self.name, refused.message, is_too_long=refused.is_too_long)
+        ):
+            if refusal.at_most is not None:
+                self.max_pictures = min(self.max_pictures, refusal.at_most)
+            return refusal
         if not refused.is_too_long:
             return refused.error
         advice = "ask with a smaller limit, or add ?tokenizer= and ?context= so that prompts are fitted"
