@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -27,6 +26,14 @@ from vlmsearch.generators.openai.responses import (
     prompt_tokens,
     read_event,
 )
+from vlmsearch.generators.pictures import (
+    MAX_PICTURES,
+    MAX_SIDE,
+    check_picture_options,
+    estimate_tokens,
+    is_about_pictures,
+    refused_pictures,
+)
 from vlmsearch.generators.text import check_context, sum_by_word, until_stop
 from vlmsearch.media.images import data_url
 
@@ -34,11 +41,6 @@ _MOST_STOPS = 4
 """Maximum number of stop words in OpenAI's interface; the text is cut at all of them here."""
 _LIST_BYTES = 2**20
 """Size of the largest list of models that is read."""
-_MOST_PICTURES, _MAX_SIDE = 16, 2048
-_TOKEN_SIDE = 32
-"""Pixels of a side of a token: four patches of 16 pixels are merged."""
-_OF_PICTURES = re.compile(r"(?i)\b(image|images|image_url|multimodal|multi-modal|vision|mmproj)\b")
-_AT_MOST = re.compile(r"(?i)at most (\d+) (?:image|picture)|(?:maximum|limit)\D{0,40}?(\d+) (?:image|picture)")
 _Content: TypeAlias = Union[str, list[dict[str, object]]]
 Detail = Literal["low", "high", "auto"]
 _MOST_LIKELIHOODS = 20
@@ -82,7 +84,7 @@ class OpenAIGenerator(Generator):
         retries: int = 3,
         tokenizer: Path | None = None,
         context: int | None = None,
-        pictures: int = _MOST_PICTURES,
+        pictures: int = MAX_PICTURES,
         detail: Detail | None = None,
         picture_tokens: int | None = None,
         plaintext_key: bool = False,
@@ -90,8 +92,7 @@ class OpenAIGenerator(Generator):
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
         check_context(context)
-        if pictures < 0 or (picture_tokens is not None and picture_tokens < 1):
-            raise ConfigError("openai: `pictures` is at least 0 and `picture_tokens` at least 1")
+        check_picture_options("openai", pictures, picture_tokens)
         self._server = JsonApi(
             "openai",
             location,
@@ -105,7 +106,7 @@ class OpenAIGenerator(Generator):
         self._api = api
         self._limit = "max_tokens"
         self.max_pictures = pictures if api == "chat" else 0
-        self.max_side = _MAX_SIDE
+        self.max_side = MAX_SIDE
         self._has_logprobs = api == "chat"
         self._detail = detail
         self._picture_tokens = picture_tokens
@@ -163,9 +164,7 @@ class OpenAIGenerator(Generator):
 
     def picture_tokens(self, width: int, height: int) -> int:
         """Return about how many tokens a picture takes."""
-        if self._picture_tokens is not None:
-            return self._picture_tokens
-        return max(round(width / _TOKEN_SIDE), 1) * max(round(height / _TOKEN_SIDE), 1)
+        return self._picture_tokens or estimate_tokens(width, height)
 
     def _content_of(self, parts: Sequence[str | Picture]) -> list[dict[str, object]]:
         count = sum(isinstance(part, Picture) for part in parts)
@@ -243,18 +242,18 @@ class OpenAIGenerator(Generator):
                 self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
                 raise Passing(BackendError(exc.message), at_once=True) from exc
             raise self._refusal(exc, prompt) from exc
-        if not isinstance(prompt, str) and _OF_PICTURES.search(str(exc)):
+        if not isinstance(prompt, str) and is_about_pictures(str(exc)):
             self.max_pictures = 0  # llama.cpp says so of a model that does not see with status 500
             raise PicturesRefusedError(str(exc), 0) from exc
         raise exc
 
     def _refusal(self, refused: RefusedError, prompt: _Content) -> Exception:
-        if not isinstance(prompt, str) and (refused.is_too_long or _OF_PICTURES.search(refused.message)):
-            limit = _AT_MOST.search(refused.message)
-            at_most = int(limit[1] or limit[2]) if limit else None if refused.is_too_long else 0
-            if at_most is not None:
-                self.max_pictures = min(self.max_pictures, at_most)
-            return PicturesRefusedError(f"{self.name} does not take these pictures: {refused.message}", at_most)
+        if not isinstance(prompt, str) and (
+            refusal := refused_pictures(self.name, refused.message, is_too_long=refused.is_too_long)
+        ):
+            if refusal.at_most is not None:
+                self.max_pictures = min(self.max_pictures, refusal.at_most)
+            return refusal
         if not refused.is_too_long:
             return refused.error
         advice = "ask with a smaller limit, or add ?tokenizer= and ?context= so that prompts are fitted"

@@ -6,7 +6,7 @@ TensorRT-LLM 1.x.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 _LLMAPI = "sampling_param_max_tokens"
 """The input that only the ``llmapi`` model has."""
+_PICTURES = "image_url"
+"""The input of the ``llmapi`` model for pictures, with one entry for each: NVIDIA/TensorRT-LLM, pull request 18381."""
 _ASKED = {"repetition_penalty": 1.0, "beam_width": 1, "bad_words": (), "seed": None}
 """Options that a model may lack as long as they are what they are by default."""
 _TYPES: Mapping[str, type[np.generic]] = {
@@ -82,9 +84,22 @@ class Dialect:
         """Return whether the model cannot be told to leave the prompt out."""
         return self._name("exclude") is None
 
-    def request(self, prompt: str, options: GenerationOptions, *, streaming: bool) -> Arrays:
-        """Return the inputs that ask for a text; ConfigError names an option that the model does not have."""
+    @property
+    def has_pictures(self) -> bool:
+        """Return whether the model has the input for pictures; it may ignore that: see `TritonGenerator`."""
+        given = self.inputs.get(_PICTURES)
+        return given is not None and (given.kind, given.dims) == ("TYPE_STRING", (-1,))
+
+    def request(
+        self, prompt: str, options: GenerationOptions, *, streaming: bool, pictures: Sequence[str] = ()
+    ) -> Arrays:
+        """Return the inputs that ask for a text; ConfigError names an option that the model does not have.
+
+        ``pictures`` are URLs.
+        """
         arrays = {"text_input": self._array("text_input", (prompt,))}
+        if pictures:
+            arrays[_PICTURES] = self._array(_PICTURES, tuple(pictures))
         for option, value in self._values(options, streaming).items():
             name = self._name(option)
             if name is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +16,19 @@ from numpy.typing import NDArray
 from vlmsearch._util.address import has_port
 from vlmsearch._util.cancellation import pause
 from vlmsearch._util.retry import check_seconds
-from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
-from vlmsearch.generators.base import GenerationOptions, Generator
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
+from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.chat import find_chat_template
+from vlmsearch.generators.pictures import (
+    MAX_PICTURES,
+    MAX_SIDE,
+    check_picture_options,
+    estimate_tokens,
+    refused_pictures,
+)
 from vlmsearch.generators.text import check_context, open_tokenizer, until_stop
 from vlmsearch.generators.triton.dialects import Dialect, inputs_of, stop_request
+from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
@@ -27,6 +37,10 @@ from vlmsearch.triton.client.stream import Request, stream_responses
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _INCOMPLETE = "\ufffd"
 _OUTPUTS = ("text_output",)
+_NO_PICTURE = "data:image/jpeg;base64,"
+"""An image of no bytes."""
+_TOO_LONG = re.compile(r"(?i)max_(seq_len|num_tokens)|mMaxNewTokens|maximum (context|input) length|too long")
+"""Words of TensorRT-LLM about a prompt that is longer than the model reads."""
 _Response = dict[str, NDArray[np.generic]]
 
 
@@ -36,6 +50,13 @@ class TritonGenerator(Generator):
     The names of the model's tensors are read off the server. With ``tokenizer``, a ``tokenizer.json`` or its folder,
     and ``context`` prompts are counted: see `CountsTokens`. Where ``tokenizer`` is a folder whose tokenizer has a chat
     template, prompts are put into it, unless ``chat`` is false.
+
+    Where the model has the input ``image_url``, as TensorRT-LLM's ``llmapi`` model after 1.2 has, it sends pictures: as
+    JPEG in data URLs, in the order of the prompt, whose text says "(picture 1)" where the first one belongs. The
+    server puts such a prompt into the model's chat template, with the placeholders of the pictures before or after the
+    text. A model that ignores its ``image_url`` is sent texts alone from the first answer on. ``pictures`` is how many
+    it is sent, and 0 sends none. A picture is counted as ``picture_tokens``, or by default as a token for 32 by 32
+    pixels, as Qwen3-VL does.
 
     A piece may take ``timeout`` seconds after the one before it, a text ``deadline``: so long a restart of the server
     is waited for, too, unless the text had begun. ``tls`` encrypts. The environment has certificates, token and
@@ -52,6 +73,8 @@ class TritonGenerator(Generator):
         tokenizer: Path | None = None,
         context: int | None = None,
         chat: bool = True,
+        pictures: int = MAX_PICTURES,
+        picture_tokens: int | None = None,
         timeout: float = 60.0,
         deadline: float = 300.0,
         tls: bool = False,
@@ -59,6 +82,7 @@ class TritonGenerator(Generator):
         address, named = _split(location, model)
         check_seconds(timeout=timeout, deadline=deadline)
         check_context(context)
+        check_picture_options("triton", pictures, picture_tokens)
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
         self._tokenizer = open_tokenizer(tokenizer) if tokenizer else None
@@ -70,6 +94,10 @@ class TritonGenerator(Generator):
         except BaseException:
             self.close()
             raise
+        self.max_pictures = pictures if self._dialect.has_pictures else 0
+        self.max_side = MAX_SIDE
+        self._picture_tokens = picture_tokens
+        self._has_sight: bool | None = None  # known when the first pictures are sent
         if context is not None and self._tokenizer:
             self.context = context
 
@@ -85,15 +113,37 @@ class TritonGenerator(Generator):
 
         Closing the iterator cancels the request on the server.
         """
-        chosen = options or GenerationOptions()
-        if chosen.beam_width > 1 and chosen.temperature:
-            raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
-        dialect, streams = self._dialect, self._streams
         if not prompt:
             raise InvalidInputError("empty", f"{self.name} was given an empty prompt")
-        text = self._chat(prompt) if self._chat else prompt
-        inputs = dialect.request(text, chosen, streaming=streams and chosen.beam_width == 1)
-        return until_stop(self._pieces(text, inputs, dialect, streams), chosen.stop)
+        chosen = options or GenerationOptions()
+        return until_stop(self._pieces_of(self._chat(prompt) if self._chat else prompt, chosen), chosen.stop)
+
+    def stream_parts(
+        self,
+        parts: Sequence[str | Picture],
+        options: GenerationOptions | None = None,
+        *,
+        on_usage: Callable[[int], None] | None = None,
+    ) -> Iterator[str]:
+        """Return the text in pieces; see `SeesPictures`. The server counts no tokens, so ``on_usage`` is not called."""
+        # Text and pictures are apart in a request. The server adds the placeholders of pictures and renders the chat
+        # template: async_build_multimodal_prompt in tensorrt_llm/inputs/utils.py of NVIDIA/TensorRT-LLM (#18381), and
+        # "do not add <|vision_start|> or similar tokens yourself" in the guide of triton-inference-server/tutorials
+        # (#169). Placeholders come before or after the whole text, so that the text has to say where pictures belong.
+        images = [part.image for part in parts if isinstance(part, Picture)]
+        numbers = count(1)
+        text = "".join(part if isinstance(part, str) else f"(picture {next(numbers)})" for part in parts)
+        if not images:
+            return self.stream(text, options)
+        if len(images) > self.max_pictures:
+            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
+        chosen = options or GenerationOptions()
+        urls = [data_url(image, edge=self.max_side) for image in images]
+        return until_stop(self._sighted(self._pieces_of(text, chosen, urls)), chosen.stop)
+
+    def picture_tokens(self, width: int, height: int) -> int:
+        """Return about how many tokens a picture takes."""
+        return self._picture_tokens or estimate_tokens(width, height)
 
     def close(self) -> None:
         """Close the connection."""
@@ -110,6 +160,56 @@ class TritonGenerator(Generator):
         )
         stops = [(part.name, arrays) for part, arrays in zip((config, *steps), requests) if arrays]
         self._stop = Request(*stops[0]) if stops and self._streams else None
+
+    def _pieces_of(self, text: str, options: GenerationOptions, pictures: Sequence[str] = ()) -> Iterator[str]:
+        if options.beam_width > 1 and options.temperature:
+            raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
+        dialect, streams = self._dialect, self._streams
+        inputs = dialect.request(text, options, streaming=streams and options.beam_width == 1, pictures=pictures)
+        return self._pieces(text, inputs, dialect, streams)
+
+    def _sighted(self, pieces: Iterator[str]) -> Iterator[str]:
+        """Yield the pieces of a text about pictures; PicturesRefusedError where the model does not take them."""
+        has_begun = False
+        try:
+            if self._has_sight is None:
+                self._has_sight = self._looks_at_pictures()
+            if not self._has_sight:
+                self.max_pictures = 0
+                raise PicturesRefusedError(
+                    f"{self.name} ignores pictures: set `multimodal: true` in the triton_config of its model.yaml", 0
+                )
+            for piece in pieces:
+                has_begun = True
+                yield piece
+        except BackendError as exc:
+            if has_begun or isinstance(exc, (BackendUnavailableError, PicturesRefusedError)):
+                raise
+            message = str(exc.__cause__ or exc)
+            refusal = refused_pictures(self.name, message, is_too_long=_TOO_LONG.search(message) is not None)
+            if refusal is None:
+                raise
+            if refusal.at_most is not None:
+                self.max_pictures = min(self.max_pictures, refusal.at_most)
+            raise refusal from exc
+        finally:
+            pieces.close()  # type: ignore[attr-defined]
+
+    def _looks_at_pictures(self) -> bool:
+        """Check whether the model reads its ``image_url``: it fails at a picture that is none.
+
+        Without ``multimodal`` in its model.yaml, TensorRT-LLM's ignores it, and says so nowhere.
+        """
+        options = GenerationOptions(max_tokens=1)
+        inputs = self._dialect.request("?", options, streaming=self._streams, pictures=[_NO_PICTURE])
+        try:
+            for _ in self._retried(self._dialect.model, inputs, self._streams):
+                pass
+        except BackendUnavailableError:
+            raise
+        except BackendError:
+            return True
+        return False
 
     def _pieces(self, prompt: str, inputs: _Response, dialect: Dialect, streams: bool) -> Iterator[str]:
         responses = self._retried(dialect.model, inputs, streams)

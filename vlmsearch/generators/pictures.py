@@ -1,0 +1,39 @@
+"""What generators on servers have in common that send pictures: limits, an estimate of tokens, and refusals."""
+
+from __future__ import annotations
+
+import re
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.generators.base import PicturesRefusedError
+
+MAX_PICTURES, MAX_SIDE = 16, 2048
+_TOKEN_SIDE = 32
+"""Pixels of a side of a token: four patches of 16 pixels are merged."""
+_OF_PICTURES = re.compile(r"(?i)multi-?modal|\b(image|images|image_url|vision|mmproj)\b")
+_AT_MOST = re.compile(r"(?i)at most (\d+) (?:image|picture)|(?:maximum|limit)\D{0,40}?(\d+) (?:image|picture)")
+
+
+def check_picture_options(scheme: str, pictures: int, picture_tokens: int | None) -> None:
+    """Raise ConfigError for options of a URL that no generator can follow."""
+    if pictures < 0 or (picture_tokens is not None and picture_tokens < 1):
+        raise ConfigError(f"{scheme}: `pictures` is at least 0 and `picture_tokens` at least 1")
+
+
+def estimate_tokens(width: int, height: int) -> int:
+    """Return about how many tokens a picture takes: one for 32 by 32 pixels, as in Qwen3-VL."""
+    return max(round(width / _TOKEN_SIDE), 1) * max(round(height / _TOKEN_SIDE), 1)
+
+
+def is_about_pictures(message: str) -> bool:
+    """Check whether a server's message is about pictures."""
+    return _OF_PICTURES.search(message) is not None
+
+
+def refused_pictures(name: str, message: str, *, is_too_long: bool) -> PicturesRefusedError | None:
+    """Return the refusal that a server's message is, with the number of pictures that it takes; None for another."""
+    if not is_too_long and not is_about_pictures(message):
+        return None
+    limit = _AT_MOST.search(message)
+    at_most = int(limit[1] or limit[2]) if limit else None if is_too_long else 0
+    return PicturesRefusedError(f"{name} does not take these pictures: {message}", at_most)
