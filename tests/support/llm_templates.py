@@ -26,7 +26,8 @@ _CORE = {
     "top_k": "runtime_top_k", "top_p": "runtime_top_p", "length_penalty": "len_penalty", "stream": "streaming",
 }  # fmt: skip
 _PARAMETERS = """max_beam_width batch_scheduler_policy kv_cache_free_gpu_mem_fraction max_tokens_in_paged_kv_cache
-exclude_input_in_output enable_kv_cache_reuse enable_chunked_context gpu_device_ids decoding_mode normalize_log_probs"""
+max_attention_window_size exclude_input_in_output enable_kv_cache_reuse enable_chunked_context
+gpu_device_ids decoding_mode normalize_log_probs"""
 _MODEL_PY = """
 class TritonPythonModel:
     def execute(self, requests):

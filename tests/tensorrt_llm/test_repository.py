@@ -158,6 +158,28 @@ def test_the_models_of_a_repository_are_chosen(tmp_path: Path, models: str, writ
     assert read_repository(tmp_path / "R").ranks == 1
 
 
+def test_a_small_cache_and_one_request_at_once(tmp_path: Path) -> None:
+    """The command of the manual for Llama 3.1 on Triton 24.09."""
+    built(tmp_path / "B", "0.13.0")
+    write_templates(tmp_path / "T", "0.13")
+    cache = {
+        "max_tokens_in_paged_kv_cache": "2560",
+        "max_attention_window_size": "2560",
+        "kv_cache_free_gpu_mem_fraction": "0.5",
+    }
+    settings = [f"--set={key}={value}" for key, value in {"triton_max_batch_size": "1", **cache}.items()]
+    flags = ["--templates", "T", "--out", "R", "--models", "ensemble", "--unary", "--json"]
+    models = json.loads(ok("llm", "repo", "B", *flags, *settings, cwd=tmp_path))["models"]
+    assert models == ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble"]
+    configs = {model: config_of(tmp_path / "R", model) for model in models}
+    assert {config.max_batch_size for config in configs.values()} == {1}
+    core = configs["tensorrt_llm"]
+    assert {key: core.parameters[key].string_value for key in cache} == cache
+    assert not core.model_transaction_policy.decoupled
+    tokenizer = str(tmp_path / "B" / "tokenizer")
+    assert configs["preprocessing"].parameters["tokenizer_dir"].string_value == tokenizer
+
+
 def test_engines_of_another_version_or_with_ranks_missing_are_refused(tmp_path: Path) -> None:
     built(tmp_path / "built", "0.10.0")
     with refused("built by TensorRT-LLM 0.10.0, and Triton 24.09 has 0.13.0, which cannot run it"):

@@ -124,7 +124,7 @@ def _missing(folder: Path) -> Iterator[str]:
 def check_scripts(folder: Path, plan: LlmPlan) -> None:
     """Raise ConfigError unless a folder has the scripts of the plan's version."""
     version = plan.target.versions.tensorrt_llm
-    for script in (plan.script, RUN):
+    for script in filter(None, (plan.script, plan.requirements, RUN)):
         if not (folder / script).is_file():
             fetch = plan.clone or f"the container has it in {plan.target.toolchain.root}"
             raise ConfigError(f"{folder} has no {script} of TensorRT-LLM {version}: {fetch}")

@@ -32,7 +32,8 @@ class Toolchain:
 
     ``scripts`` are paths of conversion scripts in its repository, a family each, and ``single`` the families whose
     script converts for one GPU and unquantised; ``formats`` is what ``quantize`` takes. ``root`` is where the image
-    keeps ``examples/`` ("": nowhere). ``length`` is the flag for the longest request. ``clone`` and ``templates`` are
+    keeps ``examples/`` ("": nowhere). ``transformers`` is installed before Llama 3.1 is read ("": the container's own
+    reads it). ``length`` is the flag for the longest request. ``clone`` and ``templates`` are
     the repository of the Triton templates and the folder in it. ``mandatory`` are the placeholders that need a value,
     ``absent`` those that only other versions have. ``calibration``: whether it takes local texts; ``uneven``: whether
     layers need not divide by pp. ``unverified`` was not read at this version's own tag.
@@ -45,6 +46,7 @@ class Toolchain:
     length: Literal["max_output_len", "max_seq_len"]
     paged: tuple[str, ...]
     root: str
+    transformers: str
     clone: str
     templates: str
     calibration: bool
