@@ -27,7 +27,7 @@ from vlmsearch.triton.server.install import SERVER
         (RepoOptions(release="26.12-py3"), "no Triton release '26.12-py3' is known here"),
         (
             RepoOptions(platform="tensorrt"),
-            r"give `tensorrt`, which `docker run --rm nvcr.io/nvidia/tritonserver:26.11-py3 printenv TRT_VERSION` prints",
+            r"give `tensorrt`, which `docker run --rm nvcr.io/nvidia/tritonserver:26.11-py3 printenv TRT_VERSION`",
         ),
         (RepoOptions(platform="tensorrt", tensorrt="11.4"), "`tensorrt` is a whole version, such as .*, not '11.4'"),
         (RepoOptions(max_batch_size=0), "`max_batch_size` is at least 1"),
