@@ -266,7 +266,8 @@ def test_what_nvidias_guides_set_is_handed_on(tmp_path: Path) -> None:
         'speculative_config.a.b=["A", 1]', "triton_config.multimodal=True", "max_seq_len=null", "dtype=bfloat16",
         "gpu_device_ids=0,1;2,3",
     )  # fmt: skip
-    flags = ["--platform", "llmapi", "--templates", folder, "--out", "R", *(f"--set={text}" for text in settings)]
+    flags: list[str | Path] = ["--platform", "llmapi", "--templates", folder, "--out", "R"]
+    flags += [*(f"--set={text}" for text in settings)]
     ok("llm", "repo", "some/model", *flags, cwd=tmp_path)
     assert yaml.safe_load((tmp_path / "R" / "tensorrt_llm" / "1" / "model.yaml").read_text()) == {
         "model": "some/model",
@@ -301,7 +302,7 @@ def test_a_local_model_is_named_by_its_whole_path(tmp_path: Path) -> None:
     (snapshot / "model.safetensors").symlink_to(blobs / "1")
     (tmp_path / "hf").symlink_to(snapshot)
     (tmp_path / "draft").mkdir()
-    flags = ["--platform", "llmapi", "--templates", folder, "--out", "R"]
+    flags: list[str | Path] = ["--platform", "llmapi", "--templates", folder, "--out", "R"]
     ok("llm", "repo", "hf", *flags, "--set", f"speculative_config.model={tmp_path / 'draft'}", cwd=tmp_path)
     path = tmp_path / "R" / "tensorrt_llm" / "1" / "model.yaml"
     assert json.loads(path.read_text())["model"] == str(snapshot)
