@@ -42,7 +42,7 @@ class RepoOptions:
     ``runtime`` is what runs the towers inside the Python backend: ONNX Runtime, or TensorRT with an engine.
     ``decode`` is where JPEGs are decoded; on a GPU by nvImageCodec. ``release`` is by default that of the server which
     `vlmsearch triton install` brings for ``platform`` python, and the newest for the others, which it cannot run.
-    ``tensorrt`` is the version of TensorRT in its container, where that is not known: a plan is for one version alone.
+    ``tensorrt`` is the version of TensorRT in its container, if it is not known: a plan is for one version alone.
     ``precision`` defaults to INT8 on the CPU and float32 on a GPU; without it an engine is the one that was built.
     ``instances`` and ``threads`` (0: all cores) are a tower's; of a tower that decodes on the GPU there are three
     unless told, so that one decodes while another computes. ``image_limits`` are those of the images that are

@@ -25,7 +25,7 @@ class Release:
     tensorrt: str = ""
 
     def __str__(self) -> str:
-        """Return its name, and the version of the server where that is known."""
+        """Return its name, and the version of the server if it is known."""
         return f"{self.name} ({self.server})" if self.server else self.name
 
     @property
