@@ -107,9 +107,11 @@ def find_target(release: str) -> Target:
     known = {target.release: target for target in targets()}
     if release in known:
         return known[release]
+    last = targets()[-1]
     raise ConfigError(
-        f"no engine can be built for Triton {release!r}: there are releases from {min(known)} to {max(known)}; without "
-        "engines use trtllm-serve, or `vlmsearch llm repo --platform llmapi`"
+        f"no TensorRT-LLM that is planned for is in Triton {release!r}: there are releases from {min(known)} to "
+        f"{last.release} (TensorRT-LLM {last.versions.tensorrt_llm}); new models run there without engines, by "
+        "`vlmsearch llm repo --platform llmapi`, and elsewhere by trtllm-serve"
     )
 
 
