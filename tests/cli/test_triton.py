@@ -102,8 +102,8 @@ def no_triton(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("group", ["triton", "llm"])
 def test_without_a_triton_it_says_how_to_get_one(tmp_path: Path, no_triton: dict[str, str], group: str) -> None:
-    (tmp_path / "tensorrt_llm").mkdir()
-    (tmp_path / "tensorrt_llm" / "config.pbtxt").write_text('name: "tensorrt_llm"')
+    (tmp_path / "ensemble").mkdir()
+    (tmp_path / "ensemble" / "config.pbtxt").write_text('name: "ensemble"')
     done = run(group, "serve", tmp_path, cwd=tmp_path, **no_triton)
     assert_one_line(done, "there is no tritonserver on PATH, and none installed")
     assert "container with --docker" in done.stderr

@@ -148,8 +148,29 @@ def read_model(model: str, version: str) -> None:
     for name in config.get("auto_map", {}).values():
         assert (Path(model) / f"{name.partition('.')[0]}.py").is_file(), f"{name} cannot be imported"
     scaling = config.get("rope_scaling") or {}
-    if order(version) < (0, 14) and "llama3" in scaling.values():
+    if order(version) < (0, 14) and "llama3" in scaling.values() and "transformers==4.44.2" not in installed_here():
         raise SystemExit(f"ValueError: `rope_scaling` must be a dictionary with two fields, got {scaling}")
+
+
+def pip(arguments: list[str]) -> None:
+    """Install nothing, and write down for which shell it would be."""
+    assert arguments.pop(0) == "install", arguments
+    parser = new_parser()
+    parser.add_argument("packages", nargs="*")
+    parser.add_argument("-r", dest="requirements", type=Path)
+    add(parser, "extra-index-url")
+    add(parser, "upgrade no-build-isolation", action="store_true")
+    args = parser.parse_args(arguments)
+    packages = [*args.packages, *(args.requirements.read_text().splitlines() if args.requirements else ())]
+    with (Path(sys.argv[0]).parents[1] / "pip.log").open("a") as file:
+        file.writelines(f"{os.getppid()} {package}\n" for package in packages)
+
+
+def installed_here() -> list[str]:
+    """The packages that pip has installed in the shell that became this script."""
+    log = Path(sys.argv[0]).parents[3] / "pip.log"
+    lines = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+    return [package for shell, package in lines if shell == str(os.getpid())]
 
 
 def write_checkpoint(
@@ -310,6 +331,7 @@ def install(root: Path, version: str) -> None:
     }
     files["scripts/examples/quantization/quantize.py"] = f"stand_in.quantize({version!r}, sys.argv[1:])\n"
     files["scripts/examples/run.py"] = f"stand_in.run({version!r}, sys.argv[1:])\n"
+    files["bin/pip"] = "stand_in.pip(sys.argv[1:])\n"
     files["bin/mpirun"] = "stand_in.mpirun(sys.argv[1:])\n"
     files["bin/trtllm-build"] = f"stand_in.build({version!r}, sys.argv[1:])\n"
     for name, body in files.items():
@@ -317,6 +339,7 @@ def install(root: Path, version: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!{sys.executable} -S\n{head}{body}")  # without site, whose set-up takes most of the time
         path.chmod(0o755)
+    (root / "scripts" / "examples" / "quantization" / "requirements.txt").write_text(f"tensorrt_llm=={version}\n")
     package = root / "scripts" / "tensorrt_llm"
     package.mkdir()
     (package / "version.py").write_text(f'__version__ = "{version}"\n')

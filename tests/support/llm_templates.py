@@ -26,7 +26,8 @@ _CORE = {
     "top_k": "runtime_top_k", "top_p": "runtime_top_p", "length_penalty": "len_penalty", "stream": "streaming",
 }  # fmt: skip
 _PARAMETERS = """max_beam_width batch_scheduler_policy kv_cache_free_gpu_mem_fraction max_tokens_in_paged_kv_cache
-exclude_input_in_output enable_kv_cache_reuse enable_chunked_context gpu_device_ids decoding_mode normalize_log_probs"""
+max_attention_window_size exclude_input_in_output enable_kv_cache_reuse enable_chunked_context
+gpu_device_ids decoding_mode normalize_log_probs"""
 _MODEL_PY = """
 class TritonPythonModel:
     def execute(self, requests):
@@ -146,16 +147,16 @@ def _steps(asked: Sequence[Tensor], seed: str) -> str:
     return f"ensemble_scheduling {{\n{text}}}\n"
 
 
-def write_llmapi(folder: Path) -> Path:
-    """The model of the LLM API."""
+def write_llmapi(folder: Path, *inputs: Tensor, instances: bool = True) -> Path:
+    """The model of the LLM API, with more inputs; ``instances`` says whether it may have several."""
     place = folder / "llmapi" / "tensorrt_llm"
     (place / "1").mkdir(parents=True)
-    tensors = _tensors("input", [("text_input", "STRING", "-1"), ("streaming?", "BOOL", "1")])
+    tensors = _tensors("input", [("text_input", "STRING", "-1"), ("streaming?", "BOOL", "1"), *inputs])
     tensors += _tensors("output", [("text_output", "STRING", "-1")])
     text = f'name: "tensorrt_llm"\nbackend: "python"\n{tensors}instance_group [ {{ count: 1 kind: KIND_CPU }} ]\n'
     (place / "config.pbtxt").write_text(text)
     for name in ("model.py", "helpers.py"):
-        (place / "1" / name).write_text('"""Stands for NVIDIA\'s."""\n')
+        (place / "1" / name).write_text('"""Stands for NVIDIA\'s."""\n' + "GPUS = 'gpu_device_ids'\n" * instances)
     (place / "1" / "model.yaml").write_text("model: TinyLlama\n")
     return folder
 

@@ -29,7 +29,7 @@ GPT2 = {"n_layer": 24, "n_head": 16, "n_embd": 1024, "vocab_size": 50257, "n_pos
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 STEPS = ["tokenizer", "checkpoint", "engine", "check"]
 DOCKER = """
-import json, os, pathlib, subprocess, sys
+import json, os, pathlib, re, shlex, subprocess, sys
 arguments = sys.argv[1:]
 log = pathlib.Path(os.environ["DOCKER_LOG"])
 with log.open("a") as file:
@@ -48,12 +48,14 @@ def outside(part):
     for inner in sorted(mounts, key=len, reverse=True):
         if part == inner or part.startswith(inner + "/"):
             target = pathlib.Path(mounts[inner])
-            if inner == "/model/gpt2":  # the folder's name is the container's
-                link = pathlib.Path(os.environ["DOCKER_LOG"]).with_name("gpt2")
+            if inner.startswith("/model/"):  # the folder's name is the container's
+                link = pathlib.Path(os.environ["DOCKER_LOG"]).with_name(inner[len("/model/"):])
                 link.exists() or link.symlink_to(target)
                 target = link
             return str(target) + part[len(inner):]
     return part
+if command[:2] == ["bash", "-c"]:
+    command[2] = shlex.join(map(outside, shlex.split(command[2]))).replace("'&&'", "&&")
 raise SystemExit(subprocess.run([outside(part) for part in command]).returncode)
 """
 
@@ -109,6 +111,14 @@ class Machine:
     ) -> subprocess.CompletedProcess[str]:
         environment = {**self.environment, "STAND_IN": json.dumps(faults or {})}
         return run(*self.arguments(*extra, **how), cwd=self.root, **environment)
+
+    def docker(self) -> Path:
+        """Put a stand-in for docker on PATH, and give the file that it writes its commands to."""
+        docker = self.root / "bin" / "docker"
+        docker.write_text(f"#!{sys.executable}\n{DOCKER}")
+        docker.chmod(0o755)
+        self.environment["DOCKER_LOG"] = str(self.root / "docker.log")
+        return self.root / "docker.log"
 
     @property
     def out(self) -> Path:
@@ -172,6 +182,48 @@ def test_quantisation_and_texts_of_ones_own(tmp_path: Path) -> None:
     assert f"--calib_dataset {tmp_path / 'texts'}" in log
     (tmp_path / "texts" / "b.txt").write_text("another")
     assert steps(machine.build("--calibration", "texts", recipe="llama-3.1-8b-instruct-awq")) == STEPS[1:]
+
+
+@pytest.mark.parametrize("here", ["--here", "--docker"])
+@pytest.mark.parametrize(("version", "release"), [("0.12.0", "24.08"), ("0.13.0", "24.09")])
+def test_llama_31_is_read_by_a_newer_transformers_in_the_shell_of_the_step(
+    tmp_path: Path, version: str, release: str, here: str
+) -> None:
+    machine = Machine(tmp_path, version, release)
+    machine.hold("llama-3.1-8b-instruct-awq")
+    log = machine.docker()
+    done = machine.build(recipe="llama-3.1-8b-instruct-awq", here=here)
+    assert done.returncode == 0, done.stderr
+    assert steps(done) == STEPS
+    assert "quantize.py, TensorRT-LLM " + version + " after pip install transformers==4.44.2, log in" in done.stderr
+    config = json.loads((machine.out / "checkpoint" / "config.json").read_text())
+    assert (config["dtype"], config["quantization"]["quant_algo"]) == ("bfloat16", "W4A16_AWQ")
+    packages = [line.split() for line in (tmp_path / "pip.log").read_text().splitlines()]
+    wanted = [f"tensorrt_llm=={version}", "Cython<3.0", "pyyaml<6", f"tensorrt_llm=={version}", "transformers==4.44.2"]
+    assert [name for _, name in packages] == [*wanted, "transformers==4.44.2"]  # the last for the check
+    assert len({shell for shell, _ in packages[:5]}) == 1
+    if here == "--docker":
+        commands = [json.loads(line) for line in log.read_text().splitlines()]
+        assert [command[command.index("bash") + 1] for command in commands if "bash" in command] == ["-c", "-c"]
+    assert machine.build(recipe="llama-3.1-8b-instruct-awq", here=here).stderr.count("done before") == 4
+
+
+def test_a_checkpoint_without_quantisation_needs_the_newer_transformers_alone(tmp_path: Path) -> None:
+    text = (data_folder("engines") / "llama-3.1-8b-instruct-awq" / "recipe.toml").read_text()
+    (tmp_path / "mine.toml").write_text(text.replace('method = "int4_awq"', 'method = "none"'))
+    machine = Machine(tmp_path)
+    machine.hold("llama-3.1-8b-instruct-awq")
+    done = machine.build(recipe="./mine.toml")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[1] for line in (tmp_path / "pip.log").read_text().splitlines()] == ["transformers==4.44.2"] * 2
+
+
+def test_scripts_without_the_requirements_of_quantisation_are_not_whole(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.hold("llama-3.1-8b-instruct-awq")
+    (tmp_path / "scripts" / "examples" / "quantization" / "requirements.txt").unlink()
+    done = machine.build(recipe="llama-3.1-8b-instruct-awq")
+    assert "has no examples/quantization/requirements.txt of TensorRT-LLM 0.13.0: git clone" in done.stderr
 
 
 @pytest.mark.parametrize(("version", "release"), [("0.10.0", "24.06"), ("1.2.0", "26.03")])
@@ -351,11 +403,7 @@ def _lives(pid: int) -> bool:
 
 
 def test_the_container_gets_what_it_needs_and_is_killed_when_stopped(machine: Machine) -> None:
-    docker = machine.root / "bin" / "docker"
-    docker.write_text(f"#!{sys.executable}\n{DOCKER}")
-    docker.chmod(0o755)
-    log = machine.root / "docker.log"
-    machine.environment["DOCKER_LOG"] = str(log)
+    log = machine.docker()
     done = machine.build(here="--docker")
     assert done.returncode == 0, done.stderr
     first, second, third = (json.loads(line) for line in log.read_text().splitlines())

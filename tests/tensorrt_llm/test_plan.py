@@ -43,9 +43,36 @@ def test_plans_are_as_they_were(name: str, release: str) -> None:
 
 def test_only_llama_31_before_its_support_is_refused() -> None:
     refused = sorted(path.name for path in PLANS.glob("*.txt") if "step 1" not in path.read_text())
-    assert refused == ["llama-3.1-8b-instruct-awq-24.06.txt", "llama-3.1-8b-instruct-awq-24.09.txt"]
-    for name in refused:
-        assert "the nearest that can is 24.10 (TensorRT-LLM 0.14.0)" in (PLANS / name).read_text()
+    assert refused == ["llama-3.1-8b-instruct-awq-24.06.txt"]
+    assert "the nearest that has it is 24.08 (TensorRT-LLM 0.12.0)" in (PLANS / refused[0]).read_text()
+
+
+@pytest.mark.parametrize(("release", "version"), [("24.08", "0.12.0"), ("24.09", "0.13.0")])
+def test_llama_31_is_prepared_where_the_containers_transformers_refuses_it(release: str, version: str) -> None:
+    made = make_plan("llama-3.1-8b-instruct-awq", release=release)
+    upgrade = ["pip", "install", "--upgrade", "transformers==4.44.2"]
+    assert made.preparation("checkpoint", made.places) == [
+        ["pip", "install", f"tensorrt_llm=={version}", "--extra-index-url", "https://pypi.nvidia.com"],
+        ["pip", "install", "--no-build-isolation", "Cython<3.0", "pyyaml<6"],
+        ["pip", "install", "-r", "/scripts/examples/quantization/requirements.txt"],
+        upgrade,
+    ]
+    assert made.preparation("check", made.places) == [upgrade]
+    assert made.preparation("engine", made.places) == []
+    shell, flag, text = made.command("checkpoint", made.places)
+    assert (shell, flag) == ("bash", "-c")
+    assert text.split(" && ")[-1].startswith("exec python3 /scripts/examples/quantization/quantize.py --model_dir ")
+    for part in ("--dtype bfloat16", "--qformat int4_awq", "--awq_block_size 128", "--batch_size 12"):
+        assert part in text
+    engine = " ".join(made.command("engine", made.places))
+    assert "--gpt_attention_plugin bfloat16 --gemm_plugin bfloat16" in engine
+
+
+@pytest.mark.parametrize(("name", "release"), [("llama-3.1-8b-instruct-awq", "24.10"), ("llama-2-7b-chat", "24.09")])
+def test_what_the_container_reads_by_itself_is_not_prepared(name: str, release: str) -> None:
+    made = make_plan(name, release=release)
+    assert made.preparation("checkpoint", made.places) == made.preparation("check", made.places) == []
+    assert made.command("checkpoint", made.places) == made.checkpoint_command(made.places)
 
 
 OPTIONS = {  # what each version's own script takes, read there, in the order of the command
@@ -72,8 +99,8 @@ OPTIONS = {  # what each version's own script takes, read there, in the order of
     ("llama-3.1-8b-instruct-awq", "24.10"): (
         "/scripts/examples/quantization/quantize.py",
         {
-            "--dtype": "float16", "--tp_size": "1", "--pp_size": "1", "--qformat": "int4_awq",
-            "--calib_size": "512", "--batch_size": "1", "--awq_block_size": "128",
+            "--dtype": "bfloat16", "--tp_size": "1", "--pp_size": "1", "--qformat": "int4_awq",
+            "--calib_size": "512", "--batch_size": "12", "--awq_block_size": "128",
         },
     ),
 }  # fmt: skip
@@ -99,7 +126,7 @@ def test_what_calibrates_says_with_what_and_where_it_comes_from(tmp_path: Path) 
     name, text = planned("llama-3.1-8b-instruct-awq")
     assert name == "cnn_dailymail"
     assert "calibration    cnn_dailymail, which step 2 downloads from the hub, or texts of your own" in text
-    assert "--batch_size 1 " in text
+    assert "--batch_size 12 " in text
     name, text = planned("llama-3.1-8b-instruct-awq", "--own-calibration")
     assert (name, "downloads" in text) == ("", False)
     name, text = planned("llama-2-7b-chat")
@@ -111,7 +138,7 @@ def test_what_calibrates_says_with_what_and_where_it_comes_from(tmp_path: Path) 
 
 
 def test_samples_of_a_recipe_are_read_together_where_it_says_so(tmp_path: Path) -> None:
-    path = own(tmp_path, "llama-3.1-8b-instruct-awq", samples="64\nbatch = 4")
+    path = own(tmp_path, "llama-3.1-8b-instruct-awq", samples="64", batch="4")
     command = make_plan(path).checkpoint_command(make_plan(path).places)
     assert command[command.index("--calib_size") :][:4] == ["--calib_size", "64", "--batch_size", "4"]
 
@@ -154,7 +181,7 @@ def test_every_command_is_taken_by_its_version(release: str, method: str) -> Non
                     continue  # refused: see below
                 taken = llm_stand_in.convert_parser(family, version).parse_args(checkpoint[2:])
                 assert taken.use_weight_only == (method in ("int8_wo", "int4_wo"))
-            assert (taken.tp_size, taken.dtype) == (tp, "float16")
+            assert (taken.tp_size, taken.dtype) == (tp, recipe.dtype)
             assert (getattr(taken, "calib_dataset", None) == "/calibration") == own_texts
             check = made.check_command(made.places)
             program = check.index("python3") + 1
@@ -287,13 +314,7 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
             "nearest that can are method fp8 and int4_awq",
         ),
         ("llama-3.1-8b-instruct-awq", {"block_size": "96"}, {}, "not a multiple of block_size 96"),
-        ("llama-3.1-8b-instruct-awq", {}, {"release": "24.07"}, "cannot convert llama3 position scaling.*24.10"),
-        (
-            "llama-3.1-8b-instruct-awq",
-            {},
-            {"release": "24.08"},
-            "0.12.0 cannot convert llama3 position scaling: its transformers refuse the .* nearest that can is 24.10",
-        ),
+        ("llama-3.1-8b-instruct-awq", {}, {"release": "24.07"}, "0.11.0 has no llama3 position scaling: .* 24.08 "),
         ("phi-3-mini-128k", {"method": '"int8_wo"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
         ("phi-3-mini-128k", {"method": '"int8_sq"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
         ("phi-3-mini-128k", {"method": '"fp8"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),

@@ -158,6 +158,28 @@ def test_the_models_of_a_repository_are_chosen(tmp_path: Path, models: str, writ
     assert read_repository(tmp_path / "R").ranks == 1
 
 
+def test_a_small_cache_and_one_request_at_once(tmp_path: Path) -> None:
+    """The command of the manual for Llama 3.1 on Triton 24.09."""
+    built(tmp_path / "B", "0.13.0")
+    write_templates(tmp_path / "T", "0.13")
+    cache = {
+        "max_tokens_in_paged_kv_cache": "2560",
+        "max_attention_window_size": "2560",
+        "kv_cache_free_gpu_mem_fraction": "0.5",
+    }
+    settings = [f"--set={key}={value}" for key, value in {"triton_max_batch_size": "1", **cache}.items()]
+    flags = ["--templates", "T", "--out", "R", "--models", "ensemble", "--unary", "--json"]
+    models = json.loads(ok("llm", "repo", "B", *flags, *settings, cwd=tmp_path))["models"]
+    assert models == ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble"]
+    configs = {model: config_of(tmp_path / "R", model) for model in models}
+    assert {config.max_batch_size for config in configs.values()} == {1}
+    core = configs["tensorrt_llm"]
+    assert {key: core.parameters[key].string_value for key in cache} == cache
+    assert not core.model_transaction_policy.decoupled
+    tokenizer = str(tmp_path / "B" / "tokenizer")
+    assert configs["preprocessing"].parameters["tokenizer_dir"].string_value == tokenizer
+
+
 def test_engines_of_another_version_or_with_ranks_missing_are_refused(tmp_path: Path) -> None:
     built(tmp_path / "built", "0.10.0")
     with refused("built by TensorRT-LLM 0.10.0, and Triton 24.09 has 0.13.0, which cannot run it"):
@@ -228,10 +250,89 @@ def test_the_llm_api_gets_a_checked_model_yaml(tmp_path: Path) -> None:
     assert read_repository(out).ranks == 1
     with refused("model.x: model is no table of arguments"):
         model_yaml("m", decoupled=True, values={"model.x": "2"})
+    with refused("model.x.y: model.x is no table of arguments"):
+        model_yaml("m", decoupled=True, values={"model.x.y": "2"})
     with refused("Triton 24.09 has no llmapi model on PyTorch: the nearest is 25.05"):
         write_llmapi_repository(out, find_target("24.09"), "m", templates=folder)
     with refused("give `templates`, a checkout of"):
         write_llmapi_repository(out, target, "m", templates=tmp_path / "none")
+
+
+def test_what_nvidias_guides_set_is_handed_on(tmp_path: Path) -> None:
+    folder = write_llmapi(tmp_path / "all_models")
+    settings = (
+        "moe_expert_parallel_size=4", "gpus_per_node=8", "kv_cache_config.host_cache_size=45000000000",
+        "speculative_config.decoding_type=Eagle", "speculative_config.max_draft_len=3",
+        'speculative_config.a.b=["A", 1]', "triton_config.multimodal=True", "max_seq_len=null", "dtype=bfloat16",
+        "gpu_device_ids=0,1;2,3",
+    )  # fmt: skip
+    flags: list[str | Path] = ["--platform", "llmapi", "--templates", folder, "--out", "R"]
+    flags += [*(f"--set={text}" for text in settings)]
+    ok("llm", "repo", "some/model", *flags, cwd=tmp_path)
+    assert yaml.safe_load((tmp_path / "R" / "tensorrt_llm" / "1" / "model.yaml").read_text()) == {
+        "model": "some/model",
+        "backend": "pytorch",
+        "moe_expert_parallel_size": 4,
+        "gpus_per_node": 8,
+        "kv_cache_config": {"host_cache_size": 45_000_000_000},
+        "speculative_config": {"decoding_type": "Eagle", "max_draft_len": 3, "a": {"b": ["A", 1]}},
+        "max_seq_len": None,
+        "dtype": "bfloat16",
+        "triton_config": {"max_batch_size": 0, "decoupled": True, "multimodal": True},
+    }
+    config = config_of(tmp_path / "R", "tensorrt_llm")
+    assert config.instance_group[0].count == 2
+    assert config.parameters["gpu_device_ids"].string_value == "0,1;2,3"
+    done = run("llm", "repo", "m", *flags[:6], "--set", "gpu_device_ids=0;", cwd=tmp_path)
+    assert "gpu_device_ids is GPUs, with a semicolon between instances, such as 0,1;2,3, not '0;'" in done.stderr
+    write_llmapi(tmp_path / "old", instances=False)
+    with refused("does not read gpu_device_ids: it is of a version with one instance"):
+        write_llmapi_repository(
+            tmp_path / "S", find_target("26.03"), "m", templates=tmp_path / "old", values={"gpu_device_ids": "0"}
+        )
+
+
+def test_a_local_model_is_named_by_its_whole_path(tmp_path: Path) -> None:
+    folder = write_llmapi(tmp_path / "all_models")
+    blobs = tmp_path / "cache" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "1").write_text("weights")
+    snapshot = tmp_path / "cache" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").symlink_to(blobs / "1")
+    (tmp_path / "hf").symlink_to(snapshot)
+    (tmp_path / "draft").mkdir()
+    flags: list[str | Path] = ["--platform", "llmapi", "--templates", folder, "--out", "R"]
+    ok("llm", "repo", "hf", *flags, "--set", f"speculative_config.model={tmp_path / 'draft'}", cwd=tmp_path)
+    path = tmp_path / "R" / "tensorrt_llm" / "1" / "model.yaml"
+    assert json.loads(path.read_text())["model"] == str(snapshot)
+    served = read_repository(tmp_path / "R")
+    assert (served.source, served.folders) == ("", (tmp_path / "cache", tmp_path / "draft"))
+    path.write_text(f"# by hand\nmodel: '{tmp_path}/hf' # mine\nkv_cache_config: {{host_cache_size: 5}}\n")
+    assert read_repository(tmp_path / "R").folders == (tmp_path / "cache",)
+    path.write_text("backend: pytorch\nmodel: Qwen/Qwen2.5-VL-3B-Instruct # a comment\n")
+    assert read_repository(tmp_path / "R").source == "Qwen/Qwen2.5-VL-3B-Instruct"
+    path.write_text("model: /nowhere\n")
+    with refused("names the model /nowhere, which is no folder here"):
+        read_repository(tmp_path / "R")
+    path.write_text("backend: pytorch\n")
+    with refused("model.yaml names no model"):
+        read_repository(tmp_path / "R")
+
+
+def test_templates_of_the_llm_api_are_those_of_the_release(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    write_llmapi(checkout / "triton_backend" / "all_models")
+    (checkout / "tensorrt_llm").mkdir()
+    (checkout / "tensorrt_llm" / "version.py").write_text('__version__ = "1.4.0rc1"\n')
+    with refused("config.pbtxt is of TensorRT-LLM 1.4.0rc1, and Triton 26.03 has 1.2.0"):
+        write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=checkout)
+    (checkout / "tensorrt_llm" / "version.py").write_text('__version__ = "1.2.0"\n')
+    assert write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=checkout)
+    newer = write_llmapi(tmp_path / "newer", ("image_url?", "STRING", "-1"))
+    for release, version in (("25.05", "0.19.0"), ("26.07", "1.2.1")):
+        with refused(f"is not of TensorRT-LLM {version}: it has the input image_url; give the templates of v{version}"):
+            write_llmapi_repository(tmp_path / "S", find_target(release), "m", templates=newer)
 
 
 @pytest.mark.parametrize("decoupled", [True, False])

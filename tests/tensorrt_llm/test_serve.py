@@ -20,7 +20,6 @@ from tests.support.cli import ok, run
 from tests.support.llm_servers import BUNDLE, prompts
 from tests.support.llm_templates import built, options, write_llmapi
 from tests.support.paths import TESTS
-from tests.support.triton_fixtures import ONE_THREAD
 from tests.support.triton_server import CACHE, free_ports
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
@@ -142,8 +141,6 @@ def serving(folder: Path, flags: Sequence[str], **environment: str) -> Iterator[
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            if "for trying out" in line:  # which the stand-ins on PATH are not
-                line = process.stdout.readline()
             assert line.startswith("ready: "), line + process.stdout.read()
             yield process
         finally:
@@ -263,11 +260,22 @@ def test_without_mpirun_the_reason_is_given(tmp_path: Path, machine: dict[str, s
     assert done.stderr.startswith("Error: several ranks need mpirun, which is not on PATH")
 
 
+def on_path(binary: Binary, folder: Path) -> dict[str, str]:
+    """The environment with the real Triton on PATH, as in NVIDIA's container."""
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "tritonserver"
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in binary.environment.items())
+    command = f'exec {binary.program} --backend-directory={binary.backends} "$@"'
+    program.write_text(f"#!/bin/sh\n{exports}{command}\n")
+    program.chmod(0o755)
+    return {"PATH": os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])}
+
+
 @pytest.mark.parametrize("kind", ["0.10", "0.13"])
 def test_the_real_triton_loads_a_filled_repository(binary: Binary, tmp_path: Path, kind: str) -> None:
     """All five models as Triton reads them, with Python standing for TensorRT-LLM's backend."""
     write_llm_repository(tmp_path / "R", options(tmp_path, kind, values={"triton_backend": "python"}))
-    with serving(tmp_path, [], VLMSEARCH_CACHE=str(CACHE)) as process:
+    with serving(tmp_path, [], **on_path(binary, tmp_path)) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert not list(Path("/dev/shm").glob(f"*vlmsearch_*_{process.pid}_*"))
@@ -276,14 +284,12 @@ def test_the_real_triton_loads_a_filled_repository(binary: Binary, tmp_path: Pat
 def test_the_real_triton_says_which_model_failed(binary: Binary, tmp_path: Path) -> None:
     write_llm_repository(tmp_path / "R", options(tmp_path, values={"triton_backend": "python"}))
     (tmp_path / "R" / "tensorrt_llm" / "1" / "model.py").write_text("import tensorrt_llm\n")
-    done = run("llm", "serve", "R", *ports(free_ports()), cwd=tmp_path, VLMSEARCH_CACHE=str(CACHE))
+    done = run("llm", "serve", "R", *ports(free_ports()), cwd=tmp_path, **on_path(binary, tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert "models failed: " in done.stderr
     assert "tensorrt_llm: " in done.stderr
     assert "No module named 'tensorrt_llm'" in done.stderr
-    advice, error = done.stderr.splitlines()
-    assert "for trying out, on this machine alone: it is unpatched" in advice
-    assert error.startswith("Error: ")
+    assert done.stderr.startswith("Error: ")
 
 
 def test_the_llm_api_streams_and_stops_on_the_real_triton(llm_binary: Binary, tmp_path: Path) -> None:
@@ -295,7 +301,7 @@ def test_the_llm_api_streams_and_stops_on_the_real_triton(llm_binary: Binary, tm
     (source / "1" / "model.py").write_text(model.replace("token == self.tokenizer.eos_token_id or ", ""))
     write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=tmp_path / "all_models")
     made, options = tmp_path / "R" / "tensorrt_llm" / "1" / "made", GenerationOptions(max_tokens=40)
-    with serving(tmp_path, [], VLMSEARCH_CACHE=str(CACHE), **ONE_THREAD) as process:
+    with serving(tmp_path, [], **on_path(llm_binary, tmp_path)) as process:
         assert isinstance(process.args, list)
         port = next(part.partition("=")[2] for part in process.args if part.startswith("--grpc-port"))
         with TritonGenerator(f"//127.0.0.1:{port}/tensorrt_llm") as generator:
@@ -319,3 +325,64 @@ def test_the_llm_api_is_one_process(tmp_path: Path) -> None:
     printed = shlex.split(ok("llm", "serve", "R", "--dry-run", cwd=tmp_path, VLMSEARCH_CACHE=str(tmp_path / "cache")))
     assert printed[0] == "tritonserver"
     assert not (tmp_path / "cache").exists(), "a dry run installs nothing"
+
+
+def test_the_container_of_the_llm_api_gets_the_model_or_the_hubs_cache(tmp_path: Path) -> None:
+    folder = write_llmapi(tmp_path / "all_models")
+    (tmp_path / "hf").mkdir()
+    for name in ("hf", "some/model"):
+        ok("llm", "repo", name, "--platform", "llmapi", "--templates", folder, "--out", f"R-{name[:2]}", cwd=tmp_path)
+    hub = {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_TOKEN": "hf_secret"}
+    flags = ["--docker", "--dry-run"]
+    printed = shlex.split(ok("llm", "serve", "R-hf", *flags, cwd=tmp_path, **hub))
+    assert f"{tmp_path / 'hf'}:{tmp_path / 'hf'}:ro" in printed
+    assert not any("hub" in part or "HF_" in part for part in printed)
+    assert "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3" in printed
+    text = ok("llm", "serve", "R-so", *flags, "--release", "26.03", cwd=tmp_path, **hub)
+    printed = shlex.split(text)
+    assert f"{tmp_path / 'hub'}:{tmp_path / 'hub'}" in printed
+    assert [printed[at + 1] for at, part in enumerate(printed) if part == "-e"] == [
+        f"HF_HUB_CACHE={tmp_path / 'hub'}",
+        "HF_TOKEN",
+    ]
+    assert "hf_secret" not in text
+    assert "nvcr.io/nvidia/tritonserver:26.03-trtllm-python-py3" in printed
+    assert not (tmp_path / "hub").exists()
+
+
+DOCKER = """
+import json, os, pathlib, sys
+names = [sys.argv[at + 1] for at, part in enumerate(sys.argv) if part == "-e"]
+pathlib.Path("docker.json").write_text(json.dumps({name: os.environ.get(name) for name in names}))
+sys.exit(3)
+"""
+
+
+def test_docker_gets_the_token_by_its_name(tmp_path: Path) -> None:
+    folder = write_llmapi(tmp_path / "all_models")
+    ok("llm", "repo", "some/model", "--platform", "llmapi", "--templates", folder, "--out", "R", cwd=tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").write_text(f"#!{sys.executable}\n{DOCKER}")
+    (tmp_path / "bin" / "docker").chmod(0o755)
+    place = {"PATH": os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]])}
+    hub = {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_TOKEN": "hf_secret"}
+    flags = ["--docker", "--no-restart", *ports(free_ports())]
+    done = run("llm", "serve", "R", *flags, cwd=tmp_path, **place, **hub)
+    assert done.returncode == 1
+    told = json.loads((tmp_path / "docker.json").read_text())
+    assert told == {f"HF_HUB_CACHE={tmp_path / 'hub'}": None, "HF_TOKEN": "hf_secret"}
+    assert (tmp_path / "hub").is_dir()
+
+
+@pytest.mark.parametrize("flags", [[], ["--install"], ["--world-size", "1"]])
+def test_a_server_without_tensorrt_llm_is_not_taken(binary: Binary, tmp_path: Path, flags: list[str]) -> None:
+    """Though one is installed, which serves what does without."""
+    folder = write_llmapi(tmp_path / "all_models")
+    write_llmapi_repository(tmp_path / "R", find_target("26.03"), "some/model", templates=folder)
+    done = run("llm", "serve", "R", *flags, cwd=tmp_path, VLMSEARCH_CACHE=str(CACHE))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error: the models in R need TensorRT-LLM, and there is no tritonserver on PATH that could have it: use "
+        "--docker, or run this in NVIDIA's container; the last that is known to have it is "
+        "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3 (TensorRT-LLM 1.2.1)\n"
+    )

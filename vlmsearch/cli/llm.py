@@ -13,7 +13,10 @@ from vlmsearch.cli.common import Group, json_option, option, print_json, release
 from vlmsearch.cli.triton_server import ServerChoice, gpu_numbers, note, server_options
 
 if TYPE_CHECKING:
+    from vlmsearch.tensorrt_llm.repository import ServedEngine
+    from vlmsearch.tensorrt_llm.serve import Ranks
     from vlmsearch.tensorrt_llm.versions import Target
+    from vlmsearch.triton.server.commands import Binary
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PLATFORMS = {
@@ -203,7 +206,7 @@ def _built_for(folder: str) -> str:
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--world-size", type=click.IntRange(1), help="Ranks of the engine.  [default: as built]")
 @option("--gpus", default="", metavar="N,M", help="Numbers of the GPUs.  [default: all]")
-@server_options(seconds=1800.0, flag="--release", release="The container's release.")
+@server_options(seconds=1800.0, flag="--release", release="The container's release.  [default: for llmapi the last]")
 def serve(
     folder: Path,
     extra: tuple[str, ...],
@@ -213,23 +216,61 @@ def serve(
 ) -> None:
     """Serve a repository until Ctrl-C, with a process for each rank of its engine. A line says when it is ready."""
     from vlmsearch._util.credentials import hub_tokens
-    from vlmsearch.errors import ConfigError
     from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
     from vlmsearch.tensorrt_llm.serve import Ranks, find_mpirun, ranks_command
-    from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command
 
     served = ServedEngine(world_size, ()) if world_size and not server.docker else read_repository(folder)
     ranks = Ranks(world_size or served.ranks, gpu_numbers(gpus))
     if server.docker:
-        if server.release is None:
-            raise ConfigError("--docker needs --release, the one that the engine was built for")
-        image = _target(server.release).image
-        command = ranks_command(Binary("tritonserver"), folder, INSIDE, ranks, extra=extra)
-        places = [folder, *served.folders]
-        server.run(docker_command(image, server.ends, command, places, gpu=True, environment=ranks.environment))
+        _serve_in_container(folder, extra, ranks, served, server)
         return
-    binary = server.find()
+    binary = _find_tensorrt_llm(folder, server) if served.needs_tensorrt_llm else server.find()
     mpirun = find_mpirun() if ranks.count > 1 and not server.dry_run else "mpirun"
     command = ranks_command(binary, folder, server.ends, ranks, mpirun=mpirun, extra=extra)
     environment = {**hub_tokens(), **binary.environment, **ranks.environment}  # tokens for a model named by a hub id
     server.run(command, environment)
+
+
+def _serve_in_container(
+    folder: Path, extra: Sequence[str], ranks: Ranks, served: ServedEngine, server: ServerChoice
+) -> None:
+    """Serve a repository in NVIDIA's container, with what the server reads, downloads and needs for that."""
+    from vlmsearch._util.credentials import hub_tokens
+    from vlmsearch.building.hub import hub_cache
+    from vlmsearch.errors import ConfigError
+    from vlmsearch.tensorrt_llm.serve import ranks_command
+    from vlmsearch.tensorrt_llm.versions import targets
+    from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command
+
+    if server.release is None and served.has_engine:
+        raise ConfigError("--docker needs --release, the one that the engine was built for")
+    image = _target(server.release or targets()[-1].release).image
+    serve = ranks_command(Binary("tritonserver"), folder, INSIDE, ranks, extra=extra)
+    cache, tokens, environment = None, {}, ranks.environment
+    if served.source:
+        cache, tokens = hub_cache().absolute(), hub_tokens()
+        environment = {**environment, "HF_HUB_CACHE": str(cache)}
+        if not server.dry_run:
+            cache.mkdir(parents=True, exist_ok=True)  # docker would make it root's
+    places = [folder, *served.folders]
+    command = docker_command(
+        image, server.ends, serve, places, gpu=True, environment=environment, passed=tokens, cache=cache
+    )
+    server.run(command, tokens)
+
+
+def _find_tensorrt_llm(folder: Path, server: ServerChoice) -> Binary:
+    """Return the tritonserver on PATH; the one that --install brings has no TensorRT-LLM."""
+    from vlmsearch.errors import ModelUnavailableError
+    from vlmsearch.tensorrt_llm.versions import targets
+    from vlmsearch.triton.server.commands import Binary, on_path
+
+    binary = on_path() or (Binary("tritonserver") if server.dry_run else None)
+    if binary is None:
+        last = targets()[-1]
+        raise ModelUnavailableError(
+            f"the models in {folder} need TensorRT-LLM, and there is no tritonserver on PATH that could have it: use "
+            f"--docker, or run this in NVIDIA's container; the last that is known to have it is {last.image} "
+            f"(TensorRT-LLM {last.versions.tensorrt_llm})"
+        )
+    return binary

@@ -50,6 +50,7 @@ def triton() -> None:
 @release_option(
     "The Triton release.  [default: for python the release of `triton install`, else the newest]", "--triton"
 )
+@option("--tensorrt", default="", metavar="VERSION", help="TensorRT in its container.  [default: the known one]")
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
 @option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt gpu]")
 @option("--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Decoder of JPEGs.")
@@ -80,7 +81,7 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     if as_json:
         print_json({"folder": str(made.folder), "models": made.models, "missing": list(map(str, made.missing))})
         return
-    click.echo(f"{made.folder}: {', '.join(made.models)} for Triton {options.found_release.name}")
+    click.echo(f"{made.folder}: {', '.join(made.models)} for Triton {options.found_release}")
     for path in made.missing:
         click.echo(f"missing, to be built on the serving GPU: {path}")
     for command in made.commands:

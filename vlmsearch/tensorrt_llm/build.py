@@ -140,7 +140,10 @@ def _describe(job: BuildJob, step: StepName) -> str:
     if step == "tokenizer":
         return f"from {job.model}"
     program = {"checkpoint": job.plan.script, "engine": "trtllm-build"}.get(step, RUN)
-    return f"{program}, TensorRT-LLM {job.plan.target.versions.tensorrt_llm}, log in {job.out / 'logs'}/{step}.log"
+    preparation = job.plan.preparation(step, job.plan.places)
+    after = f" after pip install {preparation[-1][-1]}" if preparation else ""
+    version = job.plan.target.versions.tensorrt_llm
+    return f"{program}, TensorRT-LLM {version}{after}, log in {job.out / 'logs'}/{step}.log"
 
 
 def _named_model(job: BuildJob) -> Path:
@@ -218,13 +221,13 @@ def _keys(job: BuildJob) -> Mapping[StepName, str]:
     plan, places = job.plan, job.plan.places
     model, image = listing(job.model), plan.target.image
     texts = listing(job.calibration) if job.calibration else []
-    checkpoint = _digest([plan.checkpoint_command(places), image, model, texts])
-    engine = _digest([plan.engine_command(places), image, checkpoint])
+    checkpoint = _digest([plan.command("checkpoint", places), image, model, texts])
+    engine = _digest([plan.command("engine", places), image, checkpoint])
     return {
         "tokenizer": _digest([model]),
         "checkpoint": checkpoint,
         "engine": engine,
-        "check": _digest([plan.check_command(places), engine]),
+        "check": _digest([plan.command("check", places), engine]),
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailab
 from vlmsearch.tensorrt_llm.check import VOCABULARIES
 from vlmsearch.tensorrt_llm.plan import RUN, LlmPlan
 from vlmsearch.tensorrt_llm.recipe import LlmRecipe
-from vlmsearch.tensorrt_llm.versions import same_version
+from vlmsearch.tensorrt_llm.versions import same_version, stated_version
 
 _TOKENIZER = (
     *VOCABULARIES,
@@ -124,14 +123,13 @@ def _missing(folder: Path) -> Iterator[str]:
 def check_scripts(folder: Path, plan: LlmPlan) -> None:
     """Raise ConfigError unless a folder has the scripts of the plan's version."""
     version = plan.target.versions.tensorrt_llm
-    for script in (plan.script, RUN):
+    for script in filter(None, (plan.script, plan.requirements, RUN)):
         if not (folder / script).is_file():
             fetch = plan.clone or f"the container has it in {plan.target.toolchain.root}"
             raise ConfigError(f"{folder} has no {script} of TensorRT-LLM {version}: {fetch}")
-    mark = folder / "tensorrt_llm" / "version.py"
-    stated = re.search(r'__version__ = "([^"]+)"', mark.read_text(encoding="utf-8")) if mark.is_file() else None
-    if stated and not same_version(stated[1], version):
-        raise ConfigError(f"{folder} is TensorRT-LLM {stated[1]}, and Triton {plan.target.release} has {version}")
+    stated = stated_version(folder)
+    if stated and not same_version(stated, version):
+        raise ConfigError(f"{folder} is TensorRT-LLM {stated}, and Triton {plan.target.release} has {version}")
 
 
 def mounted(folder: Path) -> tuple[Path, str]:

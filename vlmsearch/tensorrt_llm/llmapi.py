@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +14,12 @@ from tritonclient.grpc import model_config_pb2 as pb
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
 from vlmsearch.tensorrt_llm.templates import CONFIG
-from vlmsearch.tensorrt_llm.versions import Target, targets
+from vlmsearch.tensorrt_llm.versions import Target, same_version, stated_version, targets
 
 _MODEL = "tensorrt_llm"
+_GPUS = "gpu_device_ids"
+"""The parameter with the GPUs of each instance: pull request 11153 of NVIDIA/TensorRT-LLM."""
+_GROUPS = re.compile(r"\d+(,\d+)*(;\d+(,\d+)*)*")
 
 
 def write_llmapi_repository(
@@ -29,20 +33,24 @@ def write_llmapi_repository(
 ) -> list[str]:
     """Write the model ``tensorrt_llm`` that runs ``model``, a hub id or a folder, with the LLM API on PyTorch.
 
-    ``values`` are arguments of TensorRT-LLM's ``LLM``. ConfigError where the release has no such model.
+    ``values`` are arguments of TensorRT-LLM's ``LLM``, those in ``triton_config`` excepted, which are of NVIDIA's
+    model. ``gpu_device_ids`` are the GPUs of several instances: ``0,1;2,3`` is two of them on two GPUs each.
+    ConfigError where the release has no such model, or the templates are of another version.
     """
     if not target.toolchain.llmapi:
         first = next(release for release in targets() if release.toolchain.llmapi)
         raise ConfigError(f"Triton {target.release} has no llmapi model on PyTorch: the nearest is {first.release}")
     source = _find(templates, target)
-    config = text_format.Parse((source / CONFIG).read_text(encoding="utf-8"), pb.ModelConfig())
-    if config.name != _MODEL or config.backend != "python":
-        raise ConfigError(f"{source / CONFIG} is not the llmapi model: it is {config.name!r} of {config.backend!r}")
+    config = _read_config(source, target)
+    arguments = dict(values or {})
     # also in model.yaml, which is not asked where a server does not let models complete their configuration
     config.max_batch_size, config.model_transaction_policy.decoupled = 0, decoupled
+    if gpus := arguments.pop(_GPUS, ""):
+        _place(config, source, gpus)
     if out.exists() and any(out.iterdir()) and not (out / _MODEL / "1" / "model.yaml").is_file():
         raise ConfigError(f"{out} is there and is not an llmapi repository: choose another `out`")
-    text = model_yaml(model, decoupled=decoupled, values=values or {})
+    place = Path(model).expanduser()
+    text = model_yaml(str(place.resolve()) if place.is_dir() else model, decoupled=decoupled, values=arguments)
     with folder_in_the_making(out) as folder:
         shutil.copytree(source, folder / _MODEL, ignore=shutil.ignore_patterns("__pycache__"))
         (folder / _MODEL / CONFIG).write_text(text_format.MessageToString(config), encoding="utf-8")
@@ -60,19 +68,49 @@ def model_yaml(model: str, *, decoupled: bool, values: Mapping[str, str]) -> str
         "triton_config": {"max_batch_size": 0, "decoupled": decoupled},
     }
     for key, value in values.items():
-        table, _, name = key.rpartition(".")
-        entries = data.setdefault(table, {}) if table else data
+        *tables, name = key.split(".")
+        entries: object = data
+        for table in tables:
+            entries = entries.setdefault(table, {}) if isinstance(entries, dict) else None
         if not isinstance(entries, dict):
-            raise ConfigError(f"{key}: {table} is no table of arguments")
+            raise ConfigError(f"{key}: {'.'.join(tables)} is no table of arguments")
         entries[name] = _scalar(value)
     return json.dumps(data, indent=2) + "\n"
 
 
 def _scalar(value: str) -> object:
+    """Return a value as JSON has it, or Python; any other is a text."""
     try:
-        return json.loads(value.lower())
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
     except ValueError:
         return value
+
+
+def _read_config(source: Path, target: Target) -> pb.ModelConfig:
+    """Return the template of the configuration; ConfigError if it is not the target's."""
+    path, version = source / CONFIG, target.versions.tensorrt_llm
+    config = text_format.Parse(path.read_text(encoding="utf-8"), pb.ModelConfig())
+    if config.name != _MODEL or config.backend != "python":
+        raise ConfigError(f"{path} is not the llmapi model: it is {config.name!r} of {config.backend!r}")
+    stated = next(filter(None, map(stated_version, source.parents)), "")
+    if stated and not same_version(stated, version):
+        raise ConfigError(f"{path} is of TensorRT-LLM {stated}, and Triton {target.release} has {version}")
+    strange = [tensor.name for tensor in config.input if tensor.name in target.toolchain.absent]
+    if strange:
+        raise ConfigError(
+            f"{path} is not of TensorRT-LLM {version}: it has the input {strange[0]}; give the templates of v{version}"
+        )
+    return config
+
+
+def _place(config: pb.ModelConfig, source: Path, gpus: str) -> None:
+    """Make an instance for each group of GPUs."""
+    if not _GROUPS.fullmatch(gpus):
+        raise ConfigError(f"{_GPUS} is GPUs, with a semicolon between instances, such as 0,1;2,3, not {gpus!r}")
+    if _GPUS not in (source / "1" / "model.py").read_text(encoding="utf-8"):
+        raise ConfigError(f"the llmapi model in {source} does not read {_GPUS}: it is of a version with one instance")
+    config.instance_group[0].count = len(gpus.split(";"))
+    config.parameters[_GPUS].string_value = gpus
 
 
 def _find(templates: Path | None, target: Target) -> Path:

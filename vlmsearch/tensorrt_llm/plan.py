@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Literal
 
 from vlmsearch.tensorrt_llm.recipe import LlmRecipe
@@ -32,6 +33,8 @@ _SMOOTHQUANT = "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"
 _CALIBRATION = {"gpt": "lambada", "llama": "ccdv/cnn_dailymail"}
 """The data set of a conversion script, by default; quantize.py takes ``cnn_dailymail``."""
 _CHECK_TOKENS = 16
+_INSTALL = ("pip", "install")
+_PACKAGES = "https://pypi.nvidia.com"
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,17 @@ class LlmPlan:
         return chain.quantize if self.quantizes else chain.scripts[self.recipe.architecture.family]
 
     @property
+    def requirements(self) -> str:
+        """Return the file of packages that is installed before the script, in that repository; "" is none."""
+        prepares = self.transformers and self.quantizes
+        return str(PurePosixPath(self.script).with_name("requirements.txt")) if prepares else ""
+
+    @property
+    def transformers(self) -> str:
+        """Return the version of transformers that reads the model; "" where the container's own reads it."""
+        return self.target.toolchain.transformers if self.recipe.architecture.rope == "llama3" else ""
+
+    @property
     def algorithm(self) -> str:
         """Return the ``quant_algo`` that the checkpoint's config.json must have; "" is none."""
         method = self.recipe.quantisation.method
@@ -144,9 +158,31 @@ class LlmPlan:
         return tuple(notes)
 
     def command(self, step: StepName, places: Places) -> list[str]:
-        """Return the command of a step; the tokenizer has none, it is copied."""
+        """Return the command of a step, a shell where something prepares it; the tokenizer is copied without one."""
         commands = {"checkpoint": self.checkpoint_command, "engine": self.engine_command}
-        return commands.get(step, self.check_command)(places)
+        command = commands.get(step, self.check_command)(places)
+        preparation = self.preparation(step, places)
+        if not preparation:
+            return command
+        return ["bash", "-c", " && ".join([*map(shlex.join, preparation), f"exec {shlex.join(command)}"])]
+
+    def preparation(self, step: StepName, places: Places) -> list[list[str]]:
+        """Return the commands that prepare a step, in the same container and shell.
+
+        They install a transformers that reads Llama 3.1 where the container's own does not.
+        """
+        if not self.transformers or step not in ("checkpoint", "check"):
+            return []
+        commands = [[*_INSTALL, "--upgrade", f"transformers=={self.transformers}"]]
+        if step == "check" or not self.requirements:
+            return commands
+        return [
+            [*_INSTALL, f"tensorrt_llm=={self.target.versions.tensorrt_llm}", "--extra-index-url", _PACKAGES],
+            # nemo-toolkit among the requirements wants this PyYAML, which Cython 3 cannot compile
+            [*_INSTALL, "--no-build-isolation", "Cython<3.0", "pyyaml<6"],
+            [*_INSTALL, "-r", f"{places.scripts}/{self.requirements}"],
+            *commands,
+        ]
 
     def checkpoint_command(self, places: Places) -> list[str]:
         """Return the command that converts or quantises the model."""
@@ -217,6 +253,7 @@ class LlmPlan:
             "tp": self.tp,
             "pp": self.pp,
             "scripts": self.clone or places.scripts,
+            "preparation": {step: self.preparation(step, places) for step in ("checkpoint", "check")},
             "commands": {
                 "checkpoint": self.checkpoint_command(places),
                 "engine": self.engine_command(places),
@@ -262,13 +299,20 @@ def _what(plan: LlmPlan) -> Iterator[str]:
 def _steps(plan: LlmPlan) -> Iterator[str]:
     yield "step 1         tokenizer: copied from the model to /out/tokenizer"
     yield "step 2         checkpoint"
-    yield f"  {_folded(plan.checkpoint_command(plan.places))}"
+    yield from _shell(plan, "checkpoint", plan.checkpoint_command(plan.places))
     yield "step 3         engine"
-    yield f"  {_folded(plan.engine_command(plan.places))}"
+    yield from _shell(plan, "engine", plan.engine_command(plan.places))
     yield "step 4         check: one prompt, and how the engine goes on"
-    yield f"  {_folded(plan.check_command(plan.places))}"
+    yield from _shell(plan, "check", plan.check_command(plan.places))
     for name, files in plan.products.items():
         yield f"afterwards     {name}/: {', '.join(files)}"
+
+
+def _shell(plan: LlmPlan, step: StepName, command: Sequence[str]) -> Iterator[str]:
+    """Yield what runs in one shell: what prepares a step, and the step."""
+    for prepared in plan.preparation(step, plan.places):
+        yield f"  {shlex.join(prepared)} && \\"
+    yield f"  {_folded(command)}"
 
 
 def _folded(command: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
+from vlmsearch.tensorrt_llm.checkpoint import mounted
 from vlmsearch.tensorrt_llm.templates import (
     CONFIG,
     MODELS,
@@ -29,6 +31,9 @@ from vlmsearch.tensorrt_llm.versions import Target, same_version
 Models = Literal["bls", "ensemble"]
 _MODELS: Mapping[Models, tuple[str, ...]] = {"bls": MODELS, "ensemble": MODELS[:-1]}
 _YES = ("true", "True")
+_MODEL_KEY = re.compile(r"""^\s*"?model"?:\s*["']?([^"'\s,#]+)""", re.MULTILINE)
+_PATHS = re.compile(r"""[:\s"'\[](/[^"'\s,#\]]+)""")
+"""Absolute paths in YAML, as it is written here and by hand."""
 _ONLY = {"engine_dir": ("tensorrt_llm",), "tokenizer_dir": ("preprocessing", "postprocessing")}
 """Placeholders that other models have too, for uses that nobody asked for: several modalities, guided decoding."""
 
@@ -95,10 +100,18 @@ def make_llm_configs(source: Path, options: LlmRepoOptions) -> dict[str, pb.Mode
 
 @dataclass(frozen=True)
 class ServedEngine:
-    """A repository on disk: the ranks of its engine and the folders that it reads."""
+    """A repository on disk: the ranks of its engine and the folders that it reads.
+
+    ``source`` is the id of the hub's model that the server downloads, or "". ``needs_tensorrt_llm`` says whether the
+    server must have TensorRT-LLM, which the Python baseline does without. ``has_engine`` says whether its release is
+    that of an engine.
+    """
 
     ranks: int
     folders: tuple[Path, ...]
+    source: str = ""
+    needs_tensorrt_llm: bool = True
+    has_engine: bool = True
 
 
 def read_repository(folder: Path) -> ServedEngine:
@@ -112,9 +125,27 @@ def read_repository(folder: Path) -> ServedEngine:
     engine = configs["tensorrt_llm"].parameters if "tensorrt_llm" in configs else {}
     place = engine["gpt_model_path"].string_value if "gpt_model_path" in engine else ""
     if not place:
-        return ServedEngine(1, folders)
+        needs = "tensorrt_llm" in configs
+        yaml = folder / "tensorrt_llm" / "1" / "model.yaml"
+        if not yaml.is_file():
+            return ServedEngine(1, folders, "", needs, has_engine=False)
+        source, read = _read_yaml(yaml)
+        return ServedEngine(1, (*folders, *read), source, needs, has_engine=False)
     mapping = read_engine(Path(place))["pretrained_config"]["mapping"]
     return ServedEngine(mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1, folders)
+
+
+def _read_yaml(path: Path) -> tuple[str, tuple[Path, ...]]:
+    """Return the hub's id in a ``model.yaml``, or "", and the folders in it, with all that their links lead to."""
+    text = path.read_text(encoding="utf-8")
+    model = _MODEL_KEY.search(text)
+    if model is None:
+        raise ConfigError(f"{path} names no model")
+    folders = [Path(value) for value in _PATHS.findall(text)]
+    if model[1].startswith("/") and not Path(model[1]).is_dir():
+        raise ConfigError(f"{path} names the model {model[1]}, which is no folder here")
+    source = "" if model[1].startswith("/") else model[1]
+    return source, tuple(mounted(folder)[0] for folder in folders if folder.is_dir())
 
 
 def engine_folder(folder: Path) -> Path:

@@ -10,8 +10,8 @@ from vlmsearch.tensorrt_llm.plan import LlmPlan
 from vlmsearch.tensorrt_llm.recipe import Dtype, find_llm_recipe
 from vlmsearch.tensorrt_llm.versions import find_target, targets
 
-_LLAMA3 = "0.14.0"
-"""The first that converts Llama 3.1, which 0.12.0 supports: 0.12 and 0.13 pin transformers <= 4.42.4."""
+_LLAMA3 = "0.12.0"
+"""The first version with Llama 3.1 in its release notes."""
 
 
 def make_plan(
@@ -52,10 +52,7 @@ def _faults(plan: LlmPlan) -> Iterator[str]:
 def _versions(plan: LlmPlan) -> Iterator[str]:
     if plan.recipe.architecture.rope == "llama3" and not plan.target.since(_LLAMA3):
         version = plan.target.versions.tensorrt_llm
-        yield (
-            f"TensorRT-LLM {version} cannot convert llama3 position scaling: its transformers refuse the model's "
-            f"configuration; the nearest that can is {_from(_LLAMA3)}"
-        )
+        yield (f"TensorRT-LLM {version} has no llama3 position scaling: the nearest that has it is {_from(_LLAMA3)}")
     if plan.calibration and not plan.calibrates:
         yield "its checkpoint is converted without calibration: leave your own calibration texts out"
     if plan.calibration and not plan.target.toolchain.calibration:

@@ -32,10 +32,11 @@ class Toolchain:
 
     ``scripts`` are paths of conversion scripts in its repository, a family each, and ``single`` the families whose
     script converts for one GPU and unquantised; ``formats`` is what ``quantize`` takes. ``root`` is where the image
-    keeps ``examples/`` ("": nowhere). ``length`` is the flag for the longest request. ``clone`` and ``templates`` are
-    the repository of the Triton templates and the folder in it. ``mandatory`` are the placeholders that need a value,
-    ``absent`` those that only other versions have. ``calibration``: whether it takes local texts; ``uneven``: whether
-    layers need not divide by pp. ``unverified`` was not read at this version's own tag.
+    keeps ``examples/`` ("": nowhere). ``transformers`` is installed before Llama 3.1 is read ("": the container's own
+    reads it). ``length`` is the flag for the longest request. ``clone`` and ``templates`` are the repository of the
+    Triton templates and the folder in it. ``mandatory`` are the placeholders that need a value, ``absent`` those, and
+    the inputs of the llmapi model, that only other versions have. ``calibration``: whether it takes local texts;
+    ``uneven``: whether layers need not divide by pp. ``unverified`` was not read at this version's own tag.
     """
 
     since: str
@@ -45,6 +46,7 @@ class Toolchain:
     length: Literal["max_output_len", "max_seq_len"]
     paged: tuple[str, ...]
     root: str
+    transformers: str
     clone: str
     templates: str
     calibration: bool
@@ -105,10 +107,19 @@ def find_target(release: str) -> Target:
     known = {target.release: target for target in targets()}
     if release in known:
         return known[release]
+    last = targets()[-1]
     raise ConfigError(
-        f"no engine can be built for Triton {release!r}: there are releases from {min(known)} to {max(known)}; without "
-        "engines use trtllm-serve, or `vlmsearch llm repo --platform llmapi`"
+        f"no TensorRT-LLM that is planned for is in Triton {release!r}: there are releases from {min(known)} to "
+        f"{last.release} (TensorRT-LLM {last.versions.tensorrt_llm}); new models run there without engines, by "
+        "`vlmsearch llm repo --platform llmapi`, and elsewhere by trtllm-serve"
     )
+
+
+def stated_version(folder: Path) -> str:
+    """Return the version that a checkout of TensorRT-LLM says it is; "" for any other folder."""
+    mark = folder / "tensorrt_llm" / "version.py"
+    stated = re.search(r'__version__ = "([^"]+)"', mark.read_text(encoding="utf-8")) if mark.is_file() else None
+    return stated[1] if stated else ""
 
 
 def same_version(version: str, other: str) -> bool:

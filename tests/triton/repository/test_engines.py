@@ -33,7 +33,6 @@ from vlmsearch.tensorrt.engine.plans import (
 from vlmsearch.triton.client.protocol import Deployment
 from vlmsearch.triton.repository.options import RepoOptions, check_options
 from vlmsearch.triton.repository.plans import find_tower_plan
-from vlmsearch.triton.repository.releases import RELEASES
 from vlmsearch.triton.repository.writer import write_repository
 
 H200 = "NVIDIA H200"
@@ -106,8 +105,8 @@ def test_a_plan_for_another_tensorrt_is_refused_with_the_command(tmp_path: Path)
     with pytest.raises(ConfigError) as caught:
         write_repository("demo", tmp_path / "R", IN_TRITON)
     said = str(caught.value)
-    assert "were built by TensorRT 8.6.0, and Triton 24.10 has 10.5" in said
-    assert said.endswith("pip install 'tensorrt==10.5.*' && vlmsearch build demo-clip --engine tensorrt")
+    assert "were built by TensorRT 8.6.0, and Triton 24.10 has 10.5.0" in said
+    assert said.endswith("pip install 'tensorrt==10.5.0.*' && vlmsearch build demo-clip --engine tensorrt")
     assert not (tmp_path / "R").exists()
     build_all(tensorrt="10.5.0.18")
     assert write_repository("demo", tmp_path / "R", IN_TRITON).missing == ()
@@ -188,7 +187,7 @@ def test_what_is_not_built_is_named_with_the_command(tmp_path: Path) -> None:
     build(find_bundles("demo-minilm")[0], "text")
     made = write_repository("demo", tmp_path / "R", IN_TRITON)
     assert made.missing == tuple(tmp_path / "R" / name / "1" / "model.plan" for name in ("clip_image", "clip_text"))
-    assert made.commands == ("pip install 'tensorrt==10.5.*' && vlmsearch build demo-clip --engine tensorrt",)
+    assert made.commands == ("pip install 'tensorrt==10.5.0.*' && vlmsearch build demo-clip --engine tensorrt",)
     made = write_repository("demo", tmp_path / "S", IN_PYTHON)
     assert made.commands == ("vlmsearch build demo-clip --engine tensorrt",)
 
@@ -275,11 +274,23 @@ def test_choices_that_cannot_be(options: RepoOptions, message: str) -> None:
         check_options(options)
 
 
-def test_every_release_has_a_tensorrt() -> None:
-    versions = {name: release.tensorrt for name, release in RELEASES.items()}
-    assert versions["24.04"] == "8.6"
-    assert versions["24.10"] == "10.5"
-    assert {version.split(".")[0] for name, version in versions.items() if name >= "26.06"} == {"11"}
+@pytest.mark.parametrize(
+    ("release", "given", "version"),
+    [
+        ("24.10", "", "10.5.0"),
+        ("25.06", "", "10.11.0.33"),
+        ("25.08", "10.13.2.6", "10.13.2.6"),
+        ("26.11", "11.4.0.106+cuda13.4", "11.4.0.106"),
+    ],
+)
+def test_a_plan_is_for_one_version_of_tensorrt(tmp_path: Path, release: str, given: str, version: str) -> None:
+    options = RepoOptions(platform="tensorrt", release=release, tensorrt=given)
+    other = f"{version.rpartition('.')[0]}.99"
+    build_all(tensorrt=other)
+    with pytest.raises(ConfigError, match=f"built by TensorRT {other}, and Triton {release} has {version}: pip"):
+        write_repository("demo", tmp_path / "R", options)
+    build_all(tensorrt=version)
+    assert write_repository("demo", tmp_path / "R", options).missing == ()
 
 
 def test_a_tower_runs_an_engine_as_the_onnx_model_does(tmp_path: Path) -> None:

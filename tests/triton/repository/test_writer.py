@@ -192,7 +192,7 @@ def test_plans_are_taken_or_named(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "minilm.plan").write_bytes(b"a plan")
     out = tmp_path / "R"
-    made = write_repository("demo", out, RepoOptions(platform="tensorrt"), plans=tmp_path / "plans")
+    made = write_repository("demo", out, RepoOptions(platform="tensorrt", release="25.06"), plans=tmp_path / "plans")
     assert (out / "minilm" / "1" / "model.plan").read_bytes() == b"a plan"
     assert made.missing == (out / "clip_image" / "1" / "model.plan", out / "clip_text" / "1" / "model.plan")
 
@@ -207,6 +207,8 @@ def test_the_command_writes_and_refuses(tmp_path: Path) -> None:
         "tensorrt",
         "--triton",
         "26.07",
+        "--tensorrt",
+        "11.1.0.106",
         "--out",
         "R",
         "--json",
@@ -218,6 +220,7 @@ def test_the_command_writes_and_refuses(tmp_path: Path) -> None:
     ]
     for flags, message in (
         (["--triton", "1.0"], "no Triton release '1.0'"),
+        (["--platform", "tensorrt"], "give --tensorrt, which `docker run --rm nvcr.io/nvidia/tritonserver:26.11-py3 "),
         (["--gpus", "x"], "--gpus is numbers"),
         (["--gpus", "²"], "--gpus is numbers with a comma between them, not '²'"),
         (["--queue-limit", "-1"], "--queue-limit is at least 0, not -1"),

@@ -69,4 +69,7 @@ def test_a_server_for_other_machines_comes_with_a_warning(tmp_path: Path, group:
 
 def test_the_container_is_the_newest(tmp_path: Path) -> None:
     done = run("triton", "serve", tmp_path, "--docker", "--dry-run")
-    assert "nvcr.io/nvidia/tritonserver:26.08-py3" in done.stdout
+    assert "nvcr.io/nvidia/tritonserver:26.11-py3" in done.stdout
+    done = run("triton", "serve", tmp_path, "--docker", "--dry-run", "--triton", "27.01")
+    assert "nvcr.io/nvidia/tritonserver:27.01-py3" in done.stdout
+    assert "Note: Triton 27.01 is newer than 26.11, the newest that is known here" in done.stderr

@@ -6,6 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import PIL.Image
@@ -110,8 +112,9 @@ MALFORMED = {
     "nothing": ({}, ["CLIP_IMAGE"], "0 inputs"),
     "nothing, for all": ({}, [], "0 inputs"),
     "image for text": ({"IMAGE": [picture(0)]}, ["CLIP_TEXT"], "missing required input"),
-    "text for image": ({"TEXT": [b"a"]}, ["CLIP_IMAGE"], "missing required input"),
+    "text for image": ({"TEXT": [b"a"]}, ["CLIP_IMAGE"], "no IMAGE: name .* CLIP_TEXT, CLIP_TOKENS, MINILM, MINILM_T"),
     "image for all": ({"IMAGE": [picture(0)]}, [], "missing required input"),
+    "text for all": ({"TEXT": [b"a", b"b"]}, [], "the request has no IMAGE: name the outputs that you want, of CLIP_T"),
     "unlike numbers": ({"IMAGE": [picture(0)], "TEXT": [b"a", b"b"]}, [], "batch size does not match"),
     "no such output": ({"TEXT": [b"a"]}, ["NOTHING"], "unexpected inference output"),
     "no such input": ({"WHAT": [b"a"]}, ["MINILM"], "WHAT"),
@@ -126,6 +129,27 @@ def test_malformed_requests_are_answered_with_an_error(triton: Running, case: st
     with pytest.raises(InferenceServerException, match=message):
         triton.ask(outputs, **inputs)  # type: ignore[arg-type]
     assert triton.ask(["CLIP_IMAGE"], IMAGE=pictures[:1])["CLIP_IMAGE"].shape == (1, 64)
+
+
+def post(triton: Running, verb: str, body: object) -> tuple[int, str]:
+    """What the HTTP endpoint answers."""
+    address = f"http://127.0.0.1:{triton.ends.http}/v2/models/vlm/{verb}"
+    try:
+        with urlopen(Request(address, data=json.dumps(body).encode()), timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as exc:
+        return exc.code, exc.read().decode()
+
+
+def test_a_text_alone_over_http_names_its_outputs(triton: Running) -> None:
+    text = {"name": "TEXT", "shape": [1, 1], "datatype": "BYTES", "data": ["a star"]}
+    status, body = post(triton, "infer", {"inputs": [text], "outputs": [{"name": "MINILM"}]})
+    assert (status, json.loads(body)["outputs"][0]["shape"]) == (200, [1, 96])
+    for verb, request in (("infer", {"inputs": [text]}), ("generate", {"TEXT": "a star"})):
+        status, body = post(triton, verb, request)
+        assert status == 400
+        assert "the request has no IMAGE" in body
+        assert "of CLIP_TEXT, CLIP_TOKENS, MINILM, MINILM_TOKENS" in body
 
 
 RAW = {
@@ -190,7 +214,6 @@ def test_bad_requests_do_no_harm_to_others(triton: Running, pictures: list[bytes
 
 def test_the_metrics_that_the_dashboard_asks_for_are_there(triton: Running) -> None:
     import re
-    from urllib.request import urlopen
 
     from vlmsearch.triton import DASHBOARD
 

@@ -26,6 +26,7 @@ from vlmsearch.triton.client.protocol import (
     FINGERPRINT,
     IMAGE,
     MISMATCH,
+    NO_IMAGE,
     PIECE,
     PIXELS,
     ROLE,
@@ -34,6 +35,7 @@ from vlmsearch.triton.client.protocol import (
     ids_tensor,
     mask_tensor,
     refusal,
+    text_model,
     texts_too_large,
     tokens_tensor,
 )
@@ -117,7 +119,10 @@ class ImageModel:
         responses, start = [], 0
         for request, batch in zip(requests, batches):
             stop = start + len(batch)
-            responses.append(self._respond(request, rows[start:stop], statuses[start:stop]))
+            if batch[0].startswith(NO_IMAGE):
+                responses.append(refused(batch[0][len(NO_IMAGE) :].decode(errors="replace")))
+            else:
+                responses.append(self._respond(request, rows[start:stop], statuses[start:stop]))
             start = stop
         return responses
 
@@ -146,6 +151,9 @@ class TextModel:
         folder = version_folder(args) / "bundles"
         bundles = [open_bundle(folder / name) for name in json.loads(given["bundles"])]
         self._stages = {bundle.space.name: TextStage(bundle) for bundle in bundles}
+        names = ((text_model(bundle.space).upper(), tokens_tensor(bundle.space.name)) for bundle in bundles)
+        self._outputs = ", ".join(name for pair in names for name in pair)
+        self._pictures = any(bundle.preprocess for bundle in bundles)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Return one response a request."""
@@ -162,7 +170,17 @@ class TextModel:
         images = pb_utils.get_input_tensor_by_name(request, IMAGE)
         if images is not None:
             tensors.append(pb_utils.Tensor(ENCODED, images.as_numpy()))
+        elif tensors and self._pictures:
+            tensors.append(pb_utils.Tensor(ENCODED, self._no_images(len(tensors[0].as_numpy()))))
         return pb_utils.InferenceResponse(tensors)
+
+    def _no_images(self, count: int) -> NDArray[Any]:
+        """Return what stands for the images of texts alone: Triton computes it where their vectors are asked for.
+
+        A request that names no outputs asks for all.
+        """
+        told = f"the request has no IMAGE: name the outputs that you want, of {self._outputs}"
+        return np.full((count, 1), NO_IMAGE + told.encode(), np.object_)
 
     def _tokens(self, request: Any) -> list[Any]:
         """Return the arrays of every space; none without texts. ValueError says what is wrong with the texts."""

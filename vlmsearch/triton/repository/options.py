@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,7 @@ Platform = Literal["python", "onnxruntime", "tensorrt"]
 Runtime = Literal["onnxruntime", "tensorrt"]
 Device = Literal["cpu", "gpu"]
 
+_WHOLE = re.compile(r"\d+\.\d+\.\d+(\.\d+)?")
 _MAX_NUMBER = 2**31 - 1
 """The largest number that every field of Triton's messages holds."""
 
@@ -40,6 +42,7 @@ class RepoOptions:
     ``runtime`` is what runs the towers inside the Python backend: ONNX Runtime, or TensorRT with an engine.
     ``decode`` is where JPEGs are decoded; on a GPU by nvImageCodec. ``release`` is by default that of the server which
     `vlmsearch triton install` brings for ``platform`` python, and the newest for the others, which it cannot run.
+    ``tensorrt`` is the version of TensorRT in its container, if it is not known: a plan is for one version alone.
     ``precision`` defaults to INT8 on the CPU and float32 on a GPU; without it an engine is the one that was built.
     ``instances`` and ``threads`` (0: all cores) are a tower's; of a tower that decodes on the GPU there are three
     unless told, so that one decodes while another computes. ``image_limits`` are those of the images that are
@@ -51,6 +54,7 @@ class RepoOptions:
     runtime: Runtime = "onnxruntime"
     decode: Device = "cpu"
     release: str | None = None
+    tensorrt: str = ""
     precision: Precision | None = None
     device: Device | None = None
     gpus: tuple[int, ...] = ()
@@ -68,6 +72,18 @@ class RepoOptions:
     def found_release(self) -> Release:
         """Return the release that it is for."""
         return find_release(self.release or (DEFAULT_RELEASE if self.platform == "python" else NEWEST_RELEASE))
+
+    @property
+    def found_tensorrt(self) -> str:
+        """Return the version of TensorRT in its container; ConfigError where it is not known and was not given."""
+        release = self.found_release
+        version = self.tensorrt.partition("+")[0] or release.tensorrt  # "+cuda13.0" is how containers write it
+        if not version:
+            raise ConfigError(
+                f"the TensorRT of Triton {release.name} is not known here, and a plan is for one version alone: give "
+                f"`tensorrt`, which `docker run --rm {release.image} printenv TRT_VERSION` prints"
+            )
+        return version
 
     @property
     def engines(self) -> bool:
@@ -123,6 +139,8 @@ def check_options(options: RepoOptions) -> None:
     for holds, message in rules:
         if not holds:
             raise ConfigError(message)
+    if options.platform == "tensorrt" and not _WHOLE.fullmatch(options.found_tensorrt):
+        raise ConfigError(f"`tensorrt` is a whole version, such as 10.11.0.33, not {options.tensorrt!r}")
 
 
 def check_numbers(*numbers: tuple[str, int, int]) -> None:

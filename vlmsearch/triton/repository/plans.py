@@ -93,9 +93,7 @@ def requirements_of(plan: TowerPlan) -> list[str]:
 
 def build_command(bundle: Bundle, options: RepoOptions) -> str:
     """Return what builds the plans that the server can load, on a machine with its GPU."""
-    install = (
-        f"pip install 'tensorrt=={options.found_release.tensorrt}.*' && " if options.platform == "tensorrt" else ""
-    )
+    install = f"pip install 'tensorrt=={options.found_tensorrt}.*' && " if options.platform == "tensorrt" else ""
     return f"{install}vlmsearch build {bundle.name} --engine tensorrt"
 
 
@@ -117,14 +115,13 @@ def _loadable(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> li
     """Return those that the release's TensorRT loads; Triton's Python backend brings its own TensorRT, and our code."""
     if options.platform != "tensorrt":
         return list(plans)
-    release = options.found_release
-    wanted = release.tensorrt.split(".")
-    fitting = [plan for plan in plans if plan.key.machine.tensorrt.split(".")[: len(wanted)] == wanted]
+    wanted = options.found_tensorrt
+    fitting = [plan for plan in plans if _same(plan.key.machine.tensorrt, wanted)]
     if not fitting:
         have = ", ".join(sorted({plan.key.machine.tensorrt for plan in plans}))
         raise ConfigError(
-            f"the plans of {bundle.name} were built by TensorRT {have}, and Triton {release.name} has "
-            f"{release.tensorrt}: {build_command(bundle, options)}"
+            f"the plans of {bundle.name} were built by TensorRT {have}, and Triton {options.found_release.name} has "
+            f"{wanted}: {build_command(bundle, options)}"
         )
     whole = [plan for plan in fitting if APART not in dict(plan.key.flags)]
     if not whole:
@@ -134,6 +131,11 @@ def _loadable(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> li
             f"`{build_command(bundle, options)} --profile {','.join(map(str, batches))}`, or take `platform=python`"
         )
     return whole
+
+
+def _same(version: str, other: str) -> bool:
+    """Return whether two versions of TensorRT are the same, as far as both are given."""
+    return all(part == wanted for part, wanted in zip(version.split("."), other.split(".")))
 
 
 def _over(ranges: Sequence[ShapeRange], axis: int) -> Range:

@@ -6,7 +6,7 @@ import os
 import secrets
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,10 +108,13 @@ def docker_command(
     *,
     gpu: bool,
     environment: Mapping[str, str] | None = None,
+    passed: Iterable[str] = (),
+    cache: Path | None = None,
 ) -> list[str]:
     """Return the ``docker run`` of a server's command.
 
-    ``folders`` are those that it reads, the repository first, whose ``requirements.txt`` is installed before.
+    ``folders`` are those that it reads, the repository first, whose ``requirements.txt`` is installed before. ``cache``
+    is one that it writes to. The variables named in ``passed`` have the values of docker's own environment.
     """
     places = dict.fromkeys(folder.absolute() for folder in folders)
     needed = next(iter(places)) / "requirements.txt"
@@ -122,8 +125,10 @@ def docker_command(
         *("docker", "run", "--rm", "--init", "--shm-size=2g", "--ulimit", "memlock=-1"),
         *(("--gpus", "all") if gpu else ()),
         *(part for name, value in (environment or {}).items() for part in ("-e", f"{name}={value}")),
+        *(part for name in passed for part in ("-e", name)),
         *(part for outer, inner in ports for part in ("-p", f"{ends.host}:{outer}:{inner}")),
         *(part for place in places for part in ("-v", f"{place}:{place}:ro")),
+        *(("-v", f"{cache}:{cache}") if cache else ()),
         image,
         *serve,
     ]
