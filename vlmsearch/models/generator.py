@@ -1,7 +1,8 @@
 """A language model on disk for ONNX Runtime: a checkpoint's folder with a graph beside it.
 
 ``generator.json`` has the sizes of the model and the SHA-256 of each file, ``model.onnx`` the graph, which reads the
-checkpoint's ``model.safetensors``, and ``tokenizer.json`` the tokenizer.
+checkpoint's ``model.safetensors``, and ``tokenizer.json`` the tokenizer. A model that sees pictures has
+``vision.onnx``, too, and the table ``pictures`` in its description.
 """
 
 from __future__ import annotations
@@ -20,14 +21,34 @@ DESCRIPTION = "generator.json"
 GRAPH = "model.onnx"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
+VISION_GRAPH = "vision.onnx"
+_MOST_PICTURES, _MOST_SIDE = 2**10, 2**14
 _MOST_LAYERS, _MOST_SIZE, _MOST_CONTEXT = 2**12, 2**12, 2**24
+
+
+@dataclass(frozen=True)
+class PictureInput:
+    """How a language model reads pictures.
+
+    Attributes:
+        most: Maximum number of pictures in a prompt.
+        side: Width and height in pixels to which each picture is brought.
+        tokens: Number of tokens of a picture.
+        token: Token that stands for each of them.
+    """
+
+    most: int
+    side: int
+    tokens: int
+    token: int
 
 
 @dataclass(frozen=True)
 class GeneratorBundle:
     """An opened bundle, its files checked.
 
-    ``size`` is that of one attention head, ``ends`` are the tokens that end texts.
+    ``size`` is that of one attention head, ``ends`` are the tokens that end texts. ``pictures`` is None for a model of
+    texts alone.
     """
 
     folder: Path
@@ -37,6 +58,7 @@ class GeneratorBundle:
     size: int
     context: int
     ends: frozenset[int]
+    pictures: PictureInput | None = None
 
 
 def generator_names() -> list[str]:
@@ -61,6 +83,14 @@ def _kept_folder(name: str) -> Path | None:
     return next((place for place in places if (place / "config.json").is_file()), None)
 
 
+def sees_pictures(location: str) -> bool:
+    """Return whether the description of a bundle, by its name or folder, says that the model sees pictures."""
+    folder = expand_home(location) if "/" in location else _kept_folder(location)
+    if folder is None or not (folder / DESCRIPTION).is_file():
+        return False
+    return "pictures" in JsonTable.read(folder / DESCRIPTION, format=FORMAT)
+
+
 def open_generator_bundle(location: str) -> GeneratorBundle:
     """Return the bundle of a name or a folder.
 
@@ -76,11 +106,13 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
     if not (folder / DESCRIPTION).is_file():
         raise ModelUnavailableError(
             f"{folder} is not a bundle: {DESCRIPTION} is missing; for a GPT-2 checkpoint, engines/gpt2_graph.py of "
-            "vlmsearch's source repository writes it"
+            "vlmsearch's source repository writes it, and for a LLaVA checkpoint engines/llava_graph.py"
         )
     given = JsonTable.read(folder / DESCRIPTION, format=FORMAT)
     files = given.table("files", PLAIN_NAME)
-    for name in dict.fromkeys((GRAPH, WEIGHTS, TOKENIZER, *files)):
+    pictures = _read_pictures(given.table("pictures")) if "pictures" in given else None
+    needed = (GRAPH, WEIGHTS, TOKENIZER, *((VISION_GRAPH,) if pictures else ()))
+    for name in dict.fromkeys((*needed, *files)):
         read_checked(folder / name, files.string(name, SHA256))
     return GeneratorBundle(
         folder=folder,
@@ -90,4 +122,14 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
         size=given.whole("size", 1, _MOST_SIZE),
         context=given.whole("context", 1, _MOST_CONTEXT),
         ends=frozenset(given.wholes("ends", 0, MOST_ID)),
+        pictures=pictures,
+    )
+
+
+def _read_pictures(given: JsonTable) -> PictureInput:
+    return PictureInput(
+        most=given.whole("most", 1, _MOST_PICTURES),
+        side=given.whole("side", 1, _MOST_SIDE),
+        tokens=given.whole("tokens", 1, _MOST_CONTEXT),
+        token=given.whole("token", 0, MOST_ID),
     )

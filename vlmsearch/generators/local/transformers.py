@@ -173,12 +173,13 @@ def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None
     """
     folder = generator_folder(location)
     kind = getattr(torch, dtype)
+    # first: of a copy that has other files alone, transformers makes a tokenizer without a word
+    tokenizer = load_tokenizer(location, revision=revision)
     with ONE_AT_A_TIME, quiet() if folder else nullcontext():
         config = load_checkpoint(AutoConfig.from_pretrained, location, folder, revision=revision)
         sees = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         loader = AutoModelForImageTextToText if sees else AutoModelForCausalLM
         processor = _load_processor(location, folder, revision) if sees else None
-        tokenizer = processor.tokenizer if processor else load_tokenizer(location, revision=revision)
         model = load_checkpoint(loader.from_pretrained, location, folder, dtype=kind, revision=revision)
     try:
         return model.eval().to(device), tokenizer, processor
