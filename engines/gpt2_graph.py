@@ -24,7 +24,7 @@ from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.models.generator import DESCRIPTION, FORMAT, GRAPH, TOKENIZER, WEIGHTS
 
 _TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "BF16": TensorProto.BFLOAT16}
-_HIDDEN = -1e9
+HIDDEN = -1e9
 """Added to the scores of later positions."""
 
 
@@ -84,7 +84,7 @@ def write_graph(folder: Path, sizes: Gpt2Sizes) -> bytes:
     give ``logits`` float32 (batch, vocabulary) of the next token, and ``present.N.key`` and ``.value``.
     """
     graph = OnnxGraph("gpt2")
-    weights = _StoredWeights(graph, folder)
+    weights = StoredWeights(graph, folder)
     ids = graph.input("input_ids", TensorProto.INT64, ["batch", "length"])
     _Writer(graph, weights, sizes).write(ids)
     return weights.refer(graph.to_bytes())
@@ -99,7 +99,7 @@ class _Entry:
     data_offsets: tuple[int, int]
 
 
-class _StoredWeights:
+class StoredWeights:
     """The tensors of a safetensors file, as float32 values of a graph: inputs at first, then references to the file."""
 
     def __init__(self, graph: OnnxGraph, folder: Path) -> None:
@@ -117,6 +117,7 @@ class _StoredWeights:
         self._tensors: list[onnx.TensorProto] = []
 
     def __call__(self, name: str) -> str:
+        """Return the value of a tensor."""
         if name not in self._made:
             entry = self._entries[self._prefix + name]
             kind, shape, (first, last) = entry.dtype, entry.shape, entry.data_offsets
@@ -145,7 +146,7 @@ class _StoredWeights:
 
 
 class _Writer:
-    def __init__(self, graph: OnnxGraph, weights: _StoredWeights, sizes: Gpt2Sizes) -> None:
+    def __init__(self, graph: OnnxGraph, weights: StoredWeights, sizes: Gpt2Sizes) -> None:
         self._graph = graph
         self._weights = weights
         self._sizes = sizes
@@ -164,7 +165,7 @@ class _Writer:
         places = op("Range", read, total, one, scope="place")
         keys = op("Range", zero, total, one, scope="place")
         later = op("Greater", keys, op("Unsqueeze", places, graph.ints(1), scope="mask"), scope="mask")
-        bias = op("Mul", op("Cast", later, scope="mask", to=1), self._scalar(_HIDDEN), scope="mask")
+        bias = op("Mul", op("Cast", later, scope="mask", to=1), self._scalar(HIDDEN), scope="mask")
         words = op("Gather", w("wte.weight"), ids, scope="embed")
         x = op("Add", words, op("Gather", w("wpe.weight"), places, scope="embed"), scope="embed")
         for layer in range(self._sizes.layers):

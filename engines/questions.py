@@ -1,7 +1,8 @@
-"""Questions about drawn scenes, with the answers that their captions give: what the language model is trained on.
+"""Questions about drawn scenes, with the answers that their captions give: what the language models are trained on.
 
 ``Gallery(range(1000)).ask(seed)`` draws sources as `Pipeline.ask` would retrieve them, a question about them and the
-one right answer, with its citations. The same seed gives the same question on every platform.
+one right answer, with its citations. ``ask_pictures`` does so for sources that are pictures, too. The same seed gives
+the same question on every platform.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from vlmsearch.answers.prompts import TEMPLATE
 from vlmsearch.demo.captions import phrase, position, setting
 from vlmsearch.demo.description import ShapeGroup
-from vlmsearch.demo.scenes import COLOURS, SHAPES, Scene, make_scene
+from vlmsearch.demo.scenes import COLOURS, SHAPES, TEXTURES, Scene, make_scene
+from vlmsearch.demo.vocabulary import COLOURS as COLOUR_WORDS
+from vlmsearch.demo.vocabulary import SHAPES as SHAPE_WORDS
 
 _MOST_SOURCES = 8
 UNANSWERED = "The sources do not answer the question."
@@ -302,15 +306,356 @@ def pick(rng: random.Random, options: Sequence[_T]) -> _T:
     return options[int(rng.random() * len(options))]
 
 
+OWN = "The picture of the question:"
+"""The line before a picture that a question brings along."""
+_SYNONYMS = 0.12
+"""The share of everyday questions that use another word for a shape or a colour."""
+_DIGITS = {1: "one", 2: "two", 3: "three", 4: "four"}
+_Hits = Sequence[tuple[int, Scene, ShapeGroup]]
+"""Groups with the numbers of their sources."""
+
+
+@dataclass(frozen=True)
+class _Thing:
+    """A thing that an everyday question asks about: its words, and the groups that fit them."""
+
+    singular: str
+    plural: str
+    hits: _Hits
+
+    def subject(self, rng: random.Random) -> tuple[str, str]:
+        """Return "the star" and "is", or the plural; mostly as it is shown."""
+        is_plural = self.hits[0][2].count > 1 if self.hits else rng.random() < 0.5
+        if rng.random() < 0.15:
+            is_plural = not is_plural
+        return (f"the {self.plural}", "are") if is_plural else (f"the {self.singular}", "is")
+
+    def indefinite(self, rng: random.Random) -> str:
+        """Return "a star" or "stars"."""
+        article = "an" if self.singular[0] in "aeiou" else "a"
+        return f"{article} {self.singular}" if rng.random() < 0.6 else self.plural
+
+
+def _thing(rng: random.Random, scenes: _Scenes) -> _Thing:
+    """Draw a thing: mostly one that a source shows, else a shape that may be there, else something never drawn."""
+    known = [scene for scene in scenes if scene]
+    chance = rng.random()
+    if chance < 0.1 or not known:
+        singular, plural = pick(rng, _EVERYDAY_SUBJECTS) if rng.random() < 0.4 else _invented(rng)
+        return _Thing(singular, plural, ())
+    group = pick(rng, pick(rng, known).groups)
+    shape, colour = group.shape, group.colour if rng.random() < 0.5 else None
+    if chance < 0.16:
+        shape = pick(rng, SHAPES)
+    elif chance < 0.24:
+        shape, colour = pick(rng, (group.shape, pick(rng, SHAPES))), pick(rng, COLOURS)
+    wanted = _Wanted(shape, colour)
+    hits = [
+        (number, scene, group)
+        for number, scene in enumerate(scenes, 1)
+        if scene
+        for group in scene.groups
+        if wanted.group_fits(group)
+    ]
+    words = pick(rng, SHAPE_WORDS[shape]) if rng.random() < _SYNONYMS else SHAPE_WORDS[shape][0]
+    if colour and rng.random() < _SYNONYMS:
+        colour = pick(rng, COLOUR_WORDS.get(colour, (colour,)))
+    singular, plural = (f"{colour} {word}" if colour else word for word in words)
+    return _Thing(singular, plural, hits)
+
+
+_EVERYDAY_SUBJECTS = (
+    ("dog", "dogs"), ("cat", "cats"), ("house", "houses"), ("tree", "trees"), ("person", "people"), ("car", "cars"),
+    ("horse", "horses"), ("bicycle", "bicycles"), ("bird", "birds"), ("boat", "boats"), ("bridge", "bridges"),
+    ("train", "trains"), ("snowman", "snowmen"), ("cup", "cups"), ("child", "children"), ("letter", "letters"),
+    ("pentagon", "pentagons"), ("spiral", "spirals"), ("cube", "cubes"), ("elephant", "elephants"),
+    ("black dog", "black dogs"), ("red car", "red cars"), ("mountain", "mountains"), ("face", "faces"),
+    ("pyramid", "pyramids"), ("chair", "chairs"), ("fish", "fish"), ("apple", "apples"), ("plane", "planes"),
+)  # fmt: skip
+
+
+_BEGINS = ("b", "br", "c", "ch", "d", "dr", "f", "g", "h", "j", "k", "kl", "l", "m", "n", "p", "pl", "qu", "r", "s",
+           "sh", "st", "t", "tr", "u", "v", "w", "z")  # fmt: skip
+_MIDDLES = ("a", "e", "i", "o", "u", "ai", "ea", "ee", "oo", "ou")
+_ENDINGS = ("", "n", "r", "l", "m", "t", "ck", "d", "p", "ng", "rn", "ll", "st", "x", "w")
+
+
+def _invented(rng: random.Random) -> tuple[str, str]:
+    """Return a word that no list has, so that a model learns to repeat any word."""
+    word = "".join(
+        pick(rng, _BEGINS) + pick(rng, _MIDDLES) + pick(rng, _ENDINGS) for _ in range(1 + int(rng.random() * 3))
+    )
+    if rng.random() < 0.3:
+        word = f"{pick(rng, COLOURS)} {word}"
+    return word, f"{word}s"
+
+
+def _answered(begin: str, parts: Sequence[str], hits: _Hits) -> tuple[str, Sequence[int]]:
+    """Return an answer that cites a source after each part, and the citations."""
+    numbers = [number for number, *_ in hits]
+    return f"{begin} {_list_words([f'{part} [{n}]' for part, n in zip(parts, numbers)])}.", numbers
+
+
+def _everyday_count(rng: random.Random, scenes: _Scenes) -> _Asked:
+    thing = _thing(rng, scenes)
+    form = pick(rng, ("How many {}?", "How many {}?", "How many {} are there?", "How many {} are there?",
+                       "How many {} do you see?", "How many {} are shown?", "Count the {}.",
+                       "Number of {}?"))  # fmt: skip
+    question = form.format(thing.plural)
+    if not thing.hits:
+        return question, UNANSWERED, _NONE
+    colour = _colour_in(thing)
+    parts = [
+        f"{_DIGITS[group.count]} {colour}{group.shape if group.count == 1 else _plural(group.shape)}"
+        for _, _, group in thing.hits
+    ]
+    begin = "There is" if thing.hits[0][2].count == 1 else "There are"
+    return question, *_answered(begin, parts, thing.hits)
+
+
+def _colour_in(thing: _Thing) -> str:
+    """Return the colour that a question names, in canonical words, with a space after it; "" for none."""
+    shape = thing.hits[0][2].shape
+    is_named = not any(thing.singular == singular for singular, _ in SHAPE_WORDS[shape])
+    return f"{thing.hits[0][2].colour} " if is_named else ""
+
+
+def _the(thing: _Thing) -> str:
+    """Return the subject of an answer in canonical words: "The green stars are"."""
+    group = thing.hits[0][2]
+    subject, verb = _subject(group)
+    return f"The {_colour_in(thing)}{subject.removeprefix('the ')} {verb}"
+
+
+def _everyday_colour(rng: random.Random, scenes: _Scenes) -> _Asked:
+    thing = _thing(rng, scenes)
+    while _is_coloured(thing):
+        thing = _thing(rng, scenes)
+    subject, verb = thing.subject(rng)
+    word = pick(rng, ("colour", "colour", "color"))
+    form = pick(rng, ("What {2} {1} {0}?", "What {2} {1} {0}?", "Which {2} {1} {0}?", "Which {2} do {0} have?",
+                       "{2} of {0}?", "What is the {2} of {0}?"))  # fmt: skip
+    question = _capital(form.format(subject, verb, word))
+    if verb == "is":
+        question = question.replace(" do ", " does ")
+    if not thing.hits:
+        return question, UNANSWERED, _NONE
+    return question, *_answered(_the(thing), [group.colour for *_, group in thing.hits], thing.hits)
+
+
+def _is_coloured(thing: _Thing) -> bool:
+    words = thing.singular.split()
+    return words[0] in COLOURS or any(words[0] in names for names in COLOUR_WORDS.values())
+
+
+def _everyday_where(rng: random.Random, scenes: _Scenes) -> _Asked:
+    thing = _thing(rng, scenes)
+    subject, verb = thing.subject(rng)
+    short = "Where's {0}?" if verb == "is" else "Where are {0}?"
+    form = pick(rng, ("Where {1} {0}?", "Where {1} {0}?", "Where {1} {0}?", short, "In which part {1} {0}?"))
+    question = form.format(subject, verb)
+    if not thing.hits:
+        return question, UNANSWERED, _NONE
+    return question, *_answered(_the(thing), [position(scene, group) for _, scene, group in thing.hits], thing.hits)
+
+
+def _everyday_size(rng: random.Random, scenes: _Scenes) -> _Asked:
+    thing = _thing(rng, scenes)
+    subject, verb = thing.subject(rng)
+    question = pick(rng, ("How big {1} {0}?", "How large {1} {0}?", "What size {1} {0}?")).format(subject, verb)
+    if not thing.hits:
+        return question, UNANSWERED, _NONE
+    return question, *_answered(_the(thing), [group.size for *_, group in thing.hits], thing.hits)
+
+
+def _everyday_pattern(rng: random.Random, scenes: _Scenes) -> _Asked:
+    thing = _thing(rng, scenes)
+    subject, verb = thing.subject(rng)
+    does = "does" if verb == "is" else "do"
+    question = pick(rng, ("What pattern {2} {0} have?", "Which pattern {1} on {0}?", "Pattern of {0}?")).format(
+        subject, "is", does
+    )
+    if not thing.hits:
+        return question, UNANSWERED, _NONE
+    return question, *_answered(_the(thing), [group.texture for *_, group in thing.hits], thing.hits)
+
+
+def _everyday_is(rng: random.Random, scenes: _Scenes) -> _Asked:
+    thing = _thing(rng, scenes)
+    while not thing.hits or _colour_in(thing):
+        thing = _thing(rng, [*scenes, make_scene(int(rng.random() * 1000))])
+    subject, verb = thing.subject(rng)
+    name, words = pick(rng, (("colour", COLOURS), ("texture", TEXTURES), ("size", ("small", "large"))))
+    hits = [hit for hit in thing.hits if hit[0] <= len(scenes)]
+    given = [str(getattr(group, name)) for *_, group in hits]
+    asked = given[0] if given and rng.random() < 0.5 else pick(rng, words)
+    question = f"{verb.capitalize()} {subject} {asked}?"
+    if not hits:
+        return question, UNANSWERED, _NONE
+    begin = _the(replace(thing, hits=hits))
+    if len(hits) == 1:
+        begin = f"{'Yes' if asked == given[0] else 'No'}, {begin[0].lower()}{begin[1:]}"
+    return question, *_answered(begin, given, hits)
+
+
+def _everyday_behind(rng: random.Random, scenes: _Scenes) -> _Asked:
+    thing = _thing(rng, scenes)
+    subject, _ = thing.subject(rng)
+    question = pick(rng, ("What is behind {}?", "What's behind {}?", "What is the background of {}?")).format(subject)
+    if not thing.hits:
+        return question, UNANSWERED, _NONE
+    return question, *_answered("The background is", [setting(scene) for _, scene, _ in thing.hits], thing.hits)
+
+
+def _everyday_exists(rng: random.Random, scenes: _Scenes) -> _Asked:
+    thing = _thing(rng, scenes)
+    words = thing.indefinite(rng)
+    form = pick(rng, ("Is there {}?", "Is there {}?", "Are there {}?", "Do you see {}?", "Can you see {}?",
+                       "Do the pictures show {}?", "Does a picture show {}?", "Any picture with {}?"))  # fmt: skip
+    if words == thing.plural and rng.random() < 0.3:
+        form = pick(rng, ("Are there any {}?", "Any {}?", "Do you see any {}?"))
+    if not thing.hits:
+        return form.format(words), f"No, the sources do not show {words}.", _NONE
+    numbers = [number for number, *_ in thing.hits]
+    return form.format(words), f"Yes, in {_list(numbers)}.", numbers
+
+
+def _everyday_which(rng: random.Random, scenes: _Scenes) -> _Asked:
+    thing = _thing(rng, scenes)
+    words = thing.indefinite(rng)
+    form = pick(rng, ("Which one shows {}?", "Which picture shows {}?", "Which picture has {}?", "Find {}.",
+                       "Show me {}.", "In which picture is {}?", "Which image has {}?", "{}"))  # fmt: skip
+    question = _capital(form.format(words))
+    if not thing.hits:
+        return question, f"The sources do not show {words}.", _NONE
+    numbers = [number for number, *_ in thing.hits]
+    return question, _shown(numbers, words), numbers
+
+
+def _everyday_describe(rng: random.Random, scenes: _Scenes) -> _Asked:
+    number, scene = int(rng.random() * len(scenes)) + 1, None
+    scene = scenes[number - 1]
+    if len(scenes) == 1:
+        question = pick(rng, ("What do you see?", "What is in the picture?", "What does the picture show?",
+                               "Describe the picture.", "What is this?"))  # fmt: skip
+    else:
+        question = pick(rng, ("Describe picture {}.", "What is in picture {}?", "What does picture {} show?")).format(
+            number
+        )
+    if scene is None:
+        return question, UNANSWERED, _NONE
+    return question, f"{describe(scene)} [{number}].", [number]
+
+
+def describe(scene: Scene) -> str:
+    """Return what a scene shows, without a full stop."""
+    groups = _list_words([phrase(group) for group in scene.groups])
+    return f"It shows {groups} against {setting(scene)}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+EVERYDAY_KINDS: Sequence[tuple[str, Callable[[random.Random, _Scenes], _Asked]]] = (
+    *[("everyday count", _everyday_count), ("everyday where", _everyday_where)] * 4,
+    *[("everyday colour", _everyday_colour), ("everyday exists", _everyday_exists)] * 3,
+    *[("everyday which", _everyday_which)] * 2,
+    ("everyday size", _everyday_size), ("everyday pattern", _everyday_pattern), ("everyday behind", _everyday_behind),
+    ("everyday describe", _everyday_describe), ("everyday is", _everyday_is), ("unrelated", _unrelated),
+)  # fmt: skip
+"""Questions as people type them; each kind as often as it is asked."""
+
+
+def _ask_own(rng: random.Random, own: Scene) -> _Asked:
+    """Ask about the picture that a question brings along; the answer cites nothing."""
+    form = int(rng.random() * 4)
+    if form == 0:
+        return pick(rng, ("What is this?", "What is in the picture of the question?",
+                          "What does the picture of the question show?")), f"{describe(own)}.", _NONE  # fmt: skip
+    thing = _thing(rng, [own])
+    place = "in the picture of the question"
+    subject, verb = thing.subject(rng)
+    question = (
+        f"How many {thing.plural} are {place}?",
+        f"What colour {verb} {subject} {place}?",
+        f"Where {verb} {subject} {place}?",
+    )[form - 1]
+    if not thing.hits:
+        return question, "The picture of the question does not show that.", _NONE
+    group = thing.hits[0][2]
+    if form == 1:
+        noun = group.shape if group.count == 1 else _plural(group.shape)
+        there = "There is" if group.count == 1 else "There are"
+        return question, f"{there} {_DIGITS[group.count]} {_colour_in(thing)}{noun}.", _NONE
+    return question, f"{_the(thing)} {group.colour if form == 2 else position(own, group)}.", _NONE
+
+
+def _casual(rng: random.Random, question: str) -> str:
+    """Write a question as people do: half of them in lower case, without the mark at the end, or both."""
+    chance = rng.random()
+    if chance < 0.35:
+        question = question.lower()
+    if 0.2 < chance < 0.5:
+        question = question.rstrip("?.")
+    return question
+
+
 @dataclass(frozen=True)
 class Question:
-    """A question about numbered sources and its answer; ``citations`` are the numbers in the answer, ascending."""
+    """A question about numbered sources and its answer; ``citations`` are the numbers in the answer, ascending.
+
+    ``pictures`` has the scene of each source that is shown as a picture, and None for the others. ``own`` is the scene
+    of the picture that the question brings along.
+    """
 
     kind: str
     sources: tuple[str, ...]
     question: str
     answer: str
     citations: tuple[int, ...]
+    pictures: tuple[Scene | None, ...] = ()
+    own: Scene | None = None
+
+    def parts(self) -> list[str | Scene]:
+        """Return the prompt that `Pipeline.ask` makes; scenes stand for their pictures."""
+        before, after = TEMPLATE.template.split("$sources")
+        parts: list[str | Scene] = [before]
+        pictures = self.pictures or (None,) * len(self.sources)
+        for number, (source, scene) in enumerate(zip(self.sources, pictures), 1):
+            parts += [f"[{number}] {source}\n", *([scene, "\n"] if scene else [])]
+        if self.own:
+            parts += [f"{OWN}\n", self.own, "\n"]
+        parts.append(after.removeprefix("\n").replace("$question", self.question))
+        joined: list[str | Scene] = []
+        for part in parts:
+            last = joined[-1] if joined else None
+            if isinstance(part, str) and isinstance(last, str):
+                joined[-1] = last + part
+            else:
+                joined.append(part)
+        return joined
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The sources of `Gallery.ask_pictures`.
+
+    Attributes:
+        pictures: Number of pictures, that of the question among them.
+        max_sources: The most sources.
+        captioned: Share of the pictures that come with a caption.
+        own: Share of the questions that bring a picture along.
+        everyday: Share of the questions that are asked as people type them.
+        kinds: Kinds to ask; None for all.
+    """
+
+    pictures: int
+    max_sources: int = 5
+    captioned: float = 0.25
+    own: float = 0.08
+    everyday: float = 0.6
+    kinds: Sequence[tuple[str, Callable[[random.Random, _Scenes], _Asked]]] | None = None
 
 
 class Gallery:
@@ -342,6 +687,49 @@ class Gallery:
         kind, make = pick(rng, KINDS)
         question, answer, citations = make(rng, scenes)
         return Question(kind, sources, question, answer, tuple(citations))
+
+    def ask_pictures(self, seed: int, mixture: Mixture, count: int = 1) -> list[Question]:
+        """Return ``count`` questions about the same sources; some of these are pictures.
+
+        Args:
+            seed: Number to which the sources and the questions belong.
+            mixture: The kinds of sources.
+            count: Number of questions, above 0.
+        """
+        rng = random.Random(seed)
+        shown = mixture.pictures
+        own = pick(rng, self._scenes) if shown and rng.random() < mixture.own else None
+        shown -= own is not None
+        others = int(rng.random() * (mixture.max_sources + 1 - shown)) if rng.random() < 0.5 or not shown else 0
+        total = max(1, shown + others)
+        first = pick(rng, self._scenes)
+        keys = [first.background, first.groups[0].shape, first.groups[0].colour, first.groups[-1].shape]
+        share, hidden = pick(rng, (0.0, 0.4, 0.8)), pick(rng, (0.0, 0.0, 0.3))
+        known: list[Scene] = [first]
+        while len(known) < total:
+            alike = self._by[pick(rng, keys)] if rng.random() < share else None
+            known.append(self._scenes[pick(rng, alike)] if alike else pick(rng, self._scenes))
+        places = sorted(range(total), key=lambda _: rng.random())[:shown]
+        scenes: list[Scene | None] = []
+        for index in sorted(range(total), key=lambda _: rng.random()):
+            is_hidden = len(scenes) not in places and rng.random() < hidden
+            scenes.append(None if is_hidden else known[index])
+        pictures = tuple(scene if index in places else None for index, scene in enumerate(scenes))
+        sources = tuple(
+            _source(rng, None if picture and rng.random() >= mixture.captioned else scene)
+            for scene, picture in zip(scenes, pictures)
+        )
+        questions = []
+        for _ in range(count):
+            if own and rng.random() < 0.6:
+                kind, (question, answer, citations) = "own", _ask_own(rng, own)
+            else:
+                kinds = mixture.kinds or (EVERYDAY_KINDS if rng.random() < mixture.everyday else KINDS)
+                kind, make = pick(rng, kinds)
+                question, answer, citations = make(rng, scenes)
+            question = _casual(rng, question)
+            questions.append(Question(kind, sources, question, answer, tuple(citations), pictures, own))
+        return questions
 
 
 def _source(rng: random.Random, scene: Scene | None) -> str:

@@ -35,7 +35,7 @@ def shown(url: str) -> list[list[tuple[str, float, str | None]]]:
     """What searches of an index show."""
     with Pipeline.open(encoder="mock:", store=url) as pipeline:
         found = pipeline.search_many(QUERIES, limit=20, min_score=0)
-    return [[(m.document.id, round(m.score, 5), m.document.text) for m in matches] for matches in found]
+    return [[(m.document.id, round(m.score, 3), m.document.text) for m in matches] for matches in found]
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ _GROUPS: dict[str, dict[str, str]] = {
         "ask": "Answer a question from the documents of an index.",
         "explain": "Explain why a search shows a document, or why it does not.",
         "eval": "Measure the quality of a search, compare and tune it.",
-        "demo": "Draw a gallery, index it and search it. Works offline.",
+        "demo": "Draw a gallery, index it, search and ask it. Works offline.",
     },
     "Index": {
         "index": "Index images and texts.",

@@ -284,9 +284,8 @@ def print_matches(matches: Sequence[Match], *, is_calibrated: bool = True) -> No
     rows = []
     for match in matches:
         fields = "  ".join(f"{name} #{field.rank} {field.score:.2f}" for name, field in found_by(match))
-        said = Text(" ".join((match.document.text or "").split())[:160])
-        if DESCRIBED_BY in match.document.metadata:
-            said.append(" (generated)", "dim")
-        rows.append((f"{match.score:.3f}", shown_name(match), said, Text(fields, "dim")))
+        text = " ".join((match.document.text or "").split())[:160]
+        text += " (generated)" if DESCRIBED_BY in match.document.metadata else ""
+        rows.append((f"{match.score:.3f}", shown_name(match), text, Text(fields, "dim")))
     names = ("score" if is_calibrated else "score (uncalibrated)", "document", "text", "found by")
     make_console().print(make_table(names, rows, left=names[1:]) if rows else "Nothing matches.")

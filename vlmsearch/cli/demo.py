@@ -25,7 +25,8 @@ from vlmsearch.wire import to_json
 GALLERY_SEED = 20_000_000
 """First seed of scenes that no training or evaluation used."""
 _LIMIT = 6
-_QUESTION = "Which scenes show orange hearts?"
+_QUESTION = "How many white crescents are there?"
+"""A question about a picture without a caption."""
 
 
 @command()
@@ -34,7 +35,7 @@ _QUESTION = "Which scenes show orange hearts?"
 @option("--scenes", type=click.IntRange(10, 100_000), default=240, show_default=True, help="Number of scenes to draw.")
 @json_option
 def demo(out: Path, scenes: int, as_json: bool) -> None:
-    """Draw a gallery, index it and search it. Works offline.
+    """Draw a gallery, index it, search it, and ask about a picture. Works offline.
 
     Every second scene is indexed with its caption, the others without.
     """
@@ -42,7 +43,7 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
         table = draw_gallery(out, scenes, quiet=as_json)
     except OSError as exc:
         raise ConfigError(f"cannot draw into {out}: {exc.strerror or exc}: {str(exc.filename or out)!r}") from exc
-    with Pipeline.open(encoder="onnx:demo", store=f"sqlite:{out / 'index'}", generator="onnx:demo-gpt2") as pipeline:
+    with Pipeline.open(encoder="onnx:demo", store=f"sqlite:{out / 'index'}", generator="onnx:demo-vlm") as pipeline:
         with progress(scenes, quiet=as_json) as advance:
             report = pipeline.index([table], prune=True, on_progress=advance)
         if not as_json:
@@ -77,7 +78,7 @@ def _serve(out: Path) -> str:
     """Return the command that serves the gallery, as a shell takes it."""
     is_hidden = Path(sys.argv[0]).name == "vlmsearch" and not shutil.which("vlmsearch")  # in an environment
     program = sys.argv[0] if is_hidden else "vlmsearch"
-    return shlex.join([program, "serve", "--store", f"sqlite:{out / 'index'}", "--generator", "onnx:demo-gpt2"])
+    return shlex.join([program, "serve", "--store", f"sqlite:{out / 'index'}", "--generator", "onnx:demo-vlm"])
 
 
 def draw_gallery(out: Path, count: int, *, quiet: bool) -> Path:

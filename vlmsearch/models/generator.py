@@ -28,16 +28,16 @@ _MOST_LAYERS, _MOST_SIZE, _MOST_CONTEXT = 2**12, 2**12, 2**24
 
 @dataclass(frozen=True)
 class PictureInput:
-    """How a language model reads pictures.
+    """The pictures that a language model reads.
 
     Attributes:
-        most: Maximum number of pictures in a prompt.
+        max_count: Maximum number of pictures in a prompt.
         side: Width and height in pixels to which each picture is brought.
         tokens: Number of tokens of a picture.
         token: Token that stands for each of them.
     """
 
-    most: int
+    max_count: int
     side: int
     tokens: int
     token: int
@@ -128,7 +128,7 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
 
 def _read_pictures(given: JsonTable) -> PictureInput:
     return PictureInput(
-        most=given.whole("most", 1, _MOST_PICTURES),
+        max_count=given.whole("max_count", 1, _MOST_PICTURES),
         side=given.whole("side", 1, _MOST_SIDE),
         tokens=given.whole("tokens", 1, _MOST_CONTEXT),
         token=given.whole("token", 0, MOST_ID),

@@ -59,4 +59,5 @@ def word_slope(texts: Sequence[str], vectors: Vectors, language: str) -> float |
             agreements.append((float(cosines[others].mean()) - usual) / best)
     if not agreements:
         return None
-    return max(_AT_FULL / max(statistics.median(agreements), _AT_FULL / _MOST), _LEAST)
+    slope = max(_AT_FULL / max(statistics.median(agreements), _AT_FULL / _MOST), _LEAST)
+    return round(slope, 2)  # the same whichever store rounds the vectors

@@ -14,7 +14,8 @@ from tests.support.service import RunningService
 VIEWS = {
     "all": ("/", ".card"),
     "matches": ("/?q=a+green+heart&where=%7B%22objects%22%3A4%7D&all=1", ".card"),
-    "nothing": ("/?q=quarterly+tax+report", ".state"),
+    "nothing": ("/?q=a+star&where=%7B%22objects%22%3A99%7D", ".state"),
+    "closest": ("/?q=quarterly+tax+report", ".card"),
     "empty": ("/?index=empty", ".state"),
     "unknown": ("/?index=unknown", ".state"),
     "picture": ("/?q=a+green+heart&open=scene-0004", ".verdict"),

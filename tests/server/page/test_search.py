@@ -252,7 +252,19 @@ def test_pages_load_while_scrolling(page: Page, gallery: RunningService) -> None
 
 def test_nothing_matches_until_what_comes_closest_is_asked_for(page: Page) -> None:
     page.goto("/?q=quarterly+tax+report")
+    expect(page.locator(".tools .count")).to_have_text("No match. Closest, not sure:")
+    expect(page.locator(".card").first).to_be_visible()
+    assert 1 <= page.locator(".card").count() <= 3
+    page.get_by_role("button", name="Show what comes closest, too").click()
+    expect(page.locator(".card").nth(9)).to_be_visible()
+    page.goto("/?q=a+star&where=%7B%22objects%22%3A99%7D")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    page.get_by_role("button", name="Remove the filters").click()
+    expect(page.locator(".card").first).to_be_visible()
+
+
+def test_everything_is_shown_where_that_is_asked_for(page: Page) -> None:
+    page.goto("/?q=quarterly+tax+report")
     page.get_by_role("button", name="Show what comes closest").click()
     expect(page.locator(".card").first).to_be_visible()
     assert "all=1" in page.url

@@ -28,7 +28,7 @@ class OnnxVisionGenerator(BundleGenerator):
         if bundle.pictures is None:
             raise ConfigError(f"{location} sees no pictures: open it as onnx:{location}")
         self._input = bundle.pictures
-        self.max_pictures = bundle.pictures.most
+        self.max_pictures = bundle.pictures.max_count
         self.max_side = bundle.pictures.side
         super().__init__(bundle, _VisionModel(bundle, bundle.pictures, threads))
         self._tokenizer.encode_special_tokens = True  # a source that writes <image> shows none
