@@ -252,6 +252,19 @@ def build(version: str, arguments: list[str]) -> None:
     after(out, "engine")
 
 
+def serve_parser(version: str) -> argparse.ArgumentParser:
+    """trtllm-serve: its page in the documentation of 0.18.2, 1.0.0 and 1.2.0rc6, and commands/serve.py at 00209af."""
+    parser = new_parser()
+    parser.add_argument("model")
+    add(parser, "tokenizer host extra_llm_api_options")
+    add(parser, "port max_beam_width max_batch_size max_num_tokens max_seq_len tp_size pp_size ep_size", type=int)
+    choices = ["pytorch", "_autodeploy", *(["trt", "tensorrt"] if order(version) >= (1, 0) else [])]
+    add(parser, "backend", choices=choices)
+    add(parser, "kv_cache_free_gpu_memory_fraction", type=float)
+    add(parser, "trust_remote_code", action="store_true")
+    return parser
+
+
 def run(version: str, arguments: list[str]) -> None:
     args = run_parser(version).parse_args(arguments)
     if rank := int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")):

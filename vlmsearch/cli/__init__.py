@@ -62,7 +62,7 @@ _GROUPS: dict[str, dict[str, str]] = {
     "Build": {
         "build": "Build models: export, quantise, verify.",
         "triton": "Make, serve and monitor Triton model repositories.",
-        "llm": "Build, make and serve language models with TensorRT-LLM.",
+        "llm": "Serve and build language models with TensorRT-LLM.",
         "bench": "Measure the speed of models and servers.",
     },
 }

@@ -141,7 +141,7 @@ def gpu_results() -> list[CheckResult]:
     if driver.fault:
         return results
     cuda = _package("cuda-bindings", f"for the encoder tensorrt: {install_command('tensorrt')}", check="cuda")
-    return [*results, _onnx_on_gpu(), cuda, _cudnn(), *_tensorrt(driver), _codec()]
+    return [*results, _onnx_on_gpu(), cuda, _cudnn(), *_tensorrt(driver), _codec(), *vision_models(driver)]
 
 
 def _wheels() -> CheckResult:
@@ -216,6 +216,22 @@ def _tensorrt(driver: Driver) -> list[CheckResult]:
         detail = f"{plan.report.get('model', path.stem)} {plan.key.precision}, {plan.size / 2**20:.0f} MiB"
         advice = "it is built again when it is needed" if faults else ""
         results.append(CheckResult("plan", not faults, f"{detail}: {'; '.join(faults) or 'fits'}", advice))
+    return results
+
+
+def vision_models(driver: Driver) -> list[CheckResult]:
+    """Check which recipes of vision models fit the smallest GPU, with pictures."""
+    from vlmsearch.models.bundle import LANGUAGE, recipe_names
+    from vlmsearch.tensorrt_llm.rules import make_plan
+
+    memory = min(device.memory for device in driver.devices)
+    results = []
+    for name in recipe_names(LANGUAGE):
+        plan = make_plan(name)
+        if plan.memory:
+            needed = plan.memory.total
+            detail = f"{needed / 2**30:.1f} GiB, with {plan.pictures.count} pictures of {plan.pictures.side} pixels"
+            results.append(CheckResult(name, needed <= memory, detail, f"vlmsearch llm plan {name}"))
     return results
 
 

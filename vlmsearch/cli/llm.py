@@ -13,12 +13,15 @@ from vlmsearch.cli.common import Group, json_option, option, print_json, release
 from vlmsearch.cli.triton_server import ServerChoice, gpu_numbers, note, server_options
 
 if TYPE_CHECKING:
+    from vlmsearch.tensorrt_llm.plan import LlmPlan
     from vlmsearch.tensorrt_llm.repository import ServedEngine
     from vlmsearch.tensorrt_llm.serve import Ranks
     from vlmsearch.tensorrt_llm.versions import Target
     from vlmsearch.triton.server.commands import Binary
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
+_OF_TRITON = ("world_size", "grpc_port", "metrics_port", "seconds", "restart", "verbose", "install")
+"""Options of ``llm serve`` for repositories, which Triton serves."""
 _PLATFORMS = {
     **dict.fromkeys(("release", "templates"), ("tensorrtllm", "llmapi")),
     **dict.fromkeys(("models", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
@@ -27,9 +30,9 @@ _PLATFORMS = {
 _OF_THE_RECIPE = "The Triton release.  [default: the recipe's]"
 
 
-@click.group(cls=Group, short_help="Build, make and serve language models with TensorRT-LLM.")
+@click.group(cls=Group, short_help="Serve and build language models with TensorRT-LLM.")
 def llm() -> None:
-    """Plan and build TensorRT-LLM engines, write their model repositories, and serve them with Triton."""
+    """Serve language and vision models with TensorRT-LLM as they are, or build engines of them for Triton."""
 
 
 tp_option = option("--tp", type=int, help="Tensor parallelism.  [default: the recipe's]")
@@ -44,16 +47,22 @@ dtype_option = option("--dtype", type=click.Choice(["float16", "bfloat16"]), hel
 @pp_option
 @dtype_option
 @option("--own-calibration", "calibration", is_flag=True, help="Calibrate with your own texts.")
+@option("--pictures", type=click.IntRange(1), help="Pictures of a request to a vision model.  [default: 4]")
+@option("--picture-side", type=click.IntRange(1), help="Pixels of a picture's side.  [default: 1024]")
+@option("--gpu-memory", type=click.FloatRange(1), metavar="GIB", help="A GPU's memory.  [default: this machine's]")
 @json_option
-def plan(recipe: str, as_json: bool, **choices: Any) -> None:
-    """Print the steps that build the engines of a recipe for a release.
+def plan(recipe: str, gpu_memory: float | None, as_json: bool, **choices: Any) -> None:
+    """Print how a recipe is served for a release, and the steps that build its engines.
 
-    A RECIPE is the name of a language model or a recipe file.
+    A RECIPE is the name of a language model or a recipe file. For a vision model the plan has the memory that its
+    weights, the KV cache and the pictures need.
     """
+    from vlmsearch._util.gpu import find_driver
     from vlmsearch.tensorrt_llm.plan import plan_text
     from vlmsearch.tensorrt_llm.rules import make_plan
 
-    made = make_plan(recipe, **choices)
+    here = min((device.memory for device in find_driver().devices), default=0) if gpu_memory is None else 0
+    made = make_plan(recipe, gpu_memory=int((gpu_memory or 0) * 2**30) or here, **choices)
     if as_json:
         print_json(made.to_json())
     else:
@@ -94,7 +103,7 @@ def build(
     from vlmsearch.tensorrt_llm.checkpoint import model_folder
     from vlmsearch.tensorrt_llm.rules import make_plan
 
-    made = make_plan(recipe, calibration=calibration is not None, **choices)
+    made = make_plan(recipe, calibration=calibration is not None, engines=True, **choices)
     outside = docker if docker is not None else shutil.which("trtllm-build") is None and bool(shutil.which("docker"))
     job = BuildJob(made, model or model_folder(made.recipe), out, scripts, calibration, outside, gpus)
     folder = build_engine(job, say=note, show=note if verbose else lambda _line: None)
@@ -107,10 +116,8 @@ def build(
 @option("--out", type=_FOLDER, required=True, metavar="DIR", help="The folder of the repository.")
 @option(
     "--platform",
-    type=click.Choice(["tensorrtllm", "llmapi", "python"]),
-    default="tensorrtllm",
-    show_default=True,
-    help="Triton backend of the model.",
+    type=click.Choice(["llmapi", "tensorrtllm", "python"]),
+    help="Runtime of the model.  [default: tensorrtllm for a folder, else llmapi]",
 )
 @release_option("The Triton release.  [default: the engine's]")
 @option("--templates", type=_FOLDER, metavar="DIR", help="NVIDIA's templates.  [default: the container's]")
@@ -126,11 +133,13 @@ def build(
 @option("--engine-dir", default="", metavar="PATH", help="Path of the engines on the server.  [default: as here]")
 @option("--tokenizer-dir", default="", metavar="PATH", help="Path of the tokenizer on the server.  [default: as here]")
 @json_option
-def repo(source: str, out: Path, platform: str, release: str | None, as_json: bool, **choices: Any) -> None:
+def repo(source: str, out: Path, platform: str | None, release: str | None, as_json: bool, **choices: Any) -> None:
     """Write a model repository.
 
-    SOURCE is the output of `llm build` (tensorrtllm), or a model: a folder, or for llmapi the id of a hub model.
+    SOURCE is a model for llmapi: a recipe, the id of a hub model or a folder. For tensorrtllm it is the output of
+    `llm build`, for python a folder.
     """
+    platform = platform or ("tensorrtllm" if Path(source).is_dir() else "llmapi")
     _refuse_unused(platform)
     given = _settings(choices.pop("values"))
     if platform == "python":
@@ -141,16 +150,18 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
         options = as_dataclass(LlmOptions, settings, "--set", convert)
         models = list(write_repository(source, out, options).models)
     elif platform == "llmapi":
+        from vlmsearch.models.bundle import LANGUAGE, recipe_names
         from vlmsearch.tensorrt_llm.llmapi import write_llmapi_repository
-        from vlmsearch.tensorrt_llm.versions import targets
 
+        made = _served_plan(source, release) if source in recipe_names(LANGUAGE) else None
         models = write_llmapi_repository(
             out,
-            _target(release or targets()[-1].release),
-            source,
+            made.target if made else _target(release or _newest()),
+            made.model if made else source,
             templates=choices["templates"],
             decoupled=choices["decoupled"],
-            values=given,
+            values={**made.llm_arguments, **made.limit_arguments, **given} if made else given,
+            pictures=made is not None and made.recipe.vision is not None,
         )
     else:
         from vlmsearch.tensorrt_llm.repository import LlmRepoOptions, write_llm_repository
@@ -191,6 +202,27 @@ def _target(release: str) -> Target:
     return find_target(release)
 
 
+def _newest() -> str:
+    from vlmsearch.tensorrt_llm.versions import targets
+
+    return targets()[-1].release
+
+
+def _served_plan(recipe: str, release: str | None) -> LlmPlan:
+    """Return the plan of a recipe that the LLM API runs in a release, by default the newest."""
+    from vlmsearch.errors import ConfigError
+    from vlmsearch.tensorrt_llm.rules import make_plan
+
+    made = make_plan(recipe, release=release or _newest())
+    if not made.support.since:
+        raise ConfigError(f"{made.recipe.name}: {made.elsewhere}")
+    if not made.is_served:
+        raise ConfigError(
+            f"{made.recipe.name}: the LLM API is there from {made.support.since} on, take a newer `release`"
+        )
+    return made
+
+
 def _built_for(folder: str) -> str:
     from vlmsearch.errors import ConfigError
     from vlmsearch.tensorrt_llm.build import read_state
@@ -202,8 +234,8 @@ def _built_for(folder: str) -> str:
 
 
 @llm.command(context_settings={"ignore_unknown_options": True})
-@click.argument("folder", metavar="DIR", type=_FOLDER)
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
+@click.argument("folder", metavar="DIR|RECIPE", type=click.Path(path_type=Path))
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF THE SERVER]")
 @option("--world-size", type=click.IntRange(1), help="Ranks of the engine.  [default: as built]")
 @option("--gpus", default="", metavar="N,M", help="Numbers of the GPUs.  [default: all]")
 @server_options(seconds=1800.0, flag="--release", release="The container's release.  [default: for llmapi the last]")
@@ -214,11 +246,18 @@ def serve(
     gpus: str,
     server: ServerChoice,
 ) -> None:
-    """Serve a repository until Ctrl-C, with a process for each rank of its engine. A line says when it is ready."""
+    """Serve a recipe or a repository until Ctrl-C.
+
+    A RECIPE is served by trtllm-serve, as it is, at openai:http://HOST:PORT/v1. The repository DIR is served by Triton,
+    with a process for each rank of its engine; a line says when it is ready.
+    """
     from vlmsearch._util.credentials import hub_tokens
     from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
     from vlmsearch.tensorrt_llm.serve import Ranks, find_mpirun, ranks_command
 
+    if not folder.is_dir():
+        _serve_recipe(str(folder), extra, gpu_numbers(gpus), server)
+        return
     served = ServedEngine(world_size, ()) if world_size and not server.docker else read_repository(folder)
     ranks = Ranks(world_size or served.ranks, gpu_numbers(gpus))
     if server.docker:
@@ -229,6 +268,57 @@ def serve(
     command = ranks_command(binary, folder, server.ends, ranks, mpirun=mpirun, extra=extra)
     environment = {**hub_tokens(), **binary.environment, **ranks.environment}  # tokens for a model named by a hub id
     server.run(command, environment)
+
+
+def _serve_recipe(recipe: str, extra: Sequence[str], gpus: tuple[int, ...], server: ServerChoice) -> None:
+    """Become trtllm-serve with a recipe, here or in NVIDIA's container, or print the command."""
+    import os
+    import shlex
+    import shutil
+
+    from vlmsearch._util.credentials import child_environment, hub_tokens
+    from vlmsearch.building.hub import hub_cache
+    from vlmsearch.errors import ModelUnavailableError
+    from vlmsearch.tensorrt_llm.serve import Ranks
+    from vlmsearch.triton.server.commands import INSIDE, docker_command
+
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name in _OF_TRITON:
+            raise click.UsageError(f"{parameter.opts[0]} is for a repository, which Triton serves, not for a recipe")
+    made = _served_plan(recipe, server.release)
+    variables, ends = Ranks(made.ranks, gpus).environment, server.ends
+    command = made.server_command(host=ends.host, port=ends.http, extra=extra)
+    if server.docker:
+        cache = hub_cache().absolute()
+        command = docker_command(
+            made.target.image,
+            ends,
+            made.server_command(host=INSIDE.host, port=INSIDE.http, extra=extra),
+            [] if made.recipe.source else [Path(made.model)],
+            gpu=True,
+            environment={**variables, "HF_HUB_CACHE": str(cache)},
+            passed=hub_tokens(),
+            cache=cache,
+            has_grpc=False,
+        )
+    if server.dry_run:
+        shown = [] if server.docker else [f"{name}={value}" for name, value in variables.items()]
+        click.echo(shlex.join([*shown, *command]))
+        return
+    if server.docker:
+        if shutil.which("docker") is None:
+            raise ModelUnavailableError("there is no docker on PATH: install it, or leave --docker out")
+        hub_cache().mkdir(parents=True, exist_ok=True)  # docker would make it root's
+    elif shutil.which("trtllm-serve") is None:
+        raise ModelUnavailableError(
+            "there is no trtllm-serve on PATH: use --docker, or run this where TensorRT-LLM is installed"
+        )
+    if not ends.is_local:
+        note(f"Warning: {ends.host} lets other machines in, and trtllm-serve asks for no password")
+    note(f"when it has started: openai:http://{ends.reach}:{ends.http}/v1?model={made.model}")
+    os.execvpe(command[0], command, {**child_environment(), **hub_tokens(), **variables})  # noqa: S606
 
 
 def _serve_in_container(
@@ -244,6 +334,11 @@ def _serve_in_container(
 
     if server.release is None and served.has_engine:
         raise ConfigError("--docker needs --release, the one that the engine was built for")
+    if server.release is None and served.has_pictures:
+        raise ConfigError(
+            f"no container up to {targets()[-1].release} has the TensorRT-LLM of this repository, which reads "
+            "pictures: serve it where that is installed, or serve a recipe by trtllm-serve: `vlmsearch llm serve NAME`"
+        )
     image = _target(server.release or targets()[-1].release).image
     serve = ranks_command(Binary("tritonserver"), folder, INSIDE, ranks, extra=extra)
     cache, tokens, environment = None, {}, ranks.environment
@@ -274,3 +369,24 @@ def _find_tensorrt_llm(folder: Path, server: ServerChoice) -> Binary:
             f"(TensorRT-LLM {last.versions.tensorrt_llm})"
         )
     return binary
+
+
+@llm.command()
+@click.argument("url", default="http://127.0.0.1:8000", metavar="[URL]")
+@json_option
+def status(url: str, as_json: bool) -> None:
+    """Show the language models of a server, and whether they read pictures.
+
+    URL is the HTTP address of trtllm-serve, of another server with OpenAI's interface, or of Triton.
+    """
+    from dataclasses import asdict
+
+    from vlmsearch.tensorrt_llm.status import served_models
+
+    models = served_models(url)
+    if as_json:
+        print_json([asdict(model) for model in models])
+        return
+    reads = {True: "reads pictures", False: "reads texts alone", None: "not a recipe: pictures not known"}
+    for model in models:
+        click.echo("\t".join((model.model, model.recipe or "-", reads[model.has_pictures], model.generator)))

@@ -13,12 +13,19 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
+from vlmsearch.tensorrt_llm.arguments import add_arguments
 from vlmsearch.tensorrt_llm.templates import CONFIG
 from vlmsearch.tensorrt_llm.versions import Target, same_version, stated_version, targets
 
 _MODEL = "tensorrt_llm"
 _GPUS = "gpu_device_ids"
 """The parameter with the GPUs of each instance: pull request 11153 of NVIDIA/TensorRT-LLM."""
+PICTURES = "image_url"
+"""The input for pictures: pull request 18381 of NVIDIA/TensorRT-LLM."""
+_SIGHTED_TEMPLATES = (
+    "no Triton up to 26.07 (TensorRT-LLM 1.2.1) does. Give `templates`, a checkout of a later TensorRT-LLM, and serve "
+    "it where that version is installed; or take trtllm-serve: `vlmsearch llm serve NAME --docker`"
+)
 _GROUPS = re.compile(r"\d+(,\d+)*(;\d+(,\d+)*)*")
 
 
@@ -30,19 +37,21 @@ def write_llmapi_repository(
     templates: Path | None = None,
     decoupled: bool = True,
     values: Mapping[str, str] | None = None,
+    pictures: bool = False,
 ) -> list[str]:
     """Write the model ``tensorrt_llm`` that runs ``model``, a hub id or a folder, with the LLM API on PyTorch.
 
     ``values`` are arguments of TensorRT-LLM's ``LLM``, those in ``triton_config`` excepted, which are of NVIDIA's
     model. ``gpu_device_ids`` are the GPUs of several instances: ``0,1;2,3`` is two of them on two GPUs each.
-    ConfigError where the release has no such model, or the templates are of another version.
+    ``pictures`` says that the model shall read pictures. No known release has templates for that, so they may be of any
+    version with the input for them. ConfigError where the release has no such model, or the templates do not fit.
     """
     if not target.toolchain.llmapi:
         first = next(release for release in targets() if release.toolchain.llmapi)
         raise ConfigError(f"Triton {target.release} has no llmapi model on PyTorch: the nearest is {first.release}")
-    source = _find(templates, target)
-    config = _read_config(source, target)
-    arguments = dict(values or {})
+    source = _find(templates, target, pictures)
+    config = _read_config(source, target, pictures)
+    arguments = {**({"triton_config.multimodal": "true"} if pictures else {}), **(values or {})}
     # also in model.yaml, which is not asked where a server does not let models complete their configuration
     config.max_batch_size, config.model_transaction_policy.decoupled = 0, decoupled
     if gpus := arguments.pop(_GPUS, ""):
@@ -67,31 +76,19 @@ def model_yaml(model: str, *, decoupled: bool, values: Mapping[str, str]) -> str
         "backend": "pytorch",
         "triton_config": {"max_batch_size": 0, "decoupled": decoupled},
     }
-    for key, value in values.items():
-        *tables, name = key.split(".")
-        entries: object = data
-        for table in tables:
-            entries = entries.setdefault(table, {}) if isinstance(entries, dict) else None
-        if not isinstance(entries, dict):
-            raise ConfigError(f"{key}: {'.'.join(tables)} is no table of arguments")
-        entries[name] = _scalar(value)
-    return json.dumps(data, indent=2) + "\n"
+    return json.dumps(add_arguments(data, values), indent=2) + "\n"
 
 
-def _scalar(value: str) -> object:
-    """Return a value as JSON has it, or Python; any other is a text."""
-    try:
-        return json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
-    except ValueError:
-        return value
-
-
-def _read_config(source: Path, target: Target) -> pb.ModelConfig:
-    """Return the template of the configuration; ConfigError if it is not the target's."""
+def _read_config(source: Path, target: Target, pictures: bool) -> pb.ModelConfig:
+    """Return the template of the configuration; ConfigError if it is not the target's, or cannot read pictures."""
     path, version = source / CONFIG, target.versions.tensorrt_llm
     config = text_format.Parse(path.read_text(encoding="utf-8"), pb.ModelConfig())
     if config.name != _MODEL or config.backend != "python":
         raise ConfigError(f"{path} is not the llmapi model: it is {config.name!r} of {config.backend!r}")
+    if pictures:
+        if all(tensor.name != PICTURES for tensor in config.input):
+            raise ConfigError(f"{path} reads no pictures, it has no input {PICTURES}: {_SIGHTED_TEMPLATES}")
+        return config
     stated = next(filter(None, map(stated_version, source.parents)), "")
     if stated and not same_version(stated, version):
         raise ConfigError(f"{path} is of TensorRT-LLM {stated}, and Triton {target.release} has {version}")
@@ -113,12 +110,14 @@ def _place(config: pb.ModelConfig, source: Path, gpus: str) -> None:
     config.parameters[_GPUS].string_value = gpus
 
 
-def _find(templates: Path | None, target: Target) -> Path:
+def _find(templates: Path | None, target: Target, pictures: bool) -> Path:
     root = templates or Path(target.toolchain.root)
     for place in (root, root / "all_models", root / "triton_backend" / "all_models"):
         for folder in (place / "llmapi" / _MODEL, place / _MODEL):
             if (folder / CONFIG).is_file() and (folder / "1" / "model.py").is_file():
                 return folder
+    if pictures:
+        raise ConfigError(f"{root} has no llmapi/{_MODEL} that reads pictures: {_SIGHTED_TEMPLATES}")
     raise ConfigError(
         f"{root} has no llmapi/{_MODEL}: give `templates`, a checkout of {target.toolchain.clone} at "
         f"v{target.versions.tensorrt_llm}, or run this in {target.image}"

@@ -1,15 +1,18 @@
-"""From a recipe and a Triton release to the exact commands that build its engines, and a plan for people."""
+"""From a recipe and a Triton release to the exact commands that serve or build it, and a plan for people."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from vlmsearch.tensorrt_llm.recipe import LlmRecipe
-from vlmsearch.tensorrt_llm.versions import SOURCE, Target
+from vlmsearch.tensorrt_llm.arguments import add_arguments
+from vlmsearch.tensorrt_llm.memory import PICTURES, MemoryPlan, Pictures, plan_memory, token_bytes
+from vlmsearch.tensorrt_llm.recipe import LlmRecipe, Vision
+from vlmsearch.tensorrt_llm.versions import SOURCE, Support, Target, matrix, targets
 
 StepName = Literal["checkpoint", "engine", "tokenizer", "check"]
 RUN = "examples/run.py"
@@ -33,6 +36,8 @@ _SMOOTHQUANT = "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"
 _CALIBRATION = {"gpt": "lambada", "llama": "ccdv/cnn_dailymail"}
 """The data set of a conversion script, by default; quantize.py takes ``cnn_dailymail``."""
 _CHECK_TOKENS = 16
+_OPTIONS = "--extra_llm_api_options"
+_UNREAD = "the flags of trtllm-serve were read at 0.18.2, 1.0.0 and 1.2.0rc6, and not in this container"
 _INSTALL = ("pip", "install")
 _PACKAGES = "https://pypi.nvidia.com"
 
@@ -51,18 +56,61 @@ class Places:
 
 @dataclass(frozen=True)
 class LlmPlan:
-    """A recipe for a release, on ``tp`` x ``pp`` GPUs. ``calibration``: with texts of the user's own."""
+    """A recipe for a release, on ``tp`` x ``pp`` GPUs. ``calibration``: with texts of the user's own.
+
+    ``pictures`` are those of a request to a vision model. ``gpu_memory`` are the bytes of a GPU, 0 where not known.
+    """
 
     recipe: LlmRecipe
     target: Target
     tp: int
     pp: int
     calibration: bool = False
+    pictures: Pictures = PICTURES
+    gpu_memory: int = 0
 
     @property
     def ranks(self) -> int:
         """Processes, and GPUs, that serve it."""
         return self.tp * self.pp
+
+    @property
+    def support(self) -> Support:
+        """Return which versions of the LLM API run it."""
+        return matrix().llmapi[self.recipe.architecture.family]
+
+    @property
+    def is_served(self) -> bool:
+        """Return whether the LLM API of this release runs it, without engines."""
+        return self.target.has(self.support.since)
+
+    @property
+    def memory(self) -> MemoryPlan | None:
+        """Return what a vision model needs on each GPU."""
+        vision = self.recipe.vision
+        return plan_memory(self.recipe, vision, self.pictures, self.ranks) if vision else None
+
+    @property
+    def llm_arguments(self) -> dict[str, str]:
+        """Return the arguments of TensorRT-LLM's ``LLM`` that trtllm-serve has no flags for, with dots for tables."""
+        arguments: dict[str, str] = {"dtype": self.recipe.dtype}
+        if self.recipe.revision:
+            arguments["revision"] = json.dumps(self.recipe.revision)
+        if self.recipe.vision and not self.target.has(self.support.reuse):
+            arguments["kv_cache_config.enable_block_reuse"] = "false"
+        return arguments
+
+    @property
+    def limit_arguments(self) -> dict[str, str]:
+        """Return the other arguments: those for the limits and the GPUs."""
+        limits = self.recipe.limits
+        return {
+            "max_batch_size": str(limits.batch),
+            "max_seq_len": str(limits.sequence),
+            "max_num_tokens": str(limits.tokens),
+            "tensor_parallel_size": str(self.tp),
+            "pipeline_parallel_size": str(self.pp),
+        }
 
     @property
     def quantizes(self) -> bool:
@@ -184,6 +232,26 @@ class LlmPlan:
             *commands,
         ]
 
+    def server_command(self, *, host: str = "127.0.0.1", port: int = 8000, extra: Sequence[str] = ()) -> list[str]:
+        """Return a shell that writes the options that have no flags to a file, and becomes trtllm-serve."""
+        flags = self.server_flags(host=host, port=port)
+        options = shlex.quote(json.dumps(add_arguments({}, self.llm_arguments)))
+        serve = f'exec {shlex.join([*flags, _OPTIONS])} "$options" {shlex.join(extra)}'.rstrip()
+        return ["bash", "-c", f'options=$(mktemp) && echo {options} > "$options" && {serve}']
+
+    def server_flags(self, *, host: str, port: int) -> list[str]:
+        """Return ``trtllm-serve`` with its flags, OpenAI's interface without engines and Triton."""
+        limits = self.limit_arguments
+        command = ["trtllm-serve", self.model, "--backend", "pytorch", "--host", host, "--port", str(port)]
+        for name in ("max_batch_size", "max_seq_len", "max_num_tokens"):
+            command += [f"--{name}", limits[name]]
+        return [*command, "--tp_size", str(self.tp), "--pp_size", str(self.pp)]
+
+    @property
+    def model(self) -> str:
+        """Return what the LLM API loads: the hub's id, or the path of the recipe's checkpoint."""
+        return self.recipe.source or str((self.recipe.folder / self.recipe.checkpoint).resolve())
+
     def checkpoint_command(self, places: Places) -> list[str]:
         """Return the command that converts or quantises the model."""
         recipe, quantisation = self.recipe, self.recipe.quantisation
@@ -236,6 +304,8 @@ class LlmPlan:
 
     def to_json(self) -> dict[str, object]:
         """Return everything there is to know before it is run."""
+        if self.recipe.vision:
+            return self._to_json_with_pictures(self.recipe.vision)
         versions, places = self.target.versions, self.places
         return {
             "recipe": self.recipe.name,
@@ -263,6 +333,37 @@ class LlmPlan:
             "unverified": self.unverified,
         }
 
+    def _to_json_with_pictures(self, vision: Vision) -> dict[str, object]:
+        memory = plan_memory(self.recipe, vision, self.pictures, self.ranks)
+        return {
+            "recipe": self.recipe.name,
+            "source": self.recipe.source,
+            "revision": self.recipe.revision,
+            "release": self.target.release,
+            "image": self.target.image,
+            "tensorrt_llm": self.target.versions.tensorrt_llm,
+            "dtype": self.recipe.dtype,
+            "tp": self.tp,
+            "pp": self.pp,
+            "limits": vars(self.recipe.limits),
+            "pictures": {**vars(self.pictures), "tokens": vision.tokens(self.pictures.side)},
+            "memory": {**vars(memory), "total": memory.total},
+            "fits": memory.total <= self.gpu_memory if self.gpu_memory else None,
+            "command": self.server_flags(host="127.0.0.1", port=8000) if self.is_served else None,
+            "llm_arguments": add_arguments({}, self.llm_arguments),
+        }
+
+    @property
+    def elsewhere(self) -> str:
+        """Return how to run a model that no version of the LLM API lists."""
+        other = f"vlmsearch llm build {self.recipe.name}"
+        if self.recipe.vision:
+            limits = self.recipe.limits
+            command = ["vllm", "serve", self.model, "--max-model-len", str(limits.sequence)]
+            command += ["--max-num-seqs", str(limits.batch)]
+            other = shlex.join([*command, *(("--revision", self.recipe.revision) if self.recipe.revision else ())])
+        return f"the LLM API lists no {self.support.architecture} up to {targets()[-1].release}: `{other}`"
+
     @property
     def clone(self) -> str:
         """Return the command that fetches the scripts, for an image that does not have them."""
@@ -273,20 +374,20 @@ class LlmPlan:
 
 def plan_text(plan: LlmPlan) -> str:
     """Return everything a plan will do, as one string with commands that can be copied."""
+    if plan.recipe.vision:
+        return "".join(f"{line}\n" for line in _with_pictures(plan, plan.recipe.vision))
     lines = [*_what(plan), *_steps(plan)]
     lines += [f"unverified     {note}" for note in plan.unverified]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _what(plan: LlmPlan) -> Iterator[str]:
-    recipe, places, versions = plan.recipe, plan.places, plan.target.versions
-    where = f"{recipe.source} at {recipe.revision}" if recipe.source else recipe.checkpoint
-    gated = ", after its licence was accepted on the hub" if recipe.gated else ""
-    built_with = f"TensorRT-LLM {versions.tensorrt_llm}, TensorRT {versions.tensorrt}, CUDA {versions.cuda}"
-    yield f"{recipe.name} for Triton {plan.target.release}"
+    places = plan.places
+    yield f"{plan.recipe.name} for Triton {plan.target.release}"
+    yield f"LLM API        {_without_engines(plan)}"
     yield f"container      {plan.target.image}"
-    yield f"versions       {built_with}, Python {versions.python}"
-    yield f"model          {where} ({recipe.licence}{gated}), mounted at {places.model}"
+    yield _versions(plan)
+    yield f"{_model(plan)}, mounted at {places.model}"
     yield f"scripts        {plan.clone + ', mounted at ' if plan.clone else 'in the container: '}{places.scripts}"
     yield f"ranks          {plan.ranks} (tensor parallelism {plan.tp}, pipeline parallelism {plan.pp})"
     if places.calibration:
@@ -294,6 +395,69 @@ def _what(plan: LlmPlan) -> Iterator[str]:
     if plan.calibration_set:
         own = ", or texts of your own: `calibration`" if plan.target.toolchain.calibration else ""
         yield f"calibration    {plan.calibration_set}, which step 2 downloads from the hub{own}"
+
+
+def _versions(plan: LlmPlan) -> str:
+    versions = plan.target.versions
+    built_with = f"TensorRT-LLM {versions.tensorrt_llm}, TensorRT {versions.tensorrt}, CUDA {versions.cuda}"
+    return f"versions       {built_with}, Python {versions.python}"
+
+
+def _model(plan: LlmPlan) -> str:
+    recipe = plan.recipe
+    where = f"{recipe.source} at {recipe.revision}" if recipe.source else recipe.checkpoint
+    gated = ", after its licence was accepted on the hub" if recipe.gated else ""
+    return f"model          {where} ({recipe.licence}{gated})"
+
+
+def _without_engines(plan: LlmPlan) -> str:
+    """Return how the LLM API runs the model, which engines are the other way to."""
+    since = plan.support.since
+    if not since:
+        return f"lists no {plan.support.architecture} up to {targets()[-1].release}: this model needs engines"
+    first = next(target for target in targets() if target.since(since))
+    how = "without engines" if plan.recipe.quantisation.method == "none" else "without engines, not quantised"
+    return f"runs it {how}, from {first.release} on: vlmsearch llm serve {plan.recipe.name} --docker"
+
+
+def _with_pictures(plan: LlmPlan, vision: Vision) -> Iterator[str]:
+    limits, pictures = plan.recipe.limits, plan.pictures
+    memory = plan_memory(plan.recipe, vision, pictures, plan.ranks)
+    tokens = vision.tokens(pictures.side)
+    used = pictures.count * tokens
+    if plan.is_served:
+        yield f"{plan.recipe.name} for Triton {plan.target.release}, without engines"
+        yield f"container      {plan.target.image}"
+        yield _versions(plan)
+    else:
+        yield f"{plan.recipe.name}, without TensorRT-LLM"
+    yield _model(plan)
+    yield f"GPUs           {plan.ranks} (tensor parallelism {plan.tp}, pipeline parallelism {plan.pp})"
+    yield f"requests       {limits.batch} at once, of {limits.sequence} tokens; {limits.input} of them are the prompt"
+    sides = f"{pictures.count} of {pictures.side} x {pictures.side} pixels in a request"
+    yield f"pictures       {sides}: {tokens} tokens a picture, {used} in all; {limits.input - used} are left for text"
+    yield f"weights        {_gib(memory.decoder)} of the decoder, {_gib(memory.tower)} of the vision tower"
+    yield f"KV cache       {_gib(memory.cache)}: {token_bytes(plan.recipe) // 1024} KiB a token of a request"
+    yield f"activations    about {_gib(memory.activations)} of the vision tower, an estimate from its widths"
+    yield f"memory         {_gib(memory.total)} on each GPU, with a tenth left free beside the cache"
+    if plan.gpu_memory:
+        fits = "yes" if memory.total <= plan.gpu_memory else "no: take fewer requests at once, or more GPUs with `tp`"
+        yield f"fits           a GPU of {_gib(plan.gpu_memory)}: {fits}"
+    if not plan.is_served:
+        yield f"serve          {plan.elsewhere}"
+        return
+    if "kv_cache_config.enable_block_reuse" in plan.llm_arguments:
+        yield f"block reuse    off: no matrix that was read has it for {plan.target.versions.tensorrt_llm}"
+    else:
+        yield f"block reuse    on: multimodal-feature-support-matrix.md has it from {plan.support.reuse} on"
+    yield f"serve          vlmsearch llm serve {plan.recipe.name} --docker --release {plan.target.release}"
+    yield f"  {_folded([*plan.server_flags(host='127.0.0.1', port=8000), _OPTIONS, 'OPTIONS'])}"
+    yield f"options        {json.dumps(add_arguments({}, plan.llm_arguments))}"
+    yield f"unverified     {_UNREAD}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
 
 
 def _steps(plan: LlmPlan) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""Recipes of language models: what to build with TensorRT-LLM, how far quantised, and for which limits."""
+"""Recipes of language and vision models: what TensorRT-LLM runs, how far quantised, and for which limits."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +14,12 @@ from vlmsearch._util.tables import as_dataclass, read_table, suggest
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import LANGUAGE, data_folder, recipe_names
 
-Family = Literal["gpt", "llama", "phi"]
+Family = Literal["gpt", "llama", "phi", "qwen2.5-vl", "qwen3-vl", "llava"]
 Rope = Literal["none", "default", "llama3", "longrope"]
 Dtype = Literal["float16", "bfloat16"]
 Method = Literal["none", "int8_wo", "int4_wo", "int8_sq", "int4_awq", "fp8"]
 KvCache = Literal["same", "int8", "fp8"]
+_SIGHTED = ("qwen2.5-vl", "qwen3-vl", "llava")
 _BLOCK = 64
 """Tokens in a block of the KV cache: 64 in TensorRT-LLM 0.10 and 32 in 1.2."""
 
@@ -26,8 +28,9 @@ _BLOCK = 64
 class Architecture:
     """A decoder's shape.
 
-    ``family`` is the folder of TensorRT-LLM's conversion script. ``hidden`` and ``ffn`` are widths, ``context`` the
-    positions it was trained for.
+    ``family`` is the folder of TensorRT-LLM's conversion script, or the kind of vision model. ``hidden`` and ``ffn``
+    are widths, ``context`` the positions it was trained for. ``parameters`` are the weights of a vision model's
+    decoder with its embeddings.
     """
 
     family: Family
@@ -39,6 +42,42 @@ class Architecture:
     vocab: int
     context: int
     rope: Rope = "default"
+    parameters: int = 0
+
+
+@dataclass(frozen=True)
+class Vision:
+    """A vision tower's shape, and the tokens that it makes of a picture.
+
+    A token is ``merge`` x ``merge`` patches of ``patch`` x ``patch`` pixels. A tower with a fixed ``side`` reads
+    every picture at that size. Another reads it near its own size, with ``min_pixels`` to ``max_pixels``.
+    ``parameters`` are its weights, the projection to the decoder included.
+    """
+
+    parameters: int
+    layers: int
+    hidden: int
+    ffn: int
+    patch: int
+    merge: int = 1
+    side: int = 0
+    min_pixels: int = 0
+    max_pixels: int = 0
+
+    def tokens(self, side: int) -> int:
+        """Return the tokens of a square picture.
+
+        Source: ``smart_resize`` of transformers' ``image_processing_qwen2_vl.py``.
+        """
+        unit = self.patch * self.merge
+        if self.side:
+            return (self.side // unit) ** 2
+        units = round(side / unit)
+        if (units * unit) ** 2 > self.max_pixels:
+            units = math.floor(side / math.sqrt(side**2 / self.max_pixels) / unit)
+        elif (units * unit) ** 2 < self.min_pixels:
+            units = math.ceil(side * math.sqrt(self.min_pixels / side**2) / unit)
+        return units**2
 
 
 @dataclass(frozen=True)
@@ -73,7 +112,7 @@ class LlmRecipe:
 
     ``gated`` models are downloaded after their licence was accepted on the hub. ``release`` is the Triton release
     that is built for unless another is named, ``tp`` and ``pp`` are tensor and pipeline parallelism; ``splits`` says
-    whether TensorRT-LLM's tables allow tensor parallelism for the model.
+    whether TensorRT-LLM's tables allow tensor parallelism for the model. A model with ``vision`` has no engines.
     """
 
     kind: Literal["llm"]
@@ -91,6 +130,7 @@ class LlmRecipe:
     pp: int = 1
     splits: bool = True
     quantisation: Quantisation = Quantisation()
+    vision: Vision | None = None
     folder: Path = field(default=Path(), metadata={"given": False})
 
 
@@ -126,7 +166,7 @@ def read_llm_recipe(path: Path) -> LlmRecipe:
 def _check(recipe: LlmRecipe, where: str) -> None:
     shape, limits = recipe.architecture, recipe.limits
     parts = (shape, limits, recipe.quantisation, recipe)
-    small = [name for part in parts for name, value in _numbers(part).items() if value < 1]
+    small = [name for part in parts for name, value in _numbers(part).items() if value < 1 and name != "parameters"]
     rules = (
         (
             bool(recipe.source) != bool(recipe.checkpoint),
@@ -141,6 +181,14 @@ def _check(recipe: LlmRecipe, where: str) -> None:
         (
             limits.sequence <= shape.context,
             f"limits: sequence {limits.sequence} is longer than the model's context of {shape.context}",
+        ),
+        (
+            (shape.family in _SIGHTED) == (recipe.vision is not None) == (shape.parameters > 0),
+            f"vision and the parameters of architecture are for {', '.join(_SIGHTED)}",
+        ),
+        (
+            recipe.vision is None or recipe.quantisation == Quantisation(),
+            "a vision model runs as its checkpoint is: leave quantisation out",
         ),
         (limits.tokens >= limits.batch * limits.beams, "limits: tokens must be at least batch x beams"),
         (

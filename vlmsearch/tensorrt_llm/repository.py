@@ -16,6 +16,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
 from vlmsearch.tensorrt_llm.checkpoint import mounted
+from vlmsearch.tensorrt_llm.llmapi import PICTURES
 from vlmsearch.tensorrt_llm.templates import (
     CONFIG,
     MODELS,
@@ -104,7 +105,7 @@ class ServedEngine:
 
     ``source`` is the id of the hub's model that the server downloads, or "". ``needs_tensorrt_llm`` says whether the
     server must have TensorRT-LLM, which the Python baseline does without. ``has_engine`` says whether its release is
-    that of an engine.
+    that of an engine, ``has_pictures`` whether its model reads them.
     """
 
     ranks: int
@@ -112,6 +113,7 @@ class ServedEngine:
     source: str = ""
     needs_tensorrt_llm: bool = True
     has_engine: bool = True
+    has_pictures: bool = False
 
 
 def read_repository(folder: Path) -> ServedEngine:
@@ -130,7 +132,8 @@ def read_repository(folder: Path) -> ServedEngine:
         if not yaml.is_file():
             return ServedEngine(1, folders, "", needs, has_engine=False)
         source, read = _read_yaml(yaml)
-        return ServedEngine(1, (*folders, *read), source, needs, has_engine=False)
+        sighted = any(tensor.name == PICTURES for tensor in configs["tensorrt_llm"].input)
+        return ServedEngine(1, (*folders, *read), source, needs, has_engine=False, has_pictures=sighted)
     mapping = read_engine(Path(place))["pretrained_config"]["mapping"]
     return ServedEngine(mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1, folders)
 

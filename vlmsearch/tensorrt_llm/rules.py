@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from vlmsearch.errors import ConfigError
+from vlmsearch.tensorrt_llm.memory import PICTURES, Pictures
 from vlmsearch.tensorrt_llm.plan import LlmPlan
 from vlmsearch.tensorrt_llm.recipe import Dtype, find_llm_recipe
 from vlmsearch.tensorrt_llm.versions import find_target, targets
@@ -22,8 +23,15 @@ def make_plan(
     pp: int | None = None,
     dtype: Dtype | None = None,
     calibration: bool = False,
+    pictures: int | None = None,
+    picture_side: int | None = None,
+    gpu_memory: int = 0,
+    engines: bool = False,
 ) -> LlmPlan:
     """Return the plan of a recipe's name or file, for its own release, parallelism and type unless others are named.
+
+    ``pictures`` of ``picture_side`` pixels are those of a request to a vision model, ``gpu_memory`` a GPU's bytes.
+    ``engines`` says that engines are to be built.
 
     ConfigError for a combination that cannot work: it says why, and what the nearest is that can.
     """
@@ -37,7 +45,13 @@ def make_plan(
         recipe.tp if tp is None else tp,
         recipe.pp if pp is None else pp,
         calibration,
+        Pictures(pictures or PICTURES.count, picture_side or PICTURES.side),
+        gpu_memory,
     )
+    if not recipe.vision and (pictures is not None or picture_side is not None):
+        raise ConfigError(f"{recipe.name} reads no pictures: leave `pictures` and `picture_side` out")
+    if recipe.vision and engines:
+        raise ConfigError(f"{recipe.name} has no engines: `vlmsearch llm plan {recipe.name}` says how it runs without")
     for fault in _faults(plan):
         raise ConfigError(f"{recipe.name} for Triton {target.release}: {fault}")
     return plan
@@ -45,6 +59,7 @@ def make_plan(
 
 def _faults(plan: LlmPlan) -> Iterator[str]:
     yield from _versions(plan)
+    yield from _pictures(plan)
     yield from _parallelism(plan)
     yield from _quantisation(plan)
 
@@ -58,6 +73,19 @@ def _versions(plan: LlmPlan) -> Iterator[str]:
     if plan.calibration and not plan.target.toolchain.calibration:
         version = plan.target.versions.tensorrt_llm
         yield f"TensorRT-LLM {version} calibrates with no texts of one's own: the nearest that can is {_from('0.11.0')}"
+
+
+def _pictures(plan: LlmPlan) -> Iterator[str]:
+    vision, pictures, support = plan.recipe.vision, plan.pictures, plan.support
+    if not vision:
+        return
+    if support.since and not plan.is_served:
+        version = plan.target.versions.tensorrt_llm
+        yield f"TensorRT-LLM {version} has no {support.architecture}: the nearest that has it is {_from(support.since)}"
+    tokens, room = pictures.count * vision.tokens(pictures.side), plan.recipe.limits.input
+    if tokens >= room:
+        given = f"{pictures.count} pictures of {pictures.side} pixels"
+        yield f"{given} are {tokens} tokens, and a prompt has {room}: fewer `pictures`, or a smaller `picture_side`"
 
 
 def _parallelism(plan: LlmPlan) -> Iterator[str]:

@@ -59,10 +59,24 @@ class Toolchain:
 
 
 @dataclass(frozen=True)
+class Support:
+    """The versions of TensorRT-LLM whose LLM API on PyTorch runs a family of models.
+
+    ``since`` is the first of them, "" where no version lists the ``architecture``. ``reuse`` is the first that reuses
+    blocks of the KV cache for prompts with pictures, "" where none is known.
+    """
+
+    architecture: str
+    since: str = ""
+    reuse: str = ""
+
+
+@dataclass(frozen=True)
 class Matrix:
-    """The whole file."""
+    """The whole file. ``llmapi`` is what the LLM API runs, by the family in a recipe."""
 
     releases: Mapping[str, Versions]
+    llmapi: Mapping[str, Support]
     toolchains: tuple[Toolchain, ...]
 
 
@@ -82,6 +96,10 @@ class Target:
     def since(self, version: str) -> bool:
         """Return whether its TensorRT-LLM is of that version or newer."""
         return _order(self.versions.tensorrt_llm) >= _order(version)
+
+    def has(self, since: str) -> bool:
+        """Return whether its version has what is there since another; "" is never."""
+        return bool(since) and self.since(since)
 
 
 @functools.cache

@@ -110,23 +110,24 @@ def docker_command(
     environment: Mapping[str, str] | None = None,
     passed: Iterable[str] = (),
     cache: Path | None = None,
+    has_grpc: bool = True,
 ) -> list[str]:
-    """Return the ``docker run`` of a server's command.
+    """Return the ``docker run`` of a server's command; one without gRPC has the port of HTTP alone.
 
     ``folders`` are those that it reads, the repository first, whose ``requirements.txt`` is installed before. ``cache``
     is one that it writes to. The variables named in ``passed`` have the values of docker's own environment.
     """
     places = dict.fromkeys(folder.absolute() for folder in folders)
-    needed = next(iter(places)) / "requirements.txt"
-    if needed.is_file():
+    needed = next(iter(places)) / "requirements.txt" if places else None
+    if needed and needed.is_file():
         serve = ["bash", "-c", f"pip install --quiet -r {shlex.quote(str(needed))} && exec {shlex.join(serve)}"]
-    ports = ((ends.http, INSIDE.http), (ends.grpc, INSIDE.grpc), (ends.metrics, INSIDE.metrics))
+    ports = [(ends.http, INSIDE.http), (ends.grpc, INSIDE.grpc), (ends.metrics, INSIDE.metrics)]
     return [
         *("docker", "run", "--rm", "--init", "--shm-size=2g", "--ulimit", "memlock=-1"),
         *(("--gpus", "all") if gpu else ()),
         *(part for name, value in (environment or {}).items() for part in ("-e", f"{name}={value}")),
         *(part for name in passed for part in ("-e", name)),
-        *(part for outer, inner in ports for part in ("-p", f"{ends.host}:{outer}:{inner}")),
+        *(part for outer, inner in ports[: None if has_grpc else 1] for part in ("-p", f"{ends.host}:{outer}:{inner}")),
         *(part for place in places for part in ("-v", f"{place}:{place}:ro")),
         *(("-v", f"{cache}:{cache}") if cache else ()),
         image,
