@@ -152,7 +152,7 @@ def main(reranker: str, encoder: str, scenes: int, queries: int, first: int, siz
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         judge = stack.enter_context(open_reranker(reranker))
         pipeline = stack.enter_context(Pipeline.open(encoder=encoder, store=f"sqlite:{folder / 'index'}"))
-        pipeline.add(_drawn(collection.scenes, folder, size))
+        pipeline.add(draw(collection.scenes, folder, size))
         judged = judge_first(pipeline, judge, collection.queries, first=first)
     given = [score for scores in judged.scores.values() for score in scores]
     known = sum(score is not None for score in given)
@@ -170,7 +170,8 @@ def main(reranker: str, encoder: str, scenes: int, queries: int, first: int, siz
     print_figures(title, ["order of", f"nDCG@{CUT}", "recall@1"], rows)
 
 
-def _drawn(scenes: Mapping[str, Scene], folder: Path, size: int) -> Iterator[Document]:
+def draw(scenes: Mapping[str, Scene], folder: Path, size: int = CANVAS) -> Iterator[Document]:
+    """Yield scenes as documents without texts, drawn into a folder."""
     for id, scene in scenes.items():
         path = folder / f"{id}.png"
         scene.draw(size).save(path)

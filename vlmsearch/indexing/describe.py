@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, cast
 from vlmsearch._util.arguments import check_kind
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import check_cancelled
+from vlmsearch._util.text import sanitise
 from vlmsearch._util.tracing import encoding
+from vlmsearch.answers.prompts import TEMPLATE
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
-from vlmsearch.generators.base import GenerationOptions, Generator, HasPromptTemplate, Picture, SeesPictures
+from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
 from vlmsearch.indexing.image_text import with_description_mark
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.filters import Filter, parse_filter
@@ -53,10 +55,8 @@ if TYPE_CHECKING:
 
 FIELDS_BY = "described_fields_by"
 """The key in the metadata of the model that filled others."""
-PROMPT = "Describe the picture in one sentence. Begin with what it shows."
-"""The prompt of a description."""
-_SHORT_PROMPT = "Describe the picture."
-"""The prompt for a generator with a template of its own, which puts a question to numbered sources."""
+PROMPT = "Describe the picture."
+"""The prompt of a description, of which the first sentence is kept."""
 _SIDE = 768
 """The longer side of a picture in pixels: descriptions need no more (PhotoPrism takes 720)."""
 _TOKENS = 128
@@ -77,6 +77,7 @@ _REFUSAL = re.compile(
     r"(?i)^(?:i'?m sorry|i am sorry|sorry,|i can(?:no|')t |i cannot|i am unable|i'?m unable|as an ai\b|unable to )"
     r"|^the sources do not|^nothing in the index"
 )
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=\u3002)")
 _CITATION = re.compile(r"\s*\[\d+\]")
 
 
@@ -252,7 +253,7 @@ class Describer:
         try:
             side = min(_SIDE, self._generator.max_side)  # type: ignore[attr-defined]
             image = shrunk_image(local_image(document.image), edge=side, limits=self._options.image_limits)  # type: ignore[arg-type]
-            text = self._generated(image, tokens)
+            text = self._generated(Path(str(document.image)).name, image, tokens)
         except InvalidInputError as exc:
             return _Told(document, reject=(exc.code, str(exc)))
         told = partial(_Told, document, tokens=sum(tokens))
@@ -260,21 +261,22 @@ class Describer:
             values, why = _values_in(text, self._options.schema)
             return told(reject=("invalid", why)) if values is None else told(values=values)
         text = plain_description(text)
+        if self._options.prompt is None:
+            text = _SENTENCE.split(text)[0]
         if not text:
             return told(reject=("empty", "the description is empty"))
         if _REFUSAL.search(text):
             return told(reject=("invalid", f"the generator refused: {text[:120]}"))
         return told(text=text)
 
-    def _generated(self, image: PIL.Image.Image, tokens: list[int]) -> str:
-        generator, options = self._generator, GenerationOptions(max_tokens=_TOKENS)
-        parts: list[str | Picture] = [Picture(image), f"\n{self._options.question}"]
-        if isinstance(generator, HasPromptTemplate):
-            question = self._options.prompt or _SHORT_PROMPT
-            filled = generator.prompt_template.substitute(sources="\0", question=question)
-            before, _, after = filled.partition("\0")
-            parts = [f"{before}[1] the picture\n", Picture(image), f"\n{after}"]
-        pieces = generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
+    def _generated(self, name: str, image: PIL.Image.Image, tokens: list[int]) -> str:
+        """Return the answer of the generator, which is asked as `Pipeline.ask` asks about a source."""
+        place = "\0"
+        filled = TEMPLATE.substitute(sources=place, question=sanitise(self._options.question))
+        before, _, after = filled.partition(place)
+        parts = [f"{before}[1] the image {sanitise(name)}\n", Picture(image), f"\n{after}"]
+        options = GenerationOptions(max_tokens=_TOKENS)
+        pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
         return "".join(pieces)
 
     def _keep(self, told: Sequence[_Told]) -> tuple[int, list[Reject]]:

@@ -76,11 +76,13 @@ def share_right(generator: SeesPictures, asked: Sequence[Question]) -> float:
     return right / len(asked)
 
 
+@pytest.mark.slow
 def test_it_answers_from_pictures_and_cites_them(vision: OnnxVisionGenerator, gallery: Gallery) -> None:
     """Check 60 questions; ``train.py --evaluate`` prints the figures of 1,000 others."""
     assert share_right(vision, [gallery.ask_pictures(SEED + seed, THREE)[0] for seed in range(60)]) >= 0.95
 
 
+@pytest.mark.slow
 def test_it_answers_from_pictures_and_texts(vision: OnnxVisionGenerator, gallery: Gallery) -> None:
     mixtures = (Mixture(1, own=0.0), Mixture(2, captioned=1.0, own=0.0), Mixture(4, own=0.0), Mixture(0))
     asked = [gallery.ask_pictures(SEED + seed, mixtures[seed % 4])[0] for seed in range(60)]
@@ -88,6 +90,7 @@ def test_it_answers_from_pictures_and_texts(vision: OnnxVisionGenerator, gallery
     assert share_right(vision, [gallery.ask(SEED + seed) for seed in range(40)]) >= 0.9
 
 
+@pytest.mark.slow
 def test_it_answers_about_the_picture_of_the_question(vision: OnnxVisionGenerator, gallery: Gallery) -> None:
     asked = [gallery.ask_pictures(SEED + seed, Mixture(2, own=1.0))[0] for seed in range(60)]
     own = [item for item in asked if item.kind == "own" and "It shows" not in item.answer]
@@ -113,6 +116,12 @@ def test_order_and_size_of_pictures(vision: OnnxVisionGenerator, gallery: Galler
             asked = Question("", ("the image a.png", "the image b.png"), f"How many {shape}s?", "", (), shown)
             parts = [part if isinstance(part, str) else Picture(part.draw(side)) for part in asked.parts()]
             assert answer(vision, parts).endswith(f"[{place}].")
+
+
+def test_it_answers_one_question_of_each_kind(vision: OnnxVisionGenerator, gallery: Gallery) -> None:
+    kinds = [pair for pair in THREE.kinds or () if pair[0].startswith("everyday")]
+    asked = [gallery.ask_pictures(SEED, replace(THREE, kinds=(pair,)))[0] for pair in kinds]
+    assert share_right(vision, asked) == 1.0
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
