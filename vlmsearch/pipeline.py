@@ -584,7 +584,10 @@ class Pipeline(Index):
             about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
             reader = PromptReader(generator, options, pictures, fit)
             answer = AnswerStream(staged("generate", reader, about), lambda: reader.prompt)
-            return answer if given.stream else answer.answer()
+            if given.stream:
+                return answer
+            with answer:
+                return answer.answer()
 
     @override
     def delete(self, ids: str | Iterable[str]) -> int:

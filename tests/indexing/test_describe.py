@@ -159,7 +159,8 @@ def test_what_others_write_meanwhile_stays(pipeline: Pipeline, folder: Path) -> 
     def say(_: str) -> str:
         if generator.seen == 1:
             pipeline.delete(ids[0])
-            pipeline.add(Document(ids[1], text="a caption meanwhile", image=folder / "1.png"))
+            metadata = pipeline.get(ids[1])[0].metadata
+            pipeline.add(Document(ids[1], text="a caption meanwhile", image=folder / "1.png", metadata=metadata))
         return "A zebra."
 
     generator.say = say
@@ -223,6 +224,15 @@ def test_fields_fill_metadata_and_are_checked(pipeline: Pipeline) -> None:
     generator.say = lambda _: "no object"
     again = pipeline.describe(fields=["colour", "count:whole", "large:yes-no"], retry_rejects=True)
     assert all("there is no JSON object" in reject.message for reject in again.rejects)
+
+
+def test_metadata_of_the_source_are_never_overwritten(pipeline: Pipeline) -> None:
+    generator = pipeline.generator
+    assert isinstance(generator, Seeing)
+    generator.say = lambda _: '{"type": "a scene"}'
+    with pytest.raises(ConfigError, match="has 'type' in its metadata: choose another field"):
+        pipeline.describe(fields=["type"])
+    assert all(document.metadata.get("type") != "a scene" for document in pipeline.documents())
 
 
 def test_wrong_options_and_blind_generators_are_refused(pipeline: Pipeline) -> None:

@@ -192,6 +192,7 @@ class Describer:
         done = 0
         for ids in batches(sorted(self._store.ids()), _PAGE * options.concurrency):
             check_cancelled()
+            stamps = self._store.stamps(ids)  # before the documents: what others write from here on stays
             wanted, unchanged = self._wanted(self._store.get(ids), rejected)
             counts["unchanged"] += unchanged
             room = len(wanted) if limit is None else max(limit - counts["described"] - len(rejects), 0)
@@ -200,7 +201,7 @@ class Describer:
             told = list(self._tell(wanted[:room]))
             seconds += time.monotonic() - started
             counts["tokens"] += sum(answer.tokens for answer in told)
-            described, refused = self._keep(told)
+            described, refused = self._keep(told, stamps)
             counts["described"] += described
             rejects += refused
             done += len(ids)
@@ -228,6 +229,11 @@ class Describer:
             if self._condition is not None and not self._condition.matches(document.metadata):
                 continue
             by = document.metadata.get(self._key)
+            taken = document.metadata.keys() & self._options.schema.keys() if by is None else ()
+            if taken:
+                raise ConfigError(
+                    f"the source of {document.id!r} has {min(taken)!r} in its metadata: choose another field"
+                )
             if not self._options.fields and document.text and by is None:
                 continue  # a caption of its own
             reject = rejected.get(document.id)
@@ -279,9 +285,8 @@ class Describer:
         pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
         return "".join(pieces)
 
-    def _keep(self, told: Sequence[_Told]) -> tuple[int, list[Reject]]:
+    def _keep(self, told: Sequence[_Told], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
         """Write descriptions of documents that are still as they were read; return their number, and the rejects."""
-        stamps = self._store.stamps([answer.document.id for answer in told])
         good = [answer for answer in told if answer.reject is None and answer.document.id in stamps]
         rejects = [
             Reject(
