@@ -62,6 +62,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "count": {},
     "thumbnail": {"id": "a"},
     "label": {"labels": ["dog"]},
+    "describe": {},
     "duplicates": {},
     "evaluate": {"queries": [JudgedQuery("q", {"a": 1}, "a dog")]},
     "check": {},

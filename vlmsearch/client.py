@@ -360,10 +360,13 @@ class RemotePipeline(Index):
 
     @_verb(Index.describe)
     def describe(self, given: Given) -> DescribeReport:
+        from vlmsearch.indexing.describe import DescribeOptions
+
         check_arguments(
             retry_rejects=given["retry_rejects"], dry_run=given["dry_run"], on_progress=given["on_progress"]
         )
-        return self._job(DescribeReport, "describe", {**given, "fields": list(given["fields"])})
+        options = DescribeOptions(**given)
+        return self._job(DescribeReport, "describe", {**given, "fields": list(options.fields)})
 
     @_verb(Index.duplicates)
     def duplicates(self, given: Given) -> Duplicates:

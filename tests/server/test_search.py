@@ -126,6 +126,7 @@ def test_the_indexes_are_listed_with_what_can_be_done(running_service: RunningSe
     assert found["notes"]["documents"] == 6
     assert found["notes"]["can"] == {
         "write": True, "admin": True, "ask": True, "rerank": True, "images": True, "words": True, "jobs": True,
+        "describe": False,
     }  # fmt: skip
     assert not found["empty"]["can"]["ask"]
     assert not found["empty"]["can"]["rerank"]

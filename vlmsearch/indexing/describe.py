@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from vlmsearch._util.arguments import check_kind
+from vlmsearch._util.arguments import check_kind, shown, strings
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.text import sanitise
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 FIELDS_BY = "described_fields_by"
 """The key in the metadata of the model that filled others."""
 PROMPT = "Describe the picture."
-"""The prompt of a description, of which the first sentence is kept."""
+"""The prompt of a description; the first sentence of the answer is kept."""
 _SIDE = 768
 """The longer side of a picture in pixels: descriptions need no more (PhotoPrism takes 720)."""
 _TOKENS = 128
@@ -102,11 +102,12 @@ class DescribeOptions:
             raise ConfigError("the `prompt` is empty")
         if isinstance(self.fields, str):
             raise ConfigError(f"`fields` is a list of keys, such as [{self.fields!r}]")
+        object.__setattr__(self, "fields", tuple(strings("fields", self.fields, "keys of metadata")))
         for name in ("limit", "concurrency"):
             value = getattr(self, name)
             is_whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
             if not is_whole and not (name == "limit" and value is None):
-                raise ConfigError(f"`{name}` is a whole number above 0, not {value!r}")
+                raise ConfigError(f"`{name}` is a whole number above 0, not {shown(value)}")
         try:
             check_metadata(dict.fromkeys(self.schema, ""))
         except InvalidInputError as exc:
