@@ -14,14 +14,14 @@ _CACHE_SHARE = 0.9
 
 
 @dataclass(frozen=True)
-class Pictures:
+class PlannedPictures:
     """The pictures of a request: how many, and the pixels of a side of each, which is taken to be square."""
 
     count: int = 4
     side: int = 1024
 
 
-PICTURES = Pictures()
+PICTURES = PlannedPictures()
 """Pictures of a request, unless others are named."""
 
 
@@ -43,7 +43,7 @@ class MemoryPlan:
         return self.decoder + self.tower + self.activations + math.ceil(self.cache / _CACHE_SHARE)
 
 
-def plan_memory(recipe: LlmRecipe, vision: Vision, pictures: Pictures, ranks: int) -> MemoryPlan:
+def plan_memory(recipe: LlmRecipe, vision: Vision, pictures: PlannedPictures, ranks: int) -> MemoryPlan:
     """Return what a recipe needs on each of ``ranks`` GPUs, for its limits and the pictures of one request."""
     cache = recipe.limits.batch * recipe.limits.sequence * token_bytes(recipe)
     patches = pictures.count * vision.tokens(pictures.side) * vision.merge**2

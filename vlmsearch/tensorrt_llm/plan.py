@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from vlmsearch.tensorrt_llm.arguments import add_arguments
-from vlmsearch.tensorrt_llm.memory import PICTURES, MemoryPlan, Pictures, plan_memory, token_bytes
+from vlmsearch.tensorrt_llm.memory import PICTURES, MemoryPlan, PlannedPictures, plan_memory, token_bytes
 from vlmsearch.tensorrt_llm.recipe import LlmRecipe, Vision
 from vlmsearch.tensorrt_llm.versions import SOURCE, Support, Target, matrix, targets
 
@@ -66,7 +66,7 @@ class LlmPlan:
     tp: int
     pp: int
     calibration: bool = False
-    pictures: Pictures = PICTURES
+    pictures: PlannedPictures = PICTURES
     gpu_memory: int = 0
 
     @property

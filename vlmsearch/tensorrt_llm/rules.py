@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.tensorrt_llm.memory import PICTURES, Pictures
+from vlmsearch.tensorrt_llm.memory import PICTURES, PlannedPictures
 from vlmsearch.tensorrt_llm.plan import LlmPlan
 from vlmsearch.tensorrt_llm.recipe import Dtype, find_llm_recipe
 from vlmsearch.tensorrt_llm.versions import find_target, targets
@@ -45,7 +45,7 @@ def make_plan(
         recipe.tp if tp is None else tp,
         recipe.pp if pp is None else pp,
         calibration,
-        Pictures(pictures or PICTURES.count, picture_side or PICTURES.side),
+        PlannedPictures(pictures or PICTURES.count, picture_side or PICTURES.side),
         gpu_memory,
     )
     if not recipe.vision and (pictures is not None or picture_side is not None):
