@@ -6,7 +6,8 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
+from vlmsearch.generators.base import GenerationOptions, Generator, Picture
+from vlmsearch.generators.pictures import images_in
 from vlmsearch.generators.text import until_stop
 
 _TOKEN = re.compile(r"\s*\S+|\s+$")
@@ -60,12 +61,10 @@ class MockGenerator(Generator):
         on_usage: Callable[[int], None] | None = None,
     ) -> Iterator[str]:
         """Return the next reply to a prompt with pictures, whose texts are noted as a prompt, too."""
-        shown = [part for part in parts if isinstance(part, Picture)]
-        if len(shown) > self.max_pictures:
-            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
+        shown = images_in(parts, self.name, self.max_pictures)
         text = "".join(part for part in parts if isinstance(part, str))
         if on_usage is not None:
-            on_usage(self.count_tokens(text) + sum(self.picture_tokens(*part.image.size) for part in shown))
+            on_usage(self.count_tokens(text) + sum(self.picture_tokens(*image.size) for image in shown))
         with self._lock:
             self.parts.append(tuple(parts))
         return self.stream(text, options)

@@ -27,7 +27,7 @@ class PromptPictures:
     """The pictures of a prompt.
 
     Attributes:
-        of_sources: PromptPictures by the places of their matches, from 0.
+        of_sources: Pictures by the places of their matches, from 0.
         of_question: The picture that the question brings.
     """
 
@@ -64,10 +64,13 @@ class PromptPictures:
             None if self.of_question is None else _resized(self.of_question, side),
         )
 
-    def tokens(self, generator: SeesPictures, sources: int) -> int:
-        """Return how many tokens those of the first sources take, with that of the question."""
-        chosen = replace(self, of_sources={at: image for at, image in self.of_sources.items() if at < sources})
-        return sum(generator.picture_tokens(*image.size) for image in chosen.images)
+    def of_first(self, sources: int) -> PromptPictures:
+        """Return those of the first sources, with that of the question."""
+        return replace(self, of_sources={at: image for at, image in self.of_sources.items() if at < sources})
+
+    def tokens(self, generator: SeesPictures) -> int:
+        """Return how many tokens they take."""
+        return sum(generator.picture_tokens(*image.size) for image in self.images)
 
 
 def load_pictures(

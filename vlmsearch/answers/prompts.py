@@ -89,12 +89,13 @@ def build_prompt(question: str, matches: Sequence[Match], template: Template = T
 
     Neither a source nor the question can break out of its place: see `vlmsearch._util.text`.
     """
-    return "".join(part for part in _parts_of(question, matches, template, PromptPictures()) if isinstance(part, str))
+    return "".join(part for part in build_parts(question, matches, template, PromptPictures()) if isinstance(part, str))
 
 
-def _parts_of(
+def build_parts(
     question: str, matches: Sequence[Match], template: Template, pictures: PromptPictures
 ) -> tuple[str | Picture, ...]:
+    """Return the prompt for a question as parts: see `build_prompt`, with pictures behind their sources."""
     text = template.substitute(sources=_MARK, question=sanitise(question))
     return with_pictures(text, list(_source_lines(matches)), pictures, _MARK)
 
@@ -172,8 +173,8 @@ def fit_prompt(
     def prompt_of(sources: int) -> Prompt:
         text = build_prompt(question, matches[:sources], template)
         preface = UNSURE if is_unsure and "question" not in _places_of(template) else ""
-        shown = replace(pictures, of_sources={at: image for at, image in pictures.of_sources.items() if at < sources})
-        parts = _parts_of(question, matches[:sources], template, shown) if shown else ()
+        shown = pictures.of_first(sources)
+        parts = build_parts(question, matches[:sources], template, shown) if shown else ()
         read_as = {
             match.document.id: _reading(match.document, is_seen=at in shown.of_sources)
             for at, match in enumerate(matches[:sources])
@@ -186,7 +187,7 @@ def fit_prompt(
 
     def count(sources: int) -> int:
         tokens = generator.count_tokens(build_prompt(question, matches[:sources], template))
-        return tokens + (pictures.tokens(generator, sources) if isinstance(generator, SeesPictures) else 0)
+        return tokens + (pictures.of_first(sources).tokens(generator) if isinstance(generator, SeesPictures) else 0)
 
     kept = max_sources if count(max_sources) <= room else bisect_right(range(1, max_sources), room, key=count)
     if matches and not kept:

@@ -1,11 +1,16 @@
-"""What generators on servers have in common that send pictures: limits, an estimate of tokens, and refusals."""
+"""What generators that see have in common: limits, an estimate of tokens, and refusals."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.generators.base import PicturesRefusedError
+from vlmsearch.generators.base import Picture, PicturesRefusedError
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 MAX_PICTURES, MAX_SIDE = 16, 2048
 _TOKEN_SIDE = 32
@@ -18,6 +23,14 @@ def check_picture_options(scheme: str, pictures: int, picture_tokens: int | None
     """Raise ConfigError for options of a URL that no generator can follow."""
     if pictures < 0 or (picture_tokens is not None and picture_tokens < 1):
         raise ConfigError(f"{scheme}: `pictures` is at least 0 and `picture_tokens` at least 1")
+
+
+def images_in(parts: Sequence[str | Picture], name: str, max_pictures: int) -> list[PIL.Image.Image]:
+    """Return the pictures of a prompt; PicturesRefusedError where they are more than a generator of a name takes."""
+    images = [part.image for part in parts if isinstance(part, Picture)]
+    if len(images) > max_pictures:
+        raise PicturesRefusedError(f"{name} takes {max_pictures} pictures, not {len(images)}", max_pictures)
+    return images
 
 
 def estimate_tokens(width: int, height: int) -> int:

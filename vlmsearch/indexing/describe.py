@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, cast
 from vlmsearch._util.arguments import check_kind, shown, strings
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.text import sanitise
 from vlmsearch._util.tracing import encoding
-from vlmsearch.answers.prompts import TEMPLATE
+from vlmsearch.answers.pictures import PromptPictures
+from vlmsearch.answers.prompts import TEMPLATE, build_parts
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
-from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
+from vlmsearch.generators.base import GenerationOptions, Generator, SeesPictures
 from vlmsearch.indexing.image_text import with_description_mark
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.filters import Filter, parse_filter
@@ -37,6 +37,7 @@ from vlmsearch.types import (
     DescribeReport,
     Document,
     Field,
+    Match,
     MetadataChange,
     Reject,
     Scalar,
@@ -260,7 +261,7 @@ class Describer:
         try:
             side = min(_SIDE, self._generator.max_side)  # type: ignore[attr-defined]
             image = shrunk_image(local_image(document.image), edge=side, limits=self._options.image_limits)  # type: ignore[arg-type]
-            text = self._generated(Path(str(document.image)).name, image, tokens)
+            text = self._generated(document, image, tokens)
         except InvalidInputError as exc:
             return _Told(document, reject=(exc.code, str(exc)))
         told = partial(_Told, document, tokens=sum(tokens))
@@ -276,12 +277,10 @@ class Describer:
             return told(reject=("invalid", f"the generator refused: {text[:120]}"))
         return told(text=text)
 
-    def _generated(self, name: str, image: PIL.Image.Image, tokens: list[int]) -> str:
+    def _generated(self, document: Document, image: PIL.Image.Image, tokens: list[int]) -> str:
         """Return the answer of the generator, which is asked as `Pipeline.ask` asks about a source."""
-        place = "\0"
-        filled = TEMPLATE.substitute(sources=place, question=sanitise(self._options.question))
-        before, _, after = filled.partition(place)
-        parts = [f"{before}[1] the image {sanitise(name)}\n", Picture(image), f"\n{after}"]
+        source = Match(replace(document, text=None), 1.0, {})
+        parts = build_parts(self._options.question, [source], TEMPLATE, PromptPictures({0: image}))
         options = GenerationOptions(max_tokens=_TOKENS)
         pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
         return "".join(pieces)

@@ -16,12 +16,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 from vlmsearch.errors import ModelUnavailableError, one_line
-from vlmsearch.generators.base import GenerationOptions, Picture, PicturesRefusedError
+from vlmsearch.generators.base import GenerationOptions, Picture
 from vlmsearch.generators.local.decoding import Cache
 from vlmsearch.generators.local.generator import LocalGenerator
 from vlmsearch.generators.local.hub import ONE_AT_A_TIME, load_checkpoint, quiet
 from vlmsearch.generators.local.rows import RowsCache
 from vlmsearch.generators.local.sighted import SightedCache
+from vlmsearch.generators.pictures import MAX_PICTURES, MAX_SIDE, images_in
 from vlmsearch.models.generator import generator_folder
 from vlmsearch.models.tokenizers import no_panics
 
@@ -38,7 +39,6 @@ def decode_tokens(tokenizer: Any, tokens: Sequence[int]) -> str:
 
 
 Dtype = Literal["float32", "float16", "bfloat16"]
-_MOST_PICTURES, _MAX_SIDE = 16, 2048
 _SIZES = 4096
 """Sizes of pictures whose numbers of tokens are remembered."""
 _LACKING = re.compile(r"(?i)torchvision|num2words")
@@ -65,13 +65,13 @@ class TransformersGenerator(LocalGenerator):
         dtype: Dtype = "float32",
         revision: str | None = None,
         chat: bool = True,
-        pictures: int = _MOST_PICTURES,
+        pictures: int = MAX_PICTURES,
     ) -> None:
         model, self._tokenizer, self._processor = load_model(location, device=device, dtype=dtype, revision=revision)
         self._chat = chat and bool(getattr(self._processor or self._tokenizer, "chat_template", None))
         self._lock = threading.Lock()
         self.max_pictures = pictures if self._processor is not None and self._chat else 0
-        self.max_side = _MAX_SIDE
+        self.max_side = MAX_SIDE
         self.picture_tokens = lru_cache(_SIZES)(self._picture_tokens)
         super().__init__(location, TransformersModel(model, self._tokenizer))
 
@@ -93,7 +93,7 @@ class TransformersGenerator(LocalGenerator):
         on_usage: Callable[[int], None] | None = None,
     ) -> Iterator[str]:
         """Return the text in pieces; see `SeesPictures`."""
-        self._check_pictures(parts)
+        images_in(parts, self.name, self.max_pictures)
         inputs = self._inputs(parts)
         tokens = inputs["input_ids"][0].tolist()
         if on_usage is not None:
@@ -102,17 +102,10 @@ class TransformersGenerator(LocalGenerator):
 
     def next_word_likelihoods(self, parts: Sequence[str | Picture], words: Sequence[str]) -> list[float]:
         """Return how likely the next token is each word; see `HasLikelihoods`."""
-        if not self._check_pictures(parts):
+        if not images_in(parts, self.name, self.max_pictures):
             return super().next_word_likelihoods(parts, words)
         inputs = self._inputs(parts)
         return self.likelihoods_after(inputs["input_ids"][0].tolist(), words, lambda model: _Sighted(model, inputs))
-
-    def _check_pictures(self, parts: Sequence[str | Picture]) -> int:
-        """Return how many pictures a prompt has; PicturesRefusedError where they are too many."""
-        count = sum(isinstance(part, Picture) for part in parts)
-        if count > self.max_pictures:
-            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
-        return count
 
     def _inputs(self, parts: Sequence[str | Picture]) -> Any:
         """Return the tensors that the model reads of a prompt with pictures."""

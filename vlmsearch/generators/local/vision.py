@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.generators.base import GenerationOptions, Picture, PicturesRefusedError
+from vlmsearch.generators.base import GenerationOptions, Picture
 from vlmsearch.generators.local.decoding import Cache, LanguageModel
 from vlmsearch.generators.local.graph import BundleGenerator, OnnxModel, open_session
+from vlmsearch.generators.pictures import images_in
 from vlmsearch.models.generator import VISION_GRAPH, GeneratorBundle, PictureInput, open_generator_bundle
 from vlmsearch.models.session import check_threads
 
@@ -45,11 +46,7 @@ class OnnxVisionGenerator(BundleGenerator):
         on_usage: Callable[[int], None] | None = None,
     ) -> Iterator[str]:
         """Return the text in pieces; see `SeesPictures`."""
-        images = [part.image for part in parts if isinstance(part, Picture)]
-        if len(images) > self.max_pictures:
-            raise PicturesRefusedError(
-                f"{self.name} takes {self.max_pictures} pictures, not {len(images)}", self.max_pictures
-            )
+        images = images_in(parts, self.name, self.max_pictures)
         tokens = self.encode_parts(parts)
         pieces = self.continue_tokens(tokens, options, lambda model: _Sighted(model, images))
         if on_usage is not None:

@@ -31,6 +31,7 @@ from vlmsearch.generators.pictures import (
     MAX_SIDE,
     check_picture_options,
     estimate_tokens,
+    images_in,
     is_about_pictures,
     refused_pictures,
 )
@@ -167,9 +168,7 @@ class OpenAIGenerator(Generator):
         return self._picture_tokens or estimate_tokens(width, height)
 
     def _content_of(self, parts: Sequence[str | Picture]) -> list[dict[str, object]]:
-        count = sum(isinstance(part, Picture) for part in parts)
-        if count > self.max_pictures:
-            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
+        images_in(parts, self.name, self.max_pictures)
         return [self._part(part) for part in parts]
 
     def _part(self, part: str | Picture) -> dict[str, object]:

@@ -24,6 +24,7 @@ from vlmsearch.generators.pictures import (
     MAX_SIDE,
     check_picture_options,
     estimate_tokens,
+    images_in,
     refused_pictures,
 )
 from vlmsearch.generators.text import check_context, open_tokenizer, until_stop
@@ -130,13 +131,11 @@ class TritonGenerator(Generator):
         # template: async_build_multimodal_prompt in tensorrt_llm/inputs/utils.py of NVIDIA/TensorRT-LLM (#18381), and
         # "do not add <|vision_start|> or similar tokens yourself" in the guide of triton-inference-server/tutorials
         # (#169). Placeholders come before or after the whole text, so that the text has to say where pictures belong.
-        images = [part.image for part in parts if isinstance(part, Picture)]
+        images = images_in(parts, self.name, self.max_pictures)
         numbers = count(1)
         text = "".join(part if isinstance(part, str) else f"(picture {next(numbers)})" for part in parts)
         if not images:
             return self.stream(text, options)
-        if len(images) > self.max_pictures:
-            raise PicturesRefusedError(f"{self.name} takes {self.max_pictures} pictures", self.max_pictures)
         chosen = options or GenerationOptions()
         urls = [data_url(image, edge=self.max_side) for image in images]
         return until_stop(self._sighted(self._pieces_of(text, chosen, urls)), chosen.stop)
