@@ -28,8 +28,8 @@ def test_encoders_are_timed_in_turns() -> None:
     names, one, two = run("workers", "--documents", "700", "--rounds", "1", "--encoder", "mock:")
     assert names == ["workers", "documents/s", "as many times as 1"]
     assert (one[0], one[2], two[0]) == ("1", "1.000", "2")
-    rates, rounding = (float(one[1]), float(two[1])), 0.051
-    assert float(two[2]) == pytest.approx(rates[1] / rates[0], rel=rounding / rates[0] + rounding / rates[1], abs=0.002)
+    rates = float(one[1]), float(two[1])
+    assert float(two[2]) == pytest.approx(rates[1] / rates[0], rel=0.1)
 
 
 def test_an_index_is_compared_with_its_rows_after_kills() -> None:
