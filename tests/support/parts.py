@@ -11,16 +11,28 @@ from pathlib import Path
 import pytest
 
 SERVER_FIXTURES = frozenset(
-    {"binary", "browser", "chroma_address", "cluster", "llm_binary", "mongo_address", "storage", "triton"}
+    {
+        "binary",
+        "browser",
+        "chroma_address",
+        "cluster",
+        "llm_binary",
+        "mongo_address",
+        "postgres_url",
+        "storage",
+        "triton",
+    }
 )
 """The fixtures that start, or install, a server, a browser or a cluster; others get theirs from them."""
-SERVERS = frozenset({"chroma server", "mongodb", "mongodb+chroma", "served"})
+SERVERS = frozenset({"chroma server", "mongodb", "mongodb+chroma", "postgresql", "served"})
 """The parameters that name a store with a server; some of these tests are on a mock of it, and wait with the rest."""
 STARTERS = frozenset(
     {
         ("tests.support.mongo_servers", "MongoServer"),
         ("tests.support.mongo_servers", "mongo_server"),
         ("tests.support.object_storage", "object_storage"),
+        ("tests.support.postgres_servers", "PostgresServer"),
+        ("tests.support.postgres_servers", "postgres_server"),
         ("tests.support.ray_cluster", "processes"),
         ("tests.support.servers", "chroma_server"),
         ("tests.support.servers", "running"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -134,6 +135,49 @@ class _Keys(dict[str, int]):
 
 
 _KEYS = _Keys()
+_SIGNED = 2**63
+
+
+class TermCounts(NamedTuple):
+    """The terms of one document, for stores that keep them in its row.
+
+    Attributes:
+        keys: Keys of the distinct terms, as signed numbers of 64 bits.
+        times: How often each is there.
+        length: Number of terms.
+        language: Language of the document; "" where it has no terms.
+    """
+
+    keys: list[int]
+    times: list[int]
+    length: int
+    language: str
+
+
+def term_key(term: str) -> int:
+    """Return the key of a term as a signed number of 64 bits."""
+    key = _KEYS[term]
+    return key if key < _SIGNED else key - 2 * _SIGNED
+
+
+def term_counts(text: str, language: str) -> TermCounts:
+    """Count the terms of a text, for an index of this language.
+
+    Args:
+        text: The text.
+        language: The language of the index.
+
+    Returns:
+        The terms and their numbers.
+
+    Example:
+        >>> term_counts("a dog and two dogs", "auto")[1:]
+        ([2, 1], 3, 'en')
+    """
+    terms, own = terms_of(text, language)
+    counted = Counter(terms)
+    times = [min(count, 32_767) for count in counted.values()]
+    return TermCounts([term_key(term) for term in counted], times, len(terms), own if terms else "")
 
 
 @dataclass(frozen=True, eq=False)

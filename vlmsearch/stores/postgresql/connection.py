@@ -1,0 +1,323 @@
+"""Connections to PostgreSQL: addresses, TLS, a pool, retries, and the translation of its errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import psycopg
+from pgvector.psycopg import register_vector
+from psycopg import errors, sql
+from psycopg.conninfo import make_conninfo
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from vlmsearch._util.address import is_loopback, parse_address
+from vlmsearch._util.credentials import redact
+from vlmsearch._util.retry import MOST_RETRIES, check_seconds, retrying
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
+
+T = TypeVar("T")
+Session: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+"""A connection within a transaction."""
+SessionRole = Literal["any", "read-write", "read-only", "primary", "standby", "prefer-standby"]
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+_USER = re.compile(r"[A-Za-z0-9._~-]{1,63}")
+_DATABASE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+_PASSWORD_VARIABLE = "PGPASSWORD"  # noqa: S105 - the name of a variable, not its value
+_MOST_CONNECTIONS = 100
+_LEAST_VERSION = (0, 8)
+"""The version of pgvector that goes on with a scan of an index until a filtered page is full."""
+_AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|does not exist|pg_hba\.conf|certificate", re.IGNORECASE
+)
+"""Parts of messages about a connection that no further attempt can make."""
+_LASTING = (errors.QueryCanceled, errors.DiskFull, errors.ConfigurationLimitExceeded)
+"""Errors of the operation class that the same statement would meet again at once."""
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """The servers, the database on them, and the user."""
+
+    hosts: tuple[str, ...]
+    database: str
+    user: str = ""
+
+    @classmethod
+    def parse(cls, location: str) -> PostgresAddress:
+        """Take ``//user@host:5432,other/database`` apart; ConfigError never repeats a password."""
+        before, at, after = location.removeprefix("//").rpartition("@")
+        if ":" in before:
+            raise ConfigError(f"a PostgreSQL URL takes no password: that goes into {_PASSWORD_VARIABLE} or ~/.pgpass")
+        hosts, _, database = after.partition("/")
+        parts = tuple(filter(None, hosts.split(",")))
+        is_user = _USER.fullmatch(before) if at else True
+        if not location.startswith("//") or not all(map(parse_address, parts)) or not is_user:
+            raise ConfigError(
+                f"the address of a database is postgresql://user@host:5432/database, not postgresql:{location}"
+            )
+        if not _DATABASE.fullmatch(database):
+            raise ConfigError(f"{database!r} is not a name for a database: it has up to 63 letters, digits, _, . and -")
+        return cls(parts, database, before)
+
+    def __str__(self) -> str:
+        user = f"{self.user}@" if self.user else ""
+        return f"postgresql://{user}{','.join(self.hosts)}/{self.database}"
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether every host is this machine."""
+        return all(is_loopback((parse_address(host) or (host,))[0]) for host in self.hosts)
+
+
+@dataclass(frozen=True)
+class PostgresOptions:
+    """Options of the connections; in a URL, each is one of ``postgresql:``.
+
+    Attributes:
+        timeout: Seconds that a statement, or waiting for a connection, may take, above 0.
+        retries: Further attempts after errors of the moment, from 0 to 20.
+        connections: Connections of the pool at most, from 1 to 100.
+        tls: Whether connections are encrypted and the server's certificate is checked. By default they are, to hosts
+            other than this machine.
+        tls_ca_file: Certificates of authorities to trust, PEM; the system's by default.
+        tls_certificate_file: The client's certificate, PEM.
+        tls_key_file: Its key, PEM.
+        target_session_attrs: The kind of server to connect to, where there are several hosts: libpq's parameter of
+            that name. ``read-write`` follows the primary server at a failover.
+    """
+
+    timeout: float = 30.0
+    retries: int = 3
+    connections: int = 8
+    tls: bool | None = None
+    tls_ca_file: Path | None = None
+    tls_certificate_file: Path | None = None
+    tls_key_file: Path | None = None
+    target_session_attrs: SessionRole = "any"
+
+    def __post_init__(self) -> None:
+        check_seconds(timeout=self.timeout)
+        if not 0 <= self.retries <= MOST_RETRIES:
+            raise ConfigError(f"retries are from 0 to {MOST_RETRIES}, not {self.retries}")
+        if not 1 <= self.connections <= _MOST_CONNECTIONS:
+            raise ConfigError(f"connections are from 1 to {_MOST_CONNECTIONS}, not {self.connections}")
+        files = (self.tls_ca_file, self.tls_certificate_file, self.tls_key_file)
+        if self.tls is False and any(files):
+            raise ConfigError("tls_ca_file, tls_certificate_file and tls_key_file are for connections with TLS")
+        for path in filter(None, files):
+            if not path.is_file():
+                raise ConfigError(f"there is no file {str(path)!r} for TLS")
+
+
+DEFAULT_OPTIONS = PostgresOptions()
+
+
+def check_name(option: str, name: str) -> None:
+    """Raise ConfigError unless ``name`` can be a schema, or begin the names of an index's tables."""
+    if not _NAME.fullmatch(name) or name.startswith("pg_"):
+        raise ConfigError(
+            f"{option} has up to 40 small letters, digits and _, a letter or _ first, and no pg_ there; not {name!r}"
+        )
+
+
+@dataclass
+class PostgresConnection:
+    """A pool of connections to one database, made at the first call. May be used from several threads."""
+
+    name: str
+    conninfo: str
+    options: PostgresOptions = DEFAULT_OPTIONS
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    extension: str = ""
+    """The schema that pgvector is installed in; "" where it is not known to be."""
+    _pool: ConnectionPool[Session] | None = field(default=None, repr=False)
+    _process: int = field(default=0, repr=False)
+    _opening: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def run(self, operation: str, call: Callable[[Session], T], *, settings: str = "") -> T:
+        """Call a function within a transaction, again after errors of the moment, so it must bear repetition.
+
+        Args:
+            operation: What it does, for messages.
+            call: The function.
+            settings: Statements ``SET LOCAL`` for the transaction.
+
+        Raises:
+            BackendUnavailableError: It keeps failing; the message names server and operation.
+            BackendError: Other failures.
+        """
+
+        def attempt() -> T:
+            try:
+                with self._opened().connection() as session, session.transaction():
+                    session.execute(self._settings() + settings)
+                    return call(session)
+            except VlmsearchError:
+                raise
+            except (psycopg.Error, PoolTimeout, OSError) as exc:
+                raise self._translate(exc, operation) from exc
+
+        return retrying(attempt, self.options.retries, _may_pass)
+
+    def _settings(self) -> str:
+        path = f"SET LOCAL search_path = {quoted(self.extension)}, pg_catalog;" if self.extension else ""
+        return f"SET LOCAL statement_timeout = {round(self.options.timeout * 1000)};{path}"
+
+    def _opened(self) -> ConnectionPool[Session]:
+        with self._opening:
+            if self._process != os.getpid():
+                self._pool = None  # of the process that this one was forked from, which uses its sockets
+            if self._pool is None:
+                self._probe()
+                self._process = os.getpid()
+                self._pool = ConnectionPool(
+                    self.conninfo,
+                    kwargs=_HOW,
+                    min_size=0,
+                    max_size=self.options.connections,
+                    timeout=self.options.timeout,
+                    configure=self._configure,
+                    check=ConnectionPool.check_connection,
+                    open=True,
+                )
+            return self._pool
+
+    def _probe(self) -> None:
+        """Connect once, whose error says at once what is wrong, and look for pgvector."""
+        with psycopg.connect(self.conninfo, **_HOW) as session:
+            query = (
+                "SELECT n.nspname, e.extversion FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
+                "WHERE e.extname = 'vector'"
+            )
+            row = session.execute(query).fetchone()
+        if row is None:
+            self.extension = ""
+            return
+        if tuple(map(int, row[1].split(".")[:2])) < _LEAST_VERSION:
+            raise ConfigError(
+                f"{self.name} has pgvector {row[1]}, and 0.8 or later is needed: run ALTER EXTENSION vector UPDATE"
+            )
+        self.extension = row[0]
+
+    def _configure(self, session: Session) -> None:
+        if self.extension:
+            with session.transaction():
+                session.execute(self._settings())
+                register_vector(session)
+
+    def install(self) -> None:
+        """Install pgvector in the database unless it is there."""
+        self._opened()
+        if self.extension:
+            return
+
+        def create(session: Session) -> None:
+            session.execute("SELECT pg_advisory_xact_lock(hashtextextended('vlmsearch', 0))")
+            session.execute("CREATE EXTENSION IF NOT EXISTS vector")
+
+        try:
+            self.run("install pgvector", create)
+        except BackendError as exc:
+            if isinstance(
+                exc.__cause__, (errors.InsufficientPrivilege, errors.FeatureNotSupported, errors.UndefinedFile)
+            ):
+                raise ConfigError(
+                    f"{self.name} has no pgvector: have an administrator of the database run CREATE EXTENSION vector"
+                ) from exc
+            raise
+        self.close()  # connections that are made from now on know its types
+
+    def _translate(self, exc: Exception, operation: str) -> VlmsearchError:
+        said = redact(_message(exc), self.secrets, max_chars=300) or type(exc).__name__
+        if isinstance(exc, errors.InsufficientPrivilege):
+            return BackendError(f"{self.name} refused to {operation}: {said}")
+        if isinstance(exc, errors.ReadOnlySqlTransaction):
+            return BackendUnavailableError(
+                f"{self.name} is a replica and cannot {operation}: name all hosts, and target_session_attrs=read-write"
+            )
+        if isinstance(exc, errors.QueryCanceled):
+            return BackendUnavailableError(
+                f"{self.name} took longer to {operation} than timeout={self.options.timeout:g} seconds: {said}"
+            )
+        if _is_refused(exc):
+            return BackendError(
+                f"{self.name} refused the connection: {said}; the user goes into the URL or PGUSER, the password into "
+                f"{_PASSWORD_VARIABLE} or ~/.pgpass"
+            )
+        if isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, OSError)):
+            return BackendUnavailableError(f"{self.name} could not be reached to {operation}: {said}")
+        return BackendError(f"{self.name} failed to {operation}: {said}")
+
+    def close(self) -> None:
+        """Let go of the connections; the next call opens them again."""
+        with self._opening:
+            pool, self._pool = self._pool, None
+        if pool is not None and self._process == os.getpid():
+            pool.close()
+
+
+_HOW: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
+"""No statement is prepared on a server: behind pgbouncer, the next transaction may be on another one."""
+
+
+def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConnection:
+    """Return the database at ``address``. Nothing is opened yet."""
+    parts = [parse_address(host) or (host, None) for host in address.hosts]
+    is_encrypted = not address.is_local if options.tls is None else options.tls
+    settings: dict[str, Any] = {
+        "application_name": "vlmsearch",
+        "dbname": address.database,
+        "user": address.user,
+        "host": ",".join(host.strip("[]") for host, _ in parts),
+        "port": ",".join(str(port or "") for _, port in parts) if any(port for _, port in parts) else "",
+        "connect_timeout": max(2, round(options.timeout)),
+        "target_session_attrs": options.target_session_attrs,
+        "sslmode": "verify-full" if is_encrypted else "prefer" if options.tls is None else "disable",
+        "sslrootcert": str(options.tls_ca_file or _authorities()) if is_encrypted else "",
+        "sslcert": str(options.tls_certificate_file or ""),
+        "sslkey": str(options.tls_key_file or ""),
+    }
+    conninfo = make_conninfo(**{key: value for key, value in settings.items() if value not in ("", None)})
+    password = os.environ.get(_PASSWORD_VARIABLE, "")
+    return PostgresConnection(str(address), conninfo, options, (password,) if password else ())
+
+
+def _authorities() -> str:
+    paths = (ssl.get_default_verify_paths().cafile, *_AUTHORITIES)
+    return next((path for path in paths if path and Path(path).is_file()), "system")
+
+
+def quoted(*names: str) -> str:
+    """Return a name as SQL has it, with the schema that it is in before it where two are given."""
+    return sql.Identifier(*names).as_string(None)
+
+
+def _may_pass(exc: BackendError) -> bool:
+    return isinstance(exc, BackendUnavailableError) and not isinstance(exc.__cause__, _LASTING)
+
+
+def _is_refused(exc: Exception) -> bool:
+    """Return whether no further attempt to connect can help."""
+    is_of_connecting = isinstance(exc, psycopg.OperationalError) and exc.sqlstate is None
+    return isinstance(exc, errors.InvalidAuthorizationSpecification) or (
+        is_of_connecting and _REFUSED.search(str(exc)) is not None
+    )
+
+
+def _message(exc: Exception) -> str:
+    """Return the server's message, without the row that it was about."""
+    primary = exc.diag.message_primary if isinstance(exc, psycopg.Error) else None
+    return primary or str(exc)
+
+
+def all_rows(session: Session, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    """Run a query, and return its rows."""
+    return session.execute(query, values, binary=True).fetchall()

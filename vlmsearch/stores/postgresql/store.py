@@ -1,0 +1,615 @@
+"""PostgreSQL with pgvector as a store of documents and their vectors."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import errors
+
+from vlmsearch._util.batching import PAGE, pages
+from vlmsearch.errors import BackendError, ConfigError, apply_to_each
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
+from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.listing import Outline
+from vlmsearch.stores.postgresql.connection import (
+    DEFAULT_OPTIONS,
+    PostgresAddress,
+    PostgresConnection,
+    PostgresOptions,
+    Session,
+    all_rows,
+    check_name,
+    connect,
+    quoted,
+)
+from vlmsearch.stores.postgresql.tables import Tables, VectorTable
+from vlmsearch.stores.postgresql.values import (
+    ALWAYS,
+    COLUMNS,
+    Condition,
+    StoredDocument,
+    check_size,
+    compile_filter,
+    escape,
+    metadata_of,
+    row_of,
+    unescape,
+)
+from vlmsearch.stores.postgresql.words import SMALL, WordRanking
+from vlmsearch.stores.terms import AUTO, check_language
+from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.stores.writers import new_version
+from vlmsearch.types import (
+    Document,
+    Field,
+    Hit,
+    Manifest,
+    MetadataChange,
+    Record,
+    Reject,
+    Space,
+    Stamp,
+    Vectors,
+    WordHits,
+)
+
+T = TypeVar("T")
+_WRITES = 500
+_EXACT_MATCHES = 10_000
+"""Documents that pass a filter and are compared one by one, where there is an index of vectors."""
+_LOOKED_EVERY = 10.0
+"""Seconds between two looks for an index of vectors that another process may have made."""
+_COUNTED_EVERY = 1000
+"""Documents that are written between two looks at whether vectors are to be indexed."""
+_MOST_EF_SEARCH = 1000
+_SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
+"""What makes the planner follow the index of vectors, whatever it thinks of a filter."""
+_RECALLED, _NEIGHBOURS = 20, 10
+
+
+class PostgresStore(DatabaseStore):
+    """Documents and vectors in a database with pgvector: ``postgresql://user@host:5432/database``.
+
+    Several hosts are separated by commas; without one, libpq's default or PGHOST. The password comes from PGPASSWORD or
+    a passfile (PGPASSFILE, ~/.pgpass), the user from the URL or PGUSER. `PostgresOptions` has all else about the
+    connection. ``schema`` is a schema of the database, ``table`` the name with which the index's tables begin.
+
+    A field is searched exactly up to ``exact_up_to`` documents, and by an HNSW index from then on. `vlmsearch info`
+    measures its recall. ``ef_search`` is the number of candidates that a search of it keeps, from 1 to 1,000: more find
+    more, and take longer. A filter that few documents pass is answered exactly. ``language`` is that of a new index, by
+    whose stems words are compared: see `vlmsearch.stores.terms`.
+
+    HNSW is by Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical
+    Navigable Small World graphs", IEEE TPAMI 42(4), 2020.
+    """
+
+    kind = "postgresql"
+    default_language = AUTO
+    is_served = True
+
+    def __init__(
+        self,
+        location: str | PostgresConnection,
+        *,
+        schema: str = "public",
+        table: str = "vlmsearch",
+        exact_up_to: int = 20_000,
+        ef_search: int = 100,
+        language: str | None = None,
+        options: PostgresOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        check_name("schema", schema)
+        check_name("table", table)
+        if language is not None:
+            check_language(language)
+        if exact_up_to < 0 or not 1 <= ef_search <= _MOST_EF_SEARCH:
+            raise ConfigError(
+                f"exact_up_to is at least 0 and ef_search from 1 to {_MOST_EF_SEARCH:,}, not {exact_up_to} and "
+                f"{ef_search}"
+            )
+        connection = location
+        if isinstance(connection, str):
+            connection = connect(PostgresAddress.parse(connection), options)
+        given = {"schema": (schema, "public"), "table": (table, "vlmsearch")}
+        query = "&".join(f"{name}={value}" for name, (value, usual) in given.items() if value != usual)
+        super().__init__(f"{connection.name}?{query}" if query else connection.name, language=language)
+        self._connection = connection
+        self._schema, self._table = schema, table
+        self._slots, self._rejects = quoted(schema, f"{table}_index"), quoted(schema, f"{table}_rejects")
+        self._exact_up_to, self._ef_search = exact_up_to, ef_search
+
+    # ---- what it is made of
+
+    def read_slot(self, slot: Slot) -> dict[str, Any] | None:
+        """Read the row of a slot; None where it has none."""
+        try:
+            rows = self._run("look for the index", f"SELECT row FROM {self._slots} WHERE slot = %s", (slot,))
+        except BackendError as exc:
+            if isinstance(exc.__cause__, errors.UndefinedTable):
+                return None
+            raise
+        return dict(rows[0][0]) if rows else None
+
+    def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
+        """Make the row of a slot, unless there is one."""
+        query = f"INSERT INTO {self._slots} (slot, row) VALUES (%s, %s::json) ON CONFLICT DO NOTHING"
+        self._do("make the index", query, (slot, json.dumps(row)))
+
+    def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
+        """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
+        query = f"UPDATE {self._slots} SET row = %s::json WHERE slot = %s AND {_IS_OF_REVISION}"
+        return self._do("change the index", query, (json.dumps(row), slot, revision)) == 1
+
+    def clear_slot(self, slot: Slot, revision: str | None) -> None:
+        """Remove the row of a slot, if it is of this revision."""
+        query = f"DELETE FROM {self._slots} WHERE slot = %s AND {_IS_OF_REVISION}"
+        self._do("forget an index", query, (slot, revision))
+
+    def prepare(self, spaces: Sequence[Space], generation: str) -> None:
+        """Make the tables of a generation, and what is missing of the index beside them."""
+        self._connection.install()
+        tables = Tables.of(self._schema, self._table, generation, spaces)
+
+        def create(session: Session) -> None:
+            session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._slots,))
+            if not all_rows(session, "SELECT FROM pg_namespace WHERE nspname = %s", (self._schema,)):
+                session.execute(f"CREATE SCHEMA {quoted(self._schema)}")
+            session.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._slots} (slot text PRIMARY KEY, row json NOT NULL);"
+                f'CREATE TABLE IF NOT EXISTS {self._rejects} (id text COLLATE "C" PRIMARY KEY, code text NOT NULL, '
+                "message text NOT NULL, digest text NOT NULL, source text NOT NULL)"
+            )
+            tables.create(session)
+
+        self._connection.run("make its tables", create)
+
+    def opened(self, manifest: Manifest, generation: str) -> None:
+        """Note the tables of the generation."""
+        self._tables = Tables.of(self._schema, self._table, generation, manifest.spaces)
+        self._words = WordRanking(self._tables.documents, manifest.language)
+        self._indexed: set[Field] = set()
+        """The fields that are known to have an index of vectors."""
+        self._looked = -math.inf
+        self._unlooked = _COUNTED_EVERY
+        self._indexing = threading.Lock()
+
+    def describe(self) -> dict[str, str]:
+        """Return how the store searches, for people; the recall is measured."""
+        self.needed()
+        indexed = self._find_indexed()
+        fields = [field for field in self._tables.vectors if field in indexed]
+        described = {f"search {field}": self._recall(field) for field in fields}
+        return {"search": "HNSW" if fields else "exact", **described, **super().describe()}
+
+    def drop(self, generation: str, spaces: Sequence[Space]) -> None:
+        """Remove everything that a generation has."""
+        tables = Tables.of(self._schema, self._table, generation, spaces)
+        self._do("drop its tables", f"DROP TABLE IF EXISTS {', '.join(tables.all)}")
+
+    # ---- writing
+
+    def check_keepable(self, records: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the records that PostgreSQL cannot keep."""
+        apply_to_each(check_size, records)
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace records, up to 500 in one transaction."""
+        language = self.needed().language
+        for batch in self.batches(records, _WRITES):
+            version = new_version()
+            rows = {record.document.id: row_of(record, version, language) for record in batch}
+            vectors = {record.document.id: record.vectors for record in batch}
+            self._session("write documents", lambda session: self._tables.upsert(session, rows, vectors))  # noqa: B023
+            self._index_where_large(len(batch))
+
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata and texts of documents that are still as they were read, in one step."""
+        changed: list[str] = []
+        for batch in self.batches(changes, _WRITES):
+            changed += self._session("change metadata", lambda session: self._change_rows(session, batch))  # noqa: B023
+        return changed
+
+    def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
+        query = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+        there = [StoredDocument(*row) for row in all_rows(session, query, ([c.document.id for c in changes],))]
+        records = changed_records([Record(row.document, {}, row.stamp) for row in there], changes)
+        if not records:
+            return []
+        fields = {row.id: row.state.fields for row in there}
+        version, language = new_version(), self.needed().language
+        kept = [
+            Record(record.document, dict.fromkeys({*fields[record.document.id], *record.vectors}, _NONE), record.stamp)
+            for record in records
+        ]
+        numbers = self._tables.update(session, [row_of(record, version, language) for record in kept])
+        for field in self._tables.vectors:
+            given = {numbers[r.document.id]: r.vectors[field] for r in records if field in r.vectors}
+            self._tables.put_vectors(session, field, given)
+        changed = {record.document.id for record in records}
+        return [change.document.id for change in changes if change.document.id in changed]
+
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents with their vectors."""
+        return self._do("delete documents", f"DELETE FROM {self._tables.documents} WHERE id = ANY(%s)", (ids,))
+
+    def _index_where_large(self, written: int) -> None:
+        """Make the indexes of those fields that have too many vectors by now to compare them all."""
+        with self._indexing:
+            self._unlooked += written
+            if self._unlooked < _COUNTED_EVERY:
+                return
+            self._unlooked = 0
+        for vectors in self._tables.vectors.values():
+            if vectors.field not in self._indexed and vectors.can_be_indexed and self._is_large(vectors):
+                self._make_index(vectors)
+
+    def _is_large(self, vectors: VectorTable) -> bool:
+        query = f"SELECT count(*) FROM (SELECT FROM {vectors.table} LIMIT %s) few"
+        return int(self._run("count vectors", query, (self._exact_up_to + 1,))[0][0]) > self._exact_up_to
+
+    def _make_index(self, vectors: VectorTable) -> None:
+        """Make an index; other writers wait meanwhile, readers do not."""
+        if vectors.field in self._find_indexed():
+            return
+        settings = "SET LOCAL statement_timeout = 0; SET LOCAL maintenance_work_mem = '256MB';"
+        self._session("index its vectors", lambda session: session.execute(vectors.create_index()), settings)
+        self._indexed.add(vectors.field)
+
+    # ---- vectors
+
+    def find_nearest(
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+    ) -> list[list[VersionedHit]]:
+        """Find the nearest documents of each query: exactly, or by the index where there is one."""
+        condition = compile_filter(where)
+        table = self._tables.vectors[field]
+        queries = [Vector(vector) for vector in vectors]
+        if not self._is_indexed(field) or (where is not None and self._is_narrow(condition)):
+            return self._session(
+                "search", lambda session: [self._exact(session, table, q, limit, condition) for q in queries]
+            )
+        ef_search = min(max(self._ef_search, limit), _MOST_EF_SEARCH)
+        settings = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {ef_search};{_SCAN}"
+        found = self._session(
+            "search", lambda session: [self._by_index(session, table, q, limit, condition) for q in queries], settings
+        )
+        short = [i for i, hits in enumerate(found) if len(hits) < limit]
+        if short:  # the index gives up after a while, and what was deleted is still in it
+            rest = self._session(
+                "search", lambda session: [self._exact(session, table, queries[i], limit, condition) for i in short]
+            )
+            for i, hits in zip(short, rest):
+                found[i] = hits
+        return found
+
+    def _is_narrow(self, condition: Condition) -> bool:
+        """Return whether so few documents pass a filter that all are compared."""
+        query = f"SELECT count(*) FROM (SELECT FROM {self._tables.documents} d WHERE {condition.text} LIMIT %s) few"
+        return int(self._run("search", query, (*condition.values, _EXACT_MATCHES + 1))[0][0]) <= _EXACT_MATCHES
+
+    def _exact(
+        self, session: Session, table: VectorTable, query: Vector, limit: int, condition: Condition
+    ) -> list[VersionedHit]:
+        """Compare all documents; the order is one that no index has."""
+        if condition is ALWAYS:
+            nearest = (
+                f"(SELECT row, v.vector <#> %s AS distance FROM {table.table} v ORDER BY (v.vector <#> %s) + 0 "
+                "FETCH FIRST %s ROWS WITH TIES) v"
+            )
+            values: tuple[object, ...] = (query, query, limit, limit)
+        else:
+            nearest = (
+                f"(SELECT row, v.vector <#> %s AS distance FROM {table.table} v JOIN {self._tables.documents} d "
+                f"USING (row) WHERE {condition.text}) v"
+            )
+            values = (query, *condition.values, limit)
+        return self._hits(session, nearest, values)
+
+    def _by_index(
+        self, session: Session, table: VectorTable, query: Vector, limit: int, condition: Condition
+    ) -> list[VersionedHit]:
+        """Follow the index: it is used only for this order, and this limit."""
+        joined = "" if condition is ALWAYS else f"JOIN {self._tables.documents} d USING (row) WHERE {condition.text}"
+        nearest = (
+            f"(SELECT row, v.vector <#> %s AS distance FROM {table.table} v {joined} "
+            f"ORDER BY {table.operand} <#> {table.query} LIMIT %s) v"
+        )
+        return self._hits(session, nearest, (query, *condition.values, query, limit, limit))
+
+    def _hits(self, session: Session, nearest: str, values: Sequence[object]) -> list[VersionedHit]:
+        query = (
+            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version FROM {nearest} "
+            f"JOIN {self._tables.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
+        )
+        return [VersionedHit(*row) for row in all_rows(session, query, values)]
+
+    def _is_indexed(self, field: Field) -> bool:
+        if field not in self._indexed and time.monotonic() - self._looked > _LOOKED_EVERY:
+            self._find_indexed()
+        return field in self._indexed
+
+    def _find_indexed(self) -> set[Field]:
+        """Look for the fields that have an index of vectors."""
+        names = {vectors.index: field for field, vectors in self._tables.vectors.items()}
+        query = (
+            "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN pg_index i ON i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname = ANY(%s) AND i.indisvalid"
+        )
+        rows = self._run("look for its indexes", query, (self._schema, list(names)))
+        self._indexed, self._looked = {names[name] for (name,) in rows}, time.monotonic()
+        return self._indexed
+
+    def _recall(self, field: Field) -> str:
+        """Measure how many of the nearest documents the index finds, with vectors of the index as queries."""
+        sample = self.sample(field, _RECALLED)
+        if not len(sample):
+            return "HNSW"
+        table, queries = self._tables.vectors[field], [Vector(vector) for vector in sample]
+        found = self.find_nearest(field, sample, _NEIGHBOURS, None)
+        true = self._session(
+            "measure its recall",
+            lambda session: [self._exact(session, table, query, _NEIGHBOURS, ALWAYS) for query in queries],
+            "SET LOCAL statement_timeout = 0;",
+        )
+        right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(found, true))
+        share = right / max(sum(map(len, true)), 1)
+        return f"HNSW, recall {share:.3f} of {_NEIGHBOURS} at ef_search={self._ef_search}"
+
+    def compare_vectors(
+        self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
+    ) -> list[VersionedHit]:
+        """Compare documents with one query."""
+        passes = compile_filter(where)
+        given = Condition(f"d.id = ANY(%s) AND {passes.text}", (list(ids), *passes.values))
+        table, query = self._tables.vectors[field], Vector(vectors[0])
+        return self._session("search", lambda session: self._exact(session, table, query, len(ids), given))
+
+    def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
+        """Read the vectors of a field that documents have."""
+        query = (
+            f"SELECT v.vector FROM {self._tables.vectors[field].table} v JOIN {self._tables.documents} d USING (row)"
+        )
+        rows = self._run("read vectors", f"{query} WHERE d.id = ANY(%s)", (list(ids),))
+        return [_array(vector) for (vector,) in rows]
+
+    # ---- words
+
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
+        """Find the documents that share words with a query, best first; equal scores are in the order of the ids."""
+        manifest = self.as_opened()
+        if manifest is None or not manifest.language or limit < 1:
+            return WordHits([], 0.0)
+        condition = compile_filter(where)
+        hits, bound = self._session(
+            "search words", lambda session: self._words.search(session, query, limit, condition)
+        )
+        return WordHits(list(hits), bound)
+
+    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Score given documents by their words, best first, then by id."""
+        manifest = self.as_opened()
+        if manifest is None or not manifest.language or not ids:
+            return []
+        condition = compile_filter(where)
+        return list(
+            self._session("search words", lambda session: self._words.compare(session, query, list(ids), condition))
+        )
+
+    # ---- reading
+
+    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
+        """Read the states of documents, by id."""
+        columns = "id, version, digest, source, fields, NULL, NULL, NULL"
+        return {row.id: row.state for row in self._stored(ids, columns)}
+
+    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
+        """Read documents, by id."""
+        return {row.id: DocumentRow(**vars(row.state), document=row.document) for row in self._stored(ids, COLUMNS)}
+
+    def _stored(self, ids: Collection[str], columns: str) -> Iterator[StoredDocument]:
+        query = f"SELECT {columns} FROM {self._tables.documents} WHERE id = ANY(%s)"
+        for page in pages(ids):
+            yield from (StoredDocument(*row) for row in self._run("read documents", query, (page,)))
+
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
+        manifest = self.as_opened()
+        if manifest is None:
+            return []
+        tables = list(self._tables.vectors.items())
+        columns = "".join(f", v{n}.vector" for n in range(len(tables)))
+        joined = " ".join(f"LEFT JOIN {vectors.table} v{n} USING (row)" for n, (_, vectors) in enumerate(tables))
+        query = f"SELECT {COLUMNS}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY(%s)"
+        found: dict[str, Record] = {}
+        width = len(StoredDocument._fields)
+        for page in pages(ids):
+            for row in self._run("read documents", query, (page,)):
+                stored = StoredDocument(*row[:width])
+                vectors = {field: _array(v) for (field, _), v in zip(tables, row[width:]) if v is not None}
+                is_whole = set(map(str, vectors)) == set(stored.fields)
+                stamp = stored.stamp if is_whole else Stamp("", stored.stamp.source)
+                found[stored.id] = Record(stored.document, vectors, stamp, manifest.fingerprint)
+        return [found[id] for id in ids if id in found]
+
+    def ids(self) -> Iterator[str]:
+        """Yield all ids, in the order of their characters."""
+        for page in self._scan("id"):
+            yield from (id for (id,) in page)
+
+    def _scan(self, columns: str, values: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of all documents, some at a time, in the order of their ids, which come first."""
+        last = ""
+        while self.as_opened() is not None:
+            query = f"SELECT {columns} FROM {self._tables.documents} d WHERE id > %s ORDER BY id LIMIT {PAGE}"
+            page = self._run("list documents", query, (*values, last))
+            if page:
+                yield page
+            if len(page) < PAGE:
+                return
+            last = page[-1][0]
+
+    def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
+        """Return the next documents behind an id that pass a filter, in the order of their ids."""
+        if self.as_opened() is None:
+            return []
+        condition = compile_filter(where)
+        query = (
+            f"SELECT {COLUMNS} FROM {self._tables.documents} d WHERE id > %s AND {condition.text} ORDER BY id LIMIT %s"
+        )
+        rows = self._run("list documents", query, (id, *condition.values, count))
+        return [StoredDocument(*row).document for row in rows]
+
+    def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
+        """Read the outlines of all documents."""
+        wanted = [escape(key) for key in keys]
+        own = (
+            "coalesce((SELECT jsonb_object_agg(k, d.metadata->k) FROM unnest(%s::text[]) k WHERE d.metadata ? k), '{}')"
+        )
+        for page in self._scan(f"id, image IS NOT NULL, {own}", (wanted,)):
+            yield from (Outline(id, has_image, metadata_of(own)) for id, has_image, own in page)
+
+    def count(self) -> int:
+        """Count the documents."""
+        return int(self._run("count documents", f"SELECT count(*) FROM {self._tables.documents}")[0][0])
+
+    def sampled_state(self) -> Hashable:
+        """Return a value that differs when a sample may have changed."""
+        query = (
+            f"SELECT (SELECT count(*) FROM (SELECT FROM {self._tables.documents} LIMIT {SMALL}) few), "
+            "pg_relation_size(%s::regclass)"
+        )
+        return self.generation, self.writes_here, *self._run("measure it", query, (self._tables.documents,))[0]
+
+    def sample_ids(self, field: Field, count: int) -> list[str]:
+        """Return ids of documents that are chosen at random."""
+        if self.as_opened() is None or count < 1:
+            return []
+        query = f"SELECT id FROM {self._tables.documents} WHERE %s = ANY(fields) ORDER BY draw, id LIMIT %s"
+        return [id for (id,) in self._run("sample", query, (str(field), count))]
+
+    # ---- the reject list
+
+    def read_rejects(self) -> list[Reject]:
+        """Read the reject list."""
+        rows = self._run("list failed inputs", f"SELECT id, code, message, digest, source FROM {self._rejects}")
+        return [
+            Reject(id, code, unescape(message), Stamp(unescape(digest), unescape(source)))
+            for id, code, message, digest, source in rows
+        ]
+
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries."""
+        rows = [
+            {
+                "id": reject.id,
+                "code": reject.code,
+                "message": escape(reject.message),
+                "digest": escape(reject.stamp.digest),
+                "source": escape(reject.stamp.source),
+            }
+            for reject in sorted(rejects, key=lambda reject: reject.id)
+        ]
+        query = (
+            f"INSERT INTO {self._rejects} SELECT * FROM json_to_recordset(%s::json) AS given(id text, code text, "
+            "message text, digest text, source text) ON CONFLICT (id) DO UPDATE SET code = EXCLUDED.code, "
+            "message = EXCLUDED.message, digest = EXCLUDED.digest, source = EXCLUDED.source"
+        )
+        self._do("note failed inputs", query, (json.dumps(rows),))
+
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+        self._do("release inputs", f"DELETE FROM {self._rejects} WHERE id = ANY(%s)", (ids,))
+
+    # ---- the server
+
+    def check(self, *, repair: bool = False) -> CheckReport:
+        """Compare the fields of documents with the vectors that there are, and look for indexes that are not valid.
+
+        A document and its vectors are written in one transaction, so they agree unless somebody else wrote.
+        """
+        self.needed()
+        tables = self._tables
+        counts = {str(field): self._count_rows(vectors.table) for field, vectors in tables.vectors.items()}
+        missing: set[str] = set()
+        for field, vectors in tables.vectors.items():
+            query = (
+                f"SELECT d.id FROM {tables.documents} d LEFT JOIN {vectors.table} v USING (row) "
+                "WHERE (v.row IS NOT NULL) <> (%s = ANY(d.fields))"
+            )
+            missing |= {id for (id,) in self._run("check it", query, (str(field),))}
+        invalid = self._run("check it", _INVALID, (self._schema, f"^{tables.name}_"))
+        names = tuple(f"index {name}" for (name,) in invalid)
+        if repair and missing:
+            query = f"UPDATE {tables.documents} SET digest = '' WHERE id = ANY(%s)"
+            self._do("repair documents", query, (sorted(missing),))
+        for (name,) in invalid if repair else ():
+            self._session(
+                "repair an index",
+                lambda session: session.execute(f"REINDEX INDEX {quoted(self._schema, name)}"),  # noqa: B023
+                "SET LOCAL statement_timeout = 0;",
+            )
+        return CheckReport(
+            self.name, self.count(), counts, missing=tuple(sorted(missing)), unindexed=names, repaired=repair
+        )
+
+    def _count_rows(self, table: str) -> int:
+        return int(self._run("count vectors", f"SELECT count(*) FROM {table}")[0][0])
+
+    def disk_use(self) -> DiskUse:
+        """Measure the tables and indexes of all generations; the server does not say how much room is left."""
+        spaces = self.needed().spaces
+        size = documents = 0
+        for generation in self.kept_generations():
+            pattern = f"^{self._table}_{generation}(_[0-9]+)?$"
+            size += int(self._run("measure it", _SIZE, (self._schema, pattern))[0][0])
+            documents += self._count_rows(Tables.of(self._schema, self._table, generation, spaces).documents)
+        return DiskUse(size, documents, None)
+
+    def vector_bytes(self, dim: int) -> int:
+        """Return about how many bytes a vector takes, in its row and in an HNSW index."""
+        return 2 * 4 * dim + 400
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._connection.close()
+
+    def _run(self, operation: str, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self._session(operation, lambda session: all_rows(session, query, values))
+
+    def _do(self, operation: str, query: str, values: Sequence[object] = ()) -> int:
+        """Run a statement, and return how many rows it was about."""
+        return self._session(operation, lambda session: session.execute(query, values).rowcount)
+
+    def _session(self, operation: str, call: Callable[[Session], T], settings: str = "") -> T:
+        try:
+            return self._connection.run(operation, call, settings=settings)
+        except BackendError as exc:
+            if isinstance(exc.__cause__, errors.UndefinedTable) and self._row is not None:
+                self.check_in_use(to_read=True)  # its tables may have been dropped with the generation
+            raise
+
+
+_IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
+_NONE = np.empty(0, np.float32)
+_INVALID = (
+    "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
+    "i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname ~ %s AND NOT i.indisvalid"
+)
+_SIZE = (
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n "
+    "ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = %s AND c.relname ~ %s"
+)
+
+
+def _array(vector: Any) -> NDArray[np.float32]:
+    return np.asarray(vector.to_numpy() if isinstance(vector, Vector) else vector, np.float32)

@@ -1,0 +1,190 @@
+"""The tables of an index, and what is written to them.
+
+An index ``name`` is the tables ``name_index`` (what built it, and which generation is in use), ``name_rejects`` and,
+for each generation, ``name_N`` with its documents and ``name_N_1``, ``name_N_2``, ... with the vectors of a field each.
+The comment on such a table says which field. Vectors are beside the documents, so that a change of metadata or words
+makes nothing new in an index of vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
+from vlmsearch.types import Field, Space
+
+LARGEST_INDEXED = 2000
+"""Numbers of a vector at most that an index compares in full."""
+LARGEST_HALVED = 4000
+"""Numbers of a vector at most that an index compares in half precision."""
+_COLUMNS = (
+    ("id", "text"),
+    ("version", "text"),
+    ("digest", "text"),
+    ("source", "text"),
+    ("fields", "text[]"),
+    ("text", "text"),
+    ("image", "text"),
+    ("metadata", "jsonb"),
+    ("draw", "integer"),
+    ("terms", "bigint[]"),
+    ("times", "smallint[]"),
+    ("length", "integer"),
+    ("language", "text"),
+)
+_NULLABLE = ("text", "image")
+_ORDERED = ' COLLATE "C"'
+"""What orders ids by their characters, in every database."""
+_NAMES = ", ".join(name for name, _ in _COLUMNS)
+_GIVEN = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
+
+
+@dataclass(frozen=True)
+class VectorTable:
+    """The vectors of a field.
+
+    Attributes:
+        field: The field.
+        table: The table, as SQL has it.
+        index: The name of its HNSW index.
+        schema: The schema that both are in.
+        dim: Length of the vectors.
+    """
+
+    field: Field
+    table: str
+    index: str
+    schema: str
+    dim: int
+
+    @property
+    def operand(self) -> str:
+        """Return the expression that an index is on: the vectors ``v.vector``, halved where they are long."""
+        return "v.vector" if self.dim <= LARGEST_INDEXED else f"(v.vector::halfvec({self.dim}))"
+
+    @property
+    def query(self) -> str:
+        """Return the placeholder of a query that is compared with `operand`."""
+        return "%s" if self.dim <= LARGEST_INDEXED else f"%s::halfvec({self.dim})"
+
+    @property
+    def can_be_indexed(self) -> bool:
+        """Return whether pgvector has an index for vectors of this length."""
+        return self.dim <= LARGEST_HALVED
+
+    def create(self, documents: str) -> str:
+        """Return the statements that make the table."""
+        storage = "PLAIN" if self.dim <= LARGEST_INDEXED else "EXTERNAL"  # in the row, as far as a page has room
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.table} (row bigint PRIMARY KEY REFERENCES {documents} "
+            f"ON DELETE CASCADE, vector vector({self.dim}) NOT NULL);"
+            f"ALTER TABLE {self.table} ALTER COLUMN vector SET STORAGE {storage};"
+        )
+
+    def create_index(self) -> str:
+        """Return the statement that makes the index."""
+        kind = "vector" if self.dim <= LARGEST_INDEXED else "halfvec"
+        column = self.operand.replace("v.", "", 1)
+        return f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({column} {kind}_ip_ops)"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one generation."""
+
+    schema: str
+    name: str
+    documents: str
+    vectors: Mapping[Field, VectorTable]
+
+    @classmethod
+    def of(cls, schema: str, index: str, generation: str, spaces: Sequence[Space]) -> Tables:
+        """Return the tables of a generation of an index."""
+        dims = {field: space.dim for space in spaces for field in space.fields}
+        name = f"{index}_{generation}"
+        vectors = {
+            field: VectorTable(field, quoted(schema, f"{name}_{n}"), f"{name}_{n}_hnsw", schema, dims[field])
+            for n, field in enumerate(sorted(dims, key=str), 1)
+        }
+        return cls(schema, name, quoted(schema, name), vectors)
+
+    @property
+    def all(self) -> list[str]:
+        """Return the tables, as SQL has them, in an order in which they can be dropped."""
+        return [*(vectors.table for vectors in self.vectors.values()), self.documents]
+
+    def create(self, session: Session) -> None:
+        """Make the tables that are not there."""
+        columns = ", ".join(
+            f"{name} {kind}{_ORDERED if name == 'id' else ''}{'' if name in _NULLABLE else ' NOT NULL'}"
+            for name, kind in _COLUMNS
+        )
+        session.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.documents} "
+            f"(row bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {columns}, UNIQUE (id));"
+            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}_terms')} ON {self.documents} USING gin (terms);"
+            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}_metadata')} ON {self.documents} "
+            "USING gin (metadata jsonb_path_ops);"
+            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}_draw')} ON {self.documents} (draw, id);"
+            + "".join(vectors.create(self.documents) for vectors in self.vectors.values())
+        )
+        for field, vectors in self.vectors.items():
+            comment = str(field).replace("'", "''").replace("\x00", "")
+            session.execute(f"COMMENT ON TABLE {vectors.table} IS '{comment}'")
+
+    def upsert(
+        self, session: Session, rows: Mapping[str, str], vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]]
+    ) -> None:
+        """Add or replace documents with their vectors.
+
+        Rows are locked in the order of their ids, so that writers of the same documents wait for each other in turn.
+
+        Args:
+            session: The connection.
+            rows: The documents by id, as `row_of` gives them.
+            vectors: Their vectors by id.
+        """
+        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name, _ in _COLUMNS if name != "id")
+        written = all_rows(
+            session,
+            f"INSERT INTO {self.documents} AS d ({_NAMES}) SELECT {_NAMES} "
+            f'FROM json_to_recordset(%s::json) AS given({_GIVEN}) ORDER BY id COLLATE "C" '
+            f"ON CONFLICT (id) DO UPDATE SET {changes} RETURNING d.id, d.row, xmax = 0",
+            (f"[{','.join(rows.values())}]",),
+        )
+        numbers = {id: number for id, number, _ in written}
+        replaced = [number for _, number, is_new in written if not is_new]
+        for field in self.vectors:
+            given = {numbers[id]: own[field] for id, own in vectors.items() if field in own}
+            self.put_vectors(session, field, given)
+            if gone := [number for number in replaced if number not in given]:
+                table = self.vectors[field].table
+                session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (gone,))
+
+    def put_vectors(self, session: Session, field: Field, vectors: Mapping[int, NDArray[np.float32]]) -> None:
+        """Add or replace vectors of a field, by the numbers of their documents; equal ones stay where they are."""
+        if not vectors:
+            return
+        table = self.vectors[field].table
+        numbers = sorted(vectors)
+        session.execute(
+            f"INSERT INTO {table} AS v SELECT * FROM unnest(%b::bigint[], %b::vector[]) "
+            "ON CONFLICT (row) DO UPDATE SET vector = EXCLUDED.vector WHERE v.vector <> EXCLUDED.vector",
+            (numbers, [Vector(vectors[number]) for number in numbers]),
+        )
+
+    def update(self, session: Session, rows: Sequence[str]) -> dict[str, int]:
+        """Replace documents that are there, and return their numbers by id; vectors stay."""
+        changes = ", ".join(f"{name} = given.{name}" for name, _ in _COLUMNS if name != "id")
+        written = all_rows(
+            session,
+            f"UPDATE {self.documents} d SET {changes} FROM json_to_recordset(%s::json) AS given({_GIVEN}) "
+            "WHERE d.id = given.id RETURNING d.id, d.row",
+            (f"[{','.join(rows)}]",),
+        )
+        return dict(written)

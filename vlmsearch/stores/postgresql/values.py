@@ -1,0 +1,188 @@
+"""Documents and filters in PostgreSQL's terms.
+
+PostgreSQL keeps no character U+0000 and no half of a surrogate pair. Strings that have one are kept with U+001A and
+four hexadecimal digits in its place. Numbers of the metadata are exact in jsonb, and compare as doubles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from psycopg.types.json import Jsonb
+
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.stores.documents import DocumentState
+from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter
+from vlmsearch.stores.postings import term_counts
+from vlmsearch.stores.samples import sampling_key
+from vlmsearch.stores.terms import words_of
+from vlmsearch.types import Document, Field, Record, Scalar, Stamp
+
+_ODD = re.compile("[\x00\x1a\ud800-\udfff]")
+_ESCAPED = re.compile("\x1a([0-9a-f]{4})")
+_LARGEST_EXACT = 2**53
+_MOST_BYTES = 64 * 2**20
+"""Bytes of a text at most: longer ones do not fit into messages of the protocol together with others."""
+_MOST_ALTERNATIVES = 100
+"""Values of an ``$in`` that are looked up one by one in an index."""
+
+
+def escape(text: str) -> str:
+    """Return a string as PostgreSQL can keep it."""
+    return _ODD.sub(lambda odd: f"\x1a{ord(odd[0]):04x}", text)
+
+
+def unescape(text: str) -> str:
+    """Return the string that `escape` was given."""
+    return _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text)
+
+
+def check_size(record: Record) -> None:
+    """Raise InvalidInputError where a text is too long for PostgreSQL."""
+    text = record.document.text or ""
+    if len(text) * 4 > _MOST_BYTES and len(text.encode("utf-8", "surrogatepass")) > _MOST_BYTES:
+        raise InvalidInputError("too_large", f"{record.document.id!r} has more than {_MOST_BYTES:,} bytes of text")
+
+
+def row_of(record: Record, version: str, language: str) -> str:
+    """Return the row of a record as JSON, without vectors."""
+    document = record.document
+    words = term_counts(words_of(document), language)
+    row = {
+        "id": document.id,
+        "version": version,
+        "digest": escape(record.stamp.digest),
+        "source": escape(record.stamp.source),
+        "text": None if document.text is None else escape(document.text),
+        "image": escape(str(document.image)) if isinstance(document.image, Path) else None,
+        "fields": sorted(map(str, record.vectors)),
+        "draw": sampling_key(document.id),
+        "terms": words.keys,
+        "times": words.times,
+        "length": words.length,
+        "language": words.language,
+    }
+    return f'{json.dumps(row)[:-1]}, "metadata": {metadata_json(document.metadata)}}}'
+
+
+def metadata_json(metadata: Mapping[str, Scalar]) -> str:
+    """Return metadata as JSON whose numbers are the same ones after a time in jsonb."""
+    entries = (f"{json.dumps(escape(key))}: {_json_of(value)}" for key, value in metadata.items())
+    return f"{{{', '.join(entries)}}}"
+
+
+def _json_of(value: Scalar) -> str:
+    if isinstance(value, str):
+        return json.dumps(escape(value))
+    is_whole = isinstance(value, float) and value.is_integer()
+    return f"{int(value)}.0" if is_whole else json.dumps(value)  # 1e22 would come back as an integer
+
+
+def metadata_of(row: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the metadata that a row has."""
+    return {unescape(key): unescape(value) if isinstance(value, str) else value for key, value in row.items()}
+
+
+COLUMNS = "id, version, digest, source, fields, text, image, metadata"
+"""The columns that `StoredDocument` has."""
+
+
+class StoredDocument(NamedTuple):
+    """The row of a document, in the order of `COLUMNS`."""
+
+    id: str
+    version: str
+    digest: str
+    source: str
+    fields: Sequence[str]
+    text: str | None
+    image: str | None
+    metadata: Mapping[str, Scalar]
+
+    @property
+    def document(self) -> Document:
+        """Return the document."""
+        text, image = self.text, self.image
+        return Document(
+            self.id,
+            None if text is None else unescape(text),
+            None if image is None else Path(unescape(image)),
+            metadata_of(self.metadata),
+        )
+
+    @property
+    def stamp(self) -> Stamp:
+        """Return the stamp."""
+        return Stamp(unescape(self.digest), unescape(self.source))
+
+    @property
+    def state(self) -> DocumentState:
+        """Return the state."""
+        return DocumentState(self.stamp, self.version, frozenset(map(Field.parse, self.fields)))
+
+
+class Condition(NamedTuple):
+    """A condition on the rows ``d`` of documents, with the values of its placeholders."""
+
+    text: str
+    values: tuple[Any, ...]
+
+
+ALWAYS = Condition("true", ())
+
+
+def compile_filter(where: Filter | None) -> Condition:
+    """Return a filter as a condition that is true or false, never null."""
+    if where is None:
+        return ALWAYS
+    if isinstance(where, Comparison):
+        return _compile_comparison(where)
+    parts = [compile_filter(part) for part in where.filters]
+    word = " AND " if where.operator == "$and" else " OR "
+    return Condition(
+        f"({word.join(part.text for part in parts)})", tuple(value for part in parts for value in part.values)
+    )
+
+
+def _compile_comparison(where: Comparison) -> Condition:
+    key = escape(where.key)
+    if where.operator in ORDERINGS:
+        sign = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}[where.operator]
+        return Condition(f"{_NUMBER} {sign} %s, false)", (key, key, where.value))
+    values = where.value if isinstance(where.value, tuple) else (where.value,)
+    condition = _is_among(key, values)
+    is_negated = where.operator in ("$ne", "$nin")
+    return Condition(f"NOT {condition.text}", condition.values) if is_negated else condition
+
+
+_NUMBER = "coalesce(CASE jsonb_typeof(d.metadata->%s) WHEN 'number' THEN (d.metadata->%s)::float8 END"
+"""The beginning of a comparison of a number, as a double."""
+
+
+def _is_among(key: str, values: Sequence[str | bool | float]) -> Condition:
+    """Return the condition that a value of the metadata equals one of these."""
+    single: list[str | bool | float] = list(dict.fromkeys(value for value in values if isinstance(value, bool)))
+    texts = list(dict.fromkeys(escape(value) for value in values if isinstance(value, str)))
+    numbers = list(dict.fromkeys(v for v in values if isinstance(v, float) and not isinstance(v, bool)))
+    parts: list[Condition] = []
+    small = [number for number in numbers if abs(number) < _LARGEST_EXACT]
+    if len(texts) + len(small) <= _MOST_ALTERNATIVES:
+        single += [*texts, *small]
+        texts, numbers = [], [number for number in numbers if abs(number) >= _LARGEST_EXACT]
+    parts += [Condition("d.metadata @> %s", (Jsonb({key: value}),)) for value in single]
+    if texts:
+        parts.append(
+            Condition(
+                "(jsonb_typeof(d.metadata->%s) IS NOT DISTINCT FROM 'string' AND d.metadata->>%s = ANY(%s::text[]))",
+                (key, key, texts),
+            )
+        )
+    if numbers:
+        parts.append(Condition(f"{_NUMBER} = ANY(%s::float8[]), false)", (key, key, numbers)))
+    return Condition(
+        f"({' OR '.join(part.text for part in parts)})", tuple(value for part in parts for value in part.values)
+    )
