@@ -156,16 +156,21 @@ class PostgresConnection:
         """
 
         def attempt() -> T:
+            pool: ConnectionPool[Session] | None = None
             try:
-                with self._opened().connection() as session, session.transaction():
-                    session.execute(self._settings() + settings)
+                pool = self._opened()
+                with pool.connection() as session:
+                    session.execute(f"BEGIN; {self._settings()}{settings}")  # one message; the pool commits
                     return call(session)
             except VlmsearchError:
                 raise
             except (psycopg.Error, PoolTimeout, OSError) as exc:
-                raise self._translate(exc, operation) from exc
+                translated = self._translate(exc, operation)
+                if pool is not None and _may_pass(translated, exc):
+                    pool.check()  # takes out the connections that a restart of the server has ended
+                raise translated from exc
 
-        return retrying(attempt, self.options.retries, _may_pass)
+        return retrying(attempt, self.options.retries, lambda exc: _may_pass(exc, exc.__cause__))
 
     def _settings(self) -> str:
         path = f"SET LOCAL search_path = {quoted(self.extension)}, pg_catalog;" if self.extension else ""
@@ -185,7 +190,6 @@ class PostgresConnection:
                     max_size=self.options.connections,
                     timeout=self.options.timeout,
                     configure=self._configure,
-                    check=ConnectionPool.check_connection,
                     open=True,
                 )
             return self._pool
@@ -300,8 +304,8 @@ def quoted(*names: str) -> str:
     return sql.Identifier(*names).as_string(None)
 
 
-def _may_pass(exc: BackendError) -> bool:
-    return isinstance(exc, BackendUnavailableError) and not isinstance(exc.__cause__, _LASTING)
+def _may_pass(translated: VlmsearchError, exc: BaseException | None) -> bool:
+    return isinstance(translated, BackendUnavailableError) and not isinstance(exc, _LASTING)
 
 
 def _is_refused(exc: Exception) -> bool:
