@@ -240,7 +240,11 @@ class PostgresStore(DatabaseStore):
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents with their vectors."""
-        return self._do("delete documents", f"DELETE FROM {self._tables.documents} WHERE id = ANY(%s)", (ids,))
+        documents = self._tables.documents
+        query = (  # locked in the order in which writers lock them
+            f"DELETE FROM {documents} WHERE row IN (SELECT row FROM {documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE)"
+        )
+        return self._do("delete documents", query, (ids,))
 
     def _index_where_large(self, written: int) -> None:
         """Make the indexes of those fields that have too many vectors by now to compare them all."""
@@ -262,7 +266,12 @@ class PostgresStore(DatabaseStore):
         if vectors.field in self._find_indexed():
             return
         settings = "SET LOCAL statement_timeout = 0; SET LOCAL maintenance_work_mem = '256MB';"
-        self._session("index its vectors", lambda session: session.execute(vectors.create_index()), settings)
+
+        def create(session: Session) -> None:  # two that begin at once both build it, and the second fails
+            session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (vectors.table,))
+            session.execute(vectors.create_index())
+
+        self._session("index its vectors", create, settings)
         self._indexed.add(vectors.field)
 
     # ---- vectors
@@ -309,8 +318,8 @@ class PostgresStore(DatabaseStore):
             values: tuple[object, ...] = (query, query, limit, limit)
         else:
             nearest = (
-                f"(SELECT row, v.vector <#> %s AS distance FROM {table.table} v JOIN {self._tables.documents} d "
-                f"USING (row) WHERE {condition.text}) v"
+                f"(SELECT row, (v.vector <#> %s) + 0 AS distance FROM {table.table} v "
+                f"JOIN {self._tables.documents} d USING (row) WHERE {condition.text}) v"
             )
             values = (query, *condition.values, limit)
         return self._hits(session, nearest, values)
