@@ -242,7 +242,8 @@ class PostgresStore(DatabaseStore):
         """Remove some documents with their vectors."""
         documents = self._tables.documents
         query = (  # locked in the order in which writers lock them
-            f"DELETE FROM {documents} WHERE row IN (SELECT row FROM {documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE)"
+            f"DELETE FROM {documents} WHERE row IN "
+            f"(SELECT row FROM {documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE)"
         )
         return self._do("delete documents", query, (ids,))
 
