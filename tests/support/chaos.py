@@ -3,7 +3,8 @@
 ``python -m tests.support.chaos --seed 1 --count 200 --kill writer`` kills 200 times; ``--kill mongo`` and
 ``--kill chroma`` kill a server under load and start it again; ``--kill sqlite`` kills who writes to a file, which needs
 no repair; ``--kill postgresql`` kills who writes to PostgreSQL, and ``--kill "postgresql server"`` all processes of
-that server at once, as a power cut does. After each, every document that a finished write left must be found by its vectors, once, with its text; ``check --repair`` must end clean and another ``check`` find nothing.
+that server at once, as a power cut does. After each, every document that a finished write left must be found by its
+vectors, once, with its text; ``check --repair`` must end clean and another ``check`` find nothing.
 """
 
 import argparse

@@ -142,5 +142,5 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of a database on a PostgreSQL for the whole session; an index in it is told by ``?table=NAME``."""
     server = once(postgres_server, tmp_path_factory)
     with psycopg.connect(server.conninfo("postgres"), autocommit=True) as session:
-        there = session.execute("SELECT FROM pg_database WHERE datname = 'tests'").fetchone()
+        there = session.execute("SELECT 1 FROM pg_database WHERE datname = 'tests'").fetchone()
     return server.conninfo("tests") if there else server.make_database("tests")
