@@ -261,8 +261,10 @@ class PostgresConnection:
                 warnings.append(message.message_primary or "")
 
         session.add_notice_handler(note)
-        session.execute("COMMIT")
-        session.remove_notice_handler(note)
+        try:
+            session.execute("COMMIT")
+        finally:
+            session.remove_notice_handler(note)
         if warnings:
             raise BackendUnavailableError(
                 f"{self.name} does not know whether what was written outlives this server: {'; '.join(warnings)}"

@@ -311,16 +311,17 @@ class PostgresStore(DatabaseStore):
         self, session: Session, table: VectorTable, query: Vector, limit: int, condition: Condition
     ) -> list[VersionedHit]:
         """Compare all documents; the order is one that no index has."""
+        distance = "(v.vector <#> %s) + 0"
         if condition is ALWAYS:
             nearest = (
-                f"(SELECT row, v.vector <#> %s AS distance FROM {table.table} v ORDER BY (v.vector <#> %s) + 0 "
+                f"(SELECT row, {distance} AS distance FROM {table.table} v ORDER BY distance "
                 "FETCH FIRST %s ROWS WITH TIES) v"
             )
-            values: tuple[object, ...] = (query, query, limit, limit)
+            values: tuple[object, ...] = (query, limit, limit)
         else:
             nearest = (
-                f"(SELECT row, (v.vector <#> %s) + 0 AS distance FROM {table.table} v "
-                f"JOIN {self._tables.documents} d USING (row) WHERE {condition.text}) v"
+                f"(SELECT row, {distance} AS distance FROM {table.table} v JOIN {self._tables.documents} d "
+                f"USING (row) WHERE {condition.text}) v"
             )
             values = (query, *condition.values, limit)
         return self._hits(session, nearest, values)
