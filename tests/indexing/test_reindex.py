@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -24,7 +24,7 @@ from tests.support.reindex_crash_points import (
     run_reindex,
     start,
 )
-from tests.support.worlds import KINDS, Kind, file_world, mock_world, real_world
+from tests.support.worlds import KINDS, Kind, file_world, mock_world, postgres_world, real_world
 from vlmsearch import (
     BackendUnavailableError,
     ConfigError,
@@ -478,6 +478,17 @@ def test_no_crash_point_on_real_servers_loses_anything(kind: Kind, mongo_address
     report = kill_everywhere(
         lambda: real_world(kind, mongo_address, chroma_address, next(names)), moments=("before", "after")
     )
+    assert report.wrong == {}
+
+
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_no_crash_point_on_postgresql_loses_anything(postgres_url: str, step: int) -> None:
+    names = map("crash_{}_{}".format, repeat(step), count())
+    report = kill_everywhere(
+        lambda: postgres_world(postgres_url, next(names)), first=3, step=step, moments=("before", "after")
+    )
+    print(f"{report.points} points")
+    assert report.points > 3
     assert report.wrong == {}
 
 
