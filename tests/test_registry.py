@@ -84,6 +84,7 @@ NO_ADDRESSES = ("[::1", "::1]", "[zz]:80", "[]:80", "[::1]x:80", "h:99999", "h:0
         (open_store, "chroma://{}/name"),
         (open_store, "mongodb://{}/db"),
         (open_store, "mongodb+chroma://{}/db?chroma=./vectors"),
+        (open_store, "postgresql://{}/db"),
         (open_store, "mongodb+chroma://host/db?chroma=http://{}"),
         (open_store, "mongodb+chroma://host/db?chroma=chroma://{}/name"),
         (open_store, "mongodb+chroma://host/db?chroma=//{}/name"),
@@ -107,7 +108,12 @@ def test_an_address_that_is_none_is_refused_in_one_line(
 
 @pytest.mark.parametrize("address", ["[::1]:8000", "[fe80::1%eth0]:80", "db-1.example.org.", "a_b:1", "h:65535"])
 def test_addresses_of_all_forms_are_taken(address: str) -> None:
-    urls = (f"mongodb://{address}/db", f"chroma://{address}/db", f"mongodb+chroma://host/db?chroma=http://{address}")
+    urls = (
+        f"mongodb://{address}/db",
+        f"chroma://{address}/db",
+        f"mongodb+chroma://host/db?chroma=http://{address}",
+        f"postgresql://{address}/db",
+    )
     for url in urls:
         open_store(url).close()
     open_generator(f"openai:http://{address}/v1?model=m").close()
@@ -189,6 +195,7 @@ def test_no_extra_is_named_for_what_no_extra_brings(
         ("generator", "triton", "tritonclient", "triton"),
         ("reranker", "cohere", "httpx", "openai"),
         ("reranker", "triton", "tritonclient", "triton"),
+        ("store", "postgresql", "pgvector", "postgresql"),
     ],
 )
 def test_each_back_end_names_the_extra_that_it_needs(

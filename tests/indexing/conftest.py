@@ -3,6 +3,7 @@
 from tests.support.every_store import make_store
 from tests.support.mongo_servers import mongo_address
 from tests.support.object_storage import storage
+from tests.support.postgres_servers import postgres_url
 from tests.support.servers import chroma_address
 
-__all__ = ["chroma_address", "make_store", "mongo_address", "storage"]
+__all__ = ["chroma_address", "make_store", "mongo_address", "postgres_url", "storage"]

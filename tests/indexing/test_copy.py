@@ -25,9 +25,20 @@ from vlmsearch.stores.base import RejectList, Store, Tunable
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.types import Reject, Stamp
 
-KINDS = ("memory", "sqlite", "mock pair", "mock mongodb", "chroma", "chroma server", "mongodb", "mongodb+chroma")
+KINDS = (
+    "memory",
+    "sqlite",
+    "mock pair",
+    "mock mongodb",
+    "chroma",
+    "chroma server",
+    "mongodb",
+    "mongodb+chroma",
+    "postgresql",
+)
 
 
 @pytest.fixture
@@ -230,7 +241,7 @@ def test_a_document_whose_vector_was_lost_counts_as_changed_in_the_copy(kind: st
         assert target.stamps(["id-0", "id-1"]) == {"id-0": whole.stamp, "id-1": broken.stamp}
 
 
-@pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma", "mock pair", "mock mongodb"])
+@pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma", "postgresql", "mock pair", "mock mongodb"])
 def test_a_source_that_was_built_anew_and_dropped_is_not_taken_for_an_empty_one(
     kind: str, make: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,9 +261,9 @@ def test_a_source_that_was_built_anew_and_dropped_is_not_taken_for_an_empty_one(
         assert len(target) == 20
 
 
-def _another(store: Store) -> MongoStore | MongoChromaStore:
+def _another(store: Store) -> MongoStore | MongoChromaStore | PostgresStore:
     """The same index, as another process opens it."""
-    assert isinstance(store, MongoStore | MongoChromaStore)
+    assert isinstance(store, MongoStore | MongoChromaStore | PostgresStore)
     return store.over("index")
 
 

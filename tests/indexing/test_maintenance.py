@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
+import psycopg
 import pytest
 from vlmsearch_mocks import MockEncoder, MockStore
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
@@ -207,6 +208,31 @@ def test_the_commands(mongo_address: str, chroma_address: str, tmp_path: Path) -
     assert run("reindex", "--store", url).returncode == 2
     refused = run("check", "--store", "chroma:nowhere")
     assert refused.returncode == 1
+
+
+def test_the_commands_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
+    url = f"{postgres_url}?table=commands"
+    (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "a red star"}\n{"id": "b", "text": "two dogs"}\n')
+    assert run("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:").returncode == 0
+    info = run("info", "--store", url)
+    assert "search      exact" in info.stdout, info.stderr
+    assert run("check", "--store", url).returncode == 0
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        session.execute("DELETE FROM commands_1_2 WHERE row = (SELECT row FROM commands_1 WHERE id = 'a')")
+        session.execute("UPDATE commands_1 SET fields = '{clip/image,clip/text,minilm/text}' WHERE id = 'a'")
+    bad = run("check", "--store", url, "--json")
+    assert bad.returncode == 1
+    assert json.loads(bad.stdout)["missing"] == ["a"]
+    assert "index their sources again" in run("check", "--store", url, "--repair").stderr
+    again = run("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:", "--json")
+    assert json.loads(again.stdout)["updated"] == 1, again.stderr
+    assert json.loads(run("check", "--store", url, "--json").stdout)["clean"]
+    assert run("export", str(tmp_path / "out.parquet"), "--store", url).returncode == 0
+    assert run("duplicates", "--store", url).returncode == 0
+    done = run("reindex", "--store", url, "--encoder", "onnx:demo", "--json")
+    assert done.returncode == 0, done.stderr
+    assert run("search", "a red star", "--store", url, "--limit", "1").stdout.split("\t")[1] == "a"
+    assert run("reindex", "--store", url, "--drop-old").stdout == "removed the replaced index\n"
 
 
 KILLED_BEFORE_THE_SWITCH = """

@@ -47,13 +47,16 @@ SERVED = [
     ("sqlite", "demo"),
     *(pytest.param(kind, "demo", marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb")),
     ("mongodb+chroma", "demo"),
+    ("postgresql", "demo"),
     ("sqlite", "siglip"),
 ]
 _names = map("moving-{}".format, count())
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest, mongo_address: str, chroma_address: str, tmp_path: Path) -> str:
+def url(
+    request: pytest.FixtureRequest, mongo_address: str, chroma_address: str, postgres_url: str, tmp_path: Path
+) -> str:
     name = next(_names)
     return {
         "sqlite": f"sqlite:{tmp_path / 'index'}",
@@ -61,6 +64,7 @@ def url(request: pytest.FixtureRequest, mongo_address: str, chroma_address: str,
         "chroma server": f"chroma://{chroma_address}/{name}",
         "mongodb": f"mongodb://{mongo_address}/{name}",
         "mongodb+chroma": f"mongodb+chroma://{mongo_address}/{name}?chroma=http://{chroma_address}",
+        "postgresql": f"{postgres_url}?table={name.replace('-', '_')}",
     }[request.param]
 
 
@@ -241,7 +245,7 @@ def test_an_index_that_moves_back_and_forth_is_searched_all_the_time(
         assert service.search("number3", limit=1)[0].document.id == "3"
 
 
-@pytest.mark.parametrize("url", ["sqlite", "chroma server", "mongodb+chroma"], indirect=True)
+@pytest.mark.parametrize("url", ["sqlite", "chroma server", "mongodb+chroma", "postgresql"], indirect=True)
 def test_a_write_whose_index_is_removed_meanwhile_says_so(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,7 +276,7 @@ def test_a_write_whose_index_is_removed_meanwhile_says_so(
         "sqlite",
         *(
             pytest.param(kind, marks=pytest.mark.exhaustive)
-            for kind in ("chroma", "chroma server", "mongodb", "mongodb+chroma")
+            for kind in ("chroma", "chroma server", "mongodb", "mongodb+chroma", "postgresql")
         ),
     ],
     indirect=True,
@@ -299,7 +303,7 @@ def test_a_forecast_is_within_a_factor_of_two_of_the_truth(url: str, tmp_path: P
             assert 0.5 < statistics.median(ratios) < 2
 
 
-@pytest.mark.parametrize("url", ["sqlite", "chroma", "mongodb", "mongodb+chroma"], indirect=True)
+@pytest.mark.parametrize("url", ["sqlite", "chroma", "mongodb", "mongodb+chroma", "postgresql"], indirect=True)
 def test_a_forecast_leaves_an_index_as_it_was(url: str, tmp_path: Path) -> None:
     documents = scenes(tmp_path, 60)
     (tmp_path / "bad.png").write_bytes(b"no image")

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -24,7 +24,7 @@ from tests.support.reindex_crash_points import (
     run_reindex,
     start,
 )
-from tests.support.worlds import KINDS, Kind, file_world, mock_world, real_world
+from tests.support.worlds import KINDS, Kind, file_world, mock_world, postgres_world, real_world
 from vlmsearch import (
     BackendUnavailableError,
     ConfigError,
@@ -37,6 +37,7 @@ from vlmsearch import (
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.indexing import reindex as reindexing
 from vlmsearch.indexing.reindex import drop_old, reindex
+from vlmsearch.registry import open_store
 from vlmsearch.stores.base import Store, check_store
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
@@ -49,12 +50,15 @@ OTHER = {"a red star": ["a blue moon"]}
 TEXT = Field("minilm", "text")
 SERVED = (
     "mongodb+chroma",
+    "postgresql",
     *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb")),
 )
 """The pair builds both of its parts anew."""
 
 
-def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path) -> Store:
+def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path, postgres: str = "") -> Store:
+    if kind == "postgresql":
+        return open_store(f"{postgres}?table=re_{abs(hash(str(tmp_path))) % 10**9}")
     location = f"//{mongo}/re-{abs(hash(str(tmp_path))) % 10**9}"
     makers: dict[str, Callable[[], Store]] = {
         "mock": MockStore,
@@ -71,11 +75,11 @@ def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path) -> Store:
 
 @pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", *SERVED])
 def test_reindexing_switches_to_the_other_model_in_one_step(
-    kind: str, mongo_address: str, chroma_address: str, tmp_path: Path
+    kind: str, mongo_address: str, chroma_address: str, postgres_url: str, tmp_path: Path
 ) -> None:
     make_scene(3).draw(64).save(tmp_path / "scene.png")
     first, second = MockEncoder(), MockEncoder(neighbours=OTHER)
-    with reindexable(kind, mongo_address, chroma_address, tmp_path) as store:
+    with reindexable(kind, mongo_address, chroma_address, tmp_path, postgres_url) as store:
         pipeline = Pipeline(first, store)
         pipeline.add([Document(f"{i}", text=f"text {i}", metadata={"i": i}) for i in range(150)])
         pipeline.add([Document("moon", text="a blue moon"), Document("scene", image=tmp_path / "scene.png")])
@@ -97,11 +101,13 @@ def test_reindexing_switches_to_the_other_model_in_one_step(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", *SERVED])
-def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chroma_address: str, tmp_path: Path) -> None:
+def test_who_has_the_old_index_open_is_told(
+    kind: str, mongo_address: str, chroma_address: str, postgres_url: str, tmp_path: Path
+) -> None:
     first, second = MockEncoder(), MockEncoder(neighbours=OTHER)
     with (
-        reindexable(kind, mongo_address, chroma_address, tmp_path) as store,
-        reindexable(kind, mongo_address, chroma_address, tmp_path) as other,
+        reindexable(kind, mongo_address, chroma_address, tmp_path, postgres_url) as store,
+        reindexable(kind, mongo_address, chroma_address, tmp_path, postgres_url) as other,
     ):
         Pipeline(first, store).add([Document(f"{i}", text=f"text {i}") for i in range(20)])
         pipeline = Pipeline(first, other)
@@ -115,16 +121,21 @@ def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chrom
         assert drop_old(store)
         with pytest.raises(VlmsearchError):
             pipeline.search("text 7")
-    with reindexable(kind, mongo_address, chroma_address, tmp_path) as again:
+    with reindexable(kind, mongo_address, chroma_address, tmp_path, postgres_url) as again:
         assert Pipeline(second, again).search("text 7", limit=1, min_score=0)[0].document.id == "7"
 
 
 @pytest.mark.parametrize("kind", ["mock", "chroma", "sqlite", *SERVED])
 def test_what_is_written_until_the_switch_is_in_the_new_index(
-    kind: str, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    mongo_address: str,
+    chroma_address: str,
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = MockEncoder(), MockEncoder(neighbours=OTHER)
-    with reindexable(kind, mongo_address, chroma_address, tmp_path) as store:
+    with reindexable(kind, mongo_address, chroma_address, tmp_path, postgres_url) as store:
         assert isinstance(store, GenerationalStore)
         freeze, pipeline = store.freeze, Pipeline(first, store)
         pipeline.add([Document(f"{i}", text=f"text {i}") for i in range(20)])
@@ -154,11 +165,18 @@ def test_what_is_written_until_the_switch_is_in_the_new_index(
         assert pipeline.check().clean
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", *SERVED[::2]])
+@pytest.mark.parametrize(
+    "kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", *SERVED[::3], "postgresql"]
+)
 def test_removing_the_old_index_while_another_process_reindexes_loses_nothing(
-    kind: str, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    mongo_address: str,
+    chroma_address: str,
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with reindexable(kind, mongo_address, chroma_address, tmp_path) as store:
+    with reindexable(kind, mongo_address, chroma_address, tmp_path, postgres_url) as store:
         assert isinstance(store, GenerationalStore)
         switch, other, second = store.switch, store.over("index"), MockEncoder(neighbours=OTHER)
         Pipeline(MockEncoder(), store).add([Document(f"{i}", text=f"text {i}") for i in range(50)])
@@ -463,6 +481,17 @@ def test_no_crash_point_on_real_servers_loses_anything(kind: Kind, mongo_address
     assert report.wrong == {}
 
 
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_no_crash_point_on_postgresql_loses_anything(postgres_url: str, step: int) -> None:
+    names = map("crash_{}_{}".format, repeat(step), count())
+    report = kill_everywhere(
+        lambda: postgres_world(postgres_url, next(names)), first=3, step=step, moments=("before", "after")
+    )
+    print(f"{report.points} points")
+    assert report.points > 3
+    assert report.wrong == {}
+
+
 @pytest.mark.exhaustive
 def test_no_crash_point_of_an_embedded_chroma_loses_anything(tmp_path: Path) -> None:
     assert image_everywhere(tmp_path / "index").wrong == {}
@@ -531,10 +560,16 @@ def test_a_build_of_the_version_before_this_one_goes_on() -> None:
 @pytest.mark.parametrize("at_once", [False, True], ids=["before it writes", "while it writes"])
 @pytest.mark.parametrize("kind", ["sqlite", *SERVED])
 def test_a_reindex_that_another_one_replaces_writes_nothing_into_it(
-    kind: str, at_once: bool, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    at_once: bool,
+    mongo_address: str,
+    chroma_address: str,
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def opened() -> GenerationalStore:
-        store = reindexable(kind, mongo_address, chroma_address, tmp_path)
+        store = reindexable(kind, mongo_address, chroma_address, tmp_path, postgres_url)
         assert isinstance(store, GenerationalStore)
         return store
 

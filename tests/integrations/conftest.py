@@ -10,11 +10,12 @@ import pytest
 from tests.support.every_store import any_store
 from tests.support.mongo_servers import mongo_address
 from tests.support.object_storage import storage
+from tests.support.postgres_servers import postgres_url
 from tests.support.ray_cluster import SMALL
 from tests.support.servers import chroma_address
 from tests.support.service import running_service
 
-__all__ = ["any_store", "chroma_address", "mongo_address", "running_service", "storage"]
+__all__ = ["any_store", "chroma_address", "mongo_address", "postgres_url", "running_service", "storage"]
 
 
 @pytest.fixture(scope="session")

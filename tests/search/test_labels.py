@@ -17,7 +17,7 @@ from vlmsearch.demo.scenes import SHAPES, make_scene
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.indexing.reindex import reindex
-from vlmsearch.registry import open_encoder
+from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search.label_keys import split_labels
 from vlmsearch.search.labels import PHOTO_TEMPLATES
 from vlmsearch.stores.base import Store
@@ -35,6 +35,7 @@ KINDS = (
     "memory",
     "sqlite",
     "mongodb+chroma",
+    "postgresql",
     *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma", "chroma server", "mongodb")),
 )
 """The contract of the stores proves that metadata are changed in the same way on all."""
@@ -42,7 +43,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def make(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callable[[str], Store]:
+def make(mongo_address: str, chroma_address: str, postgres_url: str, tmp_path: Path) -> Callable[[str], Store]:
     def make(kind: str) -> Store:
         name = f"labels-{os.getpid()}-{next(_numbers)}"
         if kind == "memory":
@@ -53,6 +54,8 @@ def make(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callable[[s
             return ChromaStore(str(tmp_path / name))
         if kind == "chroma server":
             return ChromaStore(f"//{chroma_address}/{name}")
+        if kind == "postgresql":
+            return open_store(f"{postgres_url}?table={name.replace('-', '_')}")
         if kind == "mongodb":
             return MongoStore(f"//{mongo_address}/{name}")
         return MongoChromaStore(f"//{mongo_address}/{name}", chroma=f"http://{chroma_address}")

@@ -6,7 +6,9 @@ import pytest
 
 from tests.support import chaos
 from tests.support.hammer import LEAST, hammer
+from vlmsearch.registry import open_store
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 
@@ -30,6 +32,27 @@ def test_nothing_is_lost_however_often_it_is_killed(target: chaos.Target, tmp_pa
     found = chaos.run(tmp_path, 1, [target] * 40)
     assert found["documents"] > 0
     assert target != "writer" or found["unfinished"] > 0, "it was never killed while it wrote"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("target", chaos.POSTGRES)
+def test_nothing_is_lost_when_a_writer_to_postgresql_or_its_machine_ends(
+    target: chaos.Target, count: int, tmp_path: Path
+) -> None:
+    assert chaos.run(tmp_path, 7, [target] * count)["documents"] > 0
+
+
+@pytest.mark.parametrize("by_index", [False, True], ids=["exact", "by index"])
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.exhaustive)])
+def test_eight_threads_write_to_postgresql_and_eight_search(seconds: float, by_index: bool, postgres_url: str) -> None:
+    url = f"{postgres_url}?table=threads_{seconds:g}_{by_index:d}&exact_up_to={0 if by_index else 20_000}"
+    with open_store(url) as store:
+        assert isinstance(store, PostgresStore)
+        seen = hammer(store, seconds)
+        assert seen.searches > LEAST
+        assert seen.writes > LEAST
+        assert store.check().clean
 
 
 @pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.exhaustive)])

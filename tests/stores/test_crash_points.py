@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.support.crash_points import ACTIONS, Action, check_point, no_waiting, points
-from tests.support.worlds import KINDS, Kind, Moment, World, folder_world, mock_world, real_world
+from tests.support.worlds import KINDS, Kind, Moment, World, folder_world, mock_world, postgres_world, real_world
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +76,20 @@ def test_some_points_on_real_servers(kind: Any, action: Action, make_real: Calla
         return make_real(kind)
 
     run(make, action, itertools.islice(each_call_once(points(make, action)), 2, None, 8))
+
+
+@pytest.mark.parametrize("action", ["update", "relabel", "delete"])
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_points_on_postgresql(action: Action, step: int, postgres_url: str, tmp_path: Path) -> None:
+    names = (f"crash_{abs(hash(str(tmp_path))) % 10**9}_{turn}" for turn in itertools.count())
+
+    def make() -> World:
+        return postgres_world(postgres_url, next(names))
+
+    chosen = (
+        points(make, action) if step == 1 else itertools.islice(each_call_once(points(make, action)), 2, None, step)
+    )
+    run(make, action, chosen)
 
 
 @pytest.mark.exhaustive

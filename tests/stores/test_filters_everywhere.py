@@ -18,6 +18,7 @@ from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Scalar
 
@@ -26,7 +27,7 @@ VECTOR = np.array([1, 0, 0, 0], np.float32)
 
 @pytest.fixture(scope="module")
 def stores(
-    mongo_address: str, chroma_address: str, tmp_path_factory: pytest.TempPathFactory
+    mongo_address: str, chroma_address: str, postgres_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Store]]:
     folder: Path = tmp_path_factory.mktemp("filters")
     made: dict[str, Store] = {
@@ -38,6 +39,10 @@ def stores(
         "chroma server": ChromaStore(f"//{chroma_address}/filters"),
         "mongodb": MongoStore(f"//{mongo_address}/filters"),
         "mongodb+chroma": MongoChromaStore(f"//{mongo_address}/filters-pair", chroma=f"http://{chroma_address}"),
+        "postgresql": PostgresStore(postgres_url.removeprefix("postgresql:"), table="filters"),
+        "postgresql by index": PostgresStore(
+            postgres_url.removeprefix("postgresql:"), table="filters_by_index", exact_up_to=0
+        ),
     }
     with ExitStack() as stack:
         for store in made.values():

@@ -1,9 +1,10 @@
-"""Kill the indexing process, mongod or the Chroma server at random moments, and see whether anything is lost.
+"""Kill the indexing process, or a server, at random moments, and see whether anything is lost.
 
 ``python -m tests.support.chaos --seed 1 --count 200 --kill writer`` kills 200 times; ``--kill mongo`` and
 ``--kill chroma`` kill a server under load and start it again; ``--kill sqlite`` kills who writes to a file, which needs
-no repair. After each, every document that a finished write left
-must be found by its vectors, once, with its text; ``check --repair`` must end clean and another ``check`` find nothing.
+no repair; ``--kill postgresql`` kills who writes to PostgreSQL, and ``--kill "postgresql server"`` all processes of
+that server at once, as a power cut does. After each, every document that a finished write left must be found by its
+vectors, once, with its text; ``check --repair`` must end clean and another ``check`` find nothing.
 """
 
 import argparse
@@ -27,15 +28,20 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, unit_vectors
 
 from tests.support.mongo_servers import MongoServer
 from tests.support.parts import check_server_mark
+from tests.support.postgres_servers import PostgresServer, postgres_server
 from tests.support.servers import START_SECONDS, chroma_command, free_port
 from vlmsearch import BackendUnavailableError, Document, Record, Stamp
 from vlmsearch.stores.mongodb.connection import MongoOptions
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.postgresql.connection import PostgresOptions
+from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
-Target = Literal["writer", "mongo", "chroma", "sqlite"]
+Target = Literal["writer", "mongo", "chroma", "sqlite", "postgresql", "postgresql server"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 SERVED: tuple[Target, ...] = ("writer", "mongo", "chroma")
+POSTGRES: tuple[Target, ...] = ("postgresql", "postgresql server")
+AnyStore = MongoChromaStore | SqliteStore | PostgresStore
 IDS = [f"doc-{i}" for i in range(60)]
 FINGERPRINT = "chaos"
 GONE = -1
@@ -49,10 +55,12 @@ def record(id: str, turn: int) -> Record:
     return Record(Document(id, text=f"{id} of turn {turn}", metadata={"turn": turn}), vectors, Stamp(f"{turn}"))
 
 
-def open_index(mongo: str, chroma: str) -> MongoChromaStore | SqliteStore:
-    """The index on two servers, or the one at a path: ``mongo`` is "sqlite" then."""
+def open_index(mongo: str, chroma: str) -> AnyStore:
+    """The index on two servers, or the one at a path or on one server: ``mongo`` is its scheme then."""
     if mongo == "sqlite":
         return SqliteStore(chroma)
+    if mongo == "postgresql":
+        return PostgresStore(f"//{chroma}/chaos", options=PostgresOptions(timeout=5, retries=6), exact_up_to=20)
     return MongoChromaStore(f"//{mongo}/chaos", chroma=f"http://{chroma}", options=MongoOptions(timeout=5, retries=6))
 
 
@@ -176,7 +184,7 @@ class Writer:
 class Harness:
     """Rounds of killing against one pair of servers, or one file."""
 
-    both: Servers | Path
+    both: Servers | PostgresServer | Path
     seed: int
     may_be: dict[str, set[int]] = field(default_factory=lambda: {id: {GONE} for id in IDS})
     found: dict[str, int] = field(
@@ -186,6 +194,8 @@ class Harness:
     @property
     def place(self) -> tuple[str, str]:
         """What `open_index` takes."""
+        if isinstance(self.both, PostgresServer):
+            return "postgresql", self.both.address
         return (
             ("sqlite", str(self.both)) if isinstance(self.both, Path) else (self.both.mongo.address, self.both.chroma)
         )
@@ -200,16 +210,22 @@ class Harness:
         try:
             writer.wait_for_turns(1)
             time.sleep(rng.uniform(0.0, 0.6))
-            if not isinstance(self.both, Path) and target != "writer":
+            if isinstance(self.both, PostgresServer):
+                if target == "postgresql server":
+                    self.both.kill()
+                    time.sleep(rng.uniform(0.0, 0.5))
+                    self.both.start()
+                    writer.wait_for_turns(writer.turns + 5)
+            elif not isinstance(self.both, Path) and target != "writer":
                 self.both.kill(target)
                 time.sleep(rng.uniform(0.0, 0.5))
                 self.both.start(target)
                 writer.wait_for_turns(writer.turns + 5)
         finally:
-            self.found["cut off"] += len(writer.end(kill=target in ("writer", "sqlite")))
+            self.found["cut off"] += len(writer.end(kill=target in ("writer", "sqlite", "postgresql")))
         with open_index(*self.place) as store:
             self.check(store)
-            assert target != "sqlite" or store.check().clean, "it needs a repair"
+            assert isinstance(store, MongoChromaStore) or store.check().clean, "it needs a repair"
             report = store.check(repair=True)
             assert not report.missing, report.missing
             for kind in ("unfinished", "orphans", "stale"):
@@ -219,7 +235,7 @@ class Harness:
             assert second.in_progress == 0
             self.check(store)
 
-    def check(self, store: MongoChromaStore | SqliteStore) -> None:
+    def check(self, store: AnyStore) -> None:
         """Every document is of a turn that it may be of, in text, metadata and all vectors, and is there once."""
         ids = list(store.ids())
         documents = {document.id: document for document in store.get(ids)}
@@ -236,7 +252,7 @@ class Harness:
                 assert hits[0].id == one.document.id
                 assert abs(hits[0].score - 1.0) < 1e-4
                 assert documents[one.document.id] == one.document
-        for one in there if isinstance(store, SqliteStore) else ():
+        for one in () if isinstance(store, MongoChromaStore) else there:
             found = [hit.id for hit in store.search_words(str(one.document.text), limit=len(IDS) * 2).hits]
             assert found[0] == one.document.id
             assert sorted(found) == sorted(documents)
@@ -244,13 +260,20 @@ class Harness:
 
 
 def run(folder: Path, seed: int, targets: Sequence[Target]) -> dict[str, int]:
-    """Kill one target after the other, of `SERVED` or ``sqlite`` alone, and return what was found.
+    """Kill one target after the other, of `SERVED`, of `POSTGRES` or ``sqlite`` alone, and return what was found.
 
     AssertionError where something was lost.
     """
     with ExitStack() as running:
-        file = all(target == "sqlite" for target in targets)
-        harness = Harness(folder / "index" if file else running.enter_context(servers(folder)), seed)
+        place: Servers | PostgresServer | Path
+        if set(targets) <= {"sqlite"}:
+            place = folder / "index"
+        elif set(targets) <= set(POSTGRES):
+            place = running.enter_context(postgres_server(fsync="on"))
+            place.make_database("chaos")
+        else:
+            place = running.enter_context(servers(folder))
+        harness = Harness(place, seed)
         for number, target in enumerate(targets):
             harness.round(number, target)
             if number % 10 == 9:

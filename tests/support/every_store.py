@@ -15,6 +15,7 @@ from vlmsearch.registry import open_store
 STORES = (
     "sqlite",
     "mongodb+chroma",
+    "postgresql",
     *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma", "chroma server", "mongodb")),
 )
 """What is tested on every store; the contract of the stores proves that all do the same."""
@@ -31,6 +32,8 @@ def store_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
         return f"{kind}:{tmp_path / name}"
     if kind == "chroma server":
         return f"chroma://{request.getfixturevalue('chroma_address')}/{name}"
+    if kind == "postgresql":
+        return f"{request.getfixturevalue('postgres_url')}?table={name.replace('-', '_')}"
     mongo = f"{kind}://{request.getfixturevalue('mongo_address')}/{name}"
     return mongo if kind == "mongodb" else f"{mongo}?chroma=http://{request.getfixturevalue('chroma_address')}"
 

@@ -2,11 +2,12 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,12 +79,17 @@ class PostgresServer:
         if self.process is None:
             return
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        own = children.read_text().split() if children.exists() else []
+        self.process.send_signal(signal.SIGSTOP)  # it starts no more of them
+        own = list(map(int, children.read_text().split())) if children.exists() else []
         self.process.kill()
-        self.process.wait()
         for process in own:
-            if Path(f"/proc/{process}").exists():
-                os.kill(int(process), 9)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.process.wait()
+        deadline = time.monotonic() + START_SECONDS
+        while any(map(_runs, own)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        (self.data / "postmaster.pid").unlink(missing_ok=True)  # whose number another process may have by now
         self.process = None
 
     def conninfo(self, database: str) -> str:
@@ -94,6 +100,14 @@ class PostgresServer:
         with psycopg.connect(self.conninfo("postgres"), autocommit=True) as session:
             session.execute(f'CREATE DATABASE "{name}"')
         return self.conninfo(name)
+
+
+def _runs(process: int) -> bool:
+    """Whether there is still a process of this number, and not only what is left of one."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _owner() -> str | None:
@@ -128,5 +142,5 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of a database on a PostgreSQL for the whole session; an index in it is told by ``?table=NAME``."""
     server = once(postgres_server, tmp_path_factory)
     with psycopg.connect(server.conninfo("postgres"), autocommit=True) as session:
-        there = session.execute("SELECT FROM pg_database WHERE datname = 'tests'").fetchone()
+        there = session.execute("SELECT 1 FROM pg_database WHERE datname = 'tests'").fetchone()
     return server.conninfo("tests") if there else server.make_database("tests")

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -30,11 +30,14 @@ from vlmsearch.stores.mongodb.connection import MongoAddress, MongoConnection, M
 from vlmsearch.stores.mongodb.connection import connect as connect_mongo
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresConnection, PostgresOptions, all_rows
+from vlmsearch.stores.postgresql.connection import connect as connect_postgres
+from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.sqlite.database import Database
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 T = TypeVar("T")
-AnyStore = ChromaStore | MongoStore | MongoChromaStore | SqliteStore
+AnyStore = ChromaStore | MongoStore | MongoChromaStore | PostgresStore | SqliteStore
 Kind = Literal["mongodb", "mongodb+chroma", "chroma"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Moment = Literal["before", "half", "after", "late"]
@@ -162,6 +165,18 @@ class CountedDatabase(Database):
         return self.process.of(super()._connect(how))
 
 
+class CountedPostgres(PostgresConnection):
+    """The same for PostgreSQL: each message is a call, those that begin and end a transaction among them."""
+
+    process = Process()
+
+    def _connect(self) -> Any:
+        return self.process.of(super()._connect())
+
+    def __del__(self) -> None:
+        self.close()
+
+
 @dataclass(frozen=True)
 class World:
     """Servers, each given by what connects to it, or a folder; ``drop`` removes what is there."""
@@ -170,10 +185,12 @@ class World:
     chroma: Callable[[], ChromaConnection] | None = None
     drop: Callable[[], object] = lambda: None
     sqlite: Path | None = None
+    postgres: Callable[[], PostgresConnection] | None = None
+    table: str = "vlmsearch"
 
     @property
     def is_served(self) -> bool:
-        """Whether a server may still be at it when the process has died."""
+        """Whether a server may still be at it when the process has died; PostgreSQL ends its transaction."""
         return self.mongo is not None or (self.chroma is not None and self.chroma().is_shared)
 
     def open(self, process: Process | None = None) -> AnyStore:
@@ -185,6 +202,11 @@ class World:
             database.process = process
             store._database = database
             return store
+        if self.postgres is not None:
+            given = self.postgres()
+            counted = CountedPostgres(given.name, given.conninfo, replace(given.options, retries=0))
+            counted.process = process
+            return PostgresStore(counted, table=self.table, exact_up_to=4)
         chroma = counted_chroma(self.chroma(), process) if self.chroma else None
         if self.mongo is None:
             assert chroma is not None
@@ -201,6 +223,11 @@ class World:
             with closing(sqlite3.connect(self.sqlite)) as db:
                 names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             found |= {match[1] for match in map(re.compile(r"[a-z]+_([0-9]+)").match, names) if match}
+        if self.postgres is not None:
+            pattern = f"^{self.table}_([0-9]+)(_[0-9]+)?$"
+            query = "SELECT substring(relname FROM %s) FROM pg_class WHERE relkind = 'r' AND relname ~ %s"
+            with closing(self.postgres()) as postgres:
+                found |= {name for (name,) in postgres.run("list", lambda s: all_rows(s, query, (pattern, pattern)))}
         if self.mongo is not None:
             with closing(self.mongo()) as mongo:
                 found |= {name.partition(".")[2] for name in mongo._connected()[mongo.database].list_collection_names()}
@@ -242,6 +269,13 @@ def real_world(kind: Kind, mongo: str, chroma: str, name: str) -> World:
                     server.run("drop", methodcaller("delete_collection", each))
 
     return World(to_mongo if "mongodb" in kind else None, to_chroma if "chroma" in kind else None, drop)
+
+
+def postgres_world(url: str, table: str) -> World:
+    """A real PostgreSQL; ``table`` is the name of a new index in the database at ``url``."""
+    return World(
+        postgres=lambda: connect_postgres(PostgresAddress.parse(url.partition(":")[2]), PostgresOptions()), table=table
+    )
 
 
 def folder_world(folder: Path) -> World:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -15,7 +19,7 @@ import psycopg
 from pgvector.psycopg import register_vector
 from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg.pq import TransactionStatus
 
 from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.credentials import redact
@@ -31,6 +35,8 @@ _USER = re.compile(r"[A-Za-z0-9._~-]{1,63}")
 _DATABASE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 _PASSWORD_VARIABLE = "PGPASSWORD"  # noqa: S105 - the name of a variable, not its value
 _MOST_CONNECTIONS = 100
+_LONGEST_IDLE = 300.0
+"""Seconds: firewalls forget a connection that has been idle for some longer time."""
 _LEAST_VERSION = (0, 8)
 """The version of pgvector that goes on with a scan of an index until a filtered page is full."""
 _AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
@@ -60,8 +66,9 @@ class PostgresAddress:
         parts = tuple(filter(None, hosts.split(",")))
         is_user = _USER.fullmatch(before) if at else True
         if not location.startswith("//") or not all(map(parse_address, parts)) or not is_user:
+            shown = f"//{after}" if at else location  # before the @ may be a password, in whatever form
             raise ConfigError(
-                f"the address of a database is postgresql://user@host:5432/database, not postgresql:{location}"
+                f"the address of a database is postgresql://user@host:5432/database, not postgresql:{shown}"
             )
         if not _DATABASE.fullmatch(database):
             raise ConfigError(f"{database!r} is not a name for a database: it has up to 63 letters, digits, _, . and -")
@@ -73,8 +80,12 @@ class PostgresAddress:
 
     @property
     def is_local(self) -> bool:
-        """Return whether every host is this machine."""
-        return all(is_loopback((parse_address(host) or (host,))[0]) for host in self.hosts)
+        """Return whether every host is this machine; without a host, those are that libpq takes from variables."""
+        named = [(parse_address(host) or (host,))[0] for host in self.hosts]
+        own = [] if named else os.environ.get("PGHOST", "").split(",")
+        addresses = os.environ.get("PGHOSTADDR", "").split(",")
+        is_own = all(is_loopback(host) for host in named) and not os.environ.get("PGSERVICE")
+        return is_own and all(host[:1] in ("", "/", "@") or is_loopback(host) for host in (*own, *addresses))
 
 
 @dataclass(frozen=True)
@@ -128,6 +139,66 @@ def check_name(option: str, name: str) -> None:
         )
 
 
+class _Pool:
+    """Connections that are open and idle. Who needs another one opens it, and so meets its error at once.
+
+    Args:
+        connect: Opens a connection.
+        most: Connections at most.
+        timeout: Seconds to wait for a connection that another thread uses.
+        parent: The pool of the process that this one was forked from. It is kept, since its sockets are that one's.
+    """
+
+    def __init__(self, connect: Callable[[], Session], most: int, timeout: float, parent: _Pool | None = None) -> None:
+        self.process = os.getpid()
+        self._connect, self._most, self._timeout, self._parent = connect, most, timeout, parent
+        self._places = threading.BoundedSemaphore(most)
+        self._idle: deque[tuple[float, Session]] = deque()
+        self._closings = 0
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Lend a connection; one that is within a transaction at the end is closed, since its server may be gone."""
+        if not self._places.acquire(timeout=self._timeout):
+            raise TimeoutError(f"all {self._most} connections have been in use for {self._timeout:g} seconds")
+        try:
+            closings, session = self._closings, self._taken()
+            try:
+                yield session
+            finally:
+                is_idle = session.pgconn.transaction_status == TransactionStatus.IDLE
+                if is_idle and closings == self._closings and knows_vectors(session):
+                    self._idle.append((time.monotonic(), session))
+                else:
+                    session.close()
+        finally:
+            self._places.release()
+
+    def _taken(self) -> Session:
+        while True:
+            try:
+                since, session = self._idle.pop()
+            except IndexError:
+                return self._connect()
+            if time.monotonic() - since < _LONGEST_IDLE and not _has_ended(session):
+                return session
+            session.close()
+
+    def close(self) -> None:
+        """Close the connections: idle ones now, others when they are given back."""
+        self._closings += 1
+        while self._idle:
+            with suppress(IndexError):  # another thread took the last one
+                self._idle.pop()[1].close()
+
+
+def _has_ended(session: Session) -> bool:
+    """Return whether a server has closed an idle connection, or said something that nobody had asked for."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(session.fileno(), selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
 @dataclass
 class PostgresConnection:
     """A pool of connections to one database, made at the first call. May be used from several threads."""
@@ -138,9 +209,9 @@ class PostgresConnection:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     extension: str = ""
     """The schema that pgvector is installed in; "" where it is not known to be."""
-    _pool: ConnectionPool[Session] | None = field(default=None, repr=False)
-    _process: int = field(default=0, repr=False)
-    _opening: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        self._pool = _Pool(self._connect, self.options.connections, self.options.timeout)
 
     def run(self, operation: str, call: Callable[[Session], T], *, settings: str = "") -> T:
         """Call a function within a transaction, again after errors of the moment, so it must bear repetition.
@@ -156,70 +227,85 @@ class PostgresConnection:
         """
 
         def attempt() -> T:
-            pool: ConnectionPool[Session] | None = None
             try:
-                pool = self._opened()
-                with pool.connection() as session:
-                    session.execute(f"BEGIN; {self._settings()}{settings}")  # one message; the pool commits
-                    return call(session)
+                return self._attempt(call, settings)
             except VlmsearchError:
                 raise
-            except (psycopg.Error, PoolTimeout, OSError) as exc:
-                translated = self._translate(exc, operation)
-                if pool is not None and _may_pass(translated, exc):
-                    pool.check()  # takes out the connections that a restart of the server has ended
-                raise translated from exc
+            except (psycopg.Error, OSError) as exc:
+                if _is_of_server(exc):
+                    self._pool.close()  # others are to the same server
+                raise self._translate(exc, operation) from exc
 
-        return retrying(attempt, self.options.retries, lambda exc: _may_pass(exc, exc.__cause__))
+        return retrying(attempt, self.options.retries, _may_pass)
+
+    def _attempt(self, call: Callable[[Session], T], settings: str) -> T:
+        if self._pool.process != os.getpid():
+            self._pool = _Pool(self._connect, self.options.connections, self.options.timeout, self._pool)
+        with self._pool.session() as session:
+            try:
+                session.execute(f"BEGIN;{self._settings()}{settings}")
+                result = call(session)
+                self._commit(session)
+            except Exception:
+                with suppress(psycopg.Error):
+                    session.execute("ROLLBACK")
+                raise
+        return result
+
+    def _commit(self, session: Session) -> None:
+        """Commit, and fail where the server warns: the commit is not on the standby servers that must have it."""
+        warnings: list[str] = []
+
+        def note(message: psycopg.errors.Diagnostic) -> None:
+            if message.severity_nonlocalized == "WARNING":
+                warnings.append(message.message_primary or "")
+
+        session.add_notice_handler(note)
+        try:
+            session.execute("COMMIT")
+        finally:
+            session.remove_notice_handler(note)
+        if warnings:
+            raise BackendUnavailableError(
+                f"{self.name} does not know whether what was written outlives this server: {'; '.join(warnings)}"
+            )
 
     def _settings(self) -> str:
         path = f"SET LOCAL search_path = {quoted(self.extension)}, pg_catalog;" if self.extension else ""
         return f"SET LOCAL statement_timeout = {round(self.options.timeout * 1000)};{path}"
 
-    def _opened(self) -> ConnectionPool[Session]:
-        with self._opening:
-            if self._process != os.getpid():
-                self._pool = None  # of the process that this one was forked from, which uses its sockets
-            if self._pool is None:
-                self._probe()
-                self._process = os.getpid()
-                self._pool = ConnectionPool(
-                    self.conninfo,
-                    kwargs=_HOW,
-                    min_size=0,
-                    max_size=self.options.connections,
-                    timeout=self.options.timeout,
-                    configure=self._configure,
-                    open=True,
-                )
-            return self._pool
+    def _connect(self) -> Session:
+        """Connect, and make the types of pgvector known to the connection where the database has it."""
+        session = psycopg.connect(self.conninfo, **_HOW)
+        try:
+            self.extension = self._installed(session)
+            if self.extension:
+                with session.transaction():
+                    session.execute(self._settings())
+                    register_vector(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
 
-    def _probe(self) -> None:
-        """Connect once, whose error says at once what is wrong, and look for pgvector."""
-        with psycopg.connect(self.conninfo, **_HOW) as session:
-            query = (
-                "SELECT n.nspname, e.extversion FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
-                "WHERE e.extname = 'vector'"
-            )
-            row = session.execute(query).fetchone()
+    def _installed(self, session: Session) -> str:
+        """Return the schema that pgvector is installed in; "" where it is not."""
+        query = (
+            "SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e "
+            "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+        )
+        row = session.execute(query).fetchone()
         if row is None:
-            self.extension = ""
-            return
+            return ""
         if tuple(map(int, row[1].split(".")[:2])) < _LEAST_VERSION:
             raise ConfigError(
                 f"{self.name} has pgvector {row[1]}, and 0.8 or later is needed: run ALTER EXTENSION vector UPDATE"
             )
-        self.extension = row[0]
-
-    def _configure(self, session: Session) -> None:
-        if self.extension:
-            with session.transaction():
-                session.execute(self._settings())
-                register_vector(session)
+        return str(row[0])
 
     def install(self) -> None:
         """Install pgvector in the database unless it is there."""
-        self._opened()
+        self.run("look for pgvector", lambda _: None)
         if self.extension:
             return
 
@@ -237,7 +323,6 @@ class PostgresConnection:
                     f"{self.name} has no pgvector: have an administrator of the database run CREATE EXTENSION vector"
                 ) from exc
             raise
-        self.close()  # connections that are made from now on know its types
 
     def _translate(self, exc: Exception, operation: str) -> VlmsearchError:
         said = redact(_message(exc), self.secrets, max_chars=300) or type(exc).__name__
@@ -246,6 +331,10 @@ class PostgresConnection:
         if isinstance(exc, errors.ReadOnlySqlTransaction):
             return BackendUnavailableError(
                 f"{self.name} is a replica and cannot {operation}: name all hosts, and target_session_attrs=read-write"
+            )
+        if isinstance(exc, errors.DiskFull):
+            return BackendUnavailableError(
+                f"{self.name} has no room left to {operation}: {said}; nothing of it was done"
             )
         if isinstance(exc, errors.QueryCanceled):
             return BackendUnavailableError(
@@ -256,16 +345,14 @@ class PostgresConnection:
                 f"{self.name} refused the connection: {said}; the user goes into the URL or PGUSER, the password into "
                 f"{_PASSWORD_VARIABLE} or ~/.pgpass"
             )
-        if isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, OSError)):
+        if isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
             return BackendUnavailableError(f"{self.name} could not be reached to {operation}: {said}")
         return BackendError(f"{self.name} failed to {operation}: {said}")
 
     def close(self) -> None:
         """Let go of the connections; the next call opens them again."""
-        with self._opening:
-            pool, self._pool = self._pool, None
-        if pool is not None and self._process == os.getpid():
-            pool.close()
+        if self._pool.process == os.getpid():
+            self._pool.close()
 
 
 _HOW: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
@@ -283,6 +370,10 @@ def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConne
         "host": ",".join(host.strip("[]") for host, _ in parts),
         "port": ",".join(str(port or "") for _, port in parts) if any(port for _, port in parts) else "",
         "connect_timeout": max(2, round(options.timeout)),
+        "tcp_user_timeout": round(options.timeout * 1000),  # a server that has vanished is noticed by no answer
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 4,
         "target_session_attrs": options.target_session_attrs,
         "sslmode": "verify-full" if is_encrypted else "prefer" if options.tls is None else "disable",
         "sslrootcert": str(options.tls_ca_file or _authorities()) if is_encrypted else "",
@@ -304,8 +395,19 @@ def quoted(*names: str) -> str:
     return sql.Identifier(*names).as_string(None)
 
 
-def _may_pass(translated: VlmsearchError, exc: BaseException | None) -> bool:
-    return isinstance(translated, BackendUnavailableError) and not isinstance(exc, _LASTING)
+def knows_vectors(session: Session) -> bool:
+    """Return whether the types of pgvector are known to a connection: not where it was older than the extension."""
+    return session.adapters.types.get("vector") is not None
+
+
+def _is_of_server(exc: Exception) -> bool:
+    """Return whether other connections to the same server are of no use either."""
+    is_lost = isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)) and exc.sqlstate is None
+    return is_lost or isinstance(exc, (errors.ReadOnlySqlTransaction, errors.AdminShutdown, errors.CrashShutdown))
+
+
+def _may_pass(exc: BackendError) -> bool:
+    return isinstance(exc, BackendUnavailableError) and not isinstance(exc.__cause__, _LASTING)
 
 
 def _is_refused(exc: Exception) -> bool:

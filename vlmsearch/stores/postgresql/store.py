@@ -240,7 +240,12 @@ class PostgresStore(DatabaseStore):
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents with their vectors."""
-        return self._do("delete documents", f"DELETE FROM {self._tables.documents} WHERE id = ANY(%s)", (ids,))
+        documents = self._tables.documents
+        query = (  # locked in the order in which writers lock them
+            f"DELETE FROM {documents} WHERE row IN "
+            f"(SELECT row FROM {documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE)"
+        )
+        return self._do("delete documents", query, (ids,))
 
     def _index_where_large(self, written: int) -> None:
         """Make the indexes of those fields that have too many vectors by now to compare them all."""
@@ -262,7 +267,12 @@ class PostgresStore(DatabaseStore):
         if vectors.field in self._find_indexed():
             return
         settings = "SET LOCAL statement_timeout = 0; SET LOCAL maintenance_work_mem = '256MB';"
-        self._session("index its vectors", lambda session: session.execute(vectors.create_index()), settings)
+
+        def create(session: Session) -> None:  # two that begin at once both build it, and the second fails
+            session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (vectors.table,))
+            session.execute(vectors.create_index())
+
+        self._session("index its vectors", create, settings)
         self._indexed.add(vectors.field)
 
     # ---- vectors
