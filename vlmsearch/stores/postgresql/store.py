@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import threading
-import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -67,10 +64,6 @@ T = TypeVar("T")
 _WRITES = 500
 _EXACT_MATCHES = 10_000
 """Documents that pass a filter and are compared one by one, where there is an index of vectors."""
-_LOOKED_EVERY = 10.0
-"""Seconds between two looks for an index of vectors that another process may have made."""
-_COUNTED_EVERY = 1000
-"""Documents that are written between two looks at whether vectors are to be indexed."""
 _MOST_EF_SEARCH = 1000
 _SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
 """What makes the planner follow the index of vectors, whatever it thinks of a filter."""
@@ -177,17 +170,13 @@ class PostgresStore(DatabaseStore):
         """Note the tables of the generation."""
         self._tables = Tables.of(self._schema, self._table, generation, manifest.spaces)
         self._words = WordRanking(self._tables.documents, manifest.language)
-        self._indexed: set[Field] = set()
-        """The fields that are known to have an index of vectors."""
-        self._looked = -math.inf
-        self._unlooked = _COUNTED_EVERY
-        self._indexing = threading.Lock()
+        self._large: set[Field] = set()
+        """The fields that are known to have more than ``exact_up_to`` vectors."""
 
     def describe(self) -> dict[str, str]:
-        """Return how the store searches, for people; the recall is measured."""
+        """Return how the store searches, for people; the recall of an index of vectors is measured."""
         self.needed()
-        indexed = self._find_indexed()
-        fields = [field for field in self._tables.vectors if field in indexed]
+        fields = [field for field in self._tables.vectors if self._is_large(field)]
         described = {f"search {field}": self._recall(field) for field in fields}
         return {"search": "HNSW" if fields else "exact", **described, **super().describe()}
 
@@ -210,7 +199,6 @@ class PostgresStore(DatabaseStore):
             rows = {record.document.id: row_of(record, version, language) for record in batch}
             vectors = {record.document.id: record.vectors for record in batch}
             self._session("write documents", lambda session: self._tables.upsert(session, rows, vectors))  # noqa: B023
-            self._index_where_large(len(batch))
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata and texts of documents that are still as they were read, in one step."""
@@ -247,34 +235,6 @@ class PostgresStore(DatabaseStore):
         )
         return self._do("delete documents", query, (ids,))
 
-    def _index_where_large(self, written: int) -> None:
-        """Make the indexes of those fields that have too many vectors by now to compare them all."""
-        with self._indexing:
-            self._unlooked += written
-            if self._unlooked < _COUNTED_EVERY:
-                return
-            self._unlooked = 0
-        for vectors in self._tables.vectors.values():
-            if vectors.field not in self._indexed and vectors.can_be_indexed and self._is_large(vectors):
-                self._make_index(vectors)
-
-    def _is_large(self, vectors: VectorTable) -> bool:
-        query = f"SELECT count(*) FROM (SELECT FROM {vectors.table} LIMIT %s) few"
-        return int(self._run("count vectors", query, (self._exact_up_to + 1,))[0][0]) > self._exact_up_to
-
-    def _make_index(self, vectors: VectorTable) -> None:
-        """Make an index; other writers wait meanwhile, readers do not."""
-        if vectors.field in self._find_indexed():
-            return
-        settings = "SET LOCAL statement_timeout = 0; SET LOCAL maintenance_work_mem = '256MB';"
-
-        def create(session: Session) -> None:  # two that begin at once both build it, and the second fails
-            session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (vectors.table,))
-            session.execute(vectors.create_index())
-
-        self._session("index its vectors", create, settings)
-        self._indexed.add(vectors.field)
-
     # ---- vectors
 
     def find_nearest(
@@ -284,7 +244,7 @@ class PostgresStore(DatabaseStore):
         condition = compile_filter(where)
         table = self._tables.vectors[field]
         queries = [Vector(vector) for vector in vectors]
-        if not self._is_indexed(field) or (where is not None and self._is_narrow(condition)):
+        if not self._is_large(field) or (where is not None and self._is_narrow(condition)):
             return self._session(
                 "search", lambda session: [self._exact(session, table, q, limit, condition) for q in queries]
             )
@@ -344,21 +304,14 @@ class PostgresStore(DatabaseStore):
         )
         return [VersionedHit(*row) for row in all_rows(session, query, values)]
 
-    def _is_indexed(self, field: Field) -> bool:
-        if field not in self._indexed and time.monotonic() - self._looked > _LOOKED_EVERY:
-            self._find_indexed()
-        return field in self._indexed
-
-    def _find_indexed(self) -> set[Field]:
-        """Look for the fields that have an index of vectors."""
-        names = {vectors.index: field for field, vectors in self._tables.vectors.items()}
-        query = (
-            "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "JOIN pg_index i ON i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname = ANY(%s) AND i.indisvalid"
-        )
-        rows = self._run("look for its indexes", query, (self._schema, list(names)))
-        self._indexed, self._looked = {names[name] for (name,) in rows}, time.monotonic()
-        return self._indexed
+    def _is_large(self, field: Field) -> bool:
+        """Return whether a field has too many vectors to compare them all, and can have an index."""
+        table = self._tables.vectors[field]
+        if field not in self._large and table.can_be_indexed:
+            query = f"SELECT count(*) FROM (SELECT FROM {table.table} LIMIT %s) few"
+            if int(self._run("count vectors", query, (self._exact_up_to + 1,))[0][0]) > self._exact_up_to:
+                self._large.add(field)
+        return field in self._large
 
     def _recall(self, field: Field) -> str:
         """Measure how many of the nearest documents the index finds, with vectors of the index as queries."""
@@ -544,9 +497,10 @@ class PostgresStore(DatabaseStore):
     # ---- the server
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Compare the fields of documents with the vectors that there are, and look for indexes that are not valid.
+        """Compare the fields of documents with the vectors that there are, and look for their indexes.
 
-        A document and its vectors are written in one transaction, so they agree unless somebody else wrote.
+        A document and its vectors are written in one transaction, so they agree unless somebody else wrote. A repair makes
+        an index that was dropped, as for a first load of many documents.
         """
         self.needed()
         tables = self._tables
@@ -558,19 +512,21 @@ class PostgresStore(DatabaseStore):
                 "WHERE (v.row IS NOT NULL) <> (%s = ANY(d.fields))"
             )
             missing |= {id for (id,) in self._run("check it", query, (str(field),))}
-        invalid = self._run("check it", _INVALID, (self._schema, f"^{tables.name}_"))
-        names = tuple(f"index {name}" for (name,) in invalid)
+        indexes = {vectors.index: vectors for vectors in tables.vectors.values() if vectors.can_be_indexed}
+        valid = {name for (name,) in self._run("check it", _VALID, (self._schema, list(indexes)))}
+        unindexed = [vectors for name, vectors in indexes.items() if name not in valid]
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = '' WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
-        for (name,) in invalid if repair else ():
-            self._session(
-                "repair an index",
-                lambda session: session.execute(f"REINDEX INDEX {quoted(self._schema, name)}"),  # noqa: B023
-                "SET LOCAL statement_timeout = 0;",
-            )
+        for vectors in unindexed if repair else ():
+            self._session("index its vectors", vectors.index_again, _SLOW)
         return CheckReport(
-            self.name, self.count(), counts, missing=tuple(sorted(missing)), unindexed=names, repaired=repair
+            self.name,
+            self.count(),
+            counts,
+            missing=tuple(sorted(missing)),
+            unindexed=tuple(f"vectors of {vectors.field}" for vectors in unindexed),
+            repaired=repair,
         )
 
     def _count_rows(self, table: str) -> int:
@@ -612,9 +568,11 @@ class PostgresStore(DatabaseStore):
 
 _IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
 _NONE = np.empty(0, np.float32)
-_INVALID = (
+_SLOW = "SET LOCAL statement_timeout = 0; SET LOCAL maintenance_work_mem = '1GB';"
+"""Settings to build an index of vectors: one that does not fit into this memory is built far more slowly."""
+_VALID = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
-    "i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname ~ %s AND NOT i.indisvalid"
+    "i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname = ANY(%s) AND i.indisvalid"
 )
 _SIZE = (
     "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n "

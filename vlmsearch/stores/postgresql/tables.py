@@ -83,14 +83,20 @@ class VectorTable:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (row bigint PRIMARY KEY REFERENCES {documents} "
             f"ON DELETE CASCADE, vector vector({self.dim}) NOT NULL);"
-            f"ALTER TABLE {self.table} ALTER COLUMN vector SET STORAGE {storage};"
+            f"ALTER TABLE {self.table} ALTER COLUMN vector SET STORAGE {storage};{self.create_index()}"
         )
 
     def create_index(self) -> str:
-        """Return the statement that makes the index."""
+        """Return the statement that makes the index, if there can be one."""
+        if not self.can_be_indexed:
+            return ""
         kind = "vector" if self.dim <= LARGEST_INDEXED else "halfvec"
         column = self.operand.replace("v.", "", 1)
-        return f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({column} {kind}_ip_ops)"
+        return f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({column} {kind}_ip_ops);"
+
+    def index_again(self, session: Session) -> None:
+        """Make the index anew; writers wait meanwhile, readers compare all vectors."""
+        session.execute(f"DROP INDEX IF EXISTS {quoted(self.schema, self.index)};{self.create_index()}")
 
 
 @dataclass(frozen=True)
