@@ -132,8 +132,8 @@ def exact_ids(store: PostgresStore, field: Field, query: Vectors, limit: int) ->
     tables = Tables.of("public", _TABLE, store.generation, store.needed().spaces)
     rows = store._run(  # noqa: SLF001
         "search",
-        f"SELECT d.id FROM {tables.vectors[field].table} v JOIN {tables.documents} d USING (row) "
-        "ORDER BY (v.vector <#> %s) + 0 LIMIT %s",  # noqa: S608 - the names are ours
+        f"SELECT d.id FROM {tables.vectors[field].table} v JOIN {tables.documents} d USING (row) "  # noqa: S608
+        "ORDER BY (v.vector <#> %s) + 0 LIMIT %s",
         (Vector(query), limit),
     )
     return [id for (id,) in rows]

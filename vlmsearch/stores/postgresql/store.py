@@ -244,7 +244,7 @@ class PostgresStore(DatabaseStore):
         condition = compile_filter(where)
         table = self._tables.vectors[field]
         queries = [Vector(vector) for vector in vectors]
-        if not self._is_large(field) or (where is not None and self._is_narrow(condition)):
+        if not self._is_large(field) or (condition.has_index and self._is_narrow(condition)):
             return self._session(
                 "search", lambda session: [self._exact(session, table, q, limit, condition) for q in queries]
             )
@@ -499,8 +499,8 @@ class PostgresStore(DatabaseStore):
     def check(self, *, repair: bool = False) -> CheckReport:
         """Compare the fields of documents with the vectors that there are, and look for their indexes.
 
-        A document and its vectors are written in one transaction, so they agree unless somebody else wrote. A repair makes
-        an index that was dropped, as for a first load of many documents.
+        A document and its vectors are written in one transaction, so they agree unless somebody else wrote. A repair
+        makes an index that was dropped, as for a first load of many documents.
         """
         self.needed()
         tables = self._tables
