@@ -59,7 +59,6 @@ class BareTable:
 
     def index(self) -> None:
         """Make the HNSW index."""
-        self._session.execute("SET maintenance_work_mem = '1GB'")
         self._session.execute("CREATE INDEX bare_hnsw ON bare USING hnsw (vector vector_ip_ops)")
 
     def search(self, vector: Vectors, limit: int) -> list[str]:

@@ -67,6 +67,8 @@ _EXACT_MATCHES = 10_000
 _MOST_EF_SEARCH = 1000
 _SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
 """What makes the planner follow the index of vectors, whatever it thinks of a filter."""
+_BY_TERMS = "SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
+"""What makes the planner look terms up: it does not know how much reading the terms of all documents takes."""
 _RECALLED, _NEIGHBOURS = 20, 10
 
 
@@ -355,7 +357,7 @@ class PostgresStore(DatabaseStore):
             return WordHits([], 0.0)
         condition = compile_filter(where)
         hits, bound = self._session(
-            "search words", lambda session: self._words.search(session, query, limit, condition)
+            "search words", lambda session: self._words.search(session, query, limit, condition), _BY_TERMS
         )
         return WordHits(list(hits), bound)
 
@@ -568,8 +570,11 @@ class PostgresStore(DatabaseStore):
 
 _IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
 _NONE = np.empty(0, np.float32)
-_SLOW = "SET LOCAL statement_timeout = 0; SET LOCAL maintenance_work_mem = '1GB';"
-"""Settings to build an index of vectors: one that does not fit into this memory is built far more slowly."""
+_SLOW = (
+    "SET LOCAL statement_timeout = 0; SELECT set_config('maintenance_work_mem', '1GB', true) "
+    "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB');"
+)
+"""Settings to build an index of vectors: where it does not fit into this memory, that takes far longer."""
 _VALID = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
     "i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname = ANY(%s) AND i.indisvalid"
