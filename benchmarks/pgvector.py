@@ -26,7 +26,7 @@ from vlmsearch.cli.common import print_table
 from vlmsearch.registry import open_encoder
 from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, connect
 from vlmsearch.stores.postgresql.store import PostgresStore
-from vlmsearch.stores.postgresql.tables import Tables
+from vlmsearch.stores.postgresql.tables import IndexTables
 from vlmsearch.types import Field, Vectors
 
 _BATCH = 500
@@ -84,7 +84,7 @@ def fill(
 ) -> tuple[float, float]:
     """Write both, the last documents in turns with an index in place, and return how many each wrote a second."""
     kept: list[list[Record]] = []
-    tables = Tables.of("public", _TABLE, store.generation, store.needed().spaces)
+    tables = IndexTables.of("public", _TABLE, store.generation, store.needed().spaces)
     store._do("drop an index", f"DROP INDEX {tables.vectors[field].index}")  # noqa: SLF001
     for batch in records:
         kept.append(batch)
@@ -128,7 +128,7 @@ def searched(
 
 def exact_ids(store: PostgresStore, field: Field, query: Vectors, limit: int) -> list[str]:
     """Return the ids of the nearest documents, by comparing all of them."""
-    tables = Tables.of("public", _TABLE, store.generation, store.needed().spaces)
+    tables = IndexTables.of("public", _TABLE, store.generation, store.needed().spaces)
     rows = store._run(  # noqa: SLF001
         "search",
         f"SELECT d.id FROM {tables.vectors[field].table} v JOIN {tables.documents} d USING (row) "  # noqa: S608

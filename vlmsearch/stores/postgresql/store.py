@@ -29,7 +29,7 @@ from vlmsearch.stores.postgresql.connection import (
     connect,
     quoted,
 )
-from vlmsearch.stores.postgresql.tables import Tables, VectorTable
+from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
@@ -66,9 +66,9 @@ _EXACT_MATCHES = 10_000
 """Documents that pass a filter and are compared one by one, where there is an index of vectors."""
 _MOST_EF_SEARCH = 1000
 _SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
-"""What makes the planner follow the index of vectors, whatever it thinks of a filter."""
+"""Settings with which the planner follows the index of vectors, whatever it thinks of a filter."""
 _BY_TERMS = "SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
-"""What makes the planner look terms up: it does not know how much reading the terms of all documents takes."""
+"""Settings with which the planner looks terms up: it underrates what reading the terms of all documents takes."""
 _RECALLED, _NEIGHBOURS = 20, 10
 
 
@@ -153,7 +153,7 @@ class PostgresStore(DatabaseStore):
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the tables of a generation, and what is missing of the index beside them."""
         self._connection.install()
-        tables = Tables.of(self._schema, self._table, generation, spaces)
+        tables = IndexTables.of(self._schema, self._table, generation, spaces)
 
         def create(session: Session) -> None:
             session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._slots,))
@@ -170,7 +170,7 @@ class PostgresStore(DatabaseStore):
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the tables of the generation."""
-        self._tables = Tables.of(self._schema, self._table, generation, manifest.spaces)
+        self._tables = IndexTables.of(self._schema, self._table, generation, manifest.spaces)
         self._words = WordRanking(self._tables.documents, manifest.language)
         self._large: set[Field] = set()
         """The fields that are known to have more than ``exact_up_to`` vectors."""
@@ -184,7 +184,7 @@ class PostgresStore(DatabaseStore):
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
-        tables = Tables.of(self._schema, self._table, generation, spaces)
+        tables = IndexTables.of(self._schema, self._table, generation, spaces)
         self._do("drop its tables", f"DROP TABLE IF EXISTS {', '.join(tables.all)}")
 
     # ---- writing
@@ -252,17 +252,17 @@ class PostgresStore(DatabaseStore):
             )
         ef_search = min(max(self._ef_search, limit), _MOST_EF_SEARCH)
         settings = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {ef_search};{_SCAN}"
-        found = self._session(
+        pages_of_hits = self._session(
             "search", lambda session: [self._by_index(session, table, q, limit, condition) for q in queries], settings
         )
-        short = [i for i, hits in enumerate(found) if len(hits) < limit]
+        short = [i for i, hits in enumerate(pages_of_hits) if len(hits) < limit]
         if short:  # the index gives up after a while, and what was deleted is still in it
             rest = self._session(
                 "search", lambda session: [self._exact(session, table, queries[i], limit, condition) for i in short]
             )
             for i, hits in zip(short, rest):
-                found[i] = hits
-        return found
+                pages_of_hits[i] = hits
+        return pages_of_hits
 
     def _is_narrow(self, condition: Condition) -> bool:
         """Return whether so few documents pass a filter that all are compared."""
@@ -321,14 +321,14 @@ class PostgresStore(DatabaseStore):
         if not len(sample):
             return "HNSW"
         table, queries = self._tables.vectors[field], [Vector(vector) for vector in sample]
-        found = self.find_nearest(field, sample, _NEIGHBOURS, None)
-        true = self._session(
+        by_index = self.find_nearest(field, sample, _NEIGHBOURS, None)
+        exact = self._session(
             "measure its recall",
             lambda session: [self._exact(session, table, query, _NEIGHBOURS, ALWAYS) for query in queries],
             "SET LOCAL statement_timeout = 0;",
         )
-        right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(found, true))
-        share = right / max(sum(map(len, true)), 1)
+        right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(by_index, exact))
+        share = right / max(sum(map(len, exact)), 1)
         return f"HNSW, recall {share:.3f} of {_NEIGHBOURS} at ef_search={self._ef_search}"
 
     def compare_vectors(
@@ -396,7 +396,7 @@ class PostgresStore(DatabaseStore):
         columns = "".join(f", v{n}.vector" for n in range(len(tables)))
         joined = " ".join(f"LEFT JOIN {vectors.table} v{n} USING (row)" for n, (_, vectors) in enumerate(tables))
         query = f"SELECT {COLUMNS}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY(%s)"
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         width = len(StoredDocument._fields)
         for page in pages(ids):
             for row in self._run("read documents", query, (page,)):
@@ -404,8 +404,8 @@ class PostgresStore(DatabaseStore):
                 vectors = {field: _array(v) for (field, _), v in zip(tables, row[width:]) if v is not None}
                 is_whole = set(map(str, vectors)) == set(stored.fields)
                 stamp = stored.stamp if is_whole else Stamp("", stored.stamp.source)
-                found[stored.id] = Record(stored.document, vectors, stamp, manifest.fingerprint)
-        return [found[id] for id in ids if id in found]
+                records[stored.id] = Record(stored.document, vectors, stamp, manifest.fingerprint)
+        return [records[id] for id in ids if id in records]
 
     def ids(self) -> Iterator[str]:
         """Yield all ids, in the order of their characters."""
@@ -541,7 +541,7 @@ class PostgresStore(DatabaseStore):
         for generation in self.kept_generations():
             pattern = f"^{self._table}_{generation}(_[0-9]+)?$"
             size += int(self._run("measure it", _SIZE, (self._schema, pattern))[0][0])
-            documents += self._count_rows(Tables.of(self._schema, self._table, generation, spaces).documents)
+            documents += self._count_rows(IndexTables.of(self._schema, self._table, generation, spaces).documents)
         return DiskUse(size, documents, None)
 
     def vector_bytes(self, dim: int) -> int:

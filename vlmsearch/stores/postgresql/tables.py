@@ -1,8 +1,8 @@
 """The tables of an index, and what is written to them.
 
-An index ``name`` is the tables ``name_index`` (what built it, and which generation is in use), ``name_rejects`` and,
-for each generation, ``name_N`` with its documents and ``name_N_1``, ``name_N_2``, ... with the vectors of a field each.
-The comment on such a table says which field. Vectors are beside the documents, so that a change of metadata or words
+The table ``name_index`` says what built the index ``name``, and which generation is in use; ``name_rejects`` is its
+reject list. Each generation has a table of documents, ``name_N``, and for each field a table of vectors, ``name_N_1``,
+``name_N_2`` and so on. The comment on such a table says which field. Vectors are beside the documents, so that a change of metadata or words
 makes nothing new in an index of vectors.
 """
 
@@ -39,7 +39,7 @@ _COLUMNS = (
 )
 _NULLABLE = ("text", "image")
 _ORDERED = ' COLLATE "C"'
-"""What orders ids by their characters, in every database."""
+"""The order of ids, by their characters in every database."""
 _NAMES = ", ".join(name for name, _ in _COLUMNS)
 _GIVEN = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
 
@@ -100,7 +100,7 @@ class VectorTable:
 
 
 @dataclass(frozen=True)
-class Tables:
+class IndexTables:
     """The tables of one generation."""
 
     schema: str
@@ -109,7 +109,7 @@ class Tables:
     vectors: Mapping[Field, VectorTable]
 
     @classmethod
-    def of(cls, schema: str, index: str, generation: str, spaces: Sequence[Space]) -> Tables:
+    def of(cls, schema: str, index: str, generation: str, spaces: Sequence[Space]) -> IndexTables:
         """Return the tables of a generation of an index."""
         dims = {field: space.dim for space in spaces for field in space.fields}
         name = f"{index}_{generation}"

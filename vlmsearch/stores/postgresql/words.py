@@ -1,7 +1,7 @@
 """Ranking by words in PostgreSQL: BM25 over the terms in the rows of documents, which an inverted index (GIN) finds.
 
-The scores are those of every store. Numbers of documents that hold a term are exact. In an index of more than `_SMALL`
-documents they are remembered until its size on the disk has changed by a thirtieth, so an idf is off by 0.03 at most.
+The scores are those of every store. Numbers of documents that hold a term are exact. In an index of more than `SMALL`
+documents they are remembered until its size on the disk has changed by a thirtieth. So an idf is off by 0.03.
 """
 
 from __future__ import annotations
