@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.pgvector --url postgresql://postgres@127.0.0.1/postgres`` makes both from the same drawn
 documents, in the same batches, in turns, and searches both with the same queries and ``ef_search``. The bare table has
-ids and vectors alone. Ours has metadata, texts and words beside them, all found by indexes, too.
+ids and vectors alone. The store has metadata, texts and words beside them, each with an index.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def main(url: str, documents: int, timed: int, dim: int, limit: int) -> None:
         queries += np.random.default_rng(2).standard_normal(queries.shape).astype(np.float32) * _NOISE / dim**0.5
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
         times, recalls = searched(store, bare, field, queries, limit)
-    medians = [1000 * statistics.median(each) for each in times]
+    medians = [1000 * statistics.median(seconds) for seconds in times]
     rows = [
         ("written a second", f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", f"{rates[0] / rates[1]:.2f}"),
         (f"search of {limit}, p50 ms", f"{medians[0]:.2f}", f"{medians[1]:.2f}", f"{medians[0] / medians[1]:.2f}"),

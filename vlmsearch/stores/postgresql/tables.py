@@ -2,8 +2,8 @@
 
 The table ``name_index`` says what built the index ``name``, and which generation is in use; ``name_rejects`` is its
 reject list. Each generation has a table of documents, ``name_N``, and for each field a table of vectors, ``name_N_1``,
-``name_N_2`` and so on. The comment on such a table says which field. Vectors are beside the documents, so that a change of metadata or words
-makes nothing new in an index of vectors.
+``name_N_2`` and so on. The comment on such a table says which field. Vectors are beside the documents, so that a change
+of metadata or words makes nothing new in an index of vectors.
 """
 
 from __future__ import annotations
