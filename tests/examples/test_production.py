@@ -372,7 +372,7 @@ def roles(postgres_url: str) -> Iterator[str]:
         session.execute(f"CREATE DATABASE {database}")
         url = postgres_url.replace("/tests", f"/{database}")
         given = {**os.environ, "WRITER_PASSWORD": "it's 1", "READER_PASSWORD": "2"}
-        command = [POSTGRES_BIN_PATH / "psql", "-v", "ON_ERROR_STOP=1", "--no-psqlrc", "-f", ROLES, url]
+        command = [str(POSTGRES_BIN_PATH / "psql"), "-v", "ON_ERROR_STOP=1", "--no-psqlrc", "-f", str(ROLES), url]
         subprocess.run(command, check=True, env=given)
         try:
             yield url.partition("@")[2]
