@@ -48,14 +48,14 @@ class PostgresServer:
         command = [str(POSTGRES_BIN_PATH / name), *arguments]
         return subprocess.run(command, check=True, capture_output=True, user=_owner(), cwd=self.folder)
 
-    def prepare(self, *options: str) -> None:
+    def prepare(self) -> None:
         """Make the folder of data, unless it is there."""
         if _owner() is not None:
             ensure_user_exists(_USER)
             ensure_prefix_permissions(POSTGRES_BIN_PATH)
             shutil.chown(self.folder, _USER)
         if not self.data.exists():
-            self.program("initdb", "-D", str(self.data), "-U", ADMIN, "--auth=trust", "--encoding=utf8", *options)
+            self.program("initdb", "-D", str(self.data), "-U", ADMIN, "--auth=trust", "--encoding=utf8", "--no-sync")
 
     def start(self) -> None:
         """Start it, and return when it takes connections."""

@@ -30,7 +30,13 @@ from vlmsearch.stores.mongodb.connection import MongoAddress, MongoConnection, M
 from vlmsearch.stores.mongodb.connection import connect as connect_mongo
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
-from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresConnection, PostgresOptions, all_rows
+from vlmsearch.stores.postgresql.connection import (
+    PostgresAddress,
+    PostgresConnection,
+    PostgresOptions,
+    Session,
+    all_rows,
+)
 from vlmsearch.stores.postgresql.connection import connect as connect_postgres
 from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.sqlite.database import Database
@@ -172,6 +178,9 @@ class CountedPostgres(PostgresConnection):
 
     def _connect(self) -> Any:
         return self.process.of(super()._connect())
+
+    def _commit(self, session: Session) -> None:
+        self.process.call("commit", lambda: super(CountedPostgres, self)._commit(session), None)
 
     def __del__(self) -> None:
         self.close()

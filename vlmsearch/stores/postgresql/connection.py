@@ -19,7 +19,7 @@ import psycopg
 from pgvector.psycopg import register_vector
 from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 
 from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.credentials import redact
@@ -182,7 +182,7 @@ class _Pool:
                 since, session = self._idle.pop()
             except IndexError:
                 return self._connect()
-            if time.monotonic() - since < _LONGEST_IDLE and not _has_ended(session):
+            if time.monotonic() - since < _LONGEST_IDLE and not _has_answered(session, 0):
                 return session
             session.close()
 
@@ -194,11 +194,11 @@ class _Pool:
                 self._idle.pop()[1].close()
 
 
-def _has_ended(session: Session) -> bool:
-    """Return whether a server has closed an idle connection, or said something that nobody had asked for."""
+def _has_answered(session: Session, seconds: float) -> bool:
+    """Return whether there is something to read within so many seconds, be it that the server has closed."""
     with selectors.DefaultSelector() as selector:
         selector.register(session.fileno(), selectors.EVENT_READ)
-        return bool(selector.select(0))
+        return bool(selector.select(seconds))
 
 
 @dataclass
@@ -255,7 +255,10 @@ class PostgresConnection:
         return result
 
     def _commit(self, session: Session) -> None:
-        """Commit, and fail where the server warns: the commit is not on the standby servers that must have it."""
+        """Commit, and fail where the server warns: the commit is not on the standby servers that must have it.
+
+        No ``statement_timeout`` ends the wait for them, so it is cancelled from here.
+        """
         warnings: list[str] = []
 
         def note(message: psycopg.errors.Diagnostic) -> None:
@@ -264,7 +267,12 @@ class PostgresConnection:
 
         session.add_notice_handler(note)
         try:
-            session.execute("COMMIT")
+            session.pgconn.send_query(b"COMMIT")
+            if not _has_answered(session, self.options.timeout):
+                session.cancel_safe()
+            while result := session.pgconn.get_result():
+                if result.status != ExecStatus.COMMAND_OK:
+                    raise errors.error_from_result(result)
         finally:
             session.remove_notice_handler(note)
         if warnings:

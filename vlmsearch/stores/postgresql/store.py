@@ -541,7 +541,9 @@ class PostgresStore(DatabaseStore):
         for generation in self.kept_generations():
             pattern = f"^{self._table}_{generation}(_[0-9]+)?$"
             size += int(self._run("measure it", _SIZE, (self._schema, pattern))[0][0])
-            documents += self._count_rows(IndexTables.of(self._schema, self._table, generation, spaces).documents)
+            table = IndexTables.of(self._schema, self._table, generation, spaces).documents
+            if self._run("measure it", "SELECT to_regclass(%s) IS NOT NULL", (table,))[0][0]:
+                documents += self._count_rows(table)  # a build that was cut off may have a row, and no table yet
         return DiskUse(size, documents, None)
 
     def vector_bytes(self, dim: int) -> int:

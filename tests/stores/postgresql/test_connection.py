@@ -1,0 +1,403 @@
+"""Connections to PostgreSQL: passwords, TLS, roles, time limits, and servers that go and come back."""
+
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import trustme
+from psycopg.conninfo import conninfo_to_dict
+from vlmsearch_mocks import MockEncoder
+from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
+
+from tests.support.cli import assert_one_line, run
+from tests.support.forks import forked, in_a_child
+from tests.support.postgres_servers import ADMIN, PostgresServer, postgres_folder, postgres_server
+from tests.support.servers import free_port
+from tests.support.tls_front import tls_front
+from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline
+from vlmsearch.indexing.reindex import drop_old, reindex
+from vlmsearch.registry import open_store
+from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, connect
+from vlmsearch.stores.postgresql.store import PostgresStore
+
+SECRET = "hunter2-of-the-tests"
+RECORDS = make_records(20, (IMAGE, TEXT))
+_names = map("database{}".format, count())
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A PostgreSQL that asks all but its administrator for a password."""
+    with postgres_folder() as folder:
+        found = PostgresServer(folder)
+        found.prepare()
+        hosts = f"host all {ADMIN} 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
+        (found.data / "pg_hba.conf").write_text(hosts)
+        try:
+            found.start()
+            _do(found.conninfo("postgres"), f"CREATE ROLE writer LOGIN PASSWORD '{SECRET}'")
+            _do(found.conninfo("postgres"), f"CREATE ROLE reader LOGIN PASSWORD '{SECRET}'")
+            yield found
+        finally:
+            found.kill()
+
+
+@pytest.fixture
+def database(server: PostgresServer) -> str:
+    """The name of an empty database of that server with pgvector, in which ``writer`` may make tables."""
+    name = next(_names)
+    url = server.make_database(name)
+    _do(url, "CREATE SCHEMA extensions; CREATE EXTENSION vector SCHEMA extensions")
+    _do(url, "GRANT USAGE ON SCHEMA extensions TO writer, reader; GRANT CREATE ON SCHEMA public TO writer")
+    return name
+
+
+@pytest.fixture(scope="module")
+def tls_port(server: PostgresServer, authority: trustme.CA) -> Iterator[int]:
+    """A port at which that server is reached by TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with tls_front(server.port, context) as port:
+        yield port
+
+
+@pytest.fixture
+def authority_file(authority: trustme.CA, tmp_path: Path) -> Path:
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    return tmp_path / "ca.pem"
+
+
+def _do(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as session:
+        for statement in statements:
+            session.execute(statement)  # type: ignore[call-overload]
+
+
+def _as(user: str, server: PostgresServer, database: str) -> str:
+    return f"postgresql://{user}@127.0.0.1:{server.port}/{database}"
+
+
+def _log(server: PostgresServer, text: str) -> int:
+    """How often the server has logged something."""
+    return (server.folder / "log").read_text().count(text)
+
+
+# ---- addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql:db", "address of a database is postgresql://user@host:5432/database, not postgresql:db"),
+        ("postgresql://host", "'' is not a name for a database"),
+        ("postgresql://host/a/b", "'a/b' is not a name for a database"),
+        ("postgresql://ho st/db", "the address of a database is"),
+        ("postgresql://host/db?table=a-b", "table has up to 40 small letters"),
+        ("postgresql://host/db?schema=pg_own", "schema has up to 40 small letters"),
+        ("postgresql://host/db?timeout=0", "timeout is above 0"),
+        ("postgresql://host/db?retries=99", "retries are from 0 to 20"),
+        ("postgresql://host/db?connections=0", "connections are from 1 to 100"),
+        ("postgresql://host/db?tls=false&tls_ca_file=x", "are for connections with TLS"),
+        ("postgresql://host/db?tls_ca_file=/no/such", "there is no file '/no/such'"),
+        ("postgresql://host/db?target_session_attrs=best", "target_session_attrs"),
+        ("postgresql://host/db?ef_search=0", "ef_search from 1 to 1,000"),
+    ],
+)
+def test_what_is_wrong_with_a_url_is_said(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_store(url)
+
+
+@pytest.mark.parametrize("before", [f"user:{SECRET}", f"user%3A{SECRET}", f":{SECRET}", f"a b {SECRET}"])
+def test_a_password_in_a_url_is_refused_and_not_repeated(before: str) -> None:
+    for url in (f"postgresql://{before}@host/db", f"postgresql:{before}@host/db", f"postgresql://{before}@h st/db"):
+        with pytest.raises(ConfigError) as caught:
+            open_store(url)
+        assert SECRET not in str(caught.value)
+
+
+def _settings(location: str, **options: Any) -> dict[str, Any]:
+    return conninfo_to_dict(connect(PostgresAddress.parse(location), PostgresOptions(**options)).conninfo)
+
+
+def test_connections_to_other_machines_are_encrypted_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGSSLMODE"):
+        monkeypatch.delenv(variable, raising=False)
+    for location in ("//localhost/db", "//u@127.0.0.1:5432,[::1]/db", "///db"):
+        assert _settings(location)["sslmode"] == "prefer"
+        assert _settings(location, tls=True)["sslmode"] == "verify-full"
+    for location in ("//db.example.org/db", "//localhost,db.example.org:5433/db", "//10.0.0.1/db"):
+        assert _settings(location)["sslmode"] == "verify-full"
+        assert _settings(location)["sslrootcert"]
+        assert _settings(location, tls=False)["sslmode"] == "disable"
+    monkeypatch.setenv("PGHOST", "/run/postgresql")
+    assert _settings("///db")["sslmode"] == "prefer"
+    for variable, value in (("PGHOST", "db.example.org"), ("PGHOSTADDR", "10.0.0.1"), ("PGSERVICE", "far")):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            assert _settings("///db")["sslmode"] == "verify-full"
+
+
+def test_hosts_and_ports_go_together() -> None:
+    found = _settings("//u@a:5433,[::1],c/db", target_session_attrs="read-write")
+    assert (found["host"], found["port"], found["user"]) == ("a,::1,c", "5433,,", "u")
+    assert found["target_session_attrs"] == "read-write"
+
+
+def test_constructing_connects_to_nothing() -> None:
+    with open_store("postgresql://no.such.host.invalid/db") as store:
+        assert store.name == "postgresql://no.such.host.invalid/db"
+
+
+def test_a_server_that_is_not_there_is_named_with_the_operation() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with open_store(f"postgresql://{address}/db?retries=1") as store:
+        message = rf"^postgresql://{address}/db could not be reached to look for the index: .*refused"
+        with pytest.raises(BackendUnavailableError, match=message):
+            store.manifest()
+
+
+# ---- passwords and TLS
+
+
+@pytest.mark.parametrize("where", ["PGPASSWORD", "PGPASSFILE"])
+def test_a_password_comes_from_the_environment(
+    where: str, server: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
+    url = _as("writer", server, database)
+    with open_store(url) as store, pytest.raises(BackendError, match="no password supplied; the user goes into"):
+        store.manifest()
+    (tmp_path / "pgpass").write_text(f"127.0.0.1:*:*:writer:{SECRET}\n")
+    (tmp_path / "pgpass").chmod(0o600)
+    if where == "PGPASSWORD":
+        monkeypatch.delenv("PGPASSFILE")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("PGPASSWORD", SECRET)
+    with open_store(url) as store:
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        assert len(store) == 20
+        assert SECRET not in store.name
+
+
+def test_a_wrong_password_is_said_at_once(
+    server: PostgresServer, tls_port: int, database: str, authority_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", f"{SECRET}-wrong")
+    url = f"postgresql://writer@127.0.0.1:{tls_port}/{database}?tls=true&tls_ca_file={authority_file}"
+    before = _log(server, "password authentication failed")
+    refused = run("search", "x", "--encoder", "mock:", "--store", url)
+    assert_one_line(refused, "refused the connection")
+    assert SECRET not in refused.stderr
+    assert _log(server, "password authentication failed") == before + 1, "no attempt but the first can help"
+
+
+def test_the_certificate_of_a_server_is_checked(
+    tls_port: int, database: str, authority_file: Path, tmp_path: Path
+) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    url = f"postgresql://{ADMIN}@127.0.0.1:{tls_port}/{database}?tls=true"
+    for wrong in (url, f"{url}&tls_ca_file={tmp_path / 'other.pem'}"):
+        with open_store(wrong) as store, pytest.raises(BackendError, match="certificate verify failed"):
+            store.manifest()
+    with open_store(f"{url}&tls_ca_file={authority_file}") as store:
+        assert isinstance(store, PostgresStore)
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        assert len(store) == 20
+        assert store._connection.run("look", lambda session: session.pgconn.ssl_in_use)
+    elsewhere = url.replace("127.0.0.1", "localhost")
+    with (
+        open_store(f"{elsewhere}&tls_ca_file={authority_file}") as store,
+        pytest.raises(BackendError, match="does not match host name"),
+    ):
+        store.manifest()
+
+
+# ---- roles
+
+
+def test_a_reader_finds_everything_and_writes_nothing(
+    server: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    as_writer, as_reader = _as("writer", server, database), _as("reader", server, database)
+    _do(server.conninfo(database), "ALTER DEFAULT PRIVILEGES FOR ROLE writer GRANT SELECT ON TABLES TO reader")
+    encoders = MockEncoder(), MockEncoder(neighbours={"a red star": ["a blue moon"]})
+    with open_store(as_writer) as store:
+        pipeline = Pipeline(encoders[0], store)
+        assert pipeline.add([Document(f"{n}", text=f"text {n}") for n in range(20)]).added == 20
+        assert reindex(store, encoders[1]).switched
+        assert drop_old(store)
+        assert Pipeline(encoders[1], store).delete(["3"]) == 1
+    with Pipeline(encoders[1], open_store(as_reader)) as reading:
+        assert reading.search("text 7", limit=1, min_score=0)[0].document.id == "7"
+        for write in (lambda: reading.add(Document("x", text="x")), lambda: reading.delete(["7"])):
+            with pytest.raises(BackendError, match=r"refused to .*permission denied for table"):
+                write()
+        assert len(reading.store) == 19
+    for command in (("info",), ("check",), ("export", str(tmp_path / "out.parquet"))):
+        done = run(*command, "--store", as_reader)
+        assert done.returncode == 0, done.stderr
+
+
+def test_who_may_not_install_pgvector_is_told_who_may(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    name = next(_names)
+    _do(server.make_database(name), "GRANT CREATE ON SCHEMA public TO writer")
+    with open_store(_as("writer", server, name)) as store:
+        with pytest.raises(ConfigError, match=r"has no pgvector: have an administrator .* run CREATE EXTENSION vector"):
+            store.bind("e", SPACES)
+        _do(server.conninfo(name), "CREATE EXTENSION vector")
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        assert len(store) == 20
+
+
+def test_an_old_pgvector_is_named(server: PostgresServer, database: str) -> None:
+    _do(server.conninfo(database), "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
+    with (
+        open_store(_as(ADMIN, server, database)) as store,
+        pytest.raises(ConfigError, match=r"has pgvector 0\.7\.4, and 0\.8 or later is needed: run ALTER EXTENSION"),
+    ):
+        store.bind("e", SPACES)
+
+
+def test_an_index_that_is_made_while_another_process_looks_for_it_is_searched_there(server: PostgresServer) -> None:
+    name = next(_names)
+    server.make_database(name)
+    with open_store(_as(ADMIN, server, name)) as early, open_store(_as(ADMIN, server, name)) as store:
+        assert early.search(IMAGE, unit_vectors(1), limit=3) == [[]]
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        assert [hit.id for hit in early.search(IMAGE, RECORDS[7].vectors[IMAGE][None], limit=1)[0]] == ["id-7"]
+
+
+# ---- time, threads and processes
+
+
+def test_a_statement_that_takes_too_long_is_ended_and_not_repeated(server: PostgresServer, database: str) -> None:
+    url = _as(ADMIN, server, database)
+    with open_store(f"{url}?timeout=0.5&retries=3") as store:
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        before = _log(server, "canceling statement due to statement timeout")
+        with psycopg.connect(server.conninfo(database)) as other:
+            other.execute("LOCK TABLE vlmsearch_1 IN SHARE MODE")
+            with pytest.raises(BackendUnavailableError, match=r"took longer to write documents than timeout=0\.5 sec"):
+                store.upsert(RECORDS)
+        assert _log(server, "canceling statement due to statement timeout") == before + 1
+        store.upsert(RECORDS)
+
+
+def test_many_threads_share_a_connection(server: PostgresServer, database: str) -> None:
+    with open_store(f"{_as(ADMIN, server, database)}?connections=1") as store, ThreadPoolExecutor(8) as threads:
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        assert list(threads.map(lambda _: len(store), range(40))) == [20] * 40
+        with psycopg.connect(server.conninfo("postgres")) as session:
+            query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+            assert session.execute(query, (database,)).fetchone() == (1,)
+
+
+def test_who_waits_too_long_for_a_connection_is_told(server: PostgresServer, database: str) -> None:
+    with open_store(f"{_as(ADMIN, server, database)}?connections=1&timeout=0.3&retries=0") as store:
+        assert isinstance(store, PostgresStore)
+        begun, may_end = threading.Event(), threading.Event()
+
+        def hold(_: object) -> None:
+            begun.set()
+            may_end.wait(60)
+
+        with ThreadPoolExecutor(1) as threads:
+            held = threads.submit(store._connection.run, "hold it", hold)
+            begun.wait(60)
+            with pytest.raises(BackendUnavailableError, match=r"all 1 connections have been in use for 0\.3 seconds"):
+                store.manifest()
+            may_end.set()
+            held.result()
+        assert store.manifest() is None
+
+
+def test_a_fork_has_connections_of_its_own(server: PostgresServer, database: str) -> None:
+    with open_store(_as(ADMIN, server, database)) as store:
+        assert isinstance(store, PostgresStore)
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+
+        def pid() -> int:
+            return int(store._run("look", "SELECT pg_backend_pid()")[0][0])
+
+        own = pid()
+        assert own == pid()
+        assert in_a_child(pid).isdecimal()
+        assert in_a_child(pid) != str(own)
+
+        def write() -> int:
+            store.upsert(make_records(40, (IMAGE, TEXT)))
+            store.close()
+            return len(store)
+
+        end = forked(write)
+        assert len(store) in (20, 40)
+        assert end() == "40"
+        assert own == pid()
+        assert len(store) == 40
+
+
+# ---- a server that goes and comes back
+
+
+@pytest.fixture
+def mortal() -> Iterator[PostgresServer]:
+    with postgres_server(fsync="on") as found:
+        found.make_database("index")
+        yield found
+
+
+def _searching(store: PostgresStore) -> list[Callable[[], object]]:
+    return [
+        lambda: store.search(IMAGE, RECORDS[7].vectors[IMAGE][None], limit=1)[0][0].id,
+        lambda: store.get(["id-7"]) and "id-7",
+    ]
+
+
+def test_a_restart_between_two_searches_is_not_noticed(mortal: PostgresServer) -> None:
+    with open_store(f"{mortal.conninfo('index')}?retries=0") as store:
+        assert isinstance(store, PostgresStore)
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        for search in _searching(store):
+            with ThreadPoolExecutor(4) as threads:  # so that there are several connections
+                assert {future.result() for future in [threads.submit(search) for _ in range(20)]} == {"id-7"}
+            mortal.kill()
+            mortal.start()
+            assert search() == "id-7"
+        mortal.kill()
+        with pytest.raises(BackendUnavailableError, match=r"could not be reached to read documents: .*refused"):
+            store.get(["id-7"])
+        mortal.start()
+        assert store.get(["id-7"]) == [RECORDS[7].document]
+
+
+def test_a_server_that_ends_its_sessions_is_asked_again(mortal: PostgresServer) -> None:
+    with open_store(mortal.conninfo("index")) as store:
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        with psycopg.connect(mortal.conninfo("postgres"), autocommit=True) as other:
+            for _ in range(5):
+                query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'index'"
+                other.execute(query)
+                assert len(store) == 20
