@@ -97,7 +97,7 @@ class PostgresOptions:
         retries: Further attempts after errors of the moment, from 0 to 20.
         connections: Connections of the pool at most, from 1 to 100.
         tls: Whether connections are encrypted and the server's certificate is checked. By default they are, to hosts
-            other than this machine.
+            other than this machine. Without it, the server has to take SCRAM-SHA-256, which sends no password.
         tls_ca_file: Certificates of authorities to trust, PEM; the system's by default.
         tls_certificate_file: The client's certificate, PEM.
         tls_key_file: Its key, PEM.
@@ -389,6 +389,8 @@ def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConne
         "sslrootcert": str(options.tls_ca_file or _authorities()) if is_encrypted else "",
         "sslcert": str(options.tls_certificate_file or ""),
         "sslkey": str(options.tls_key_file or ""),
+        # a password is proven and never sent where others could read it
+        "require_auth": "" if is_encrypted or address.is_local else "scram-sha-256,none",
     }
     conninfo = make_conninfo(**{key: value for key, value in settings.items() if value not in ("", None)})
     password = os.environ.get(_PASSWORD_VARIABLE, "")

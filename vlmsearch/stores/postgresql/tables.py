@@ -95,7 +95,7 @@ class VectorTable:
         return f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({column} {kind}_ip_ops);"
 
     def index_again(self, session: Session) -> None:
-        """Make the index anew; writers wait meanwhile, readers compare all vectors."""
+        """Make the index anew; writers wait meanwhile."""
         session.execute(f"DROP INDEX IF EXISTS {quoted(self.schema, self.index)};{self.create_index()}")
 
 
