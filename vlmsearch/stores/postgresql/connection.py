@@ -341,9 +341,9 @@ class PostgresConnection:
                 f"{self.name} is a replica and cannot {operation}: name all hosts, and target_session_attrs=read-write"
             )
         if isinstance(exc, errors.DiskFull):
-            return BackendUnavailableError(
-                f"{self.name} has no room left to {operation}: {said}; nothing of it was done"
-            )
+            is_undone = exc.diag.severity_nonlocalized == "ERROR"  # a server that ends at a commit does not say
+            done = "; nothing of it was done" if is_undone else ""
+            return BackendUnavailableError(f"{self.name} has no room left to {operation}: {said}{done}")
         if isinstance(exc, errors.QueryCanceled):
             return BackendUnavailableError(
                 f"{self.name} took longer to {operation} than timeout={self.options.timeout:g} seconds: {said}"
