@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from string import ascii_lowercase
 
 import psycopg
 import pytest
@@ -25,7 +26,7 @@ OLD = make_records(100, (IMAGE, TEXT))
 def large(turn: int) -> list[Record]:
     """The same documents with long texts of a turn, which cannot be compressed."""
     rng = random.Random(turn)
-    texts = [f"turn {turn} " + " ".join(f"{rng.getrandbits(1024):x}" for _ in range(40)) for _ in OLD]
+    texts = [f"turn {turn} " + " ".join("".join(rng.choices(ascii_lowercase, k=250)) for _ in range(50)) for _ in OLD]
     return [
         Record(Document(record.document.id, text=text, metadata={"turn": turn}), record.vectors)
         for record, text in zip(OLD, texts)

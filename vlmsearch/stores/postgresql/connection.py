@@ -1,4 +1,9 @@
-"""Connections to PostgreSQL: addresses, TLS, a pool, retries, and the translation of its errors."""
+"""Connections to PostgreSQL: addresses, TLS, a pool, retries, and the translation of its errors.
+
+Everything is done in transactions that rely on nothing of the session they are in: settings are made by ``SET LOCAL``,
+locks end with the transaction, and no statement is prepared on the server. So the contract of the stores passes behind
+pgbouncer with ``pool_mode = transaction`` and three connections to the server, as of pgbouncer 1.18.
+"""
 
 from __future__ import annotations
 
@@ -144,15 +149,15 @@ class _Pool:
 
     Args:
         connect: Opens a connection.
-        most: Connections at most.
+        limit: Connections at most.
         timeout: Seconds to wait for a connection that another thread uses.
         parent: The pool of the process that this one was forked from. It is kept, since its sockets are that one's.
     """
 
-    def __init__(self, connect: Callable[[], Session], most: int, timeout: float, parent: _Pool | None = None) -> None:
+    def __init__(self, connect: Callable[[], Session], limit: int, timeout: float, parent: _Pool | None = None) -> None:
         self.process = os.getpid()
-        self._connect, self._most, self._timeout, self._parent = connect, most, timeout, parent
-        self._places = threading.BoundedSemaphore(most)
+        self._connect, self._limit, self._timeout, self._parent = connect, limit, timeout, parent
+        self._places = threading.BoundedSemaphore(limit)
         self._idle: deque[tuple[float, Session]] = deque()
         self._closings = 0
 
@@ -160,7 +165,7 @@ class _Pool:
     def session(self) -> Iterator[Session]:
         """Lend a connection; one that is within a transaction at the end is closed, since its server may be gone."""
         if not self._places.acquire(timeout=self._timeout):
-            raise TimeoutError(f"all {self._most} connections have been in use for {self._timeout:g} seconds")
+            raise TimeoutError(f"all {self._limit} connections have been in use for {self._timeout:g} seconds")
         try:
             closings, session = self._closings, self._taken()
             try:
