@@ -40,6 +40,12 @@ def test_what_is_no_url_is_refused_with_what_there_is(text: str) -> None:
         open_encoder(text)
 
 
+@pytest.mark.parametrize(("url", "meant"), [("postgres://h/db", "postgresql"), ("mongo://h/db", "mongodb")])
+def test_a_scheme_that_others_use_suggests_the_store_that_is_meant(url: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean '{meant}:'"):
+        open_store(url)
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -68,9 +74,13 @@ def test_a_source_tree_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyP
         open_encoder("onnx:demo")
 
 
-def test_no_message_repeats_a_secret_from_a_url() -> None:
+@pytest.mark.parametrize(
+    "url",
+    ["mongodb://user:hunter2@host/db?option", "postgresql://user:hunter2@host/db", "postgresql://a:hunter2@h/d?option"],
+)
+def test_no_message_repeats_a_secret_from_a_url(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        open_store("mongodb://user:hunter2@host/db?option")
+        open_store(url)
     assert "hunter2" not in str(caught.value)
 
 
@@ -85,6 +95,7 @@ NO_ADDRESSES = ("[::1", "::1]", "[zz]:80", "[]:80", "[::1]x:80", "h:99999", "h:0
         (open_store, "mongodb://{}/db"),
         (open_store, "mongodb+chroma://{}/db?chroma=./vectors"),
         (open_store, "postgresql://{}/db"),
+        (open_store, "postgresql://me@host,{}/db"),
         (open_store, "mongodb+chroma://host/db?chroma=http://{}"),
         (open_store, "mongodb+chroma://host/db?chroma=chroma://{}/name"),
         (open_store, "mongodb+chroma://host/db?chroma=//{}/name"),
@@ -113,6 +124,7 @@ def test_addresses_of_all_forms_are_taken(address: str) -> None:
         f"chroma://{address}/db",
         f"mongodb+chroma://host/db?chroma=http://{address}",
         f"postgresql://{address}/db",
+        f"postgresql://me@host,{address}/db",
     )
     for url in urls:
         open_store(url).close()

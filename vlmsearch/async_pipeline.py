@@ -131,7 +131,7 @@ class AsyncPipeline:
 
         Args:
             encoder: URL such as ``onnx:default`` or ``triton://host:8001/vlm``.
-            store: URL such as ``sqlite:./index`` or ``mongodb://host/photos``.
+            store: URL such as ``sqlite:./index`` or ``postgresql://host/photos``.
             generator: URL such as ``extractive:``; None for no answers.
             reranker: URL such as ``onnx:demo-reranker``, for ``rerank=True``; None for none.
             next_encoders: URLs of encoders to change to, as for `Pipeline`.

@@ -154,7 +154,7 @@ class Pipeline(Index):
 
         Args:
             encoder: URL such as ``onnx:default`` (built on first use) or ``triton://host:8001/vlm``.
-            store: URL such as ``sqlite:./index`` or ``mongodb://host/photos``.
+            store: URL such as ``sqlite:./index`` or ``postgresql://host/photos``.
             generator: URL such as ``extractive:`` (no model) or ``openai:http://host:8000/v1``; None for no answers.
             reranker: URL such as ``onnx:demo-reranker``, for ``rerank=True``; None for none.
             next_encoders: URLs of encoders to change to, as for `Pipeline`.

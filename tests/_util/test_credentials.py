@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psycopg
 import pytest
 from pymongo.errors import OperationFailure
 from tritonclient.utils import InferenceServerException
@@ -34,6 +35,8 @@ SECRETS = {
     "AWS_ACCESS_KEY_ID": "aws-id",
     "GITHUB_PAT": "github-secret",
     "PGPASSWORD": "postgres-secret",
+    "PGPASSFILE": "/pgpass",
+    "PGSSLKEY": "/key.pem",
     "MYSQL_PWD": "mysql-secret",
     "GOOGLE_APPLICATION_CREDENTIALS": "/secret.json",
     "HF_TOKEN": "hub-secret",
@@ -245,6 +248,20 @@ def test_mongodbs_password_is_shown_by_nothing(monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(VlmsearchError, match="xxx") as caught:
         connection.run("c", "read", fail)
+    assert SECRET[:3] not in str(caught.value)
+
+
+def test_postgresqls_password_is_shown_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    give(monkeypatch, "PGPASSWORD")
+
+    def fail(*_: object, **__: object) -> None:
+        raise psycopg.OperationalError(f"{'x' * 293} you sent {SECRET}")
+
+    with open_store("postgresql://me@127.0.0.1/db?retries=0") as store:
+        assert SECRET not in repr(vars(store))
+        monkeypatch.setattr(psycopg, "connect", fail)
+        with pytest.raises(VlmsearchError, match="could not be reached to look for the index: xxx") as caught:
+            store.manifest()
     assert SECRET[:3] not in str(caught.value)
 
 

@@ -240,7 +240,7 @@ def test_doctor_finds_this_installation_sound() -> None:
     assert findings["encoding"]["detail"] == "onnx:demo runs on CPUExecutionProvider"
     assert findings["onnx:demo"]["ok"]
     assert findings["sqlite"]["detail"].startswith("SQLite 3.")
-    assert {findings[name]["required"] for name in ("chromadb", "pymongo")} == {False}
+    assert {findings[name]["required"] for name in ("chromadb", "psycopg", "pymongo")} == {False}
     assert {"jpeg", "png", "tiff", "gif", "bmp", "webp"} <= set(findings["images"]["detail"].split(", "))
     assert "python" in ok("doctor")
 
@@ -270,7 +270,7 @@ def test_the_demo_draws_indexes_and_searches(tmp_path: Path) -> None:
 
 WITHOUT_DRIVERS = """
 import sys
-sys.modules |= dict.fromkeys(("bson", "chromadb", "pymongo"))
+sys.modules |= dict.fromkeys(("bson", "chromadb", "pgvector", "psycopg", "pymongo"))
 from vlmsearch.cli import main
 main()
 """
@@ -286,7 +286,7 @@ def test_the_default_store_needs_no_driver(tmp_path: Path) -> None:
     assert vlmsearch("index", "demo/gallery.jsonl", "--encoder", "onnx:demo").startswith("12 added")
     assert (tmp_path / "vlmsearch-index").is_file()
     assert len(vlmsearch("search", "a red star", "--limit", "3", "--all").splitlines()) == 3
-    for store, extras in (("chroma:x", "chroma"), ("mongodb://h/x", "mongodb")):
+    for store, extras in (("chroma:x", "chroma"), ("mongodb://h/x", "mongodb"), ("postgresql://h/x", "postgresql")):
         said = vlmsearch("info", "--store", store)
         assert re.search(rf"which is not installed: pip install '\S*\[{extras}\]'\n$", said), said
 

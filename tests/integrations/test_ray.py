@@ -82,10 +82,15 @@ def test_a_model_encodes_there_as_here(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
-    "kind", ["mongodb+chroma", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("mongodb", "chroma"))]
+    "kind",
+    [
+        "mongodb+chroma",
+        "postgresql",
+        *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("mongodb", "chroma")),
+    ],
 )
 def test_several_writers_fill_an_index_that_servers_keep(
-    kind: str, mongo_address: str, chroma_address: str, tmp_path: Path
+    kind: str, mongo_address: str, chroma_address: str, postgres_url: str, tmp_path: Path
 ) -> None:
     sources = make_sources(tmp_path)
     name = f"ray-{os.getpid()}-{kind.replace('+', '-')}"
@@ -93,6 +98,7 @@ def test_several_writers_fill_an_index_that_servers_keep(
         "mongodb": f"mongodb://{mongo_address}/{name}",
         "mongodb+chroma": f"mongodb+chroma://{mongo_address}/{name}?chroma=http://{chroma_address}",
         "chroma": f"chroma://{chroma_address}/{name}",
+        "postgresql": f"{postgres_url}?table=ray_{os.getpid()}",
     }[kind]
     in_one_process(sources, f"sqlite:{tmp_path}/one")
     assert index(sources, encoder="mock:", store=two, options=RayOptions(writers=2)).added == 162

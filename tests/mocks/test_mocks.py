@@ -266,7 +266,7 @@ def test_without_the_drivers_all_but_the_mock_servers_work(pytester: pytest.Pyte
     pytester.makeconftest(
         """
         import sys
-        sys.modules |= dict.fromkeys(("bson", "chromadb", "httpx", "pymongo"))
+        sys.modules |= dict.fromkeys(("bson", "chromadb", "httpx", "pgvector", "psycopg", "pymongo"))
         pytest_plugins = ["vlmsearch_mocks.fixtures"]
         """
     )
@@ -289,14 +289,19 @@ def test_without_the_drivers_all_but_the_mock_servers_work(pytester: pytest.Pyte
 
         @pytest.mark.parametrize(
             ("url", "extras"),
-            [("chroma:x", "chroma"), ("mongodb://h/x", "mongodb"), ("mongodb+chroma://h/x?chroma=y", "chroma,mongodb")],
+            [
+                ("chroma:x", "chroma"),
+                ("mongodb://h/x", "mongodb"),
+                ("mongodb+chroma://h/x?chroma=y", "chroma,mongodb"),
+                ("postgresql://h/x", "postgresql"),
+            ],
         )
         def test_stores_say_what_to_install(url, extras):
             with pytest.raises(MissingDependencyError, match=rf"pip install '.*\[{extras}\]'"):
                 Pipeline.open(encoder="mock:", store=url)
         """
     )
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=6)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=7)
 
 
 def test_a_store_of_ones_own_can_be_held_to_the_suite(pytester: pytest.Pytester) -> None:

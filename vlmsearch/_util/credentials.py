@@ -12,7 +12,7 @@ from vlmsearch.errors import ConfigError
 
 _SECRET_NAME = re.compile(
     r"(TOKEN|KEYS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|HEADERS|AUTHORIZATION|COOKIE)(_|$)"
-    r"|(^|_)(PASS|PAT|PWD)(_|$)",
+    r"|(^|_)(PASS|PAT|PWD)(_|$)|PASSFILE",
     re.IGNORECASE,
 )
 """``TOKEN`` and not ``TOKENS``, which are counted."""

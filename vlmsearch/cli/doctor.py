@@ -88,6 +88,7 @@ def _packages() -> list[CheckResult]:
         *(_package(name, f"pip install {name}", required=True) for name in needed),
         _package("chromadb", f"for stores of chroma: {install_command('chroma')}"),
         _package("pymongo", f"for stores of mongodb: {install_command('mongodb')}"),
+        _package("psycopg", f"for stores of postgresql: {install_command('postgresql')}"),
         _package("torch", full),
         _package("transformers", full),
         CheckResult("sqlite", True, f"SQLite {sqlite3.sqlite_version}", required=True),

@@ -64,7 +64,7 @@ class VlmsearchDocumentStore:
     returns. A bool is no number in ``>`` and its like.
 
     Args:
-        store: The URL of the index, such as ``sqlite:./index`` or ``mongodb://host/photos``.
+        store: The URL of the index, such as ``sqlite:./index`` or ``postgresql://host/photos``.
         encoder: The URL of the encoder for documents that are written, with their texts and images. None for
             ``onnx:default``, or for given vectors where ``embedding_dim`` is given. With an encoder, the ``embedding``
             of a document is not kept.

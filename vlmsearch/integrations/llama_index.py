@@ -90,7 +90,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
     Modes of a query: ``default``, ``text_search`` and ``sparse`` (by words), ``hybrid``, ``mmr``.
 
     Args:
-        store: The URL of the index, such as ``sqlite:./index`` or ``mongodb://host/photos``.
+        store: The URL of the index, such as ``sqlite:./index`` or ``postgresql://host/photos``.
         encoder: The URL of the encoder for texts and images of nodes that are added; None where an embedding model of
             LlamaIndex makes the vectors.
         embedding_dim: The length of these vectors; None for that of the first ones.

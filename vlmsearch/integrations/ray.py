@@ -148,7 +148,7 @@ def index(
 
     Example:
         >>> from vlmsearch.integrations.ray import RayOptions, index
-        >>> index("s3://photos/shards/*.tar", encoder="onnx:default", store="mongodb://db/photos",
+        >>> index("s3://photos/shards/*.tar", encoder="onnx:default", store="postgresql://db/photos",
         ...       options=RayOptions("auto", workers=16))  # doctest: +SKIP
         IndexReport(added=1000000, ...)
     """

@@ -627,7 +627,9 @@ class Checkable(Protocol):
 def check_store(store: Store, *, repair: bool = False) -> CheckReport:
     """Check a store; ConfigError for one that cannot be checked."""
     if not isinstance(store, Checkable):
-        raise ConfigError(f"{store.name} cannot be checked; sqlite:, chroma:, mongodb: and mongodb+chroma: can")
+        raise ConfigError(
+            f"{store.name} cannot be checked; sqlite:, chroma:, mongodb:, mongodb+chroma: and postgresql: can"
+        )
     return store.check(repair=repair)
 
 

@@ -21,10 +21,15 @@ class TestPostgres(StoreContract, RejectListContract, TuningContract, WordsContr
         return open_store(f"{self.url}?table=t{sha256(str(tmp_path).encode()).hexdigest()[:16]}")
 
 
-class TestPostgresByIndex(TestPostgres):
-    """The same with an index of vectors from the first document on."""
+class TestPostgresByIndex(StoreContract):
+    """The same where every search follows an index of vectors."""
 
+    durable = True
     recall = 0.95
+
+    @pytest.fixture(autouse=True)
+    def _server(self, postgres_url: str) -> None:
+        self.url = postgres_url
 
     def make_store(self, tmp_path: Path) -> Store:
         return open_store(f"{self.url}?exact_up_to=0&table=t{sha256(str(tmp_path).encode()).hexdigest()[:16]}")

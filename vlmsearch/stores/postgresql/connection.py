@@ -149,15 +149,17 @@ class _Pool:
 
     Args:
         connect: Opens a connection.
-        limit: Connections at most.
+        max_size: Connections at most.
         timeout: Seconds to wait for a connection that another thread uses.
         parent: The pool of the process that this one was forked from. It is kept, since its sockets are that one's.
     """
 
-    def __init__(self, connect: Callable[[], Session], limit: int, timeout: float, parent: _Pool | None = None) -> None:
+    def __init__(
+        self, connect: Callable[[], Session], max_size: int, timeout: float, parent: _Pool | None = None
+    ) -> None:
         self.process = os.getpid()
-        self._connect, self._limit, self._timeout, self._parent = connect, limit, timeout, parent
-        self._places = threading.BoundedSemaphore(limit)
+        self._connect, self._max_size, self._timeout, self._parent = connect, max_size, timeout, parent
+        self._places = threading.BoundedSemaphore(max_size)
         self._idle: deque[tuple[float, Session]] = deque()
         self._closings = 0
 
@@ -165,7 +167,7 @@ class _Pool:
     def session(self) -> Iterator[Session]:
         """Lend a connection; one that is within a transaction at the end is closed, since its server may be gone."""
         if not self._places.acquire(timeout=self._timeout):
-            raise TimeoutError(f"all {self._limit} connections have been in use for {self._timeout:g} seconds")
+            raise TimeoutError(f"all {self._max_size} connections have been in use for {self._timeout:g} seconds")
         try:
             closings, session = self._closings, self._taken()
             try:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import threading
-import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -32,7 +29,7 @@ from vlmsearch.stores.postgresql.connection import (
     connect,
     quoted,
 )
-from vlmsearch.stores.postgresql.tables import Tables, VectorTable
+from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
@@ -67,13 +64,11 @@ T = TypeVar("T")
 _WRITES = 500
 _EXACT_MATCHES = 10_000
 """Documents that pass a filter and are compared one by one, where there is an index of vectors."""
-_LOOKED_EVERY = 10.0
-"""Seconds between two looks for an index of vectors that another process may have made."""
-_COUNTED_EVERY = 1000
-"""Documents that are written between two looks at whether vectors are to be indexed."""
 _MOST_EF_SEARCH = 1000
 _SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
-"""What makes the planner follow the index of vectors, whatever it thinks of a filter."""
+"""Settings with which the planner follows the index of vectors, whatever it thinks of a filter."""
+_BY_TERMS = "SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
+"""Settings with which the planner looks terms up: it underrates what reading the terms of all documents takes."""
 _RECALLED, _NEIGHBOURS = 20, 10
 
 
@@ -158,7 +153,7 @@ class PostgresStore(DatabaseStore):
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the tables of a generation, and what is missing of the index beside them."""
         self._connection.install()
-        tables = Tables.of(self._schema, self._table, generation, spaces)
+        tables = IndexTables.of(self._schema, self._table, generation, spaces)
 
         def create(session: Session) -> None:
             session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._slots,))
@@ -175,25 +170,21 @@ class PostgresStore(DatabaseStore):
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the tables of the generation."""
-        self._tables = Tables.of(self._schema, self._table, generation, manifest.spaces)
+        self._tables = IndexTables.of(self._schema, self._table, generation, manifest.spaces)
         self._words = WordRanking(self._tables.documents, manifest.language)
-        self._indexed: set[Field] = set()
-        """The fields that are known to have an index of vectors."""
-        self._looked = -math.inf
-        self._unlooked = _COUNTED_EVERY
-        self._indexing = threading.Lock()
+        self._large: set[Field] = set()
+        """The fields that are known to have more than ``exact_up_to`` vectors."""
 
     def describe(self) -> dict[str, str]:
-        """Return how the store searches, for people; the recall is measured."""
+        """Return how the store searches, for people; the recall of an index of vectors is measured."""
         self.needed()
-        indexed = self._find_indexed()
-        fields = [field for field in self._tables.vectors if field in indexed]
+        fields = [field for field in self._tables.vectors if self._is_large(field)]
         described = {f"search {field}": self._recall(field) for field in fields}
         return {"search": "HNSW" if fields else "exact", **described, **super().describe()}
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
-        tables = Tables.of(self._schema, self._table, generation, spaces)
+        tables = IndexTables.of(self._schema, self._table, generation, spaces)
         self._do("drop its tables", f"DROP TABLE IF EXISTS {', '.join(tables.all)}")
 
     # ---- writing
@@ -210,7 +201,6 @@ class PostgresStore(DatabaseStore):
             rows = {record.document.id: row_of(record, version, language) for record in batch}
             vectors = {record.document.id: record.vectors for record in batch}
             self._session("write documents", lambda session: self._tables.upsert(session, rows, vectors))  # noqa: B023
-            self._index_where_large(len(batch))
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata and texts of documents that are still as they were read, in one step."""
@@ -247,34 +237,6 @@ class PostgresStore(DatabaseStore):
         )
         return self._do("delete documents", query, (ids,))
 
-    def _index_where_large(self, written: int) -> None:
-        """Make the indexes of those fields that have too many vectors by now to compare them all."""
-        with self._indexing:
-            self._unlooked += written
-            if self._unlooked < _COUNTED_EVERY:
-                return
-            self._unlooked = 0
-        for vectors in self._tables.vectors.values():
-            if vectors.field not in self._indexed and vectors.can_be_indexed and self._is_large(vectors):
-                self._make_index(vectors)
-
-    def _is_large(self, vectors: VectorTable) -> bool:
-        query = f"SELECT count(*) FROM (SELECT FROM {vectors.table} LIMIT %s) few"
-        return int(self._run("count vectors", query, (self._exact_up_to + 1,))[0][0]) > self._exact_up_to
-
-    def _make_index(self, vectors: VectorTable) -> None:
-        """Make an index; other writers wait meanwhile, readers do not."""
-        if vectors.field in self._find_indexed():
-            return
-        settings = "SET LOCAL statement_timeout = 0; SET LOCAL maintenance_work_mem = '256MB';"
-
-        def create(session: Session) -> None:  # two that begin at once both build it, and the second fails
-            session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (vectors.table,))
-            session.execute(vectors.create_index())
-
-        self._session("index its vectors", create, settings)
-        self._indexed.add(vectors.field)
-
     # ---- vectors
 
     def find_nearest(
@@ -284,23 +246,23 @@ class PostgresStore(DatabaseStore):
         condition = compile_filter(where)
         table = self._tables.vectors[field]
         queries = [Vector(vector) for vector in vectors]
-        if not self._is_indexed(field) or (where is not None and self._is_narrow(condition)):
+        if not self._is_large(field) or (condition.has_index and self._is_narrow(condition)):
             return self._session(
                 "search", lambda session: [self._exact(session, table, q, limit, condition) for q in queries]
             )
         ef_search = min(max(self._ef_search, limit), _MOST_EF_SEARCH)
         settings = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {ef_search};{_SCAN}"
-        found = self._session(
+        pages_of_hits = self._session(
             "search", lambda session: [self._by_index(session, table, q, limit, condition) for q in queries], settings
         )
-        short = [i for i, hits in enumerate(found) if len(hits) < limit]
+        short = [i for i, hits in enumerate(pages_of_hits) if len(hits) < limit]
         if short:  # the index gives up after a while, and what was deleted is still in it
             rest = self._session(
                 "search", lambda session: [self._exact(session, table, queries[i], limit, condition) for i in short]
             )
             for i, hits in zip(short, rest):
-                found[i] = hits
-        return found
+                pages_of_hits[i] = hits
+        return pages_of_hits
 
     def _is_narrow(self, condition: Condition) -> bool:
         """Return whether so few documents pass a filter that all are compared."""
@@ -344,21 +306,14 @@ class PostgresStore(DatabaseStore):
         )
         return [VersionedHit(*row) for row in all_rows(session, query, values)]
 
-    def _is_indexed(self, field: Field) -> bool:
-        if field not in self._indexed and time.monotonic() - self._looked > _LOOKED_EVERY:
-            self._find_indexed()
-        return field in self._indexed
-
-    def _find_indexed(self) -> set[Field]:
-        """Look for the fields that have an index of vectors."""
-        names = {vectors.index: field for field, vectors in self._tables.vectors.items()}
-        query = (
-            "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "JOIN pg_index i ON i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname = ANY(%s) AND i.indisvalid"
-        )
-        rows = self._run("look for its indexes", query, (self._schema, list(names)))
-        self._indexed, self._looked = {names[name] for (name,) in rows}, time.monotonic()
-        return self._indexed
+    def _is_large(self, field: Field) -> bool:
+        """Return whether a field has too many vectors to compare them all, and can have an index."""
+        table = self._tables.vectors[field]
+        if field not in self._large and table.can_be_indexed:
+            query = f"SELECT count(*) FROM (SELECT FROM {table.table} LIMIT %s) few"
+            if int(self._run("count vectors", query, (self._exact_up_to + 1,))[0][0]) > self._exact_up_to:
+                self._large.add(field)
+        return field in self._large
 
     def _recall(self, field: Field) -> str:
         """Measure how many of the nearest documents the index finds, with vectors of the index as queries."""
@@ -366,14 +321,14 @@ class PostgresStore(DatabaseStore):
         if not len(sample):
             return "HNSW"
         table, queries = self._tables.vectors[field], [Vector(vector) for vector in sample]
-        found = self.find_nearest(field, sample, _NEIGHBOURS, None)
-        true = self._session(
+        by_index = self.find_nearest(field, sample, _NEIGHBOURS, None)
+        exact = self._session(
             "measure its recall",
             lambda session: [self._exact(session, table, query, _NEIGHBOURS, ALWAYS) for query in queries],
             "SET LOCAL statement_timeout = 0;",
         )
-        right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(found, true))
-        share = right / max(sum(map(len, true)), 1)
+        right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(by_index, exact))
+        share = right / max(sum(map(len, exact)), 1)
         return f"HNSW, recall {share:.3f} of {_NEIGHBOURS} at ef_search={self._ef_search}"
 
     def compare_vectors(
@@ -402,7 +357,7 @@ class PostgresStore(DatabaseStore):
             return WordHits([], 0.0)
         condition = compile_filter(where)
         hits, bound = self._session(
-            "search words", lambda session: self._words.search(session, query, limit, condition)
+            "search words", lambda session: self._words.search(session, query, limit, condition), _BY_TERMS
         )
         return WordHits(list(hits), bound)
 
@@ -441,7 +396,7 @@ class PostgresStore(DatabaseStore):
         columns = "".join(f", v{n}.vector" for n in range(len(tables)))
         joined = " ".join(f"LEFT JOIN {vectors.table} v{n} USING (row)" for n, (_, vectors) in enumerate(tables))
         query = f"SELECT {COLUMNS}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY(%s)"
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         width = len(StoredDocument._fields)
         for page in pages(ids):
             for row in self._run("read documents", query, (page,)):
@@ -449,8 +404,8 @@ class PostgresStore(DatabaseStore):
                 vectors = {field: _array(v) for (field, _), v in zip(tables, row[width:]) if v is not None}
                 is_whole = set(map(str, vectors)) == set(stored.fields)
                 stamp = stored.stamp if is_whole else Stamp("", stored.stamp.source)
-                found[stored.id] = Record(stored.document, vectors, stamp, manifest.fingerprint)
-        return [found[id] for id in ids if id in found]
+                records[stored.id] = Record(stored.document, vectors, stamp, manifest.fingerprint)
+        return [records[id] for id in ids if id in records]
 
     def ids(self) -> Iterator[str]:
         """Yield all ids, in the order of their characters."""
@@ -544,9 +499,10 @@ class PostgresStore(DatabaseStore):
     # ---- the server
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Compare the fields of documents with the vectors that there are, and look for indexes that are not valid.
+        """Compare the fields of documents with the vectors that there are, and look for their indexes.
 
-        A document and its vectors are written in one transaction, so they agree unless somebody else wrote.
+        A document and its vectors are written in one transaction, so they agree unless somebody else wrote. A repair
+        makes an index that was dropped, as for a first load of many documents.
         """
         self.needed()
         tables = self._tables
@@ -558,19 +514,21 @@ class PostgresStore(DatabaseStore):
                 "WHERE (v.row IS NOT NULL) <> (%s = ANY(d.fields))"
             )
             missing |= {id for (id,) in self._run("check it", query, (str(field),))}
-        invalid = self._run("check it", _INVALID, (self._schema, f"^{tables.name}_"))
-        names = tuple(f"index {name}" for (name,) in invalid)
+        indexes = {vectors.index: vectors for vectors in tables.vectors.values() if vectors.can_be_indexed}
+        valid = {name for (name,) in self._run("check it", _VALID, (self._schema, list(indexes)))}
+        unindexed = [vectors for name, vectors in indexes.items() if name not in valid]
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = '' WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
-        for (name,) in invalid if repair else ():
-            self._session(
-                "repair an index",
-                lambda session: session.execute(f"REINDEX INDEX {quoted(self._schema, name)}"),  # noqa: B023
-                "SET LOCAL statement_timeout = 0;",
-            )
+        for vectors in unindexed if repair else ():
+            self._session("index its vectors", vectors.index_again, _SLOW)
         return CheckReport(
-            self.name, self.count(), counts, missing=tuple(sorted(missing)), unindexed=names, repaired=repair
+            self.name,
+            self.count(),
+            counts,
+            missing=tuple(sorted(missing)),
+            unindexed=tuple(f"vectors of {vectors.field}" for vectors in unindexed),
+            repaired=repair,
         )
 
     def _count_rows(self, table: str) -> int:
@@ -583,7 +541,7 @@ class PostgresStore(DatabaseStore):
         for generation in self.kept_generations():
             pattern = f"^{self._table}_{generation}(_[0-9]+)?$"
             size += int(self._run("measure it", _SIZE, (self._schema, pattern))[0][0])
-            table = Tables.of(self._schema, self._table, generation, spaces).documents
+            table = IndexTables.of(self._schema, self._table, generation, spaces).documents
             if self._run("measure it", "SELECT to_regclass(%s) IS NOT NULL", (table,))[0][0]:
                 documents += self._count_rows(table)  # a build that was cut off may have a row, and no table yet
         return DiskUse(size, documents, None)
@@ -614,9 +572,14 @@ class PostgresStore(DatabaseStore):
 
 _IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
 _NONE = np.empty(0, np.float32)
-_INVALID = (
+_SLOW = (
+    "SET LOCAL statement_timeout = 0; SELECT set_config('maintenance_work_mem', '1GB', true) "
+    "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB');"
+)
+"""Settings to build an index of vectors: where it does not fit into this memory, that takes far longer."""
+_VALID = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
-    "i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname ~ %s AND NOT i.indisvalid"
+    "i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname = ANY(%s) AND i.indisvalid"
 )
 _SIZE = (
     "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n "

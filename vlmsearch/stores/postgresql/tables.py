@@ -1,9 +1,9 @@
 """The tables of an index, and what is written to them.
 
-An index ``name`` is the tables ``name_index`` (what built it, and which generation is in use), ``name_rejects`` and,
-for each generation, ``name_N`` with its documents and ``name_N_1``, ``name_N_2``, ... with the vectors of a field each.
-The comment on such a table says which field. Vectors are beside the documents, so that a change of metadata or words
-makes nothing new in an index of vectors.
+The table ``name_index`` says what built the index ``name``, and which generation is in use; ``name_rejects`` is its
+reject list. Each generation has a table of documents, ``name_N``, and for each field a table of vectors, ``name_N_1``,
+``name_N_2`` and so on. The comment on such a table says which field. Vectors are beside the documents, so that a change
+of metadata or words makes nothing new in an index of vectors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COLUMNS = (
 )
 _NULLABLE = ("text", "image")
 _ORDERED = ' COLLATE "C"'
-"""What orders ids by their characters, in every database."""
+"""The order of ids, by their characters in every database."""
 _NAMES = ", ".join(name for name, _ in _COLUMNS)
 _GIVEN = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
 
@@ -83,18 +83,24 @@ class VectorTable:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (row bigint PRIMARY KEY REFERENCES {documents} "
             f"ON DELETE CASCADE, vector vector({self.dim}) NOT NULL);"
-            f"ALTER TABLE {self.table} ALTER COLUMN vector SET STORAGE {storage};"
+            f"ALTER TABLE {self.table} ALTER COLUMN vector SET STORAGE {storage};{self.create_index()}"
         )
 
     def create_index(self) -> str:
-        """Return the statement that makes the index."""
+        """Return the statement that makes the index, if there can be one."""
+        if not self.can_be_indexed:
+            return ""
         kind = "vector" if self.dim <= LARGEST_INDEXED else "halfvec"
         column = self.operand.replace("v.", "", 1)
-        return f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({column} {kind}_ip_ops)"
+        return f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({column} {kind}_ip_ops);"
+
+    def index_again(self, session: Session) -> None:
+        """Make the index anew; writers wait meanwhile, readers compare all vectors."""
+        session.execute(f"DROP INDEX IF EXISTS {quoted(self.schema, self.index)};{self.create_index()}")
 
 
 @dataclass(frozen=True)
-class Tables:
+class IndexTables:
     """The tables of one generation."""
 
     schema: str
@@ -103,7 +109,7 @@ class Tables:
     vectors: Mapping[Field, VectorTable]
 
     @classmethod
-    def of(cls, schema: str, index: str, generation: str, spaces: Sequence[Space]) -> Tables:
+    def of(cls, schema: str, index: str, generation: str, spaces: Sequence[Space]) -> IndexTables:
         """Return the tables of a generation of an index."""
         dims = {field: space.dim for space in spaces for field in space.fields}
         name = f"{index}_{generation}"

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from psycopg.types.json import Jsonb
 
@@ -126,10 +126,17 @@ class StoredDocument(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """A condition on the rows ``d`` of documents, with the values of its placeholders."""
+    """A condition on the rows ``d`` of documents.
+
+    Attributes:
+        text: The condition.
+        values: The values of its placeholders.
+        has_index: Whether the index of metadata finds the documents that pass.
+    """
 
     text: str
     values: tuple[Any, ...]
+    has_index: bool = False
 
 
 ALWAYS = Condition("true", ())
@@ -141,11 +148,14 @@ def compile_filter(where: Filter | None) -> Condition:
         return ALWAYS
     if isinstance(where, Comparison):
         return _compile_comparison(where)
-    parts = [compile_filter(part) for part in where.filters]
-    word = " AND " if where.operator == "$and" else " OR "
-    return Condition(
-        f"({word.join(part.text for part in parts)})", tuple(value for part in parts for value in part.values)
-    )
+    return _combined(where.operator, [compile_filter(part) for part in where.filters])
+
+
+def _combined(operator: Literal["$and", "$or"], parts: Sequence[Condition]) -> Condition:
+    is_all = operator == "$and"
+    has_index = (any if is_all else all)(part.has_index for part in parts)
+    text = (" AND " if is_all else " OR ").join(part.text for part in parts)
+    return Condition(f"({text})", tuple(value for part in parts for value in part.values), has_index)
 
 
 def _compile_comparison(where: Comparison) -> Condition:
@@ -173,7 +183,7 @@ def _is_among(key: str, values: Sequence[str | bool | float]) -> Condition:
     if len(texts) + len(small) <= _MOST_ALTERNATIVES:
         single += [*texts, *small]
         texts, numbers = [], [number for number in numbers if abs(number) >= _LARGEST_EXACT]
-    parts += [Condition("d.metadata @> %s", (Jsonb({key: value}),)) for value in single]
+    parts += [Condition("d.metadata @> %s", (Jsonb({key: value}),), has_index=True) for value in single]
     if texts:
         parts.append(
             Condition(
@@ -183,6 +193,4 @@ def _is_among(key: str, values: Sequence[str | bool | float]) -> Condition:
         )
     if numbers:
         parts.append(Condition(f"{_NUMBER} = ANY(%s::float8[]), false)", (key, key, numbers)))
-    return Condition(
-        f"({' OR '.join(part.text for part in parts)})", tuple(value for part in parts for value in part.values)
-    )
+    return _combined("$or", parts)

@@ -1,7 +1,7 @@
 """Ranking by words in PostgreSQL: BM25 over the terms in the rows of documents, which an inverted index (GIN) finds.
 
-The scores are those of every store. Numbers of documents that hold a term are exact. In an index of more than `_SMALL`
-documents they are remembered until its size on the disk has changed by a thirtieth, so an idf is off by 0.03 at most.
+The scores are those of every store. Numbers of documents that hold a term are exact. In an index of more than `SMALL`
+documents they are remembered until its size on the disk has changed by a thirtieth. So an idf is off by 0.03.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class WordRanking:
         for keys, term in terms:
             weight = term.times * idf(term.holding, statistics.documents) * (K1 + 1)
             times = " + ".join("coalesce(d.times[array_position(d.terms, %s::bigint)], 0)" for _ in keys)
-            parts.append(f"%s::float8 * ({times}) / nullif(({times}) + norm.norm, 0)")
-            values += [weight, *keys, *keys]
+            parts.append(f"%s::float8 * (1 - norm.norm / ({times} + norm.norm))")  # so that times are counted once
+            values += [weight, *keys]
         every = sorted({key for keys, _ in terms for key in keys})
         query = (
             f"SELECT d.id, {' + '.join(parts)} AS score, d.version FROM {self._documents} d "

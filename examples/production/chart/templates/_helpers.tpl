@@ -52,3 +52,25 @@ spec:
     - { name: {{ $name }}, port: {{ $port }}, targetPort: {{ $name }} }
     {{- end }}
 {{- end -}}
+
+{{- define "vlmsearch.store" -}}
+{{- if not (has .Values.store (list "mongodb+chroma" "postgresql")) -}}
+{{- fail (printf "store is mongodb+chroma or postgresql, not %s" .Values.store) -}}
+{{- end -}}
+{{- .Values.store -}}
+{{- end -}}
+
+{{- /* The URL of an index in this release's own database. */ -}}
+{{- define "vlmsearch.storeUrl" -}}
+{{- if eq (include "vlmsearch.store" .root) "postgresql" -}}
+{{- if not (regexMatch "^[a-z_][a-z0-9_]{0,39}$" .index) -}}
+{{- fail (printf "an index in PostgreSQL has up to 40 small letters, digits and _ as its name, not %s" .index) -}}
+{{- end -}}
+{{- $postgresql := include "vlmsearch.name" (dict "root" .root "part" "postgresql") -}}
+{{- printf "postgresql://vlmsearch@%s:5432/vlmsearch?schema=vlmsearch&table=%s&tls=false" $postgresql .index -}}
+{{- else -}}
+{{- $mongodb := include "vlmsearch.name" (dict "root" .root "part" "mongodb") -}}
+{{- $chroma := include "vlmsearch.name" (dict "root" .root "part" "chroma") -}}
+{{- printf "mongodb+chroma://%s:27017/%s?chroma=http://%s:8000" $mongodb .index $chroma -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,178 @@
+"""The store of PostgreSQL beside a bare table of pgvector, with an HNSW index in place on both sides.
+
+``python -m benchmarks.pgvector --url postgresql://postgres@127.0.0.1/postgres`` makes both from the same drawn
+documents, in the same batches, in turns, and searches both with the same queries and ``ef_search``. The bare table has
+ids and vectors alone. The store has metadata, texts and words beside them, each with an index.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import click
+import numpy as np
+import psycopg
+from pgvector import Vector
+from pgvector.psycopg import register_vector
+
+from vlmsearch import Record
+from vlmsearch._util.batching import batches
+from vlmsearch._util.machine import machine_name
+from vlmsearch.bench.search import Widened, draw_documents
+from vlmsearch.cli.common import print_table
+from vlmsearch.registry import open_encoder
+from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, connect
+from vlmsearch.stores.postgresql.store import PostgresStore
+from vlmsearch.stores.postgresql.tables import IndexTables
+from vlmsearch.types import Field, Vectors
+
+_BATCH = 500
+_EF_SEARCH = 100
+_QUERIES = 200
+_COMPARED = 20
+"""Queries whose page is compared with the exact one."""
+_DIMENSIONS, _NOISE = 48, 0.3
+_TABLE = "bench"
+
+
+class BareTable:
+    """A table of ids and vectors, written and searched as the manual of pgvector shows."""
+
+    def __init__(self, session: psycopg.Connection[tuple[object, ...]], dim: int) -> None:
+        self._session = session
+        session.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        register_vector(session)
+        session.execute("DROP TABLE IF EXISTS bare")
+        session.execute(f"CREATE TABLE bare (id text PRIMARY KEY, vector vector({dim}))")
+        session.execute(f"SET hnsw.ef_search = {_EF_SEARCH}")
+
+    def write(self, records: Sequence[Record], field: Field) -> None:
+        """Add documents in one transaction."""
+        with self._session.transaction(), self._session.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO bare (id, vector) VALUES (%s, %s)",
+                [(record.document.id, Vector(record.vectors[field])) for record in records],
+            )
+
+    def index(self) -> None:
+        """Make the HNSW index."""
+        self._session.execute("CREATE INDEX bare_hnsw ON bare USING hnsw (vector vector_ip_ops)")
+
+    def search(self, vector: Vectors, limit: int) -> list[str]:
+        """Return the ids of the nearest documents."""
+        query = "SELECT id, -(vector <#> %s) FROM bare ORDER BY vector <#> %s LIMIT %s"
+        value = Vector(vector)
+        return [str(row[0]) for row in self._session.execute(query, (value, value, limit))]
+
+
+def drawn_records(documents: int, encoder: Widened, field: Field) -> Iterator[list[Record]]:
+    """Yield drawn documents whose vectors lie near a space of few dimensions, as those of models do."""
+    dim = encoder.spaces[0].dim
+    plane, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((dim, _DIMENSIONS)))
+    for records in draw_documents(documents, encoder):
+        rows = np.stack([record.vectors[field] for record in records])
+        rows = (rows @ plane) @ plane.T + _NOISE * rows
+        rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        yield from batches([replace(record, vectors={field: row}) for record, row in zip(records, rows)], _BATCH)
+
+
+def fill(
+    store: PostgresStore, bare: BareTable, field: Field, records: Iterator[list[Record]], timed: int
+) -> tuple[float, float]:
+    """Write both, the last documents in turns with an index in place, and return how many each wrote a second."""
+    kept: list[list[Record]] = []
+    tables = IndexTables.of("public", _TABLE, store.generation, store.needed().spaces)
+    store._do("drop an index", f"DROP INDEX {tables.vectors[field].index}")  # noqa: SLF001
+    for batch in records:
+        kept.append(batch)
+        if len(kept) * _BATCH > timed:
+            first = kept.pop(0)
+            store.upsert(first)
+            bare.write(first, field)
+    bare.index()
+    store.check(repair=True)
+    seconds = [0.0, 0.0]
+    for batch in kept:
+        start = time.perf_counter()
+        store.upsert(batch)
+        middle = time.perf_counter()
+        bare.write(batch, field)
+        seconds[0] += middle - start
+        seconds[1] += time.perf_counter() - middle
+    written = _BATCH * len(kept)
+    return written / seconds[0], written / seconds[1]
+
+
+def searched(
+    store: PostgresStore, bare: BareTable, field: Field, queries: Vectors, limit: int
+) -> tuple[list[list[float]], list[float]]:
+    """Search both in turns, and return the seconds of each call, and how many documents of the exact page each has."""
+    times: list[list[float]] = [[], []]
+    right = [0, 0]
+    for query in queries:
+        start = time.perf_counter()
+        (hits,) = store.search(field, query[None], limit=limit)
+        middle = time.perf_counter()
+        ids = bare.search(query, limit)
+        times[0].append(middle - start)
+        times[1].append(time.perf_counter() - middle)
+        if len(times[0]) <= _COMPARED:
+            nearest = set(exact_ids(store, field, query, limit))
+            right[0] += len(nearest & {hit.id for hit in hits})
+            right[1] += len(nearest & set(ids))
+    return times, [share / (_COMPARED * limit) for share in right]
+
+
+def exact_ids(store: PostgresStore, field: Field, query: Vectors, limit: int) -> list[str]:
+    """Return the ids of the nearest documents, by comparing all of them."""
+    tables = IndexTables.of("public", _TABLE, store.generation, store.needed().spaces)
+    rows = store._run(  # noqa: SLF001
+        "search",
+        f"SELECT d.id FROM {tables.vectors[field].table} v JOIN {tables.documents} d USING (row) "  # noqa: S608
+        "ORDER BY (v.vector <#> %s) + 0 LIMIT %s",
+        (Vector(query), limit),
+    )
+    return [id for (id,) in rows]
+
+
+@click.command()
+@click.option("--url", required=True, metavar="URL", help="An empty database: postgresql://user@host/database.")
+@click.option("--documents", default=100_000, show_default=True, type=click.IntRange(2000), help="Drawn documents.")
+@click.option("--timed", default=10_000, show_default=True, type=click.IntRange(1000), help="Those that are timed.")
+@click.option("--dim", default=384, show_default=True, type=click.IntRange(8), help="Numbers of a vector.")
+@click.option("--limit", default=10, show_default=True, type=click.IntRange(1), help="Documents of a search.")
+def main(url: str, documents: int, timed: int, dim: int, limit: int) -> None:
+    """Measure writes and searches beside those of bare pgvector."""
+    connection = connect(PostgresAddress.parse(url.removeprefix("postgresql:")), PostgresOptions(timeout=3600))
+    with (
+        Widened(open_encoder("onnx:demo-minilm"), dim) as encoder,
+        PostgresStore(connection, table=_TABLE, exact_up_to=0, ef_search=_EF_SEARCH) as store,
+        psycopg.connect(connection.conninfo, autocommit=True) as session,
+    ):
+        if store.manifest() is not None:
+            raise click.UsageError("the database has an index of an earlier call: take an empty one")
+        bare = BareTable(session, dim)
+        store.bind(encoder.fingerprint, encoder.spaces)
+        (field,) = encoder.spaces[0].fields
+        rates = fill(store, bare, field, drawn_records(documents, encoder, field), timed)
+        session.execute("VACUUM ANALYZE")
+        strangers = next(iter(drawn_records(_QUERIES, encoder, field)))
+        queries = np.stack([record.vectors[field] for record in strangers])
+        queries += np.random.default_rng(2).standard_normal(queries.shape).astype(np.float32) * _NOISE / dim**0.5
+        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+        times, recalls = searched(store, bare, field, queries, limit)
+    medians = [1000 * statistics.median(seconds) for seconds in times]
+    rows = [
+        ("written a second", f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", f"{rates[0] / rates[1]:.2f}"),
+        (f"search of {limit}, p50 ms", f"{medians[0]:.2f}", f"{medians[1]:.2f}", f"{medians[0] / medians[1]:.2f}"),
+        ("recall", f"{recalls[0]:.3f}", f"{recalls[1]:.3f}", ""),
+    ]
+    title = f"{documents:,} x {dim}, {machine_name()}"
+    print_table(("figure", "postgresql:", "bare pgvector", "ratio"), rows, left=("figure",), title=title)
+
+
+if __name__ == "__main__":
+    main()
