@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.support.mongo_servers import MongoServer
+from tests.support.postgres_servers import postgres_server
 from tests.support.servers import chroma_command, free_port, running
 from tests.support.service import RunningService, serving
 from tests.support.triton_scenes import picture
@@ -85,6 +86,30 @@ def test_a_database_is_killed_and_comes_back(tmp_path: Path, victim: str) -> Non
         assert add(service, 20) == 200
         assert service.http.get(PLACE).json()["documents"] in (40, 41)  # and what was sent while it was away, perhaps
         assert service.service.indexes["default"].pipeline.check(repair=True).missing == ()
+
+
+def test_postgresql_is_killed_and_comes_back(tmp_path: Path) -> None:
+    search = {"text": "dog of 7", "limit": 3}
+    with postgres_server(fsync="on") as server:
+        store = f"{server.make_database('outage')}?timeout=3&retries=0"
+        settings = ServerSettings(indexes={"default": IndexSettings(store, "mock:")}, uploads=str(tmp_path / "uploads"))
+        with serving(settings) as service:
+            until_ready(service)
+            assert add(service, 0) == 200
+            before = service.http.post(f"{PLACE}/search", json=search).json()
+            assert before["matches"]
+            server.kill()
+            until(lambda: service.http.get("/readyz").status_code == 503)
+            found = service.http.post(f"{PLACE}/search", json=search)
+            assert found.status_code == 503, found.text
+            assert found.json()["error"]["type"] == "backend_unavailable"
+            assert service.http.get("/healthz").status_code == 200
+            server.start()
+            until_ready(service)
+            assert service.http.post(f"{PLACE}/search", json=search).json()["matches"] == before["matches"]
+            assert add(service, 20) == 200
+            assert service.http.get(PLACE).json()["documents"] == 40
+            assert service.service.indexes["default"].pipeline.check().clean
 
 
 def test_triton_is_killed_and_comes_back(binary: Binary, repository: Path, tmp_path: Path) -> None:

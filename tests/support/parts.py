@@ -31,6 +31,7 @@ STARTERS = frozenset(
         ("tests.support.mongo_servers", "MongoServer"),
         ("tests.support.mongo_servers", "mongo_server"),
         ("tests.support.object_storage", "object_storage"),
+        ("tests.support.pgbouncer", "pgbouncer"),
         ("tests.support.postgres_servers", "PostgresServer"),
         ("tests.support.postgres_servers", "postgres_server"),
         ("tests.support.ray_cluster", "processes"),

@@ -46,11 +46,11 @@ class PostgresServer:
     def program(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
         """Run a program of PostgreSQL's to its end."""
         command = [str(POSTGRES_BIN_PATH / name), *arguments]
-        return subprocess.run(command, check=True, capture_output=True, user=_owner(), cwd=self.folder)
+        return subprocess.run(command, check=True, capture_output=True, user=owner(), cwd=self.folder)
 
     def prepare(self) -> None:
         """Make the folder of data, unless it is there."""
-        if _owner() is not None:
+        if owner() is not None:
             ensure_user_exists(_USER)
             ensure_prefix_permissions(POSTGRES_BIN_PATH)
             shutil.chown(self.folder, _USER)
@@ -64,7 +64,7 @@ class PostgresServer:
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [str(POSTGRES_BIN_PATH / "postgres"), "-D", str(self.data), *arguments]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, user=_owner(), cwd=self.folder)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, user=owner(), cwd=self.folder)
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -110,7 +110,8 @@ def _runs(process: int) -> bool:
         return False
 
 
-def _owner() -> str | None:
+def owner() -> str | None:
+    """The user that programs of PostgreSQL run as; None where that is the one of the tests."""
     return _USER if os.geteuid() == 0 else None
 
 

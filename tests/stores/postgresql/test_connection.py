@@ -81,7 +81,7 @@ def authority_file(authority: trustme.CA, tmp_path: Path) -> Path:
 def _do(url: str, *statements: str) -> None:
     with psycopg.connect(url, autocommit=True) as session:
         for statement in statements:
-            session.execute(statement)  # type: ignore[call-overload]
+            session.execute(statement)
 
 
 def _as(user: str, server: PostgresServer, database: str) -> str:

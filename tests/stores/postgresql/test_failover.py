@@ -44,7 +44,7 @@ def pair() -> Iterator[tuple[PostgresServer, PostgresServer]]:
 def _do(server: PostgresServer, *statements: str) -> None:
     with psycopg.connect(server.conninfo("postgres"), autocommit=True) as session:
         for statement in statements:
-            session.execute(statement)  # type: ignore[call-overload]
+            session.execute(statement)
 
 
 def _of_both(primary: PostgresServer, replica: PostgresServer, options: str) -> str:
