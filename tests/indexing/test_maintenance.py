@@ -228,7 +228,7 @@ def test_the_commands_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
     assert json.loads(again.stdout)["updated"] == 1, again.stderr
     assert json.loads(run("check", "--store", url, "--json").stdout)["clean"]
     assert run("export", str(tmp_path / "out.parquet"), "--store", url).returncode == 0
-    assert run("duplicates", "--store", url).returncode == 0
+    assert run("duplicates", "--store", url, "--encoder", "mock:").returncode == 0
     done = run("reindex", "--store", url, "--encoder", "onnx:demo", "--json")
     assert done.returncode == 0, done.stderr
     assert run("search", "a red star", "--store", url, "--limit", "1").stdout.split("\t")[1] == "a"

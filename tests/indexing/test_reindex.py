@@ -481,14 +481,14 @@ def test_no_crash_point_on_real_servers_loses_anything(kind: Kind, mongo_address
     assert report.wrong == {}
 
 
-@pytest.mark.parametrize("step", [67, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("step", [149, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_no_crash_point_on_postgresql_loses_anything(postgres_url: str, step: int) -> None:
     names = map("crash_{}_{}".format, repeat(step), count())
     report = kill_everywhere(
         lambda: postgres_world(postgres_url, next(names)), first=3, step=step, moments=("before", "after")
     )
     print(f"{report.points} points")
-    assert report.points > 3
+    assert report.points > 1
     assert report.wrong == {}
 
 

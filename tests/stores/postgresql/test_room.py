@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from string import ascii_lowercase
 
 import psycopg
 import pytest
@@ -24,13 +23,13 @@ OLD = make_records(100, (IMAGE, TEXT))
 
 
 def large(turn: int) -> list[Record]:
-    """The same documents with long texts of a turn, which cannot be compressed."""
+    """The same documents with long metadata of a turn, which cannot be compressed."""
     rng = random.Random(turn)
-    texts = [f"turn {turn} " + " ".join("".join(rng.choices(ascii_lowercase, k=250)) for _ in range(50)) for _ in OLD]
-    return [
-        Record(Document(record.document.id, text=text, metadata={"turn": turn}), record.vectors)
-        for record, text in zip(OLD, texts)
+    documents = [
+        Document(record.document.id, text=f"turn {turn}", metadata={"turn": turn, "long": rng.randbytes(8000).hex()})
+        for record in OLD
     ]
+    return [Record(document, record.vectors) for document, record in zip(documents, OLD)]
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def check_turns(store: PostgresStore, turns: set[int]) -> None:
     assert len(found) == 1
     assert found <= turns
     assert len(documents) == len(OLD)
-    assert [document.text for document in documents] == [r.document.text for r in large(found.pop())]
+    assert documents == [record.document for record in large(found.pop())]
     assert store.check().clean
     assert store.search(TEXT, OLD[7].vectors[TEXT][None], limit=1)[0][0].id == "id-7"
 
