@@ -74,7 +74,8 @@ def drawn_records(documents: int, encoder: Widened, field: Field) -> Iterator[li
     plane, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((dim, _DIMENSIONS)))
     for records in draw_documents(documents, encoder):
         rows = np.stack([record.vectors[field] for record in records])
-        rows = (rows @ plane) @ plane.T + _NOISE * rows
+        near = (rows @ plane) @ plane.T
+        rows = near / np.linalg.norm(near, axis=1, keepdims=True) + _NOISE * rows
         rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
         yield from batches([replace(record, vectors={field: row}) for record, row in zip(records, rows)], _BATCH)
 

@@ -67,7 +67,9 @@ _EXACT_MATCHES = 10_000
 _MOST_EF_SEARCH = 1000
 _SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
 """Settings with which the planner follows the index of vectors, whatever it thinks of a filter."""
-_BY_TERMS = "SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
+_BITMAP = "SET LOCAL work_mem = '64MB';"
+"""Memory in which half a million rows of an index fit one by one: else all rows of their pages are looked at."""
+_BY_TERMS = f"{_BITMAP} SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
 """Settings with which the planner looks terms up: it underrates what reading the terms of all documents takes."""
 _RECALLED, _NEIGHBOURS = 20, 10
 
@@ -248,7 +250,7 @@ class PostgresStore(DatabaseStore):
         queries = [Vector(vector) for vector in vectors]
         if not self._is_large(field) or (condition.has_index and self._is_narrow(condition)):
             return self._session(
-                "search", lambda session: [self._exact(session, table, q, limit, condition) for q in queries]
+                "search", lambda session: [self._exact(session, table, q, limit, condition) for q in queries], _BITMAP
             )
         ef_search = min(max(self._ef_search, limit), _MOST_EF_SEARCH)
         settings = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {ef_search};{_SCAN}"
@@ -258,7 +260,9 @@ class PostgresStore(DatabaseStore):
         short = [i for i, hits in enumerate(pages_of_hits) if len(hits) < limit]
         if short:  # the index gives up after a while, and what was deleted is still in it
             rest = self._session(
-                "search", lambda session: [self._exact(session, table, queries[i], limit, condition) for i in short]
+                "search",
+                lambda session: [self._exact(session, table, queries[i], limit, condition) for i in short],
+                _BITMAP,
             )
             for i, hits in zip(short, rest):
                 pages_of_hits[i] = hits
