@@ -2,6 +2,10 @@
 
 The scores are those of every store. Numbers of documents that hold a term are exact. In an index of more than `SMALL`
 documents they are remembered until its size on the disk has changed by a thirtieth. So an idf is off by 0.03.
+
+Documents that hold nothing but frequent words of a query are left out where they cannot be on the page. That is the
+bound of MaxScore: Turtle and Flood, "Query evaluation: strategies and optimizations", Information Processing and
+Management 31(6), 1995.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import NamedTuple
 
 from vlmsearch.stores.postgresql.connection import Session, all_rows
 from vlmsearch.stores.postgresql.values import Condition
-from vlmsearch.stores.postings import K1, B, Term, idf, max_score, term_key
+from vlmsearch.stores.postings import K1, B, Term, max_score, term_key
 from vlmsearch.stores.terms import query_terms
 from vlmsearch.stores.versions import VersionedHit
 
@@ -21,12 +25,16 @@ SMALL = 1000
 """Documents of an index that is counted anew for every query."""
 _STEPS = 30
 _MOST_COUNTS = 20_000
+_LIGHT = 0.4
+"""Terms are first left out if their weights, together, are at most this part of the weight of the rarest other."""
 
 
 class _AskedTerm(NamedTuple):
     keys: tuple[int, ...]
     """Keys of what documents have in its place."""
     term: Term
+    weight: float
+    """The score that no number of occurrences can reach."""
 
 
 class _Statistics(NamedTuple):
@@ -56,34 +64,54 @@ class WordRanking:
         statistics, terms = self._asked(session, query)
         if not terms:
             return [], 0.0
-        hits = self._scored(session, terms, statistics, where, limit)
-        bound = max_score((term for _, term in terms), statistics.documents)
+        hits = self._best(session, terms, statistics, where, limit)
+        bound = max_score((asked.term for asked in terms), statistics.documents)
         return hits, max(bound, hits[0].score if hits else 0.0)
+
+    def _best(
+        self, session: Session, terms: Sequence[_AskedTerm], statistics: _Statistics, where: Condition, limit: int
+    ) -> list[VersionedHit]:
+        """Find the best documents; those that hold only light terms are looked at where they may be among them."""
+        heavy = sorted(terms, key=lambda asked: -asked.weight)
+        light = 0.0
+        while len(heavy) > 1 and light + heavy[-1].weight <= _LIGHT * heavy[-2].weight:
+            light += heavy.pop().weight
+        if light:
+            hits = self._scored(session, terms, statistics, where, limit, heavy)
+            if len(hits) == limit and hits[-1].score >= light:
+                return hits
+        return self._scored(session, terms, statistics, where, limit, terms)
 
     def compare(self, session: Session, query: str, ids: Sequence[str], where: Condition) -> list[VersionedHit]:
         """Score given documents, best first, then by id; those that share no term are left out."""
         statistics, terms = self._asked(session, query)
         given = Condition(f"d.id = ANY(%s) AND {where.text}", (list(ids), *where.values))
-        return self._scored(session, terms, statistics, given, len(ids)) if terms else []
+        return self._scored(session, terms, statistics, given, len(ids), terms) if terms else []
 
     def _scored(
-        self, session: Session, terms: Sequence[_AskedTerm], statistics: _Statistics, where: Condition, limit: int
+        self,
+        session: Session,
+        terms: Sequence[_AskedTerm],
+        statistics: _Statistics,
+        where: Condition,
+        limit: int,
+        needed: Sequence[_AskedTerm],
     ) -> list[VersionedHit]:
+        """Score the documents that hold any of the ``needed`` terms, best first, then by id."""
         mean = max(statistics.terms / max(statistics.documents, 1), 1e-9)
         values: list[object] = []
         parts = []
-        for keys, term in terms:
-            weight = term.times * idf(term.holding, statistics.documents) * (K1 + 1)
+        for keys, _, weight in terms:
             times = " + ".join("coalesce(d.times[array_position(d.terms, %s::bigint)], 0)" for _ in keys)
             parts.append(f"%s::float8 * (1 - norm.norm / ({times} + norm.norm))")  # so that times are counted once
             values += [weight, *keys]
-        every = sorted({key for keys, _ in terms for key in keys})
+        looked_up = sorted({key for asked in needed for key in asked.keys})
         query = (
             f"SELECT d.id, {' + '.join(parts)} AS score, d.version FROM {self._documents} d "
             "CROSS JOIN LATERAL (SELECT %s::float8 + %s::float8 * d.length AS norm) norm "
             f"WHERE d.terms && %s::bigint[] AND {where.text} ORDER BY score DESC, d.id LIMIT %s"
         )
-        values += [K1 * (1 - B), K1 * B / mean, every, *where.values, limit]
+        values += [K1 * (1 - B), K1 * B / mean, looked_up, *where.values, limit]
         return [VersionedHit(*row) for row in all_rows(session, query, values)]
 
     def _asked(self, session: Session, query: str) -> tuple[_Statistics, list[_AskedTerm]]:
@@ -97,9 +125,9 @@ class WordRanking:
             if len(statistics.counts) > _MOST_COUNTS:
                 statistics.counts.clear()
             statistics.counts.update(zip(unknown, counts))
+        counted = [Term(term.term, term.times, statistics.counts.get(own, 0)) for own, term in zip(keys, asked)]
         return statistics, [
-            _AskedTerm(own, Term(term.term, term.times, statistics.counts.get(own, 0)))
-            for own, term in zip(keys, asked)
+            _AskedTerm(own, term, max_score([term], statistics.documents)) for own, term in zip(keys, counted)
         ]
 
     def _statistics(self, session: Session) -> _Statistics:
