@@ -146,3 +146,45 @@ def _deadlocks(url: str) -> int:
         row = session.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").fetchone()
     assert row is not None
     return int(row[0])
+
+
+@pytest.mark.parametrize(("dim", "kind"), [(2000, "vector"), (2500, "halfvec"), (4100, "")])
+def test_long_vectors_have_the_index_that_there_is_for_them(
+    dim: int, kind: str, postgres_url: str, plans: list[str]
+) -> None:
+    space = Space("long", dim, frozenset({"text"}))
+    field = Field("long", "text")
+    vectors = np.random.default_rng(dim).standard_normal((40, dim), np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    with open_store(f"{postgres_url}?table=long_{dim}&exact_up_to=0") as store:
+        assert isinstance(store, PostgresStore)
+        store.bind("e", [space])
+        store.upsert([Record(Document(f"id-{i:02}", text="a"), {field: vector}) for i, vector in enumerate(vectors)])
+        (hits,) = store.search(field, vectors[7:8], limit=5)
+        cosines = vectors @ vectors[7]
+        assert [hit.id for hit in hits] == [f"id-{i:02}" for i in np.argsort(-cosines)[:5]]
+        assert [hit.score for hit in hits] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:5], abs=1e-5)
+        assert np.array_equal(store.records(["id-07"])[0].vectors[field], vectors[7])
+        assert store.check().clean
+        assert store.describe()["search"] == ("HNSW" if kind else "exact")
+    assert ("hnsw" in plans[0]) == bool(kind)
+    assert ("halfvec" in plans[0]) == (kind == "halfvec")
+
+
+def test_the_recall_is_measured_when_the_index_has_grown_and_remembered_until_then(
+    postgres_url: str, plans: list[str]
+) -> None:
+    with open_store(f"{postgres_url}?table=recall&exact_up_to=0") as store:
+        assert isinstance(store, PostgresStore)
+        store.bind("e", SPACES)
+        store.upsert(records(300))
+        described = store.describe()
+        assert described["search minilm/text"].startswith("HNSW, recall ")
+        assert "at ef_search=100" in described["search minilm/text"]
+        measured = len(plans)
+        assert measured > 0
+        assert store.describe() == described
+        assert len(plans) == measured
+        store.upsert(records(1500))
+        store.describe()
+        assert len(plans) > measured

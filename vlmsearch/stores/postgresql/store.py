@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -176,6 +177,8 @@ class PostgresStore(DatabaseStore):
         self._words = WordRanking(self._tables.documents, manifest.language)
         self._large: set[Field] = set()
         """The fields that are known to have more than ``exact_up_to`` vectors."""
+        self._recalls: dict[Field, tuple[int, str]] = {}
+        """What was measured of each field, and the logarithm of its size then."""
 
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
@@ -320,15 +323,23 @@ class PostgresStore(DatabaseStore):
         return field in self._large
 
     def _recall(self, field: Field) -> str:
-        """Measure how many of the nearest documents the index finds, with vectors of the index as queries."""
+        """Say how much of the exact page the index finds; measured again when the field has grown by a tenth."""
+        table = self._tables.vectors[field]
+        size = self._run("measure it", "SELECT pg_relation_size(%s::regclass)", (table.table,))[0][0]
+        step = round(math.log(max(size, 1)) * 10)
+        if self._recalls.get(field, (-1, ""))[0] != step:
+            self._recalls[field] = step, self._measured_recall(field, table)
+        return self._recalls[field][1]
+
+    def _measured_recall(self, field: Field, table: VectorTable) -> str:
+        """Count how many of the nearest documents the index finds, with vectors of the index as queries."""
         sample = self.sample(field, _RECALLED)
         if not len(sample):
             return "HNSW"
-        table, queries = self._tables.vectors[field], [Vector(vector) for vector in sample]
         by_index = self.find_nearest(field, sample, _NEIGHBOURS, None)
         exact = self._session(
             "measure its recall",
-            lambda session: [self._exact(session, table, query, _NEIGHBOURS, ALWAYS) for query in queries],
+            lambda session: [self._exact(session, table, Vector(query), _NEIGHBOURS, ALWAYS) for query in sample],
             "SET LOCAL statement_timeout = 0;",
         )
         right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(by_index, exact))
