@@ -178,7 +178,7 @@ class PostgresStore(DatabaseStore):
         self._large: set[Field] = set()
         """The fields that are known to have more than ``exact_up_to`` vectors."""
         self._recalls: dict[Field, tuple[int, str]] = {}
-        """What was measured of each field, and the logarithm of its size then."""
+        """Measured recalls, with the logarithm of the size of the field then."""
 
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
