@@ -223,6 +223,7 @@ class Harness:
                 writer.wait_for_turns(writer.turns + 5)
         finally:
             self.found["cut off"] += len(writer.end(kill=target in ("writer", "sqlite", "postgresql")))
+        assert target != "postgresql server" or writer.process.returncode == 0, "the writer did not go on"
         with open_index(*self.place) as store:
             self.check(store)
             assert isinstance(store, MongoChromaStore) or store.check().clean, "it needs a repair"

@@ -401,3 +401,23 @@ def test_a_server_that_ends_its_sessions_is_asked_again(mortal: PostgresServer) 
                 query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'index'"
                 other.execute(query)
                 assert len(store) == 20
+
+
+@pytest.mark.parametrize("loss", [psycopg.DatabaseError, psycopg.OperationalError, psycopg.InterfaceError])
+def test_a_connection_that_is_lost_within_a_statement_is_replaced(
+    loss: type[psycopg.Error], server: PostgresServer, database: str
+) -> None:
+    """psycopg raises any of these then: a DatabaseError of no other class where the result was under way."""
+    lost: list[object] = []
+
+    def call(session: psycopg.Connection[tuple[Any, ...]]) -> object:
+        if not lost:
+            lost.append(session)
+            session.pgconn.finish()
+            raise loss("server closed the connection unexpectedly")
+        assert session is not lost[0]
+        return session.execute("SELECT 7").fetchone()
+
+    with open_store(server.conninfo(database)) as store:
+        assert isinstance(store, PostgresStore)
+        assert store._connection.run("look", call) == (7,)

@@ -360,7 +360,7 @@ class PostgresConnection:
                 f"{self.name} refused the connection: {said}; the user goes into the URL or PGUSER, the password into "
                 f"{_PASSWORD_VARIABLE} or ~/.pgpass"
             )
-        if isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
+        if _is_lost(exc) or isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
             return BackendUnavailableError(f"{self.name} could not be reached to {operation}: {said}")
         return BackendError(f"{self.name} failed to {operation}: {said}")
 
@@ -419,8 +419,15 @@ def knows_vectors(session: Session) -> bool:
 
 def _is_of_server(exc: Exception) -> bool:
     """Return whether other connections to the same server are of no use either."""
-    is_lost = isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)) and exc.sqlstate is None
-    return is_lost or isinstance(exc, (errors.ReadOnlySqlTransaction, errors.AdminShutdown, errors.CrashShutdown))
+    return _is_lost(exc) or isinstance(exc, (errors.ReadOnlySqlTransaction, errors.AdminShutdown, errors.CrashShutdown))
+
+
+def _is_lost(exc: Exception) -> bool:
+    """Return whether an error is that of a connection: psycopg has no class for one that ends within a statement."""
+    is_of_class = (
+        isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)) or type(exc) is psycopg.DatabaseError
+    )
+    return is_of_class and getattr(exc, "sqlstate", None) is None
 
 
 def _may_pass(exc: BackendError) -> bool:
