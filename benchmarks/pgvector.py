@@ -111,6 +111,7 @@ def searched(
     store: PostgresStore, bare: BareTable, field: Field, queries: Vectors, limit: int
 ) -> tuple[list[list[float]], list[float]]:
     """Search both in turns, and return the seconds of each call, and how many documents of the exact page each has."""
+    exact = PostgresStore(store._connection, table=_TABLE, exact_up_to=10**9)  # noqa: SLF001
     times: list[list[float]] = [[], []]
     right = [0, 0]
     for query in queries:
@@ -121,22 +122,10 @@ def searched(
         times[0].append(middle - start)
         times[1].append(time.perf_counter() - middle)
         if len(times[0]) <= _COMPARED:
-            nearest = set(exact_ids(store, field, query, limit))
+            nearest = {hit.id for hit in exact.search(field, query[None], limit=limit)[0]}
             right[0] += len(nearest & {hit.id for hit in hits})
             right[1] += len(nearest & set(ids))
     return times, [share / (_COMPARED * limit) for share in right]
-
-
-def exact_ids(store: PostgresStore, field: Field, query: Vectors, limit: int) -> list[str]:
-    """Return the ids of the nearest documents, by comparing all of them."""
-    tables = IndexTables.of("public", _TABLE, store.generation, store.needed().spaces)
-    rows = store._run(  # noqa: SLF001
-        "search",
-        f"SELECT d.id FROM {tables.vectors[field].table} v JOIN {tables.documents} d USING (row) "  # noqa: S608
-        "ORDER BY (v.vector <#> %s) + 0 LIMIT %s",
-        (Vector(query), limit),
-    )
-    return [id for (id,) in rows]
 
 
 @click.command()

@@ -30,12 +30,13 @@ from vlmsearch.stores.postgresql.connection import (
     connect,
     quoted,
 )
-from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable
+from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable, rough_size
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
     Condition,
     StoredDocument,
+    among,
     check_size,
     compile_filter,
     escape,
@@ -43,7 +44,7 @@ from vlmsearch.stores.postgresql.values import (
     row_of,
     unescape,
 )
-from vlmsearch.stores.postgresql.words import SMALL, WordRanking
+from vlmsearch.stores.postgresql.words import WordRanking
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -203,7 +204,7 @@ class PostgresStore(DatabaseStore):
         language = self.needed().language
         for batch in self.batches(records, _WRITES):
             version = new_version()
-            rows = {record.document.id: row_of(record, version, language) for record in batch}
+            rows = {record.document.id: row_of(record, record.vectors, version, language) for record in batch}
             vectors = {record.document.id: record.vectors for record in batch}
             self._session("write documents", lambda session: self._tables.upsert(session, rows, vectors))  # noqa: B023
 
@@ -222,11 +223,8 @@ class PostgresStore(DatabaseStore):
             return []
         fields = {row.id: row.state.fields for row in there}
         version, language = new_version(), self.needed().language
-        kept = [
-            Record(record.document, dict.fromkeys({*fields[record.document.id], *record.vectors}, _NONE), record.stamp)
-            for record in records
-        ]
-        numbers = self._tables.update(session, [row_of(record, version, language) for record in kept])
+        rows = [row_of(r, {*fields[r.document.id], *r.vectors}, version, language) for r in records]
+        numbers = self._tables.update(session, rows)
         for field in self._tables.vectors:
             given = {numbers[r.document.id]: r.vectors[field] for r in records if field in r.vectors}
             self._tables.put_vectors(session, field, given)
@@ -252,9 +250,7 @@ class PostgresStore(DatabaseStore):
         table = self._tables.vectors[field]
         queries = [Vector(vector) for vector in vectors]
         if not self._is_large(field) or (condition.has_index and self._is_narrow(condition)):
-            return self._session(
-                "search", lambda session: [self._exact(session, table, q, limit, condition) for q in queries], _BITMAP
-            )
+            return self._exact_pages(table, queries, limit, condition)
         ef_search = min(max(self._ef_search, limit), _MOST_EF_SEARCH)
         settings = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {ef_search};{_SCAN}"
         pages_of_hits = self._session(
@@ -262,19 +258,30 @@ class PostgresStore(DatabaseStore):
         )
         short = [i for i, hits in enumerate(pages_of_hits) if len(hits) < limit]
         if short:  # the index gives up after a while, and what was deleted is still in it
-            rest = self._session(
-                "search",
-                lambda session: [self._exact(session, table, queries[i], limit, condition) for i in short],
-                _BITMAP,
-            )
+            rest = self._exact_pages(table, [queries[i] for i in short], limit, condition)
             for i, hits in zip(short, rest):
                 pages_of_hits[i] = hits
         return pages_of_hits
 
     def _is_narrow(self, condition: Condition) -> bool:
         """Return whether so few documents pass a filter that all are compared."""
-        query = f"SELECT count(*) FROM (SELECT FROM {self._tables.documents} d WHERE {condition.text} LIMIT %s) few"
-        return int(self._run("search", query, (*condition.values, _EXACT_MATCHES + 1))[0][0]) <= _EXACT_MATCHES
+        rows = f"{self._tables.documents} d WHERE {condition.text}"
+        return not self._has_more(rows, condition.values, _EXACT_MATCHES)
+
+    def _has_more(self, rows: str, values: Sequence[object], limit: int) -> bool:
+        """Return whether there are more rows than a number, counting no further."""
+        query = f"SELECT count(*) FROM (SELECT FROM {rows} LIMIT %s) few"
+        return int(self._run("search", query, (*values, limit + 1))[0][0]) > limit
+
+    def _exact_pages(
+        self, table: VectorTable, queries: Sequence[Vector], limit: int, condition: Condition, settings: str = ""
+    ) -> list[list[VersionedHit]]:
+        """Compare all documents with each query."""
+        return self._session(
+            "search",
+            lambda session: [self._exact(session, table, query, limit, condition) for query in queries],
+            f"{_BITMAP}{settings}",
+        )
 
     def _exact(
         self, session: Session, table: VectorTable, query: Vector, limit: int, condition: Condition
@@ -316,10 +323,9 @@ class PostgresStore(DatabaseStore):
     def _is_large(self, field: Field) -> bool:
         """Return whether a field has too many vectors to compare them all, and can have an index."""
         table = self._tables.vectors[field]
-        if field not in self._large and table.can_be_indexed:
-            query = f"SELECT count(*) FROM (SELECT FROM {table.table} LIMIT %s) few"
-            if int(self._run("count vectors", query, (self._exact_up_to + 1,))[0][0]) > self._exact_up_to:
-                self._large.add(field)
+        is_unknown = field not in self._large and table.can_be_indexed
+        if is_unknown and self._has_more(table.table, (), self._exact_up_to):
+            self._large.add(field)
         return field in self._large
 
     def _recall(self, field: Field) -> str:
@@ -337,11 +343,8 @@ class PostgresStore(DatabaseStore):
         if not len(sample):
             return "HNSW"
         by_index = self.find_nearest(field, sample, _NEIGHBOURS, None)
-        exact = self._session(
-            "measure its recall",
-            lambda session: [self._exact(session, table, Vector(query), _NEIGHBOURS, ALWAYS) for query in sample],
-            "SET LOCAL statement_timeout = 0;",
-        )
+        queries = [Vector(vector) for vector in sample]
+        exact = self._exact_pages(table, queries, _NEIGHBOURS, ALWAYS, "SET LOCAL statement_timeout = 0;")
         right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(by_index, exact))
         share = right / max(sum(map(len, exact)), 1)
         return f"HNSW, recall {share:.3f} of {_NEIGHBOURS} at ef_search={self._ef_search}"
@@ -350,10 +353,8 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
-        passes = compile_filter(where)
-        given = Condition(f"d.id = ANY(%s) AND {passes.text}", (list(ids), *passes.values))
-        table, query = self._tables.vectors[field], Vector(vectors[0])
-        return self._session("search", lambda session: self._exact(session, table, query, len(ids), given))
+        given = among(ids, compile_filter(where))
+        return self._exact_pages(self._tables.vectors[field], [Vector(vectors[0])], len(ids), given)[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""
@@ -465,11 +466,9 @@ class PostgresStore(DatabaseStore):
 
     def sampled_state(self) -> Hashable:
         """Return a value that differs when a sample may have changed."""
-        query = (
-            f"SELECT (SELECT count(*) FROM (SELECT FROM {self._tables.documents} LIMIT {SMALL}) few), "
-            "pg_relation_size(%s::regclass)"
-        )
-        return self.generation, self.writes_here, *self._run("measure it", query, (self._tables.documents,))[0]
+        documents = self._tables.documents
+        size = self._session("measure it", lambda session: rough_size(session, documents))
+        return self.generation, self.writes_here, *size
 
     def sample_ids(self, field: Field, count: int) -> list[str]:
         """Return ids of documents that are chosen at random."""
@@ -586,7 +585,6 @@ class PostgresStore(DatabaseStore):
 
 
 _IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
-_NONE = np.empty(0, np.float32)
 _SLOW = (
     "SET LOCAL statement_timeout = 0; SELECT set_config('maintenance_work_mem', '1GB', true) "
     "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB');"

@@ -22,6 +22,8 @@ LARGEST_INDEXED = 2000
 """Numbers of a vector at most that an index compares in full."""
 LARGEST_HALVED = 4000
 """Numbers of a vector at most that an index compares in half precision."""
+SMALL = 1000
+"""Rows up to which `rough_size` counts."""
 _COLUMNS = (
     ("id", "text"),
     ("version", "text"),
@@ -44,6 +46,13 @@ _NAMES = ", ".join(name for name, _ in _COLUMNS)
 _GIVEN = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
 
 
+def rough_size(session: Session, table: str) -> tuple[int, int]:
+    """Return how many rows a table has, `SMALL` and one for more than `SMALL`, and its bytes on the disk."""
+    rows = f"SELECT count(*) FROM (SELECT FROM {table} LIMIT {SMALL + 1}) few"
+    few, size = all_rows(session, f"SELECT ({rows}), pg_relation_size(%s::regclass)", (table,))[0]
+    return few, size
+
+
 @dataclass(frozen=True)
 class VectorTable:
     """The vectors of a field.
@@ -64,8 +73,8 @@ class VectorTable:
 
     @property
     def operand(self) -> str:
-        """Return the expression that an index is on: the vectors ``v.vector``, halved where they are long."""
-        return "v.vector" if self.dim <= LARGEST_INDEXED else f"(v.vector::halfvec({self.dim}))"
+        """Return the expression that an index is on: the column of vectors, halved where they are long."""
+        return "vector" if self.dim <= LARGEST_INDEXED else f"(vector::halfvec({self.dim}))"
 
     @property
     def query(self) -> str:
@@ -90,9 +99,10 @@ class VectorTable:
         """Return the statement that makes the index, if there can be one."""
         if not self.can_be_indexed:
             return ""
-        kind = "vector" if self.dim <= LARGEST_INDEXED else "halfvec"
-        column = self.operand.replace("v.", "", 1)
-        return f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({column} {kind}_ip_ops);"
+        operators = "vector_ip_ops" if self.dim <= LARGEST_INDEXED else "halfvec_ip_ops"
+        return (
+            f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({self.operand} {operators});"
+        )
 
     def index_again(self, session: Session) -> None:
         """Make the index anew; writers wait meanwhile."""
@@ -103,7 +113,6 @@ class VectorTable:
 class IndexTables:
     """The tables of one generation."""
 
-    schema: str
     name: str
     documents: str
     vectors: Mapping[Field, VectorTable]
@@ -117,7 +126,7 @@ class IndexTables:
             field: VectorTable(field, quoted(schema, f"{name}_{n}"), f"{name}_{n}_hnsw", schema, dims[field])
             for n, field in enumerate(sorted(dims, key=str), 1)
         }
-        return cls(schema, name, quoted(schema, name), vectors)
+        return cls(name, quoted(schema, name), vectors)
 
     @property
     def all(self) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -48,8 +48,8 @@ def check_size(record: Record) -> None:
         raise InvalidInputError("too_large", f"{record.document.id!r} has more than {_MOST_BYTES:,} bytes of text")
 
 
-def row_of(record: Record, version: str, language: str) -> str:
-    """Return the row of a record as JSON, without vectors."""
+def row_of(record: Record, fields: Iterable[Field], version: str, language: str) -> str:
+    """Return the row of a record as JSON, without vectors; ``fields`` are those of all of its vectors."""
     document = record.document
     words = term_counts(words_of(document), language)
     row = {
@@ -59,7 +59,7 @@ def row_of(record: Record, version: str, language: str) -> str:
         "source": escape(record.stamp.source),
         "text": None if document.text is None else escape(document.text),
         "image": escape(str(document.image)) if isinstance(document.image, Path) else None,
-        "fields": sorted(map(str, record.vectors)),
+        "fields": sorted(map(str, fields)),
         "draw": sampling_key(document.id),
         "terms": words.keys,
         "times": words.times,
@@ -140,6 +140,11 @@ class Condition(NamedTuple):
 
 
 ALWAYS = Condition("true", ())
+
+
+def among(ids: Collection[str], where: Condition) -> Condition:
+    """Return the condition that a document has one of these ids, and passes another condition."""
+    return Condition(f"d.id = ANY(%s) AND {where.text}", (list(ids), *where.values))
 
 
 def compile_filter(where: Filter | None) -> Condition:

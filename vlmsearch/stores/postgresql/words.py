@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vlmsearch.stores.postgresql.connection import Session, all_rows
-from vlmsearch.stores.postgresql.values import Condition
+from vlmsearch.stores.postgresql.tables import SMALL, rough_size
+from vlmsearch.stores.postgresql.values import Condition, among
 from vlmsearch.stores.postings import K1, B, Term, max_score, term_key
 from vlmsearch.stores.terms import query_terms
 from vlmsearch.stores.versions import VersionedHit
 
-SMALL = 1000
-"""Documents of an index that is counted anew for every query."""
 _STEPS = 30
 _MOST_COUNTS = 20_000
 _LIGHT = 0.4
@@ -85,8 +84,7 @@ class WordRanking:
     def compare(self, session: Session, query: str, ids: Sequence[str], where: Condition) -> list[VersionedHit]:
         """Score given documents, best first, then by id; those that share no term are left out."""
         statistics, terms = self._asked(session, query)
-        given = Condition(f"d.id = ANY(%s) AND {where.text}", (list(ids), *where.values))
-        return self._scored(session, terms, statistics, given, len(ids), terms) if terms else []
+        return self._scored(session, terms, statistics, among(ids, where), len(ids), terms) if terms else []
 
     def _scored(
         self,
@@ -131,12 +129,7 @@ class WordRanking:
         ]
 
     def _statistics(self, session: Session) -> _Statistics:
-        few, size = all_rows(
-            session,
-            f"SELECT (SELECT count(*) FROM (SELECT FROM {self._documents} LIMIT {SMALL + 1}) few), "
-            "pg_relation_size(%s::regclass)",
-            (self._documents,),
-        )[0]
+        few, size = rough_size(session, self._documents)
         if few <= SMALL:
             return self._read(session)
         step = round(math.log(size) * _STEPS)
