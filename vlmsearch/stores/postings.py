@@ -115,7 +115,7 @@ def max_score(terms: Iterable[Term], documents: float) -> float:
 
     Example:
         >>> round(max_score([Term("dog", 1, 1), Term("photo", 1, 900), Term("zebra", 1, 0)], 1000), 1)
-        31.0
+        31.1
     """
     return sum(term.times * idf(term.holding, documents) * (K1 + 1) for term in terms)
 
@@ -172,7 +172,7 @@ def term_counts(text: str, language: str) -> TermCounts:
 
     Example:
         >>> term_counts("a dog and two dogs", "auto")[1:]
-        ([2, 1], 3, 'en')
+        ([1, 2, 1, 1], 5, 'en')
     """
     terms, own = terms_of(text, language)
     counted = Counter(terms)
