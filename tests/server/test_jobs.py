@@ -1,12 +1,14 @@
 """Long work over HTTP: started, followed, cancelled."""
 
 import base64
+import hashlib
 import json
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +264,11 @@ def shared(tmp_path: Path) -> Iterator[tuple[RunningService, dict[str, dict[str,
             end.set()
 
 
+def owner_of(headers: dict[str, str]) -> str:
+    """Return the owner of the jobs that a token starts."""
+    return hashlib.sha256(headers["Authorization"].removeprefix("Bearer ").encode()).hexdigest()
+
+
 def until(end: threading.Event) -> Callable[[Job], Json]:
     """The work of a job that goes on until then."""
 
@@ -277,7 +284,7 @@ def test_the_jobs_of_one_token_leave_places_to_others(
 ) -> None:
     running, headers, end = shared
     for _ in range(2):
-        running.service.jobs.start("check", "a", "greedy", "read", until(end), None)
+        running.service.jobs.start("check", "a", owner_of(headers["greedy"]), until(end), None)
     path, check = "/api/v1/indexes/a/jobs", {"kind": "check"}
     taken = 0
     while (found := running.http.post(path, json=check, headers=headers["greedy"])).status_code == 202:
@@ -297,11 +304,11 @@ def test_indexes_take_turns() -> None:
             order.append("".join((job.index, *(job.paths or ()))))
             return {}
 
-        first = [jobs.start("check", index, "x", "read", until(end), None) for index in ("a", "c")]
+        first = [jobs.start("check", index, "x", until(end), None) for index in ("a", "c")]
         while any(job.state == "queued" for job in first):
             time.sleep(0.01)
-        started = [jobs.start("check", "a", "x", "read", work, (str(n),)) for n in range(4)]
-        started += [jobs.start("check", "b", "y", "read", work, (str(n),)) for n in range(2)]
+        started = [jobs.start("check", "a", "x", work, (str(n),)) for n in range(4)]
+        started += [jobs.start("check", "b", "y", work, (str(n),)) for n in range(2)]
         first[1].token.cancel()
         end.set()
         while not all(job.is_over for job in started):
@@ -312,9 +319,9 @@ def test_indexes_take_turns() -> None:
 
 def test_what_one_token_did_is_not_forgotten_for_another() -> None:
     with closing(Jobs()) as jobs:
-        kept = jobs.start("check", "a", "modest", "read", lambda job: {}, None)
+        kept = jobs.start("check", "a", "modest", lambda job: {}, None)
         for _ in range(300):
-            job = jobs.start("check", "a", "greedy", "read", lambda job: {}, None)
+            job = jobs.start("check", "a", "greedy", lambda job: {}, None)
             while not job.is_over:
                 time.sleep(0.001)
         assert jobs.get(kept.id) is kept
@@ -325,11 +332,13 @@ def test_those_who_follow_a_job_are_counted_by_their_token(
     shared: tuple[RunningService, dict[str, dict[str, str]], threading.Event],
 ) -> None:
     running, headers, end = shared
-    job = running.service.jobs.start("check", "a", "greedy", "read", until(end), None)
-    path = f"/api/v1/jobs/{job.id}/events"
+    job = running.service.jobs.start("check", "a", owner_of(headers["greedy"]), until(end), None)
+    other = running.service.jobs.start("check", "a", owner_of(headers["modest"]), until(end), None)
+    followed = {"greedy": job, "modest": other}
     with ExitStack() as stack, httpx.Client(base_url=running.url, limits=httpx.Limits(max_connections=None)) as http:
 
         def follow_as(name: str) -> httpx.Response:
+            path = f"/api/v1/jobs/{followed[name].id}/events"
             return stack.enter_context(http.stream("GET", path, headers=headers[name]))
 
         streams = []
@@ -356,7 +365,7 @@ def test_a_stream_on_which_nothing_happens_does_nothing(
         reads.append(job)
         return job.ended is not None
 
-    job = running.service.jobs.start("check", "a", "greedy", "read", until(end), None)
+    job = running.service.jobs.start("check", "a", owner_of(headers["greedy"]), until(end), None)
     while job.state == "queued":
         time.sleep(0.01)
     monkeypatch.setattr(Job, "is_over", property(is_over))
@@ -371,3 +380,110 @@ def test_a_stream_on_which_nothing_happens_does_nothing(
         assert '{"done":3,"total":null}' in next(line for line in lines if "3" in line)
         end.set()
         assert "event: done" in list(lines)
+
+
+# ---- a job belongs to the token that started it
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A service with tokens, and what ends the jobs of `until`."""
+
+    running: RunningService
+    tokens: TokenFile
+    headers: Mapping[str, dict[str, str]]
+    end: threading.Event
+
+    def start(self, by: str) -> Job:
+        return self.running.service.jobs.start("check", "a", owner_of(self.headers[by]), until(self.end), None)
+
+    def ask(self, method: str, path: str, by: str) -> httpx.Response:
+        return self.running.http.request(method, f"/api/v1/jobs{path}", headers=self.headers[by])
+
+    def answers(self, id: str, by: str) -> list[tuple[int, str]]:
+        """Return the answers of the routes of a job, with the id left out."""
+        doors = (("GET", f"/{id}"), ("HEAD", f"/{id}"), ("GET", f"/{id}/events"), ("POST", f"/{id}/cancel"))
+        answers = [self.ask(method, path, by) for method, path in doors]
+        return [
+            (answer.status_code, re.sub(r'"request_id":"[^"]*"', "", answer.text.replace(id, "ID")))
+            for answer in answers
+        ]
+
+
+@pytest.fixture
+def owned(tmp_path: Path) -> Iterator[Owned]:
+    tokens, index, end = TokenFile(tmp_path / "tokens.json"), IndexSettings("mock:", "mock:"), threading.Event()
+    secrets = {
+        "owner": tokens.add("owner", role="read", indexes=["a"]),
+        "reader": tokens.add("reader", role="read"),
+        "writer": tokens.add("writer", role="write", indexes=["a"]),
+        "admin": tokens.add("admin", role="admin", indexes=["a"]),
+        "admin of b": tokens.add("other", role="admin", indexes=["b"]),
+    }
+    headers = {name: {"Authorization": f"Bearer {secret}"} for name, secret in secrets.items()}
+    with serving(ServerSettings(indexes={"a": index, "b": index}, tokens=str(tokens.path))) as running:
+        try:
+            yield Owned(running, tokens, headers, end)
+        finally:
+            end.set()
+
+
+def test_a_job_and_its_result_are_there_for_its_owner_and_an_admin(owned: Owned) -> None:
+    job = owned.start("owner")
+    for other in ("reader", "writer", "admin of b"):
+        assert owned.answers(job.id, other) == owned.answers("0" * 32, other)
+        assert {status for status, _ in owned.answers(job.id, other)} == {404}
+        assert owned.ask("GET", "", other).json()["jobs"] == []
+    assert not job.token.cancelled
+    owned.end.set()
+    for by in ("owner", "admin"):
+        assert "event: done" in owned.ask("GET", f"/{job.id}/events", by).text
+        assert owned.ask("GET", f"/{job.id}", by).json()["result"] == {}
+        assert [shown["id"] for shown in owned.ask("GET", "", by).json()["jobs"]] == [job.id]
+        assert owned.ask("POST", f"/{job.id}/cancel", by).status_code == 202
+    assert {status for status, _ in owned.answers(job.id, "reader")} == {404}, "nor when it is over"
+
+
+def test_a_session_of_the_page_sees_the_jobs_of_its_token(owned: Owned) -> None:
+    job = owned.start("owner")
+    for by, status in (("owner", 200), ("reader", 404)):
+        with httpx.Client(base_url=owned.running.url) as browser:
+            secret = owned.headers[by]["Authorization"].removeprefix("Bearer ")
+            assert browser.post("/api/v1/session", json={"token": secret}).status_code == 200
+            assert browser.get(f"/api/v1/jobs/{job.id}").status_code == status
+
+
+def test_an_admin_cancels_the_job_of_another(owned: Owned) -> None:
+    job = owned.start("owner")
+    assert owned.ask("POST", f"/{job.id}/cancel", "admin").status_code == 202
+    assert job.token.cancelled
+
+
+def test_a_new_token_of_the_same_name_does_not_see_the_jobs_before(owned: Owned) -> None:
+    job = owned.start("owner")
+    owned.tokens.remove("owner")
+    owned.headers["owner"]["Authorization"] = f"Bearer {owned.tokens.add('owner', role='read', indexes=['a'])}"
+    assert {status for status, _ in owned.answers(job.id, "owner")} == {404}
+    assert owned.ask("GET", "", "owner").json()["jobs"] == []
+
+
+def test_a_token_that_lost_an_index_does_not_see_its_jobs_there(owned: Owned) -> None:
+    job = owned.start("owner")
+    written = json.loads(owned.tokens.path.read_text())
+    for row in written["tokens"]:
+        row["indexes"] = ["b"]
+    owned.tokens.path.write_text(json.dumps(written))
+    assert {status for status, _ in owned.answers(job.id, "owner")} == {404}
+    assert owned.ask("GET", "", "owner").json()["jobs"] == []
+
+
+def test_a_stream_gives_nothing_to_a_token_that_was_removed(owned: Owned) -> None:
+    job = owned.start("owner")
+    path = f"/api/v1/jobs/{job.id}/events"
+    with owned.running.http.stream("GET", path, headers=owned.headers["owner"]) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: progress"
+        owned.tokens.remove("owner")
+        owned.end.set()
+        assert not [line for line in lines if line.startswith("event:")]
+    assert owned.ask("GET", f"/{job.id}", "admin").json()["state"] == "done"

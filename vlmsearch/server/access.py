@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -132,7 +133,8 @@ class Access:
     """ASGI middleware that refuses requests without the right to be made, and writes an audit line for each request.
 
     It stands around the whole application, so that no route can forget it. The files of the page, the health of the
-    server and the start of a session need no token. Routes find the caller in ``request.state.caller``.
+    server and the start of a session need no token. Routes find the caller in ``request.state.caller``. The function
+    ``request.state.find_caller`` finds the caller anew, and returns None once the token is not in force.
 
     Args:
         app: The application.
@@ -165,6 +167,7 @@ class Access:
         started = time.perf_counter()
         state = scope.setdefault("state", {})
         state["caller"] = caller = self._caller(scope)
+        state["find_caller"] = partial(self._caller, scope)
         status = _CLIENT_GONE
 
         async def answer(message: Message) -> None:

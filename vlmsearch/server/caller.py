@@ -18,6 +18,7 @@ class Caller:
         name: Name of the token, for the log; "" where nobody needs a token.
         role: Highest right.
         indexes: Names of the indexes that the caller may see; None for all.
+        token: SHA-256 of the token in hexadecimal digits; "" where nobody needs a token.
 
     Example:
         >>> caller = Caller("page", "read", frozenset({"photos"}))
@@ -28,6 +29,7 @@ class Caller:
     name: str = ""
     role: Right = "admin"
     indexes: frozenset[str] | None = None
+    token: str = ""
 
     def sees(self, index: str) -> bool:
         """Check whether the caller may know of an index."""

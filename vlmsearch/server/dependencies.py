@@ -33,6 +33,15 @@ async def get_caller(request: Request) -> Caller:
 CallerHere = Annotated[Caller, Depends(get_caller)]
 
 
+async def get_find_caller(request: Request) -> Callable[[], Caller | None]:
+    """Return a function that finds the caller anew, for streams that may outlive a token."""
+    find_caller: Callable[[], Caller | None] = request.state.find_caller
+    return find_caller
+
+
+FindCallerHere = Annotated[Callable[[], "Caller | None"], Depends(get_find_caller)]
+
+
 def find_index(service: Service, caller: Caller, name: str, right: Right) -> OpenIndex:
     """Return an index that the caller may use. A hidden index gives the same error as a missing one."""
     if name not in service.indexes or not caller.sees(name):

@@ -16,7 +16,6 @@ from typing import TypeAlias
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch._util.closable import Closable
 from vlmsearch.errors import OperationCancelledError
-from vlmsearch.server.caller import Right
 from vlmsearch.server.errors import ApiError, api_error, error_of
 from vlmsearch.wire import JobAnswer, JobState
 
@@ -40,8 +39,7 @@ class Job:
         id: Id.
         kind: Kind of the work.
         index: Name of the index.
-        owner: Name of the token that started it; "" without tokens.
-        right: Right that a caller needs to cancel it.
+        owner: SHA-256 of the token that started it; "" without tokens.
         paths: Paths that it indexes; None for another kind of job.
         state: State.
         done: Number of inputs that are done.
@@ -58,7 +56,6 @@ class Job:
     kind: str
     index: str
     owner: str
-    right: Right
     paths: tuple[str, ...] | None
     state: JobState = "queued"
     done: int = 0
@@ -117,14 +114,13 @@ class Jobs(Closable):
         self._threads = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="vlmsearch-job")
         self._is_closed = False
 
-    def start(self, kind: str, index: str, owner: str, right: Right, work: Work, paths: tuple[str, ...] | None) -> Job:
+    def start(self, kind: str, index: str, owner: str, work: Work, paths: tuple[str, ...] | None) -> Job:
         """Accept a job.
 
         Args:
             kind: Kind of the work.
             index: Name of the index.
-            owner: Name of the token that starts it.
-            right: Right that a caller needs to cancel it.
+            owner: SHA-256 of the token that starts it.
             work: Function that does the work.
             paths: Paths that it indexes; None for another kind of job.
 
@@ -146,7 +142,7 @@ class Jobs(Closable):
                 raise ApiError(429, "overloaded", message, retry_after=30)
             for job in over[: max(0, len(over) - _KEPT)]:
                 del self._jobs[job.id]
-            job = Job(uuid.uuid4().hex, kind, index, owner, right, paths)
+            job = Job(uuid.uuid4().hex, kind, index, owner, paths)
             self._jobs[job.id] = job
             self._waiting.setdefault(index, deque()).append((job, work))
             self._threads.submit(self._run_next)
@@ -157,7 +153,7 @@ class Jobs(Closable):
         """Count a client that follows a job, as long as the ``with`` block lasts.
 
         Args:
-            owner: Name of its token.
+            owner: SHA-256 of its token.
 
         Raises:
             ApiError: Too many clients with that token follow a job.

@@ -53,7 +53,8 @@ class Token:
     @property
     def caller(self) -> Caller:
         """Return the caller that has this token."""
-        return Caller(self.name, self.role, None if self.indexes is None else frozenset(self.indexes))
+        indexes = None if self.indexes is None else frozenset(self.indexes)
+        return Caller(self.name, self.role, indexes, self.sha256)
 
 
 class TokenFile:

@@ -21,7 +21,7 @@ export function open(main, index) {
   call("jobs", undefined, { signal: leaving.signal }).then(({ jobs }) => {
     list.replaceChildren(...jobs.map((job) => item(job, index, leaving.signal)));
     if (!jobs.length) list.append(h("li", { class: "state" }, h("h2", {}, "Nothing is going on"),
-      h("p", {}, "Jobs appear here with their progress, whoever started them.")));
+      h("p", {}, "Jobs appear here with their progress.")));
   }, (error) => leaving.signal.aborted
     || list.replaceChildren(h("li", { class: "state problem", role: "alert" }, error.message)));
   return { show() {}, close: () => leaving.abort() };

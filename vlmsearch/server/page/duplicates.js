@@ -26,7 +26,7 @@ class Duplicates {
     else this.#recall();
   }
 
-  /** Show the last job that looked for duplicates, whoever started it. */
+  /** Show the last job that looked for duplicates, of those that this caller may see. */
   async #recall() {
     try {
       const { jobs } = await call("jobs", undefined, { signal: this.leaving.signal });

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
@@ -23,8 +23,8 @@ from vlmsearch.media.remote import remote_url
 from vlmsearch.schema import model_of
 from vlmsearch.search.labels import LabelOptions
 from vlmsearch.server.bodies import form_docs, form_of
-from vlmsearch.server.caller import Right
-from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right, find_index
+from vlmsearch.server.caller import Caller
+from vlmsearch.server.dependencies import CallerHere, FindCallerHere, ReadIndex, ServiceHere, check_right
 from vlmsearch.server.errors import Json, error_of, not_found
 from vlmsearch.server.events import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, event
 from vlmsearch.server.forms import CheckJob, DescribeJob, DuplicatesJob, EvalJob, IndexJob, JobForm, LabelJob
@@ -49,21 +49,19 @@ async def start(
 ) -> Json:
     """Start a job: `GET /api/v1/jobs/ID/events` follows it."""
     wanted = form.root
-    right: Right = "read"
     paths: tuple[str, ...] | None = None
     if isinstance(wanted, IndexJob):
         check_right(caller, "write")
-        right, paths = "write", tuple(wanted.paths)
+        paths = tuple(wanted.paths)
         work = _index(index, wanted, await service.call(_allowed, index, wanted, service.private_places()))
     else:
         if isinstance(wanted, CheckJob) and wanted.repair:
-            right = "admin"
+            check_right(caller, "admin")
         elif isinstance(wanted, DescribeJob) or (isinstance(wanted, LabelJob) and wanted.write):
-            right = "write"
-        check_right(caller, right)
+            check_right(caller, "write")
         await service.call(_check, wanted)
         work = _work(index, wanted)
-    return Json(service.jobs.start(wanted.kind, index.name, caller.name, right, work, paths).answer(), 202)
+    return Json(service.jobs.start(wanted.kind, index.name, caller.token, work, paths).answer(), 202)
 
 
 def _index(index: OpenIndex, wanted: IndexJob, paths: Paths) -> Work:
@@ -181,9 +179,9 @@ def _allowed(index: OpenIndex, wanted: IndexJob, private: list[str]) -> Paths:
 
 @router.get("/jobs", response_model=model_of(JobList))
 async def jobs(service: ServiceHere, caller: CallerHere) -> Json:
-    """List the jobs of the indexes that the caller may see, the newest first, without their results."""
-    seen = [job for job in service.jobs.all() if caller.sees(job.index)]
-    return Json(JobList(tuple(job.answer(has_result=False) for job in seen)))
+    """List the caller's jobs, the newest first, without their results. An admin sees all jobs of the index."""
+    visible = [job for job in service.jobs.all() if _is_visible(job, caller)]
+    return Json(JobList(tuple(job.answer(has_result=False) for job in visible)))
 
 
 @router.get("/jobs/{id}", response_model=model_of(JobAnswer))
@@ -196,7 +194,6 @@ async def job(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
 async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
     """Cancel a job. What it did until then stays, and the job can be read on."""
     job = _find(service, caller, id)
-    check_right(caller, job.right)
     job.token.cancel()
     return Json(job.answer(), 202)
 
@@ -206,17 +203,22 @@ async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
     response_model=None,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
-async def events(service: ServiceHere, caller: CallerHere, id: JobId) -> EventStream:
+async def events(service: ServiceHere, caller: CallerHere, find_caller: FindCallerHere, id: JobId) -> EventStream:
     """Follow a job: events `progress` with `done` and `total`, then `done` with `result`, `failed` or `cancelled`."""
-    stream = _events(service, _find(service, caller, id), caller.name)
+    stream = _events(service, _find(service, caller, id), caller.token, find_caller)
     return EventStream(_resumed(await anext(stream), stream))
 
 
-def _find(service: Service, caller: CallerHere, id: str) -> Job:
+def _is_visible(job: Job, caller: Caller) -> bool:
+    """Check whether a caller may read and cancel a job: the owner, or an admin of its index."""
+    return caller.sees(job.index) and (caller.token == job.owner or caller.may("admin"))
+
+
+def _find(service: Service, caller: Caller, id: str) -> Job:
+    """Return a job that the caller may read and cancel. A hidden job gives the same error as a missing one."""
     job = service.jobs.get(id)
-    if job is None or not caller.sees(job.index):
-        raise not_found(f"no job {id!r}: GET /api/v1/jobs lists them")
-    find_index(service, caller, job.index, "read")
+    if job is None or not _is_visible(job, caller):
+        raise not_found(f"no job {id!r} for you: GET /api/v1/jobs lists them")
     return job
 
 
@@ -228,14 +230,21 @@ async def _resumed(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncIt
             yield data
 
 
-async def _events(service: Service, job: Job, owner: str) -> AsyncGenerator[bytes, None]:
+async def _events(
+    service: Service, job: Job, follower: str, find_caller: Callable[[], Caller | None]
+) -> AsyncGenerator[bytes, None]:
+    """Yield the events of a job. The stream ends when the job is not visible to the caller any more."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def note() -> None:
         if not changed.is_set():
             loop.call_soon_threadsafe(changed.set)
 
-    with service.jobs.following(owner):
+    def is_visible() -> bool:
+        caller = find_caller()
+        return caller is not None and _is_visible(job, caller)
+
+    with service.jobs.following(follower):
         job.listeners.add(note)
         try:
             yield event("progress", {"done": job.done, "total": job.total})
@@ -248,12 +257,14 @@ async def _events(service: Service, job: Job, owner: str) -> AsyncGenerator[byte
                     continue
                 changed.clear()
                 if said != (job.done, job.total):
+                    if not is_visible():
+                        return
                     said = (job.done, job.total)
                     yield event("progress", {"done": job.done, "total": job.total})
                     await asyncio.sleep(_PAUSE)
         finally:
             job.listeners.remove(note)
-    if not job.is_over:
+    if not job.is_over or not is_visible():
         return
     if said != (job.done, job.total):
         yield event("progress", {"done": job.done, "total": job.total})
