@@ -142,7 +142,7 @@ class MixedClient:
 
     def _cancelled_job(self) -> None:
         id = self._send(f"{PLACE}/jobs", {"kind": "duplicates"}, status=202).json()["id"]
-        assert self._http.delete(f"/api/v1/jobs/{id}").status_code == 202
+        assert self._http.post(f"/api/v1/jobs/{id}/cancel").status_code == 202
 
     def _mistake(self) -> None:
         self._send(f"{PLACE}/search", {"text": "a", "limit": -1}, status=422)
