@@ -218,8 +218,8 @@ def test_the_commands_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
     assert "search      exact" in info.stdout, info.stderr
     assert run("check", "--store", url).returncode == 0
     with psycopg.connect(postgres_url, autocommit=True) as session:
-        session.execute("DELETE FROM commands_1_2 WHERE row = (SELECT row FROM commands_1 WHERE id = 'a')")
-        session.execute("UPDATE commands_1 SET fields = '{clip/image,clip/text,minilm/text}' WHERE id = 'a'")
+        session.execute("DELETE FROM commands$1$2 WHERE row = (SELECT row FROM commands$1 WHERE id = 'a')")
+        session.execute("UPDATE commands$1 SET fields = '{clip/image,clip/text,minilm/text}' WHERE id = 'a'")
     bad = run("check", "--store", url, "--json")
     assert bad.returncode == 1
     assert json.loads(bad.stdout)["missing"] == ["a"]

@@ -50,6 +50,8 @@ def _print(report: CheckReport) -> None:
         print_first(lines, limit=10, err=False)
     if report.in_progress:
         click.echo(f"in progress {report.in_progress}")
+    for exposure in report.exposed:
+        click.echo(f"exposed     {exposure}", err=True)
     if report.missing and report.repaired:
         click.echo("Documents with missing vectors count as changed: index their sources again.", err=True)
     if report.damaged and report.repaired:

@@ -16,10 +16,11 @@ from vlmsearch._util import gpu as diagnosis
 from vlmsearch._util.console import make_console
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.gpu import Driver
-from vlmsearch.cli.common import command, json_option, print_json
-from vlmsearch.errors import ModelUnavailableError
+from vlmsearch.cli.common import command, json_option, print_json, url_option
+from vlmsearch.errors import ModelUnavailableError, VlmsearchError
 from vlmsearch.models.bundle import PROFILES, built_bundles, cache_folder
 from vlmsearch.models.recipe import find_recipe
+from vlmsearch.stores.base import Exposable
 from vlmsearch.tensorrt.engine.cublas import cublas
 from vlmsearch.tensorrt.engine.plans import Machine, mismatches, open_plan, plans_folder
 
@@ -45,10 +46,11 @@ _FORMATS = {
 
 
 @command()
+@url_option("store", "--store", help="Store to check as well: whether it answers, and who else may create there.")
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(store: str | None, as_json: bool) -> None:
     """Check this installation. The exit status is 1 if a required part is broken."""
-    results = [*_packages(), *_models(), *_images(), *gpu_results()]
+    results = [*_packages(), *_models(), *_images(), *gpu_results(), *(_store(store) if store else [])]
     if as_json:
         print_json([asdict(result) for result in results])
     else:
@@ -92,6 +94,23 @@ def _packages() -> list[CheckResult]:
         _package("torch", full),
         _package("transformers", full),
         CheckResult("sqlite", True, f"SQLite {sqlite3.sqlite_version}", required=True),
+    ]
+
+
+def _store(url: str) -> list[CheckResult]:
+    from vlmsearch.registry import open_store
+
+    with open_store(url) as store:
+        try:
+            manifest = store.manifest()
+            exposures = store.exposures() if isinstance(store, Exposable) else ()
+        except VlmsearchError as exc:
+            return [CheckResult("store", False, str(exc), required=True)]
+    built = f"built with {manifest.fingerprint}" if manifest else "no index yet"
+    advice = "see Whose tables these are in the manual: docs/howto/stores.md"
+    return [
+        CheckResult("store", True, f"{store.name}: {built}", required=True),
+        *(CheckResult("exposed", False, exposure, advice) for exposure in exposures),
     ]
 
 

@@ -572,6 +572,7 @@ class CheckReport(Shown):
         unindexed: Vectors that searching does not find, and what else follows from documents and does not agree.
         damaged: Documents, and inputs on the reject list, that are not what was written. What can be read of such a
             document is kept, and it counts as changed: indexing its source again puts it right.
+        exposed: Places in which others may put what a store runs, for an administrator to close: see `Exposable`.
 
     Example:
         >>> CheckReport("chroma:./index", 3, {"clip/image": 3}, orphans=("a",)).clean
@@ -589,6 +590,7 @@ class CheckReport(Shown):
     repaired: bool = False
     unindexed: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         names = ("orphans", "stale", "missing", "unfinished", "unindexed", "damaged")
@@ -752,6 +754,24 @@ class OnDisk(Protocol):
 
         Returns:
             The bytes, with what belongs to it elsewhere, such as an index.
+        """
+
+
+@runtime_checkable
+class Exposable(Protocol):
+    """A store on a server on which others may have rights that lead to its data.
+
+    Example:
+        >>> from vlmsearch.registry import open_store
+        >>> isinstance(open_store("postgresql://db.example.com/photos"), Exposable)
+        True
+    """
+
+    def exposures(self) -> tuple[str, ...]:
+        """Say who else may create what in the places that the store uses.
+
+        Returns:
+            A phrase each, such as "mallory may create in the schema public".
         """
 
 

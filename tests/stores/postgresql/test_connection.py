@@ -48,6 +48,7 @@ def server() -> Iterator[PostgresServer]:
             found.start()
             _do(found.conninfo("postgres"), f"CREATE ROLE writer LOGIN PASSWORD '{SECRET}'")
             _do(found.conninfo("postgres"), f"CREATE ROLE reader LOGIN PASSWORD '{SECRET}'")
+            _do(found.conninfo("postgres"), "GRANT writer TO reader WITH INHERIT FALSE, SET FALSE")
             yield found
         finally:
             found.kill()
@@ -295,7 +296,7 @@ def test_a_statement_that_takes_too_long_is_ended_and_not_repeated(server: Postg
         store.upsert(RECORDS)
         before = _log(server, "canceling statement due to statement timeout")
         with psycopg.connect(server.conninfo(database)) as other:
-            other.execute("LOCK TABLE vlmsearch_1 IN SHARE MODE")
+            other.execute("LOCK TABLE vlmsearch$1 IN SHARE MODE")
             with pytest.raises(BackendUnavailableError, match=r"took longer to write documents than timeout=0\.5 sec"):
                 store.upsert(RECORDS)
         assert _log(server, "canceling statement due to statement timeout") == before + 1

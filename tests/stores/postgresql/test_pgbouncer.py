@@ -61,7 +61,7 @@ def test_an_index_is_built_anew_and_a_slow_statement_ended(urls: tuple[str, str]
         pipeline = Pipeline(encoders[1], store)
         assert pipeline.search("text 7", limit=1, min_score=0)[0].document.id == "7"
         with psycopg.connect(urls[1]) as other:
-            other.execute("LOCK TABLE anew_2 IN SHARE MODE")
+            other.execute("LOCK TABLE anew$2 IN SHARE MODE")
             with pytest.raises(BackendUnavailableError, match=r"took longer to .* than timeout=1 seconds"):
                 store.delete(["7"])
         assert store.delete(["7"]) == 1

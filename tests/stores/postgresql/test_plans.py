@@ -48,7 +48,7 @@ def indexed(postgres_url: str) -> Iterator[PostgresStore]:
         store.bind("e", SPACES)
         store.upsert(records(COUNT))
         with psycopg.connect(postgres_url, autocommit=True) as session:
-            session.execute("VACUUM ANALYZE plans_1, plans_1_1")
+            session.execute("VACUUM ANALYZE plans$1, plans$1$1")
         yield store
 
 
@@ -73,7 +73,7 @@ def test_a_search_follows_the_index_whatever_the_filter(
     monkeypatch.setattr(module, "_EXACT_MATCHES", -1)
     condition = None if where is None else parse_filter(where)
     indexed.search(TEXT, unit_vectors(1, TEXT), limit=1, where=condition)
-    assert "plans_1_1_hnsw" in plans[0]
+    assert "plans$1$1$hnsw" in plans[0]
     assert "Seq Scan" not in plans[0]
 
 

@@ -120,7 +120,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(place: str, server: Pos
         store.bind("e", SPACES)
         store.upsert(large(0))
         if place == "trigger":
-            _do(server, _FULL, "CREATE TRIGGER full_disk BEFORE INSERT ON vlmsearch_1 EXECUTE FUNCTION full_disk()")
+            _do(server, _FULL, "CREATE TRIGGER full_disk BEFORE INSERT ON vlmsearch$1 EXECUTE FUNCTION full_disk()")
         done, said = fill(store)
         assert "\n" not in said
         if place != "log":  # without a log, the server ends itself, and cannot always say why
@@ -134,7 +134,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(place: str, server: Pos
         elif place == "data":
             mount(small, 200)
         else:
-            _do(server, "DROP TRIGGER full_disk ON vlmsearch_1")
+            _do(server, "DROP TRIGGER full_disk ON vlmsearch$1")
         check_turns(store, {done, done + 1} if place == "log" else {done})
         store.upsert(large(500))
         check_turns(store, {500})

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import psycopg
-from pgvector.psycopg import register_vector
+from pgvector.psycopg.vector import register_vector_info
 from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.types import TypeInfo
 
 from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.credentials import redact
@@ -44,11 +45,26 @@ _LONGEST_IDLE = 300.0
 """Seconds: firewalls forget a connection that has been idle for some longer time."""
 _LEAST_VERSION = (0, 8)
 """The version of pgvector that goes on with a scan of an index until a filtered page is full."""
+_PINNED = {
+    "client_encoding": "'UTF8'",
+    "search_path": "pg_catalog, pg_temp",  # a fitting function in any other schema would run as this role
+    "standard_conforming_strings": "on",
+    "row_security": "off",  # rows that a policy hides are an error, not missing
+    "TimeZone": "'UTC'",
+    "lock_timeout": "0",  # `statement_timeout` ends that wait
+    "client_min_messages": "warning",  # `_commit` reads warnings
+    "gin_fuzzy_search_limit": "0",  # else an index of terms or metadata finds some rows, chosen at random
+}
+"""Settings of a session that change an answer, whatever role, database and variables say."""
+_BEGIN = "".join(
+    ("BEGIN ISOLATION LEVEL READ COMMITTED;", *(f"SET LOCAL {name} = {value};" for name, value in _PINNED.items()))
+)
 _AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|does not exist|pg_hba\.conf|certificate", re.IGNORECASE
 )
 """Parts of messages about a connection that no further attempt can make."""
+_NO_PGVECTOR = "{} has no pgvector: have an administrator of the database run CREATE EXTENSION vector"
 _LASTING = (errors.QueryCanceled, errors.DiskFull, errors.ConfigurationLimitExceeded)
 """Errors of the operation class that the same statement would meet again at once."""
 
@@ -250,7 +266,7 @@ class PostgresConnection:
             self._pool = _Pool(self._connect, self.options.connections, self.options.timeout, self._pool)
         with self._pool.session() as session:
             try:
-                session.execute(f"BEGIN;{self._settings()}{settings}")
+                session.execute(f"{self._begin()}{settings}")
                 result = call(session)
                 self._commit(session)
             except Exception:
@@ -285,38 +301,61 @@ class PostgresConnection:
                 f"{self.name} does not know whether what was written outlives this server: {'; '.join(warnings)}"
             )
 
-    def _settings(self) -> str:
-        path = f"SET LOCAL search_path = {quoted(self.extension)}, pg_catalog;" if self.extension else ""
-        return f"SET LOCAL statement_timeout = {round(self.options.timeout * 1000)};{path}"
+    def _begin(self) -> str:
+        return f"{_BEGIN}SET LOCAL statement_timeout = {round(self.options.timeout * 1000)};"
 
     def _connect(self) -> Session:
         """Connect, and make the types of pgvector known to the connection where the database has it."""
         session = psycopg.connect(self.conninfo, **_HOW)
         try:
+            self._check_encoding(session)
+            session.execute(self._begin())
             self.extension = self._installed(session)
             if self.extension:
-                with session.transaction():
-                    session.execute(self._settings())
-                    register_vector(session)
+                register_vector_info(session, TypeInfo.fetch(session, sql.Identifier(self.extension, "vector")))
+            session.execute("COMMIT")
         except BaseException:
             session.close()
             raise
         return session
 
+    def _check_encoding(self, session: Session) -> None:
+        encoding = session.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise ConfigError(
+                f"{self.name} is encoded in {encoding}, and texts need UTF8: make a database with "
+                "CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
+            )
+
     def _installed(self, session: Session) -> str:
         """Return the schema that pgvector is installed in; "" where it is not."""
-        query = (
-            "SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e "
-            "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
-        )
-        row = session.execute(query).fetchone()
-        if row is None:
-            return ""
-        if tuple(map(int, row[1].split(".")[:2])) < _LEAST_VERSION:
+        (role,) = all_rows(session, "SELECT current_setting('session_replication_role')")[0]
+        if role == "replica":
             raise ConfigError(
-                f"{self.name} has pgvector {row[1]}, and 0.8 or later is needed: run ALTER EXTENSION vector UPDATE"
+                f"{self.name} has session_replication_role=replica for this role, so that deleted documents would "
+                "leave their vectors behind: ALTER ROLE name RESET session_replication_role"
             )
-        return str(row[0])
+        query = (
+            "SELECT n.nspname, e.extversion FROM pg_extension e "
+            "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+        )
+        rows = all_rows(session, query)
+        if not rows:
+            return ""
+        schema, number = rows[0]
+        if tuple(map(int, number.split(".")[:2])) < _LEAST_VERSION:
+            raise ConfigError(
+                f"{self.name} has pgvector {number}, and 0.8 or later is needed: run ALTER EXTENSION vector UPDATE"
+            )
+        return str(schema)
+
+    def needed_extension(self) -> str:
+        """Return the schema that pgvector is installed in; ConfigError where it is not."""
+        if not self.extension:
+            self.run("look for pgvector", lambda _: None)
+        if not self.extension:
+            raise ConfigError(_NO_PGVECTOR.format(self.name))
+        return self.extension
 
     def install(self) -> None:
         """Install pgvector in the database unless it is there."""
@@ -326,17 +365,21 @@ class PostgresConnection:
 
         def create(session: Session) -> None:
             session.execute("SELECT pg_advisory_xact_lock(hashtextextended('vlmsearch', 0))")
-            session.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            session.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
 
         try:
             self.run("install pgvector", create)
         except BackendError as exc:
             if isinstance(
-                exc.__cause__, (errors.InsufficientPrivilege, errors.FeatureNotSupported, errors.UndefinedFile)
+                exc.__cause__,
+                (
+                    errors.InsufficientPrivilege,
+                    errors.FeatureNotSupported,
+                    errors.InvalidSchemaName,
+                    errors.UndefinedFile,
+                ),
             ):
-                raise ConfigError(
-                    f"{self.name} has no pgvector: have an administrator of the database run CREATE EXTENSION vector"
-                ) from exc
+                raise ConfigError(_NO_PGVECTOR.format(self.name)) from exc
             raise
 
     def _translate(self, exc: Exception, operation: str) -> VlmsearchError:

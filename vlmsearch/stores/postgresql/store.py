@@ -30,7 +30,8 @@ from vlmsearch.stores.postgresql.connection import (
     connect,
     quoted,
 )
-from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable, rough_size
+from vlmsearch.stores.postgresql.ownership import check_tables, exposures
+from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable, rename_earlier, rough_size
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
@@ -126,18 +127,31 @@ class PostgresStore(DatabaseStore):
         self._schema, self._table = schema, table
         self._slots, self._rejects = quoted(schema, f"{table}_index"), quoted(schema, f"{table}_rejects")
         self._exact_up_to, self._ef_search = exact_up_to, ef_search
+        self._is_checked = False
+        """Whether the tables that all generations share are known to be of this role."""
 
     # ---- what it is made of
 
     def read_slot(self, slot: Slot) -> dict[str, Any] | None:
         """Read the row of a slot; None where it has none."""
+
+        def read(session: Session) -> list[tuple[Any, ...]]:
+            self._is_checked = self._is_checked or self._check_shared(session)
+            query = f"SELECT row FROM {self._slots} WHERE slot = %s"
+            return all_rows(session, query, (slot,)) if self._is_checked else []
+
         try:
-            rows = self._run("look for the index", f"SELECT row FROM {self._slots} WHERE slot = %s", (slot,))
+            rows = self._connection.run("look for the index", read)
         except BackendError as exc:
             if isinstance(exc.__cause__, errors.UndefinedTable):
                 return None
             raise
         return dict(rows[0][0]) if rows else None
+
+    def _check_shared(self, session: Session) -> bool:
+        """Return whether the tables beside the generations are there; ConfigError where they are a stranger's."""
+        tables = {f"{self._table}_index": _SLOTS, f"{self._table}_rejects": _REJECTS}
+        return f"{self._table}_index" in check_tables(session, self._schema, tables, self.name)
 
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
         """Make the row of a slot, unless there is one."""
@@ -157,10 +171,15 @@ class PostgresStore(DatabaseStore):
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the tables of a generation, and what is missing of the index beside them."""
         self._connection.install()
-        tables = IndexTables.of(self._schema, self._table, generation, spaces)
+        tables = self._tables_of(generation, spaces)
+
+        def check(session: Session) -> None:
+            self._check_shared(session)
+            tables.check(session, self.name)
 
         def create(session: Session) -> None:
             session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._slots,))
+            check(session)
             if not all_rows(session, "SELECT FROM pg_namespace WHERE nspname = %s", (self._schema,)):
                 session.execute(f"CREATE SCHEMA {quoted(self._schema)}")
             session.execute(
@@ -169,17 +188,46 @@ class PostgresStore(DatabaseStore):
                 "message text NOT NULL, digest text NOT NULL, source text NOT NULL)"
             )
             tables.create(session)
+            check(session)  # what another role made meanwhile was taken as it is
 
         self._connection.run("make its tables", create)
 
     def opened(self, manifest: Manifest, generation: str) -> None:
-        """Note the tables of the generation."""
-        self._tables = IndexTables.of(self._schema, self._table, generation, manifest.spaces)
+        """Note the tables of the generation; ConfigError where they are a stranger's."""
+        self._tables = self._tables_of(generation, manifest.spaces)
+        if self._tables.name not in self._check_tables():
+            self._rename_earlier()
+            self._check_tables()
         self._words = WordRanking(self._tables.documents, manifest.language)
         self._large: set[Field] = set()
         """The fields that are known to have more than ``exact_up_to`` vectors."""
         self._recalls: dict[Field, tuple[int, str]] = {}
         """Measured recalls, with the logarithm of the size of the field then."""
+
+    def _tables_of(self, generation: str, spaces: Sequence[Space]) -> IndexTables:
+        extension = self._connection.needed_extension()
+        return IndexTables.of(self._schema, self._table, generation, spaces, extension=extension)
+
+    def _check_tables(self) -> dict[str, str]:
+        return self._connection.run("look at its tables", lambda session: self._tables.check(session, self.name))
+
+    def _rename_earlier(self) -> None:
+        """Give tables of an earlier version their names of today."""
+        last = int(self._next_generation()) - 1
+
+        def rename(session: Session) -> None:
+            session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._slots,))
+            rename_earlier(session, self._schema, self._table, last, self.name)
+
+        try:
+            self._connection.run("rename its tables", rename)
+        except BackendError as exc:
+            if isinstance(exc.__cause__, (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)):
+                raise ConfigError(
+                    f"{self.name} was made by vlmsearch 0.2, and its tables have to be renamed once: run `vlmsearch "
+                    "info` as the role that owns them, on the primary server"
+                ) from exc
+            raise
 
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
@@ -190,8 +238,8 @@ class PostgresStore(DatabaseStore):
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
-        tables = IndexTables.of(self._schema, self._table, generation, spaces)
-        self._do("drop its tables", f"DROP TABLE IF EXISTS {', '.join(tables.all)}")
+        tables = self._tables_of(generation, spaces)
+        self._session("drop its tables", lambda session: tables.drop(session, self.name))
 
     # ---- writing
 
@@ -287,7 +335,7 @@ class PostgresStore(DatabaseStore):
         self, session: Session, table: VectorTable, query: Vector, limit: int, condition: Condition
     ) -> list[VersionedHit]:
         """Compare all documents; the order is one that no index has."""
-        distance = "(v.vector <#> %s) + 0"
+        distance = f"(v.vector {table.distance} %s) + 0"
         if condition is ALWAYS:
             nearest = (
                 f"(SELECT row, {distance} AS distance FROM {table.table} v ORDER BY distance "
@@ -308,8 +356,8 @@ class PostgresStore(DatabaseStore):
         """Follow the index: it is used only for this order, and this limit."""
         joined = "" if condition is ALWAYS else f"JOIN {self._tables.documents} d USING (row) WHERE {condition.text}"
         nearest = (
-            f"(SELECT row, v.vector <#> %s AS distance FROM {table.table} v {joined} "
-            f"ORDER BY {table.operand} <#> {table.query} LIMIT %s) v"
+            f"(SELECT row, v.vector {table.distance} %s AS distance FROM {table.table} v {joined} "
+            f"ORDER BY {table.operand} {table.distance} {table.query} LIMIT %s) v"
         )
         return self._hits(session, nearest, (query, *condition.values, query, limit, limit))
 
@@ -529,7 +577,7 @@ class PostgresStore(DatabaseStore):
             )
             missing |= {id for (id,) in self._run("check it", query, (str(field),))}
         indexes = {vectors.index: vectors for vectors in tables.vectors.values() if vectors.can_be_indexed}
-        valid = {name for (name,) in self._run("check it", _VALID, (self._schema, list(indexes)))}
+        valid = {name for (name,) in self._run("check it", _VALID, (self._schema, list(indexes), tables.names))}
         unindexed = [vectors for name, vectors in indexes.items() if name not in valid]
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = '' WHERE id = ANY(%s)"
@@ -543,7 +591,13 @@ class PostgresStore(DatabaseStore):
             missing=tuple(sorted(missing)),
             unindexed=tuple(f"vectors of {vectors.field}" for vectors in unindexed),
             repaired=repair,
+            exposed=self.exposures(),
         )
+
+    def exposures(self) -> tuple[str, ...]:
+        """Say who else may create in the schemas of the index and of pgvector, or make triggers on its tables."""
+        schemas = sorted({self._schema, self._connection.needed_extension()})
+        return self._connection.run("look at its schemas", lambda session: exposures(session, schemas, self._table))
 
     def _count_rows(self, table: str) -> int:
         return int(self._run("count vectors", f"SELECT count(*) FROM {table}")[0][0])
@@ -553,11 +607,10 @@ class PostgresStore(DatabaseStore):
         spaces = self.needed().spaces
         size = documents = 0
         for generation in self.kept_generations():
-            pattern = f"^{self._table}_{generation}(_[0-9]+)?$"
-            size += int(self._run("measure it", _SIZE, (self._schema, pattern))[0][0])
-            table = IndexTables.of(self._schema, self._table, generation, spaces).documents
-            if self._run("measure it", "SELECT to_regclass(%s) IS NOT NULL", (table,))[0][0]:
-                documents += self._count_rows(table)  # a build that was cut off may have a row, and no table yet
+            tables = self._tables_of(generation, spaces)
+            size += int(self._run("measure it", _SIZE, (self._schema, tables.names))[0][0])
+            if self._run("measure it", "SELECT to_regclass(%s) IS NOT NULL", (tables.documents,))[0][0]:
+                documents += self._count_rows(tables.documents)  # a build that was cut off may have no table yet
         return DiskUse(size, documents, None)
 
     def vector_bytes(self, dim: int) -> int:
@@ -584,6 +637,8 @@ class PostgresStore(DatabaseStore):
             raise
 
 
+_SLOTS = ("slot", "row")
+_REJECTS = ("id", "code", "message", "digest", "source")
 _IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
 _SLOW = (
     "SET LOCAL statement_timeout = 0; SELECT set_config('maintenance_work_mem', '1GB', true) "
@@ -592,11 +647,12 @@ _SLOW = (
 """Settings to build an index of vectors: where it does not fit into this memory, that takes far longer."""
 _VALID = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
-    "i.indexrelid = c.oid WHERE n.nspname = %s AND c.relname = ANY(%s) AND i.indisvalid"
+    "i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid "
+    "WHERE n.nspname = %s AND c.relname = ANY(%s) AND t.relname = ANY(%s) AND i.indisvalid"
 )
 _SIZE = (
     "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n "
-    "ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = %s AND c.relname ~ %s"
+    "ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = %s AND c.relname = ANY(%s)"
 )
 
 

@@ -1,21 +1,27 @@
 """The tables of an index, and what is written to them.
 
 The table ``name_index`` says what built the index ``name``, and which generation is in use; ``name_rejects`` is its
-reject list. Each generation has a table of documents, ``name_N``, and for each field a table of vectors, ``name_N_1``,
-``name_N_2`` and so on. The comment on such a table says which field. Vectors are beside the documents, so that a change
-of metadata or words makes nothing new in an index of vectors.
+reject list. Each generation has a table of documents, ``name$N``, and for each field a table of vectors, ``name$N$1``,
+``name$N$2`` and so on. No name of an index has a ``$``, so no two indexes mean the same table. The comment on such a
+table is its mark: it says what the table holds, and what has none is never dropped. Vectors are beside the documents,
+so that a change of metadata or words makes nothing new in an index of vectors.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from pgvector import Vector
+from psycopg import sql
 
+from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
+from vlmsearch.stores.postgresql.ownership import check_tables
+from vlmsearch.stores.postgresql.values import escape
 from vlmsearch.types import Field, Space
 
 LARGEST_INDEXED = 2000
@@ -40,6 +46,10 @@ _COLUMNS = (
     ("language", "text"),
 )
 _NULLABLE = ("text", "image")
+_DOCUMENTS = ("row", *(name for name, _ in _COLUMNS))
+_VECTORS = ("row", "vector")
+_INDEXED = ("terms", "metadata", "draw")
+_MARK = "vlmsearch: documents"
 _ORDERED = ' COLLATE "C"'
 """The order of ids, by their characters in every database."""
 _NAMES = ", ".join(name for name, _ in _COLUMNS)
@@ -59,27 +69,51 @@ class VectorTable:
 
     Attributes:
         field: The field.
-        table: The table, as SQL has it.
-        index: The name of its HNSW index.
-        schema: The schema that both are in.
+        name: The name of the table.
+        schema: The schema that it is in.
         dim: Length of the vectors.
+        extension: The schema of pgvector.
     """
 
     field: Field
-    table: str
-    index: str
+    name: str
     schema: str
     dim: int
+    extension: str
+
+    @property
+    def table(self) -> str:
+        """Return the table, as SQL has it."""
+        return quoted(self.schema, self.name)
+
+    @property
+    def index(self) -> str:
+        """Return the name of the HNSW index."""
+        return f"{self.name}$hnsw"
+
+    @property
+    def mark(self) -> str:
+        """Return the comment on the table."""
+        return f"vlmsearch: vectors of {escape(str(self.field))}"
+
+    @property
+    def distance(self) -> str:
+        """Return the operator of the negative inner product."""
+        return f"OPERATOR({quoted(self.extension)}.<#>)"
+
+    @property
+    def _halved(self) -> str:
+        return f"{quoted(self.extension, 'halfvec')}({self.dim})"
 
     @property
     def operand(self) -> str:
         """Return the expression that an index is on: the column of vectors, halved where they are long."""
-        return "vector" if self.dim <= LARGEST_INDEXED else f"(vector::halfvec({self.dim}))"
+        return "vector" if self.dim <= LARGEST_INDEXED else f"(vector::{self._halved})"
 
     @property
     def query(self) -> str:
         """Return the placeholder of a query that is compared with `operand`."""
-        return "%s" if self.dim <= LARGEST_INDEXED else f"%s::halfvec({self.dim})"
+        return "%s" if self.dim <= LARGEST_INDEXED else f"%s::{self._halved}"
 
     @property
     def can_be_indexed(self) -> bool:
@@ -91,7 +125,7 @@ class VectorTable:
         storage = "PLAIN" if self.dim <= LARGEST_INDEXED else "EXTERNAL"  # in the row, as far as a page has room
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (row bigint PRIMARY KEY REFERENCES {documents} "
-            f"ON DELETE CASCADE, vector vector({self.dim}) NOT NULL);"
+            f"ON DELETE CASCADE, vector {quoted(self.extension, 'vector')}({self.dim}) NOT NULL);"
             f"ALTER TABLE {self.table} ALTER COLUMN vector SET STORAGE {storage};{self.create_index()}"
         )
 
@@ -99,7 +133,8 @@ class VectorTable:
         """Return the statement that makes the index, if there can be one."""
         if not self.can_be_indexed:
             return ""
-        operators = "vector_ip_ops" if self.dim <= LARGEST_INDEXED else "halfvec_ip_ops"
+        kind = "vector" if self.dim <= LARGEST_INDEXED else "halfvec"
+        operators = quoted(self.extension, f"{kind}_ip_ops")
         return (
             f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({self.operand} {operators});"
         )
@@ -111,27 +146,60 @@ class VectorTable:
 
 @dataclass(frozen=True)
 class IndexTables:
-    """The tables of one generation."""
+    """The tables of one generation.
+
+    Attributes:
+        name: The name of the table of documents.
+        schema: The schema that all are in.
+        vectors: The tables of vectors.
+        extension: The schema of pgvector; "" where nothing is made or searched.
+    """
 
     name: str
-    documents: str
+    schema: str
     vectors: Mapping[Field, VectorTable]
+    extension: str
 
     @classmethod
-    def of(cls, schema: str, index: str, generation: str, spaces: Sequence[Space]) -> IndexTables:
+    def of(
+        cls, schema: str, index: str, generation: str, spaces: Sequence[Space], *, extension: str = ""
+    ) -> IndexTables:
         """Return the tables of a generation of an index."""
         dims = {field: space.dim for space in spaces for field in space.fields}
-        name = f"{index}_{generation}"
+        name = f"{index}${generation}"
         vectors = {
-            field: VectorTable(field, quoted(schema, f"{name}_{n}"), f"{name}_{n}_hnsw", schema, dims[field])
+            field: VectorTable(field, f"{name}${n}", schema, dims[field], extension)
             for n, field in enumerate(sorted(dims, key=str), 1)
         }
-        return cls(name, quoted(schema, name), vectors)
+        return cls(name, schema, vectors, extension)
 
     @property
-    def all(self) -> list[str]:
-        """Return the tables, as SQL has them, in an order in which they can be dropped."""
-        return [*(vectors.table for vectors in self.vectors.values()), self.documents]
+    def documents(self) -> str:
+        """Return the table of documents, as SQL has it."""
+        return quoted(self.schema, self.name)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the tables, in an order in which they can be dropped."""
+        return [*(vectors.name for vectors in self.vectors.values()), self.name]
+
+    def check(self, session: Session, index: str) -> dict[str, str]:
+        """Return the comments on the tables that are there; ConfigError where one is not as `create` makes it."""
+        columns = {vectors.name: _VECTORS for vectors in self.vectors.values()}
+        return check_tables(session, self.schema, {**columns, self.name: _DOCUMENTS}, index)
+
+    def drop(self, session: Session, index: str) -> None:
+        """Remove the tables that are there; ConfigError where one lacks its mark."""
+        comments = self.check(session, index)
+        marks = {self.name: _MARK, **{vectors.name: vectors.mark for vectors in self.vectors.values()}}
+        for name in self.names:
+            if name in comments:
+                if comments[name] != marks[name]:
+                    raise ConfigError(
+                        f"{self.schema}.{name} has no comment {marks[name]!r}, so it is not dropped: if it is one of "
+                        f"{index}, drop it by hand"
+                    )
+                session.execute(f"DROP TABLE {quoted(self.schema, name)}")
 
     def create(self, session: Session) -> None:
         """Make the tables that are not there."""
@@ -142,15 +210,15 @@ class IndexTables:
         session.execute(
             f"CREATE TABLE IF NOT EXISTS {self.documents} "
             f"(row bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {columns}, UNIQUE (id));"
-            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}_terms')} ON {self.documents} USING gin (terms);"
-            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}_metadata')} ON {self.documents} "
+            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$terms')} ON {self.documents} USING gin (terms);"
+            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$metadata')} ON {self.documents} "
             "USING gin (metadata jsonb_path_ops);"
-            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}_draw')} ON {self.documents} (draw, id);"
+            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$draw')} ON {self.documents} (draw, id);"
             + "".join(vectors.create(self.documents) for vectors in self.vectors.values())
         )
-        for field, vectors in self.vectors.items():
-            comment = str(field).replace("'", "''").replace("\x00", "")
-            session.execute(f"COMMENT ON TABLE {vectors.table} IS '{comment}'")
+        _mark(session, self.documents, _MARK)
+        for vectors in self.vectors.values():
+            _mark(session, vectors.table, vectors.mark)
 
     def upsert(
         self, session: Session, rows: Mapping[str, str], vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]]
@@ -187,9 +255,10 @@ class IndexTables:
             return
         table = self.vectors[field].table
         numbers = sorted(vectors)
+        kind, differs = quoted(self.extension, "vector"), f"OPERATOR({quoted(self.extension)}.<>)"
         session.execute(
-            f"INSERT INTO {table} AS v SELECT * FROM unnest(%b::bigint[], %b::vector[]) "
-            "ON CONFLICT (row) DO UPDATE SET vector = EXCLUDED.vector WHERE v.vector <> EXCLUDED.vector",
+            f"INSERT INTO {table} AS v SELECT * FROM unnest(%b::bigint[], %b::{kind}[]) "
+            f"ON CONFLICT (row) DO UPDATE SET vector = EXCLUDED.vector WHERE v.vector {differs} EXCLUDED.vector",
             (numbers, [Vector(vectors[number]) for number in numbers]),
         )
 
@@ -203,3 +272,49 @@ class IndexTables:
             (f"[{','.join(rows)}]",),
         )
         return dict(written)
+
+
+def _mark(session: Session, table: str, mark: str) -> None:
+    session.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.SQL(table), sql.Literal(mark)))
+
+
+def rename_earlier(session: Session, schema: str, index: str, generations: int, name: str) -> None:
+    """Give the tables of generations that vlmsearch 0.2 made the names of today.
+
+    They were ``index_N`` and ``index_N_1``, which an index of the name ``index_N`` may have, too: what has other
+    columns is that one's.
+
+    Args:
+        session: A connection within a transaction.
+        schema: The schema that they are in.
+        index: What the names begin with.
+        generations: Number of the last generation.
+        name: Name of the index, for messages.
+    """
+    for generation in range(1, generations + 1):
+        earlier, now = f"{index}_{generation}", f"{index}${generation}"
+        if not _has_columns(session, schema, earlier, _DOCUMENTS):
+            continue
+        check_tables(session, schema, {earlier: _DOCUMENTS}, name)
+        indexes = [(f"{earlier}_{part}", f"{now}${part}") for part in _INDEXED]
+        for n in itertools.count(1):
+            table = f"{earlier}_{n}"
+            if not _has_columns(session, schema, table, _VECTORS):
+                break
+            field = check_tables(session, schema, {table: _VECTORS}, name)[table]
+            _rename(session, "TABLE", schema, table, f"{now}${n}")
+            _mark(session, quoted(schema, f"{now}${n}"), f"vlmsearch: vectors of {field}")
+            indexes.append((f"{table}_hnsw", f"{now}${n}$hnsw"))
+        _rename(session, "TABLE", schema, earlier, now)
+        _mark(session, quoted(schema, now), _MARK)
+        for old, new in indexes:
+            _rename(session, "INDEX", schema, old, new)
+
+
+def _has_columns(session: Session, schema: str, table: str, columns: Sequence[str]) -> bool:
+    query = "SELECT ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0)"
+    return set(all_rows(session, query, (quoted(schema, table),))[0][0]) == set(columns)
+
+
+def _rename(session: Session, kind: str, schema: str, old: str, new: str) -> None:
+    session.execute(f"ALTER {kind} IF EXISTS {quoted(schema, old)} RENAME TO {quoted(new)}")
