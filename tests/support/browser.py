@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import ConsoleMessage
+from playwright.sync_api import ConsoleMessage, Page, expect
 
 from tests.support.service import RunningService
 
@@ -35,6 +35,24 @@ class Problems:
         """Keep errors and warnings, such as a violation of the Content-Security-Policy."""
         if message.type in ("error", "warning") and not any(part in message.text for part in self.allowed):
             self.found.append(message.text)
+
+
+def settled(page: Page) -> None:
+    """Wait until a page shows the answer to what was asked last.
+
+    Call it before a plain ``assert`` on what the page shows. The results are busy from the first key that is typed to
+    the matches. The filters are busy until their counts have come, and the page until it knows its indexes.
+    """
+    expect(page.locator("[aria-busy='true']")).to_have_count(0)
+
+
+def shown(page: Page) -> list[str]:
+    """Return the ids of the cards, in their order."""
+    settled(page)
+    ids: list[str] = page.locator(".card .open").evaluate_all(
+        "all => all.map((each) => new URLSearchParams(each.search).get('open'))"
+    )
+    return ids
 
 
 def gallery_folder(gallery: RunningService) -> Path:

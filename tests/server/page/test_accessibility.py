@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import gallery_folder
+from tests.support.browser import gallery_folder, settled
 from tests.support.service import RunningService
 
 VIEWS = {
@@ -29,6 +29,7 @@ VIEWS = {
 
 
 def inspect(page: Page) -> None:
+    settled(page)
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
@@ -87,6 +88,7 @@ def test_axe_finds_nothing_in_dialogs_and_on_a_selection(page: Page, gallery: Ru
     inspect(page)
     page.goto("/?view=duplicates")
     page.get_by_role("button", name=re.compile("^Look")).click()
+    settled(page)
     expect(page.locator(".group").first).to_be_visible(timeout=60_000)
     page.wait_for_load_state("networkidle")
     inspect(page)

@@ -69,11 +69,14 @@ function show(next) {
 }
 
 async function start() {
+  main.setAttribute("aria-busy", "true");
   main.replaceChildren(h("p", { class: "soft starting", role: "status" }, "Loading …"));
   try {
     ({ indexes } = await call("indexes"));
   } catch (error) {
     return problem("The service does not answer", error.message, start);
+  } finally {
+    main.setAttribute("aria-busy", "false");
   }
   if (!indexes.length) return problem("There is nothing to show", "This token may see no index.");
   show(state.current);
@@ -90,7 +93,9 @@ async function takeImage(file) {
 addEventListener("documents-changed", async () => {
   const { index } = shown ?? {};
   if (!index) return;
+  main.setAttribute("aria-busy", "true");
   const now = await call(inIndex(index.name)).catch(() => null);
+  main.setAttribute("aria-busy", "false");
   if (now) index.documents = now.documents;
   shown?.view.reload?.();
 });

@@ -28,6 +28,7 @@ class Duplicates {
 
   /** Show the last job that looked for duplicates, of those that this caller may see. */
   async #recall() {
+    this.body.setAttribute("aria-busy", "true");
     try {
       const { jobs } = await call("jobs", undefined, { signal: this.leaving.signal });
       const job = jobs.find((each) => each.kind === "duplicates" && each.index === this.index.name && each.state !== "failed");
@@ -54,6 +55,7 @@ class Duplicates {
   }
 
   #draw() {
+    this.body.setAttribute("aria-busy", "false");
     const job = last.get(this.index.name);
     if (job?.state === "done") return this.#drawFound(job.result);
     const problem = job?.state === "failed" && h("p", { class: "problem", role: "alert" }, job.error.message);
@@ -71,6 +73,7 @@ class Duplicates {
 
   async #look(button) {
     button.disabled = true;
+    this.body.setAttribute("aria-busy", "true"); // the groups that are shown are those of the job before
     try {
       last.set(this.index.name, await start(this.index.name, { kind: "duplicates" }));
     } catch (error) {

@@ -28,6 +28,8 @@ class Search {
     this.index = index;
     this.isTyping = false; // whether the new state comes from the keyboard
     this.isTyped = false; // whether the one before did: it is replaced, so that a word is one step back
+    this.timer = 0; // of a search that is about to be made
+    this.isSearching = false;
     this.input = h("input", {
       id: "q", type: "search", autocomplete: "off", spellcheck: "false", enterkeyhint: "search",
       placeholder: "Describe what you are looking for", "aria-label": "Search by text",
@@ -84,6 +86,7 @@ class Search {
 
   close() {
     this.#leave();
+    clearTimeout(this.timer);
     this.asking?.abort();
     this.pictures.show("");
     this.gallery.close();
@@ -97,7 +100,10 @@ class Search {
       this.#leave();
       this.key = key;
       this.isTyped = false;
-      if (!this.isTyping) this.input.value = q;
+      if (!this.isTyping) {
+        this.#forgetTyping();
+        this.input.value = q;
+      }
       this.#drawQuery(next);
       const before = kept.get(key);
       if (before) this.#restore(before);
@@ -116,6 +122,7 @@ class Search {
   #restore(before) {
     this.asking?.abort();
     this.#settle();
+    this.panel.setAttribute("aria-busy", "false");
     this.found = before;
     this.foundKey = this.key;
     this.gallery.show(before.items, before.total);
@@ -126,17 +133,31 @@ class Search {
   #typing() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
+      this.timer = 0;
       const isOn = this.isTyped;
       this.isTyping = true;
       state.go({ q: this.input.value.trim(), open: "" }, { replace: isOn });
       this.isTyping = false;
       this.isTyped = true;
+      this.#markBusy();
     }, TYPING);
+    this.#markBusy();
+  }
+
+  #forgetTyping() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.#markBusy();
+  }
+
+  /** Say whether other results are to come, from the first key that is typed on. */
+  #markBusy() {
+    this.body.setAttribute("aria-busy", String(this.timer !== 0 || this.isSearching));
   }
 
   #submit(event) {
     event.preventDefault();
-    clearTimeout(this.timer);
+    this.#forgetTyping();
     state.go({ q: this.input.value.trim(), open: "" }, { replace: this.input.value.trim() === state.current.q });
   }
 
@@ -216,7 +237,9 @@ class Search {
     const asking = new AbortController();
     this.asking = asking;
     this.found = null;
-    this.body.setAttribute("aria-busy", "true");
+    this.isSearching = true;
+    this.#markBusy();
+    this.panel.setAttribute("aria-busy", "true"); // until its counts are those of the results
     if (!this.gallery.items.length) this.#skeleton();
     try {
       const found = await this.#page(next, null, asking.signal);
@@ -231,7 +254,8 @@ class Search {
       if (!asking.signal.aborted) this.#failed(error);
       return;
     }
-    this.#counts(next, asking.signal).catch(() => {}); // the matches are there, and stay without counts
+    await this.#counts(next, asking.signal).catch(() => {}); // the matches are there, and stay without counts
+    if (!asking.signal.aborted) this.panel.setAttribute("aria-busy", "false");
   }
 
   /** One page of results, or of all documents where nothing is asked: pictures first, and the newest first. */
@@ -357,7 +381,8 @@ class Search {
   }
 
   #settle() {
-    this.body.removeAttribute("aria-busy");
+    this.isSearching = false;
+    this.#markBusy();
     this.message.replaceChildren();
     this.failedAt = null;
   }
@@ -395,6 +420,7 @@ class Search {
 
   #failed(error) {
     this.#settle();
+    this.panel.setAttribute("aria-busy", "false");
     this.gallery.show([]);
     this.#drawFoot();
     this.count.textContent = "";
