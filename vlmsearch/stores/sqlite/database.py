@@ -392,8 +392,8 @@ class Database:
         if (self.path / "chroma.sqlite3").exists():
             path = str(self.path)
             return (
-                f"{path} is a folder with an index of chroma: open it as chroma:{path}, or copy it with "
-                f"`vlmsearch copy --from chroma:{path} --to sqlite:{path}.db`"
+                f"{path} is a folder of Chroma: start `chroma run --path {path}` and copy its index with "
+                f"`vlmsearch copy --from chroma://localhost:8000/vlmsearch --to sqlite:{path}.db`"
             )
         return f"{self.path} is a folder; an index of sqlite: is a file: name one, such as sqlite:{self.path / 'index'}"
 
