@@ -265,7 +265,7 @@ def chroma_at(url: str, name: str, options: MongoOptions) -> ChromaConnection:
         location = f"//{server}/{path.strip('/') or name}"
         return connect_chroma(location, ssl=scheme == "https", timeout=timeout, retries=retries)
     folder = url.removeprefix("chroma:")
-    if not folder or scheme in ("http", "https") or "://" in folder:
+    if not folder or scheme in ("http", "https") or folder.startswith("//") or "://" in folder:
         raise ConfigError("the option chroma is a server, such as http://host:8000")
     raise ConfigError(
         f"the option chroma is a server, such as http://host:8000, and {url} is a folder. To keep the vectors that are "
