@@ -37,7 +37,6 @@ from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.models.recipe import read_recipe
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.stores.base import reject_list_of
-from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -60,7 +59,6 @@ def url(
     name = next(_names)
     return {
         "sqlite": f"sqlite:{tmp_path / 'index'}",
-        "chroma": f"chroma:{tmp_path / 'index'}",
         "chroma server": f"chroma://{chroma_address}/{name}",
         "mongodb": f"mongodb://{mongo_address}/{name}",
         "mongodb+chroma": f"mongodb+chroma://{mongo_address}/{name}?chroma=http://{chroma_address}",
@@ -206,7 +204,7 @@ def write(writer: Pipeline, late: str, gone: str, written: dict[str, str | None]
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["a store of its own", "the store of the service"])
-@pytest.mark.parametrize("url", ["sqlite", "chroma"], indirect=True)
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_a_service_that_reindexes_itself_fails_no_search(url: str, is_shared: bool, tmp_path: Path) -> None:
     documents = scenes(tmp_path, 200)
     with (
@@ -276,7 +274,7 @@ def test_a_write_whose_index_is_removed_meanwhile_says_so(
         "sqlite",
         *(
             pytest.param(kind, marks=pytest.mark.exhaustive)
-            for kind in ("chroma", "chroma server", "mongodb", "mongodb+chroma", "postgresql")
+            for kind in ("chroma server", "mongodb", "mongodb+chroma", "postgresql")
         ),
     ],
     indirect=True,
@@ -303,7 +301,7 @@ def test_a_forecast_is_within_a_factor_of_two_of_the_truth(url: str, tmp_path: P
             assert 0.5 < statistics.median(ratios) < 2
 
 
-@pytest.mark.parametrize("url", ["sqlite", "chroma", "mongodb", "mongodb+chroma", "postgresql"], indirect=True)
+@pytest.mark.parametrize("url", ["sqlite", "mongodb", "mongodb+chroma", "postgresql"], indirect=True)
 def test_a_forecast_leaves_an_index_as_it_was(url: str, tmp_path: Path) -> None:
     documents = scenes(tmp_path, 60)
     (tmp_path / "bad.png").write_bytes(b"no image")
@@ -378,24 +376,6 @@ def test_a_file_is_smaller_when_the_old_index_is_removed(tmp_path: Path) -> None
         assert drop_old(store)
         assert store.disk_use().bytes == pytest.approx(use.bytes, rel=0.1)
     assert (tmp_path / "index").stat().st_size == pytest.approx(use.bytes, rel=0.1)
-
-
-@pytest.mark.slow
-def test_a_folder_is_smaller_when_the_old_index_is_removed(tmp_path: Path) -> None:
-    def size() -> int:
-        return sum(each.stat().st_size for each in (tmp_path / "index").rglob("*") if each.is_file())
-
-    with ChromaStore(str(tmp_path / "index")) as store:
-        Pipeline(FIRST, store).add(Document(f"{i}", text=f"text {i}") for i in range(1500))
-    before = size()
-    with ChromaStore(str(tmp_path / "index")) as store:
-        assert reindex(store, SECOND).switched
-        assert size() > 1.6 * before
-        assert drop_old(store)
-    assert size() == pytest.approx(before, rel=0.1)
-    with ChromaStore(str(tmp_path / "index")) as store:
-        assert Pipeline(SECOND, store).search("text 7", limit=1, min_score=0)[0].document.id == "7"
-        assert store.check().clean
 
 
 def test_a_next_encoder_is_open_as_its_url_says() -> None:

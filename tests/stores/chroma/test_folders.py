@@ -1,5 +1,6 @@
 """A folder in the place of a server: the error leads out, and nothing is lost on the way."""
 
+import json
 import re
 import shlex
 import tarfile
@@ -75,6 +76,8 @@ def test_an_index_in_a_folder_is_copied_by_these_commands_and_nothing_is_lost(tm
         assert done.stdout.startswith("3 copied"), done.stderr
         compared = run("diff", old, "sqlite:./index", "--tolerance", "0", cwd=tmp_path)
         assert (compared.returncode, compared.stdout) == (0, "3 documents are the same\n")
+        assert "words       not ranked by this store\n" in run("info", "--store", old).stdout
+        assert json.loads(run("info", "--store", old, "--json").stdout)["words"] is None
         with ChromaStore(f"//{address}/vlmsearch") as store:  # it can also stay on the server
             report = store.check(repair=True)
             assert (len(report.orphans), len(report.stale), report.missing) == (2, 2, ())
