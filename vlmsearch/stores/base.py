@@ -731,7 +731,7 @@ class DiskUse:
 
 @runtime_checkable
 class OnDisk(Protocol):
-    """A store that measures its room on the disk, for the forecast of `vlmsearch reindex`.
+    """A store that measures its room on the disk, for `vlmsearch reindex`.
 
     Example:
         >>> from vlmsearch.registry import open_store
