@@ -731,7 +731,7 @@ class DiskUse:
 
 @runtime_checkable
 class OnDisk(Protocol):
-    """A store that measures its room on the disk, for the forecast of `vlmsearch reindex`.
+    """A store that measures its room on the disk, for `vlmsearch reindex`.
 
     Example:
         >>> from vlmsearch.registry import open_store
@@ -739,11 +739,11 @@ class OnDisk(Protocol):
         True
     """
 
-    def disk_use(self) -> DiskUse | None:
+    def disk_use(self) -> DiskUse:
         """Measure what the index takes.
 
         Returns:
-            The measure; None where the server does not say.
+            The measure.
         """
 
     def vector_bytes(self, dim: int) -> int:

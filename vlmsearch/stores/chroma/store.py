@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
+from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.chroma.check import compare
 from vlmsearch.stores.chroma.collections import (
     DEFAULT_HNSW,
@@ -30,7 +30,7 @@ from vlmsearch.stores.chroma.collections import (
 )
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.journal import ChromaJournal
-from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows, row_bytes
+from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows
 from vlmsearch.stores.documents import DocumentRow, DocumentState
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.writers import is_under_way
@@ -309,16 +309,6 @@ class ChromaStore(ChromaVectorStore):
     def count(self) -> int:
         """Count the documents."""
         return len(self._documents)
-
-    # ---- the disk
-
-    def disk_use(self) -> DiskUse | None:
-        """Return None: the server does not say."""
-        return None
-
-    def vector_bytes(self, dim: int) -> int:
-        """Estimate how many bytes a vector takes: in the graph, and in Chroma's log of it."""
-        return row_bytes(dim)
 
     # ---- the reject list
 
