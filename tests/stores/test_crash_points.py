@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,21 +38,12 @@ def each_call_once(found: Iterable[tuple[int, Moment]]) -> Iterator[tuple[int, M
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_some_points_on_the_mocks(kind: Kind, action: Action) -> None:
+@pytest.mark.parametrize("choose", [each_call_once, pytest.param(iter, marks=pytest.mark.exhaustive)])
+def test_points_on_the_mocks(kind: Kind, action: Action, choose: Callable[[Any], Iterable[tuple[int, Moment]]]) -> None:
     def make() -> World:
         return mock_world(kind)
 
-    run(make, action, each_call_once(points(make, action)))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_point_on_the_mocks(kind: Kind, action: Action) -> None:
-    def make() -> World:
-        return mock_world(kind)
-
-    run(make, action, points(make, action))
+    run(make, action, choose(points(make, action)))
 
 
 @pytest.fixture
