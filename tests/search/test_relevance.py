@@ -166,7 +166,7 @@ def test_an_encoder_without_a_fit_still_finds_and_orders() -> None:
 
 
 def shows(seen: Scene | SceneQuery, kind: str, value: str) -> bool:
-    return value in (seen.background if kind == "background" else [getattr(group, kind) for group in seen.groups])
+    return value in ([seen.background] if kind == "background" else [getattr(group, kind) for group in seen.groups])
 
 
 def short_captions(scenes: Sequence[Scene], count: int, kind: str = "", value: str = "") -> list[str]:
