@@ -286,25 +286,9 @@ def test_the_default_store_needs_no_driver(tmp_path: Path) -> None:
     assert vlmsearch("index", "demo/gallery.jsonl", "--encoder", "onnx:demo").startswith("12 added")
     assert (tmp_path / "vlmsearch-index").is_file()
     assert len(vlmsearch("search", "a red star", "--limit", "3", "--all").splitlines()) == 3
-    for store, extras in (("chroma:x", "chroma"), ("mongodb://h/x", "mongodb"), ("postgresql://h/x", "postgresql")):
+    for store, extras in (("chroma://h/x", "chroma"), ("mongodb://h/x", "mongodb"), ("postgresql://h/x", "postgresql")):
         said = vlmsearch("info", "--store", store)
         assert re.search(rf"which is not installed: pip install '\S*\[{extras}\]'\n$", said), said
-
-
-def test_a_folder_of_chroma_where_the_default_store_would_be_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("a red star")
-    folder = f"chroma:{tmp_path / 'vlmsearch-index'}"
-    ok("index", "a.txt", "--store", folder, "--encoder", "mock:", cwd=tmp_path)
-    assert "words       not ranked by this store\n" in ok("info", "--store", folder)
-    assert json.loads(ok("info", "--store", folder, "--json"))["words"] is None
-    done = run("search", "a red star", cwd=tmp_path)
-    assert done.returncode == 1
-    command = re.search(r"`vlmsearch (copy .*)`", done.stderr)
-    assert command, done.stderr
-    ok(*command[1].split(), cwd=tmp_path)
-    copied = ("--store", f"sqlite:{tmp_path / 'vlmsearch-index'}.db", "--encoder", "mock:")
-    assert ok("search", "a red star", *copied, cwd=tmp_path).split("\t")[1].endswith("a.txt")
-    assert ok("index", "a.txt", "--store", folder, "--encoder", "mock:", cwd=tmp_path).startswith("0 added")
 
 
 @pytest.mark.slow

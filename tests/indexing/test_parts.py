@@ -35,7 +35,7 @@ from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 PDF = SourceOptions(pdf=True)
-KINDS = ("memory", "sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma")
+KINDS = ("memory", "sqlite", "chroma server", "mongodb", "mongodb+chroma")
 
 
 @pytest.fixture(scope="module")

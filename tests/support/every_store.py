@@ -16,7 +16,7 @@ STORES = (
     "sqlite",
     "mongodb+chroma",
     "postgresql",
-    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma", "chroma server", "mongodb")),
+    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb")),
 )
 """What is tested on every store; the contract of the stores proves that all do the same."""
 MakeStore = Callable[[str], Store]
@@ -28,8 +28,8 @@ def store_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     name = f"test-{sha256(str(tmp_path).encode()).hexdigest()[:16]}-{next(_numbers)}"
     if kind == "memory":
         return "mock:"
-    if kind in ("sqlite", "chroma"):
-        return f"{kind}:{tmp_path / name}"
+    if kind == "sqlite":
+        return f"sqlite:{tmp_path / name}"
     if kind == "chroma server":
         return f"chroma://{request.getfixturevalue('chroma_address')}/{name}"
     if kind == "postgresql":

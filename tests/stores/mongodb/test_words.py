@@ -1,7 +1,6 @@
 """Ranking by words in MongoDB: languages, what an index takes, indexes made before, and indexes built beside."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,7 +61,7 @@ def test_words_are_compared_by_the_language_of_the_index(
         store.bind("e", SPACES)
 
 
-@pytest.mark.parametrize("scheme", ["mongodb://host/db?", "mongodb+chroma://host/db?chroma=./v&"])
+@pytest.mark.parametrize("scheme", ["mongodb://host/db?", "mongodb+chroma://host/db?chroma=http://vec&"])
 def test_a_language_that_is_not_there_is_refused(scheme: str) -> None:
     with pytest.raises(ConfigError, match=r"language=klingon: it is auto .*, ar, "):
         open_store(f"{scheme}language=klingon")
@@ -102,10 +101,10 @@ def test_a_long_text_is_kept_whole_and_found_by_any_of_its_words(mongo_address: 
         assert len(term_fields(long, "auto")["terms"].encode()) <= 256 * 1024
 
 
-def test_filters_and_versions_are_of_the_same_row(mongo_address: str, tmp_path: Path) -> None:
+def test_filters_and_versions_are_of_the_same_row(mongo_address: str, chroma_address: str) -> None:
     where = parse_filter({"$or": [{"number": {"$lt": 2}}, {"odd": True}]})
-    stores = MongoStore(f"//{mongo_address}/w"), MongoChromaStore(f"//{mongo_address}/p", chroma=str(tmp_path / "v"))
-    for store in stores:
+    pair = MongoChromaStore(f"//{mongo_address}/p", chroma=f"http://{chroma_address}")
+    for store in (MongoStore(f"//{mongo_address}/w"), pair):
         with store:
             store.bind("e", SPACES)
             store.upsert([make_record(f"id-{i}", "a dog", {"number": i, "odd": i % 2 == 1}) for i in range(6)])
@@ -157,13 +156,13 @@ def test_a_rare_word_counts_more_than_a_frequent_one(mongo_address: str) -> None
 
 
 def test_words_of_an_earlier_version_are_refused_until_they_are_renewed(
-    mongo_address: str, client: "MongoClient[dict[str, Any]]", tmp_path: Path
+    mongo_address: str, client: "MongoClient[dict[str, Any]]", chroma_address: str
 ) -> None:
     for location in (f"//{mongo_address}/earlier", f"//{mongo_address}/earlier-pair"):
         pair = location.endswith("pair")
 
         def opened(location: str = location, pair: bool = pair) -> MongoStore | MongoChromaStore:
-            return MongoChromaStore(location, chroma=str(tmp_path / "v")) if pair else MongoStore(location)
+            return MongoChromaStore(location, chroma=f"http://{chroma_address}") if pair else MongoStore(location)
 
         with opened() as store:
             store.bind("e", SPACES)
