@@ -144,7 +144,7 @@ def steps(done: subprocess.CompletedProcess[str]) -> list[str]:
         ("0.10.0", "24.06", []),
         ("0.13.0", "24.09", ["--tp", "2", "--pp", "2"]),
         ("0.20.0", "25.06", ["--tp", "4"]),
-        ("1.2.0", "26.03", []),
+        ("1.2.1", "26.07", []),
     ],
 )
 def test_a_build_makes_every_rank_and_is_not_done_twice(
@@ -170,7 +170,7 @@ def test_a_build_makes_every_rank_and_is_not_done_twice(
 
 
 def test_quantisation_and_texts_of_ones_own(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, "0.14.0", "24.10")
+    machine = Machine(tmp_path, "0.20.0", "25.06")
     machine.hold("llama-3.1-8b-instruct-awq")
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("a text")
@@ -185,21 +185,18 @@ def test_quantisation_and_texts_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("here", ["--here", "--docker"])
-@pytest.mark.parametrize(("version", "release"), [("0.12.0", "24.08"), ("0.13.0", "24.09")])
-def test_llama_31_is_read_by_a_newer_transformers_in_the_shell_of_the_step(
-    tmp_path: Path, version: str, release: str, here: str
-) -> None:
-    machine = Machine(tmp_path, version, release)
+def test_llama_31_is_read_by_a_newer_transformers_in_the_shell_of_the_step(tmp_path: Path, here: str) -> None:
+    machine = Machine(tmp_path)
     machine.hold("llama-3.1-8b-instruct-awq")
     log = machine.docker()
     done = machine.build(recipe="llama-3.1-8b-instruct-awq", here=here)
     assert done.returncode == 0, done.stderr
     assert steps(done) == STEPS
-    assert "quantize.py, TensorRT-LLM " + version + " after pip install transformers==4.44.2, log in" in done.stderr
+    assert "quantize.py, TensorRT-LLM 0.13.0 after pip install transformers==4.44.2, log in" in done.stderr
     config = json.loads((machine.out / "checkpoint" / "config.json").read_text())
     assert (config["dtype"], config["quantization"]["quant_algo"]) == ("bfloat16", "W4A16_AWQ")
     packages = [line.split() for line in (tmp_path / "pip.log").read_text().splitlines()]
-    wanted = [f"tensorrt_llm=={version}", "Cython<3.0", "pyyaml<6", f"tensorrt_llm=={version}", "transformers==4.44.2"]
+    wanted = ["tensorrt_llm==0.13.0", "Cython<3.0", "pyyaml<6", "tensorrt_llm==0.13.0", "transformers==4.44.2"]
     assert [name for _, name in packages] == [*wanted, "transformers==4.44.2"]  # the last for the check
     assert len({shell for shell, _ in packages[:5]}) == 1
     if here == "--docker":
@@ -226,7 +223,7 @@ def test_scripts_without_the_requirements_of_quantisation_are_not_whole(tmp_path
     assert "has no examples/quantization/requirements.txt of TensorRT-LLM 0.13.0: git clone" in done.stderr
 
 
-@pytest.mark.parametrize(("version", "release"), [("0.10.0", "24.06"), ("1.2.0", "26.03")])
+@pytest.mark.parametrize(("version", "release"), [("0.10.0", "24.06"), ("1.2.1", "26.07")])
 def test_phi_3_is_converted_by_the_script_of_each_version(tmp_path: Path, version: str, release: str) -> None:
     machine = Machine(tmp_path, version, release)
     machine.hold("phi-3-mini-128k")
@@ -488,8 +485,8 @@ def test_what_is_wrong_beforehand_is_found_before_anything_runs(machine: Machine
         assert not (machine.out / "logs").exists()
 
     refused("is not the model of the recipe phi-3-mini-128k", recipe="phi-3-mini-128k")
-    refused("here, and Triton 25.06 has 0.20.0", "--release", "25.06", "--scripts", str(other(machine.root, "0.20.0")))
-    refused("scripts is TensorRT-LLM 0.13.0, and Triton 24.10 has 0.14.0", "--release", "24.10")
+    refused("here, and release 25.06 has 0.20.0", "--release", "25.06", "--scripts", str(other(machine.root, "0.20.0")))
+    refused("scripts is TensorRT-LLM 0.13.0, and release 24.06 has 0.10.0", "--release", "24.06")
     (model / "config.json").write_text(json.dumps({**GPT2, "n_layer": 12}))
     refused("is not the model of the recipe gpt2-medium: n_layer is 12, not 24")
     (model / "config.json").write_text(json.dumps(GPT2))

@@ -299,7 +299,7 @@ def test_the_llm_api_streams_and_stops_on_the_real_triton(llm_binary: Binary, tm
     (source / "config.pbtxt").write_text(config.replace("model_transaction_policy { decoupled: true }\n", ""))
     model = (here / "model.py").read_text().replace("BUNDLE", repr(str(BUNDLE))).replace("PACE = 0.0", "PACE = 0.05")
     (source / "1" / "model.py").write_text(model.replace("token == self.tokenizer.eos_token_id or ", ""))
-    write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=tmp_path / "all_models")
+    write_llmapi_repository(tmp_path / "R", find_target("26.07"), "m", templates=tmp_path / "all_models")
     made, options = tmp_path / "R" / "tensorrt_llm" / "1" / "made", GenerationOptions(max_tokens=40)
     with serving(tmp_path, [], **on_path(llm_binary, tmp_path)) as process:
         assert isinstance(process.args, list)
@@ -321,7 +321,7 @@ def test_the_llm_api_streams_and_stops_on_the_real_triton(llm_binary: Binary, tm
 
 def test_the_llm_api_is_one_process(tmp_path: Path) -> None:
     folder = write_llmapi(tmp_path / "all_models")
-    write_llmapi_repository(tmp_path / "R", find_target("26.03"), "some/model", templates=folder)
+    write_llmapi_repository(tmp_path / "R", find_target("26.07"), "some/model", templates=folder)
     printed = shlex.split(ok("llm", "serve", "R", "--dry-run", cwd=tmp_path, VLMSEARCH_CACHE=str(tmp_path / "cache")))
     assert printed[0] == "tritonserver"
     assert not (tmp_path / "cache").exists(), "a dry run installs nothing"
@@ -338,7 +338,7 @@ def test_the_container_of_the_llm_api_gets_the_model_or_the_hubs_cache(tmp_path:
     assert f"{tmp_path / 'hf'}:{tmp_path / 'hf'}:ro" in printed
     assert not any("hub" in part or "HF_" in part for part in printed)
     assert "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3" in printed
-    text = ok("llm", "serve", "R-so", *flags, "--release", "26.03", cwd=tmp_path, **hub)
+    text = ok("llm", "serve", "R-so", *flags, "--release", "26.07", cwd=tmp_path, **hub)
     printed = shlex.split(text)
     assert f"{tmp_path / 'hub'}:{tmp_path / 'hub'}" in printed
     assert [printed[at + 1] for at, part in enumerate(printed) if part == "-e"] == [
@@ -346,7 +346,7 @@ def test_the_container_of_the_llm_api_gets_the_model_or_the_hubs_cache(tmp_path:
         "HF_TOKEN",
     ]
     assert "hf_secret" not in text
-    assert "nvcr.io/nvidia/tritonserver:26.03-trtllm-python-py3" in printed
+    assert "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3" in printed
     assert not (tmp_path / "hub").exists()
 
 
@@ -378,7 +378,7 @@ def test_docker_gets_the_token_by_its_name(tmp_path: Path) -> None:
 def test_a_server_without_tensorrt_llm_is_not_taken(binary: Binary, tmp_path: Path, flags: list[str]) -> None:
     """Though one is installed, which serves what does without."""
     folder = write_llmapi(tmp_path / "all_models")
-    write_llmapi_repository(tmp_path / "R", find_target("26.03"), "some/model", templates=folder)
+    write_llmapi_repository(tmp_path / "R", find_target("26.07"), "some/model", templates=folder)
     done = run("llm", "serve", "R", *flags, cwd=tmp_path, VLMSEARCH_CACHE=str(CACHE))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

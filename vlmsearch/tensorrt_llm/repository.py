@@ -176,10 +176,10 @@ def read_engine(folder: Path) -> dict[str, dict[str, object]]:
 
 def _engine_config(options: LlmRepoOptions) -> dict[str, dict[str, object]]:
     config = read_engine(options.engine)
-    built, wanted = str(config.get("version")), options.target.versions.tensorrt_llm
+    built, wanted = str(config.get("version")), options.target.tensorrt_llm
     if not same_version(built, wanted):
         raise ConfigError(
-            f"the engine was built by TensorRT-LLM {built}, and Triton {options.target.release} has {wanted}, which "
+            f"the engine was built by TensorRT-LLM {built}, and release {options.target.release} has {wanted}, which "
             "cannot run it: build it for this release, or name the release that it was built for"
         )
     return config
