@@ -222,6 +222,12 @@ def quantize(version: str, arguments: list[str]) -> None:
     write_checkpoint(args, ALGORITHMS[args.qformat], kv, group=group)
 
 
+def token_limit(version: str, args: argparse.Namespace) -> int:
+    """Return what trtllm-build makes of ``--max_num_tokens``."""
+    largest = args.max_batch_size * (getattr(args, "max_seq_len", None) or args.max_input_len)
+    return max(min(args.max_num_tokens, largest), BLOCKS.get(version, 32))
+
+
 def build(version: str, arguments: list[str]) -> None:
     args = build_parser(version).parse_args(arguments)
     before("engine")
@@ -230,8 +236,7 @@ def build(version: str, arguments: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     names = ["max_batch_size", "max_input_len", "max_seq_len", "max_output_len", "max_beam_width", "max_num_tokens"]
     limits = {name: getattr(args, name) for name in names if hasattr(args, name)}
-    most = args.max_batch_size * (limits.get("max_seq_len") or args.max_input_len)
-    limits["max_num_tokens"] = max(min(args.max_num_tokens, most), BLOCKS.get(version, 32))
+    limits["max_num_tokens"] = token_limit(version, args)
     mapping = pretrained.setdefault("mapping", {"world_size": 1, "tp_size": 1, "pp_size": 1})
     pretrained.setdefault("num_key_value_heads", pretrained["num_attention_heads"])
     paged = args.use_paged_context_fmha == "enable"

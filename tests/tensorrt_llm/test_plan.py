@@ -278,6 +278,29 @@ def test_what_cannot_work_is_refused_with_the_nearest_that_can(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("release", "changes", "tokens"),
+    [
+        ("24.06", {"batch": "4", "input": "256", "sequence": "512"}, 1024),  # batch x input
+        ("24.09", {"batch": "4", "input": "256", "sequence": "512"}, 2048),  # batch x sequence
+        ("24.09", {"batch": "1", "input": "64", "sequence": "80", "tokens": "64"}, 64),
+    ],
+)
+def test_limits_that_trtllm_build_cuts_are_planned_as_it_cuts_them(
+    tmp_path: Path, release: str, changes: dict[str, str], tokens: int
+) -> None:
+    made = make_plan(own(tmp_path, "gpt2-medium", **changes), release=release)
+    version = made.target.tensorrt_llm
+    built = llm_stand_in.build_parser(version).parse_args(made.engine_command(made.places)[1:])
+    assert built.max_num_tokens == made.tokens == llm_stand_in.token_limit(version, built) == tokens
+
+
+def test_without_quantisation_only_the_newer_transformers_is_prepared(tmp_path: Path) -> None:
+    made = make_plan(own(tmp_path, "llama-3.1-8b-instruct-awq", method='"none"'), release="24.09")
+    upgrade = [["pip", "install", "--upgrade", "transformers==4.44.2"]]
+    assert [made.preparation(step, made.places) for step in ("checkpoint", "check")] == [upgrade, upgrade]
+
+
 def test_as_many_parts_as_the_heads_allow_are_planned() -> None:
     made = make_plan("gpt2-medium", tp=16)
     assert made.ranks == 16

@@ -132,22 +132,6 @@ def test_templates_that_0_20_may_or_may_not_have_are_taken(tmp_path: Path) -> No
     assert kinds["prompt_embedding_table"] == pb.TYPE_BF16
 
 
-@pytest.mark.parametrize(
-    ("models", "written"),
-    [
-        ("ensemble", ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble"]),
-        ("bls", ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls"]),
-    ],
-)
-def test_the_models_of_a_repository_are_chosen(tmp_path: Path, models: str, written: list[str]) -> None:
-    built(tmp_path / "B", "0.13.0")
-    write_templates(tmp_path / "T", "0.13")
-    flags = ["--templates", "T", "--out", "R", "--models", models, "--json"]
-    assert json.loads(ok("llm", "repo", "B", *flags, cwd=tmp_path))["models"] == written
-    assert {path.name for path in (tmp_path / "R").iterdir()} == set(written)
-    assert read_repository(tmp_path / "R").ranks == 1
-
-
 def test_a_small_cache_and_one_request_at_once(tmp_path: Path) -> None:
     """The command of the manual for Llama 3.1 on Triton 24.09."""
     built(tmp_path / "B", "0.13.0")
@@ -161,6 +145,8 @@ def test_a_small_cache_and_one_request_at_once(tmp_path: Path) -> None:
     flags = ["--templates", "T", "--out", "R", "--models", "ensemble", "--unary", "--json"]
     models = json.loads(ok("llm", "repo", "B", *flags, *settings, cwd=tmp_path))["models"]
     assert models == ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble"]
+    assert {path.name for path in (tmp_path / "R").iterdir()} == set(models)
+    assert read_repository(tmp_path / "R").ranks == 1
     configs = {model: config_of(tmp_path / "R", model) for model in models}
     assert {config.max_batch_size for config in configs.values()} == {1}
     core = configs["tensorrt_llm"]
