@@ -104,8 +104,8 @@ def test_what_must_be_given_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "templates" / "tensorrt_llm" / "config.pbtxt"
     path.write_text(path.read_text() + "version_policy { latest { num_versions: ${how_many} } }\n")
     with refused("tensorrt_llm: how_many must be given"):
-        write_llm_repository(tmp_path / "R", options(tmp_path, tokenizer_dir="/t"))
-    assert write_llm_repository(tmp_path / "R", options(tmp_path, tokenizer_dir="/t", values={"how_many": "1"}))
+        write_llm_repository(tmp_path / "R", options(tmp_path, values={"tokenizer_dir": "/t"}))
+    assert write_llm_repository(tmp_path / "R", options(tmp_path, values={"tokenizer_dir": "/t", "how_many": "1"}))
 
 
 @pytest.mark.parametrize(
@@ -368,11 +368,9 @@ def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> N
     ("platform", "flags", "message"),
     [
         ("python", ["--models", "ensemble"], "--models is for --platform tensorrtllm, not python"),
-        ("python", ["--engine-dir", "/x"], "--engine-dir is for"),
-        ("python", ["--tokenizer-dir", "/x"], "--tokenizer-dir is for"),
         ("python", ["--templates", "/x"], "--templates is for --platform tensorrtllm and llmapi, not python"),
         ("python", ["--release", "24.10"], "--release is for --platform tensorrtllm and llmapi, not python"),
-        ("llmapi", ["--engine-dir", "/x"], "--engine-dir is for --platform tensorrtllm, not llmapi"),
+        ("llmapi", ["--models", "bls"], "--models is for --platform tensorrtllm, not llmapi"),
     ],
 )
 def test_options_that_a_platform_does_not_use_are_wrong_usage(

@@ -24,7 +24,7 @@ _OF_TRITON = ("world_size", "grpc_port", "metrics_port", "seconds", "restart", "
 """Options of ``llm serve`` for repositories, which Triton serves."""
 _PLATFORMS = {
     **dict.fromkeys(("release", "templates"), ("tensorrtllm", "llmapi")),
-    **dict.fromkeys(("models", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
+    "models": ("tensorrtllm",),
 }
 """Options of ``llm repo`` that only some platforms use."""
 _OF_THE_RECIPE = "The Triton release.  [default: the recipe's]"
@@ -130,8 +130,6 @@ def build(
     show_default=True,
     help="The ensemble with or without tensorrt_llm_bls.",
 )
-@option("--engine-dir", default="", metavar="PATH", help="Path of the engines on the server.  [default: as here]")
-@option("--tokenizer-dir", default="", metavar="PATH", help="Path of the tokenizer on the server.  [default: as here]")
 @json_option
 def repo(source: str, out: Path, platform: str | None, release: str | None, as_json: bool, **choices: Any) -> None:
     """Write a model repository.
