@@ -224,8 +224,9 @@ def quantize(version: str, arguments: list[str]) -> None:
 
 def token_limit(version: str, args: argparse.Namespace) -> int:
     """Return what trtllm-build makes of ``--max_num_tokens``."""
-    largest = args.max_batch_size * (getattr(args, "max_seq_len", None) or args.max_input_len)
-    return max(min(args.max_num_tokens, largest), BLOCKS.get(version, 32))
+    largest: int = args.max_batch_size * (getattr(args, "max_seq_len", None) or args.max_input_len)
+    given: int = args.max_num_tokens
+    return max(min(given, largest), BLOCKS.get(version, 32))
 
 
 def build(version: str, arguments: list[str]) -> None:

@@ -264,19 +264,6 @@ def test_llmapi_is_spoken_to_by_its_own_names(unary: Running, local: Transformer
         assert int(made.read_text().split()[before]) < 450
 
 
-def test_a_server_killed_in_the_middle_is_unavailable_and_the_next_call_works(
-    llm: Running, local: TransformersGenerator
-) -> None:
-    with TritonGenerator(location(llm), deadline=120) as generator:
-        stream = generator.stream(PROMPTS[0], ENDLESS)
-        assert next(stream)
-        llm.kill()
-        with pytest.raises(BackendUnavailableError, match="Triton at 127"):
-            list(stream)
-        llm.again()
-        assert generator.generate(PROMPTS[0], LIKELIEST) == local.generate(PROMPTS[0], LIKELIEST)
-
-
 def test_the_model_has_the_tensors_of_tensorrt_llms_ensemble(tmp_path: Path) -> None:
     made = write_repository(MODEL, tmp_path / "repository")
     assert made.models == ("ensemble",)

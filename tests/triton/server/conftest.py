@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tests.support.triton_server import Running
     from vlmsearch.triton.server.commands import Binary
 
-SIGHTED = {"streaming": ("true", "true"), "unary": ("false", "true"), "ignoring": ("false", "false")}
-"""Whether a model is decoupled, and whether it reads the input for pictures."""
-
 
 @pytest.fixture(scope="session")
 def pictures() -> list[bytes]:
@@ -47,24 +44,13 @@ def prompted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def texts_server(binary: Binary, prompted: Path) -> Iterator[Running]:
     """The server of an encoder with prompts, a re-ranker, and models with the tensors of TensorRT-LLM's llmapi."""
+    from tests.support.sighted_models import write_sighted
     from tests.support.triton_server import started
     from vlmsearch.triton.repository.options import RepoOptions
     from vlmsearch.triton.repository.writer import write_repository
 
     repository = prompted.parent / "repository"
     write_repository(str(prompted), repository, RepoOptions(reranker="demo-reranker", max_text_bytes=4096))
-    _write_sighted(repository)
+    write_sighted(repository)
     with started(binary, repository) as running:
         yield running
-
-
-def _write_sighted(repository: Path) -> None:
-    """Write the models of ``SIGHTED``, and one without the input for pictures."""
-    source = Path(__file__).parents[2] / "support" / "sighted_model"
-    config, code = ((source / name).read_text() for name in ("config.pbtxt", "model.py"))
-    for name, (decoupled, multimodal) in {**SIGHTED, "blind": SIGHTED["ignoring"]}.items():
-        (repository / name / "1").mkdir(parents=True)
-        (repository / name / "1" / "model.py").write_text(code)
-        text = config.replace("NAME", name).replace("DECOUPLED", decoupled).replace("MULTIMODAL", multimodal)
-        lines = [line for line in text.splitlines() if name != "blind" or "image_url" not in line]
-        (repository / name / "config.pbtxt").write_text("\n".join(lines))

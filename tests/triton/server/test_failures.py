@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import trustme
 
+from tests.support.sighted_models import write_sighted
 from tests.support.triton_load import Load
 from tests.support.triton_server import Running, started
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError
+from vlmsearch.generators.triton.generator import TritonGenerator
 from vlmsearch.registry import open_encoder
 from vlmsearch.triton.repository.options import Queue, RepoOptions
 from vlmsearch.triton.repository.writer import write_repository
@@ -27,6 +29,7 @@ def private(binary: Binary, repository: Path, tmp_path_factory: pytest.TempPathF
     """A server that tests may kill and whose models they may change."""
     folder = tmp_path_factory.mktemp("private") / "repository"
     shutil.copytree(repository, folder)
+    write_sighted(folder)
     with started(binary, folder, "--model-control-mode=explicit", "--load-model=*") as running:
         yield running
 
@@ -65,27 +68,31 @@ def test_models_that_do_not_belong_together_are_refused(private: Running) -> Non
         client.load_model("clip_image")
 
 
-def test_a_killed_server_costs_no_answer_unless_the_deadline_ends_the_wait(
+def test_a_killed_server_costs_no_answer_unless_the_deadline_ends_the_wait_or_an_answer_has_begun(
     private: Running, pictures: list[bytes], local: OnnxEncoder
 ) -> None:
     location, expected = private.url.removeprefix("triton:"), local.encode_images(pictures)["clip"]
     with (
         TritonEncoder(location) as encoder,
         TritonEncoder(location, deadline=2) as impatient,
+        TritonGenerator(location.replace("/vlm", "/streaming"), deadline=120) as generator,
     ):
         impatient.encode_images(pictures[:3])
-        loads = [Load(encoder, pictures, expected, 2)]
-        for load in loads:
-            load.settle()
+        load = Load(encoder, pictures, expected, 2)
+        load.settle()
+        stream = generator.stream("slowly")
+        assert next(stream) == "It"
         private.kill()
+        with pytest.raises(BackendUnavailableError, match="Triton at 127"):
+            list(stream)
         started = time.monotonic()
         with pytest.raises(BackendError, match=r"127\.0\.0\.1"):
             impatient.encode_images(pictures[:3])
         assert 0.5 < time.monotonic() - started < 20
         private.again()
-        for load in loads:
-            load.settle()
-            load.finish()
+        load.settle()
+        load.finish()
+        assert generator.generate("a") == "It has 0 pictures in 0 places: [] [1]."
 
 
 def test_a_server_with_other_models_is_noticed(private: Running, pictures: list[bytes]) -> None:
