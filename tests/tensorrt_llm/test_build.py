@@ -19,10 +19,13 @@ from tests.support import llm_stand_in
 from tests.support.cli import run
 from tests.support.hub import REVISION, SOURCE, Hub
 from vlmsearch._util.process import Command, run_logged
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.models.bundle import data_folder
+from vlmsearch.tensorrt_llm.check import check_product
 from vlmsearch.tensorrt_llm.checkpoint import mounted
+from vlmsearch.tensorrt_llm.plan import Places, StepName
 from vlmsearch.tensorrt_llm.recipe import find_llm_recipe
+from vlmsearch.tensorrt_llm.rules import make_plan
 
 GPT2 = {"n_layer": 24, "n_head": 16, "n_embd": 1024, "vocab_size": 50257, "n_positions": 1024}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -266,12 +269,29 @@ FAULTS = [
 ]
 
 
+@pytest.mark.parametrize(("step", "fault", "message"), FAULTS)
+def test_a_wrong_product_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: StepName, fault: str, message: str
+) -> None:
+    made = make_plan("gpt2-medium", release="24.09", tp=2)
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "gpt2" / "config.json").write_text(json.dumps(GPT2))
+    folders = {name: str(tmp_path / name) for name in ("checkpoint", "engine")}
+    places = Places(str(tmp_path / "gpt2"), **folders)
+    monkeypatch.setenv("STAND_IN", json.dumps({step: fault}))
+    llm_stand_in.convert("gpt", "0.13.0", made.checkpoint_command(places)[2:])
+    if step == "engine":
+        llm_stand_in.build("0.13.0", made.engine_command(places)[1:])
+    with pytest.raises(BackendError, match=re.escape(message)):
+        check_product(tmp_path / step, step, made)
+
+
 def test_a_wrong_product_is_not_published(machine: Machine) -> None:
-    for step, fault, message in FAULTS:
-        done = machine.build("--tp", "2", faults={step: fault})
+    for step in ("checkpoint", "engine"):
+        done = machine.build(faults={step: "dtype"})
         assert done.returncode == 1
         error = done.stderr.splitlines()[-1]
-        assert message in error
+        assert f"{step} is not what was planned: dtype is" in error
         assert error.endswith(f"(log: O/logs/{step}.log)")
         assert not (machine.out / step).exists()
         assert machine.is_whole()
