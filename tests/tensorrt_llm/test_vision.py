@@ -1,17 +1,13 @@
 """Vision models: what they need, how the LLM API serves them at every release, and what is refused."""
 
-import functools
-import http.server
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +16,7 @@ import yaml
 from tests.support import llm_stand_in
 from tests.support.cli import ok, run
 from tests.support.llm_templates import write_llmapi
+from tests.support.scripted_http import Answer, scripted_server
 from vlmsearch._util.gpu import Device, Driver
 from vlmsearch.cli import doctor
 from vlmsearch.errors import ConfigError
@@ -296,37 +293,6 @@ def test_templates_without_the_input_are_refused_for_pictures(tmp_path: Path) ->
     assert yaml.safe_load(text)["max_seq_len"] == 4096
 
 
-class Answers(http.server.BaseHTTPRequestHandler):
-    """A server with some JSON at some addresses."""
-
-    def __init__(self, answers: dict[str, object], *arguments: object) -> None:
-        self.answers = answers
-        super().__init__(*arguments)  # type: ignore[arg-type]
-
-    def do_GET(self) -> None:
-        body = json.dumps(self.answers.get(self.path)).encode()
-        self.send_response(200 if self.path in self.answers else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
-@pytest.fixture
-def answers() -> Iterator[tuple[dict[str, object], str]]:
-    """What a server answers by address, to be filled, and its URL."""
-    given: dict[str, object] = {}
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Answers, given))
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield given, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
 @pytest.mark.parametrize(
     ("model", "recipe", "has_pictures"),
     [
@@ -337,30 +303,31 @@ def answers() -> Iterator[tuple[dict[str, object], str]]:
     ],
 )
 def test_status_knows_the_recipe_of_a_served_model(
-    tmp_path: Path,
-    answers: tuple[dict[str, object], str],
-    model: str,
-    recipe: str,
-    has_pictures: bool | None,
+    tmp_path: Path, model: str, recipe: str, has_pictures: bool | None
 ) -> None:
-    given, url = answers
-    given["/v1/models"] = {"object": "list", "data": [{"id": model}]}
-    expected = {"model": model, "generator": f"openai:{url}/v1?model={model}", "recipe": recipe}
-    assert json.loads(ok("llm", "status", url, "--json", cwd=tmp_path)) == [{**expected, "has_pictures": has_pictures}]
+    body = json.dumps({"object": "list", "data": [{"id": model}]}).encode()
     words = {True: "reads pictures", False: "reads texts alone", None: "not known"}[has_pictures]
-    assert words in ok("llm", "status", url, cwd=tmp_path)
+    with scripted_server(Answer(200, body)) as server:
+        generator = f"openai:{server.url}/v1?model={model}"
+        expected = {"model": model, "generator": generator, "recipe": recipe, "has_pictures": has_pictures}
+        assert json.loads(ok("llm", "status", server.url, "--json", cwd=tmp_path)) == [expected]
+        assert words in ok("llm", "status", server.url, cwd=tmp_path)
+        assert {path for _, path, _, _ in server.requests} == {"/v1/models"}
 
 
 @pytest.mark.parametrize("names", [["text_input"], ["text_input", "image_url"]])
-def test_status_reads_the_inputs_of_tritons_model(
-    tmp_path: Path, answers: tuple[dict[str, object], str], names: list[str]
-) -> None:
-    given, url = answers
-    given["/v2/models/tensorrt_llm"] = {"name": "tensorrt_llm", "inputs": [{"name": name} for name in names]}
-    (model,) = json.loads(ok("llm", "status", url, "--json", cwd=tmp_path))
+def test_status_reads_the_inputs_of_tritons_model(tmp_path: Path, names: list[str]) -> None:
+    body = json.dumps({"name": "tensorrt_llm", "inputs": [{"name": name} for name in names]}).encode()
+    with scripted_server(Answer(404), Answer(200, body)) as server:
+        (model,) = json.loads(ok("llm", "status", server.url, "--json", cwd=tmp_path))
+        assert [path for _, path, _, _ in server.requests] == ["/v1/models", "/v2/models/tensorrt_llm"]
     assert (model["generator"], model["has_pictures"]) == ("triton://127.0.0.1:8001/tensorrt_llm", len(names) == 2)
-    given.clear()
-    assert "has no language model: neither /v1/models nor" in run("llm", "status", url, cwd=tmp_path).stderr
+
+
+def test_a_server_without_language_models_is_told(tmp_path: Path) -> None:
+    with scripted_server(Answer(404)) as server:
+        done = run("llm", "status", server.url, cwd=tmp_path)
+    assert "has no language model: neither /v1/models nor" in done.stderr
 
 
 def test_the_doctor_says_which_vision_models_fit_the_gpu() -> None:
