@@ -35,13 +35,21 @@ def quiet(step: str, done: int, total: int) -> None:
     pass
 
 
+_calibrated: dict[tuple[Path, Tower], tuple[Subject[Drift], Mapping[str, Observation]]] = {}
+
+
 def subject_of(
     checkpoint: Checkpoint, tower: Tower, gate: TowerGate
 ) -> tuple[Subject[Drift], Mapping[str, Observation]]:
-    feeds, held_out = _feeds(checkpoint, tower)
-    seen = calibrate(checkpoint, tower, feeds)
-    reference, _ = run(export(checkpoint, tower), held_out)
-    return Subject(checkpoint, tower, held_out, reference, gate, drift, scratch()), seen
+    """A tower to quantise, and what its Linears read: calibrated once a checkpoint."""
+    place = (checkpoint.folder, tower)
+    if place not in _calibrated:
+        feeds, held_out = _feeds(checkpoint, tower)
+        reference, _ = run(export(checkpoint, tower), held_out)
+        subject = Subject(checkpoint, tower, held_out, reference, gate, drift, scratch())
+        _calibrated[place] = subject, calibrate(checkpoint, tower, feeds)
+    subject, seen = _calibrated[place]
+    return dataclasses.replace(subject, gate=gate), seen
 
 
 def _feeds(checkpoint: Checkpoint, tower: Tower) -> tuple[Feeds, Feeds]:
