@@ -111,8 +111,10 @@ def test_a_language_model_is_downloaded_once_and_needs_no_hub_then(hub: Hub, mon
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     assert generated(url) == generated("transformers:demo-gpt2") == first
     assert first
-    with pytest.raises(ModelUnavailableError, match=r"^else/gpt2 is not on this machine and cannot be fetched"):
-        open_generator("transformers:else/gpt2")
+    for is_offline in (False, True):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", is_offline)
+        with pytest.raises(ModelUnavailableError, match=r"^else/gpt2 is not on this machine and cannot be fetched"):
+            open_generator("transformers:else/gpt2")
 
 
 def test_a_name_is_a_recipe_pinned_at_a_commit(hub: Hub, tmp_path: Path) -> None:
