@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.support.checkpoints import edit_json, make_recipe
-from tests.support.graphs import calibrate, export
+from tests.support.graphs import assert_same, calibrate, export
 from tests.support.siglip import VOCABULARY, make_siglip
 from vlmsearch.building import layers
 from vlmsearch.building.bundle import build_bundle
@@ -65,12 +65,6 @@ def both(checkpoint: Checkpoint, tower: Tower) -> tuple[Vectors, Vectors]:
         ids = [batch["input_ids"].astype(np.int32) for batch in feeds.batches]
         theirs = [reference.texts(batch, np.zeros_like(batch)) for batch in ids]
     return ours[feeds.order], np.concatenate(theirs)
-
-
-def assert_same(ours: Vectors, theirs: Vectors) -> None:
-    assert ours.shape == theirs.shape
-    assert (ours * theirs).sum(axis=1).min() > 0.99999
-    assert np.std(ours @ ours.T) > 0.01, "all inputs give the same vector: the comparison would show nothing"
 
 
 @pytest.mark.parametrize(
