@@ -488,12 +488,6 @@ def test_a_bad_query_of_a_batch_is_refused(pipeline: Pipeline) -> None:
         pipeline.search_many([Query(image=b"none"), Query(image=b"neither")])
 
 
-def test_an_index_that_is_not_there_has_no_matches(tmp_path: Path) -> None:
-    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'none'}") as pipeline:
-        assert list(map(len, pipeline.search_many(["a", "b"]))) == [0, 0]
-        assert list(pipeline.search(like=["a"], facets=["year"])) == []
-
-
 # ---- re-ranked
 
 
