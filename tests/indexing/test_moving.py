@@ -40,10 +40,8 @@ from vlmsearch.stores.sqlite.store import SqliteStore
 TEXT = Field("minilm", "text")
 OLD, NEW = "onnx:demo", "onnx:demo-clip"
 SERVED = [
-    ("sqlite", "demo"),
-    *(pytest.param(kind, "demo", marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb")),
+    *(pytest.param(kind, "demo", marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb", "postgresql")),
     ("mongodb+chroma", "demo"),
-    ("postgresql", "demo"),
     ("sqlite", "siglip"),
 ]
 _names = map("moving-{}".format, count())

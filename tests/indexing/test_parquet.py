@@ -40,7 +40,6 @@ from vlmsearch.stores.base import RejectList, Store, Tunable
 from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Reject, Scalar, Stamp
 
-KINDS = ("memory", "sqlite", "chroma server", "mongodb", "mongodb+chroma")
 METADATA: dict[str, Scalar] = {
     "whole": 2**63 - 1,
     "float": 1.0,
@@ -79,10 +78,8 @@ def same_bits(first: Store | ParquetIndex, second: Store | ParquetIndex) -> None
     assert found.documents == len(first) == len(second)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_file_holds_an_index_bit_by_bit_in_every_store_and_back(
-    kind: str, make_store: MakeStore, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "mongodb+chroma"])
+def test_a_file_holds_an_index_bit_by_bit_in_a_store_and_back(kind: str, make_store: MakeStore, tmp_path: Path) -> None:
     file, again = tmp_path / "index.parquet", tmp_path / "again.parquet"
     with MemoryStore() as source, make_store(kind) as store, MemoryStore() as back:
         filled(source)

@@ -17,7 +17,7 @@ from vlmsearch.demo.scenes import SHAPES, make_scene
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.indexing.reindex import reindex
-from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.registry import open_store
 from vlmsearch.search.label_keys import split_labels
 from vlmsearch.search.labels import PHOTO_TEMPLATES
 from vlmsearch.stores.base import Store
@@ -321,9 +321,3 @@ def test_labels_are_told_from_other_metadata() -> None:
 def test_wrong_options_are_named(small: Pipeline, options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         small.label(**options)  # type: ignore[arg-type]
-
-
-def test_an_index_that_is_not_there_has_nothing_to_label(tmp_path: Path) -> None:
-    with Pipeline(open_encoder("mock:"), SqliteStore(str(tmp_path / "none"))) as pipeline:
-        assert list(pipeline.label(["dog"])) == []
-    assert not (tmp_path / "none").exists()

@@ -175,7 +175,7 @@ def test_two_writers_of_the_same_documents_leave_nothing_behind(address: str) ->
 # ---- pages and ids
 
 
-@pytest.mark.parametrize("limit", [20, 100, 150])
+@pytest.mark.parametrize("limit", [20, 150])
 @pytest.mark.parametrize("kind", [*KINDS, "sqlite"])
 def test_a_page_is_full_and_of_one_piece_though_its_documents_are_replaced_all_the_time(
     kind: Kind | Literal["sqlite"], limit: int, tmp_path: Path
