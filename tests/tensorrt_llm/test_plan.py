@@ -171,7 +171,9 @@ def test_the_four_recipes_are_there_and_kinds_do_not_mix(tmp_path: Path) -> None
     assert "gpt2-medium" not in listed.stdout + listed.stderr
 
 
-MINE = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
+MINE, SEEING = (
+    (data_folder("engines") / name / "recipe.toml").read_text() for name in ("gpt2-medium", "qwen3-vl-2b-instruct")
+)
 
 
 @pytest.mark.parametrize(
@@ -190,12 +192,16 @@ MINE = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
         ('revision = "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"\n', "", "revision must be given"),
         ("[limits]", '[quantisation]\nmethod = "int3"\n[limits]', "method is one of none, int8_wo"),
         ('kind = "llm"', 'kind = "llms"', "is not a recipe of a language model"),
+        ("[vision]", "[visions]", "unknown key 'visions'; did you mean 'vision'?"),
+        ('family = "qwen3-vl"', 'family = "llama"', "vision and the parameters of architecture are for qwen2.5-vl"),
+        ("[vision]", '[quantisation]\nmethod = "fp8"\n[vision]', "leave quantisation out"),
+        ("patch = 16\n", "", "vision: patch must be given"),
     ],
 )
 def test_a_mistake_in_a_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "recipe.toml"
-    assert old in MINE
-    path.write_text(MINE.replace(old, new, 1))
+    text = next(text for text in (MINE, SEEING) if old in text)
+    path.write_text(text.replace(old, new, 1))
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         read_llm_recipe(path)
     assert str(path) in str(caught.value)

@@ -3,7 +3,7 @@
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -22,6 +22,7 @@ from vlmsearch.registry import open_encoder
 from vlmsearch.triton.repository.options import Queue, RepoOptions
 from vlmsearch.triton.repository.writer import write_repository
 from vlmsearch.triton.server.commands import Binary
+from vlmsearch.types import Vectors
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,13 @@ def private(binary: Binary, repository: Path, tmp_path_factory: pytest.TempPathF
         yield running
 
 
+def check_images(encoder: TritonEncoder, pictures: list[bytes], expected: Vectors) -> Callable[[slice], None]:
+    def check(batch: slice) -> None:
+        assert np.array_equal(encoder.encode_images(pictures[batch])["clip"], expected[batch])
+
+    return check
+
+
 def repository_of(running: Running) -> Path:
     return Path(running.command[1].partition("=")[2])
 
@@ -44,7 +52,8 @@ def test_a_new_version_is_loaded_while_requests_flow(
     folder = repository_of(private)
     with TritonEncoder(private.url.removeprefix("triton:")) as encoder:
         encoder._connection._retries = False
-        load = Load(encoder, pictures, local.encode_images(pictures)["clip"])
+        expected = local.encode_images(pictures)["clip"]
+        load = Load(check_images(encoder, pictures, expected))
         load.settle()
         shutil.copytree(folder / "clip_image" / "1", folder / "clip_image" / "2")
         with private.client() as client:
@@ -78,7 +87,7 @@ def test_a_killed_server_costs_no_answer_unless_the_deadline_ends_the_wait_or_an
         TritonGenerator(location.replace("/vlm", "/streaming"), deadline=120) as generator,
     ):
         impatient.encode_images(pictures[:3])
-        load = Load(encoder, pictures, expected, 2)
+        load = Load(check_images(encoder, pictures, expected), 2)
         load.settle()
         stream = generator.stream("slowly")
         assert next(stream) == "It"
@@ -107,10 +116,12 @@ def test_a_server_with_other_models_is_noticed(private: Running, pictures: list[
 
 
 def test_tls_in_both_directions_headers_a_cache_and_several_instances(
-    binary: Binary, tmp_path: Path, pictures: list[bytes], local: OnnxEncoder, monkeypatch: pytest.MonkeyPatch
+    binary: Binary, tmp_path: Path, captions: list[str], local: OnnxEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue(preferred=(4, 8), delay_us=500, limit=64, timeout_ms=60_000)
-    write_repository("demo", tmp_path / "R", RepoOptions(queue=queue, instances=2, threads=1, response_cache=True))
+    write_repository(
+        "demo-minilm", tmp_path / "R", RepoOptions(queue=queue, instances=2, threads=1, response_cache=True)
+    )
     authority = trustme.CA()
     server, client = authority.issue_cert("127.0.0.1"), authority.issue_cert("client@example.org")
     files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "server", "server-key", "client", "client-key")}
@@ -133,12 +144,12 @@ def test_tls_in_both_directions_headers_a_cache_and_several_instances(
         monkeypatch.setenv("VLMSEARCH_TRITON_CERT", files["client"])
         monkeypatch.setenv("VLMSEARCH_TRITON_KEY", files["client-key"])
         with open_encoder(url) as encoder, pytest.raises(BackendError, match="restricted"):
-            encoder.encode_images(pictures[:1])
+            encoder.encode_texts(captions[:1])
         monkeypatch.setenv("VLMSEARCH_TRITON_HEADERS", "triton-grpc-protocol-team: search")
-        expected = local.encode_images(pictures[:40])["clip"]
+        expected = local.encode_texts(captions[:40])["minilm"]
         with open_encoder(f"{running.url}?tls=true") as encoder:
             for _ in range(2):
-                assert np.array_equal(encoder.encode_images(pictures[:40])["clip"], expected)
+                np.testing.assert_allclose(encoder.encode_texts(captions[:40])["minilm"], expected, atol=1e-5)
         metrics = urlopen(f"http://127.0.0.1:{running.ends.metrics}/metrics", timeout=30).read().decode()
     hits = re.findall(r'^nv_cache_num_hits_per_model\{model="vlm".*\} (\d+)', metrics, re.MULTILINE)
     assert [int(count) > 0 for count in hits] == [True]

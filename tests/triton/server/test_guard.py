@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
@@ -18,15 +19,19 @@ from tests.support.triton_load import Load
 from tests.support.triton_server import children, serving, stubs
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
+from vlmsearch.triton.repository.options import RepoOptions
+from vlmsearch.triton.repository.writer import write_repository
 from vlmsearch.triton.server.commands import Binary
 
 Served = tuple[str, "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="module")
-def served(binary: Binary, repository: Path) -> Iterator[Served]:
+def served(binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """What `vlmsearch triton serve` starts."""
-    with serving(repository) as found:
+    folder = tmp_path_factory.mktemp("guarded") / "repository"
+    write_repository("demo-minilm", folder, RepoOptions())
+    with serving(folder) as found:
         yield found
 
 
@@ -62,16 +67,21 @@ def test_http_lets_nobody_register_it_either(served: Served) -> None:
         urlopen(Request(address, data=body), timeout=30)
 
 
-def test_a_killed_model_process_costs_no_answer(served: Served, pictures: list[bytes], local: OnnxEncoder) -> None:
+def test_a_killed_model_process_costs_no_answer(served: Served, captions: list[str], local: OnnxEncoder) -> None:
     """`vlmsearch triton serve` notices that Triton has lost a model, and starts it again."""
-    expected = local.encode_images(pictures)["clip"]
+    expected = local.encode_texts(captions)["minilm"]
     url, process = served
     with TritonEncoder(url, timeout=20) as encoder:
-        load = Load(encoder, pictures, expected)
+
+        def check(batch: slice) -> None:
+            np.testing.assert_allclose(encoder.encode_texts(captions[batch])["minilm"], expected[batch], atol=1e-5)
+
+        load = Load(check)
         load.settle()
-        for pid, line in stubs(children(process.pid)[0]).items():
-            if "/image_preprocess/" in line:
-                os.kill(pid, signal.SIGKILL)
+        tokenizers = [pid for pid, line in stubs(children(process.pid)[0]).items() if "/text_tokenize/" in line]
+        assert tokenizers
+        for pid in tokenizers:
+            os.kill(pid, signal.SIGKILL)
         load.settle()
         load.finish()
 
