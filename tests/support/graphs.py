@@ -50,7 +50,7 @@ def feeds_of(checkpoint: Checkpoint, texts: Sequence[str], batch: int = 4) -> Fe
 
 
 def assert_same(ours: Vectors, theirs: Vectors) -> None:
-    """Check that vectors are the same, of ours in length one, and that they differ from each other."""
+    """Check that vectors of length one have the directions of others, and differ from each other."""
     assert ours.dtype == np.float32
     assert ours.shape == theirs.shape
     np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
