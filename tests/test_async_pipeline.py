@@ -167,25 +167,6 @@ def shown(value: object) -> str:
     return json.dumps(value, default=lambda one: one.__dict__ if hasattr(one, "__dict__") else str(one), sort_keys=True)
 
 
-@pytest.fixture
-def open_pipeline(tmp_path: Path) -> Callable[[], Pipeline]:
-    pictures = tmp_path / "pictures"
-    pictures.mkdir()
-    picture = make_scene(1).draw(128)
-    picture.save(pictures / "large.png")
-    picture.resize((64, 64)).save(pictures / "small.jpg")
-
-    def open_one() -> Pipeline:
-        count = len(list(tmp_path.iterdir()))
-        pipeline = Pipeline.open(encoder="onnx:demo", store=f"sqlite:{tmp_path}/index-{count}", generator=None)
-        pipeline.generator = MockGenerator("It is called Laika [1].")
-        pipeline.index(pictures)
-        pipeline.add(DOCUMENTS)
-        return pipeline
-
-    return open_one
-
-
 VERBS: dict[str, Callable[[Any], Any]] = {
     "search": lambda p: p.search("a dog", without="rain", where={"year": {"$lt": 2003}}, count=True, facets=["year"]),
     "search image": lambda p: p.search(image=make_scene(1).draw(96), limit=2, min_score=0),
@@ -199,15 +180,27 @@ VERBS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_gives_what_the_pipeline_gives(verb: str, open_pipeline: Callable[[], Pipeline]) -> None:
-    async def main() -> object:
-        async with AsyncPipeline(open_pipeline()) as pipeline:
-            return await VERBS[verb](pipeline)
+def test_verbs_give_what_the_pipeline_gives(tmp_path: Path) -> None:
+    picture = make_scene(1).draw(128)
+    for name, size in (("large.png", 128), ("small.jpg", 64)):
+        picture.resize((size, size)).save(tmp_path / name)
 
-    with open_pipeline() as pipeline:
-        wanted = VERBS[verb](pipeline)
-    assert shown(run(main())).replace("index-2", "index-1") == shown(wanted).replace("index-2", "index-1")
+    def open_one(name: str) -> Pipeline:
+        pipeline = Pipeline.open(encoder="onnx:demo", store=f"sqlite:{tmp_path}/{name}", generator=None)
+        pipeline.generator = MockGenerator("It is called Laika [1].")
+        pipeline.index([tmp_path / "large.png", tmp_path / "small.jpg"])
+        pipeline.add(DOCUMENTS)
+        return pipeline
+
+    async def main() -> list[object]:
+        async with AsyncPipeline(open_one("index-2")) as pipeline:
+            return [await call(pipeline) for call in VERBS.values()]
+
+    with open_one("index-1") as pipeline:
+        wanted = {verb: shown(call(pipeline)) for verb, call in VERBS.items()}
+    assert {
+        verb: shown(result).replace("index-2", "index-1") for verb, result in zip(VERBS, run(main()), strict=True)
+    } == wanted
 
 
 def test_add_and_index_report_what_the_pipeline_reports(tmp_path: Path) -> None:

@@ -81,27 +81,38 @@ def test_examples_run(module: str) -> None:
     assert not done.failed
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_a_class_says_what_it_is_and_shows_it(cls: type) -> None:
-    first, found = sections(cls)
-    assert first.endswith("."), first  # and begins with a noun: tests/support/english.py
-    if issubclass(cls, (Exception, Warning)):
-        return
-    assert ">>>" in found["Example"]
+def arguments_of(cls: type) -> list[str]:
+    """What the docstring of a class lists: the fields of a dataclass, or what its constructor takes."""
     if dataclasses.is_dataclass(cls):
-        for field in dataclasses.fields(cls):
-            assert f"\n    {field.name}: " in found["Attributes"], field.name
-    elif cls in (vlmsearch.AsyncPipeline, vlmsearch.BatchingEncoder, vlmsearch.Paths, vlmsearch.Pipeline):
-        for name in list(inspect.signature(cls).parameters):
-            assert f"\n    {name}: " in found["Args"], name
+        return [field.name for field in dataclasses.fields(cls)]
+    is_listed = cls in (vlmsearch.AsyncPipeline, vlmsearch.BatchingEncoder, vlmsearch.Paths, vlmsearch.Pipeline)
+    return list(inspect.signature(cls).parameters) if is_listed else []
 
 
-@pytest.mark.parametrize(("name", "function"), list(functions()), ids=lambda value: value if type(value) is str else "")
-def test_a_function_says_what_it_takes_gives_and_raises(name: str, function: Callable[..., object]) -> None:
-    first, found = sections(function)
-    assert is_imperative(first), first
-    signature = inspect.signature(function)
-    for parameter in signature.parameters:
-        assert parameter in ("self", "cls") or f"\n    {parameter}: " in found["Args"], parameter
-    if name not in PROPERTIES:
-        assert ("Returns" in found) == (signature.return_annotation not in ("None", None)), signature
+def test_a_class_says_what_it_is_and_shows_it() -> None:
+    missing = []
+    for cls in CLASSES:
+        first, found = sections(cls)
+        if not first.endswith("."):  # and begins with a noun: tests/support/english.py
+            missing.append(f"{cls.__name__}: {first}")
+        if issubclass(cls, (Exception, Warning)):
+            continue
+        if ">>>" not in found.get("Example", ""):
+            missing.append(f"{cls.__name__}: an example")
+        listed = found.get("Attributes", "") + found.get("Args", "")
+        missing += [f"{cls.__name__}.{name}" for name in arguments_of(cls) if f"\n    {name}: " not in listed]
+    assert missing == []
+
+
+def test_a_function_says_what_it_takes_gives_and_raises() -> None:
+    missing = []
+    for name, function in functions():
+        first, found = sections(function)
+        if not is_imperative(first):
+            missing.append(f"{name}: {first}")
+        signature = inspect.signature(function)
+        listed = found.get("Args", "") + "\n    self: \n    cls: "
+        missing += [f"{name}({each})" for each in signature.parameters if f"\n    {each}: " not in listed]
+        if name not in PROPERTIES and ("Returns" in found) != (signature.return_annotation not in ("None", None)):
+            missing.append(f"{name} -> {signature.return_annotation}")
+    assert missing == []

@@ -85,15 +85,12 @@ def state(error: BaseException) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("trip", ROUND_TRIPS)
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_error_survives(kind: type[BaseException], trip: str) -> None:
-    error = make(kind)
-    arrived = ROUND_TRIPS[trip](error)
-    assert type(arrived) is kind
-    assert str(arrived) == str(error)
-    assert arrived.args == error.args
-    assert state(arrived) == state(error)
-    assert arrived.__cause__ is None
+def test_every_error_survives(trip: str) -> None:
+    for error in map(make, KINDS):
+        arrived = ROUND_TRIPS[trip](error)
+        assert (type(arrived), str(arrived), arrived.args) == (type(error), str(error), error.args)
+        assert state(arrived) == state(error), type(error)
+        assert arrived.__cause__ is None, type(error)
 
 
 def test_all_that_is_exported_is_tested() -> None:

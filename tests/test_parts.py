@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -46,15 +47,12 @@ def test_unmarked(tmp_path): start(tmp_path)
 @pytest.mark.server
 def test_marked(tmp_path): start(tmp_path)
 """
-
-
-def run_tests(folder: Path, *options: str, **files: str) -> str:
-    for name, text in files.items():
-        (folder / f"test_{name}.py").write_text(text)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  server\n  slow\n")
-    command = [sys.executable, "-m", "pytest", "-p", "tests.support.parts", "-p", "no:cacheprovider", "-v", *options]
-    done = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr
+SHOWS_MARKS = """
+def pytest_collection_finish(session):
+    for item in session.items:
+        if item.get_closest_marker("server"):
+            print("\\nserver:", item.name)
+"""
 
 
 def marks_of(command: list[str]) -> str:
@@ -81,14 +79,26 @@ def test_each_test_is_in_one_part() -> None:
         assert sum(runs(part, name) for part in others) == 1, f"{name} is in no part, or in two"
 
 
-def test_tests_are_marked_by_what_they_use(tmp_path: Path) -> None:
-    said = run_tests(tmp_path, "-m", "server", by_fixture=BY_FIXTURE, by_import=BY_IMPORT)
-    passed = set(re.findall(r"::(\S+) PASSED", said))
-    assert passed == {"test_of_a_fixture", "test_of_each_store[mongodb]", "test_of_an_import"}
-
-
-def test_a_test_that_starts_a_server_unmarked_fails(tmp_path: Path) -> None:
-    said = run_tests(tmp_path, guarded=GUARDED)
-    assert re.search(r"::test_unmarked FAILED", said)
-    assert re.search(r"::test_marked PASSED", said)
-    assert "starts a server: mark it `server`" in said
+def test_tests_are_marked_by_what_they_use_and_one_that_starts_a_server_unmarked_fails(tmp_path: Path) -> None:
+    for name, text in {"by_fixture": BY_FIXTURE, "by_import": BY_IMPORT, "guarded": GUARDED}.items():
+        (tmp_path / f"test_{name}.py").write_text(text)
+    (tmp_path / "conftest.py").write_text(SHOWS_MARKS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  server\n  slow\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.support.parts",
+        "-p",
+        "no:cacheprovider",
+        "-v",
+        str(tmp_path),
+    ]
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    marked = set(re.findall(r"^server: (\S+)$", done.stdout, re.MULTILINE))
+    assert marked == {"test_of_a_fixture", "test_of_each_store[mongodb]", "test_of_an_import", "test_marked"}
+    assert re.search(r"::test_unmarked FAILED", done.stdout)
+    assert re.search(r"::test_marked PASSED", done.stdout)
+    assert "starts a server: mark it `server`" in done.stdout

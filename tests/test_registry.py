@@ -87,18 +87,16 @@ def test_no_message_repeats_a_secret_from_a_url(url: str) -> None:
 NO_ADDRESSES = ("[::1", "::1]", "[zz]:80", "[]:80", "[::1]x:80", "h:99999", "h:0", "h:-1", "h h:80", "a..b:80", "℀:80")
 
 
-@pytest.mark.parametrize("address", NO_ADDRESSES)
 @pytest.mark.parametrize(
     ("opened", "url"),
     [
         (open_store, "chroma://{}/name"),
         (open_store, "mongodb://{}/db"),
-        (open_store, "mongodb+chroma://{}/db?chroma=./vectors"),
+        (open_store, "mongodb+chroma://{}/db?chroma=http://vec"),
         (open_store, "postgresql://{}/db"),
         (open_store, "postgresql://me@host,{}/db"),
         (open_store, "mongodb+chroma://host/db?chroma=http://{}"),
         (open_store, "mongodb+chroma://host/db?chroma=chroma://{}/name"),
-        (open_store, "mongodb+chroma://host/db?chroma=//{}/name"),
         (open_encoder, "triton://{}/vlm"),
         (open_generator, "triton://{}/ensemble"),
         (open_generator, "openai:http://{}/v1"),
@@ -108,12 +106,13 @@ NO_ADDRESSES = ("[::1", "::1]", "[zz]:80", "[]:80", "[::1]x:80", "h:99999", "h:0
     ],
 )
 def test_an_address_that_is_none_is_refused_in_one_line(
-    opened: Callable[[str], object], url: str, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    opened: Callable[[str], object], url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError) as caught:
-        opened(url.format(address))
-    assert "\n" not in str(caught.value)
+    for address in NO_ADDRESSES:
+        with pytest.raises(ConfigError) as caught:
+            opened(url.format(address))
+        assert "\n" not in str(caught.value), address
     assert list(tmp_path.iterdir()) == []
 
 
@@ -314,7 +313,7 @@ def test_the_stores_over_mongodb_share_their_options() -> None:
     for url in (f"mongodb://h/db?{query}&cache=4", f"mongodb+chroma://h/db?{query}&chroma=http://h:8000"):
         with open_store(url) as store:
             assert store.name.split(" with ")[0].endswith("h/db/photos")
-    for url in ("mongodb://h/db?tsl=true", "mongodb+chroma://h/db?chroma=x&tsl=true"):
+    for url in ("mongodb://h/db?tsl=true", "mongodb+chroma://h/db?chroma=http://h&tsl=true"):
         with pytest.raises(
             ConfigError, match=r"no option 'tsl'; did you mean 'tls'\? it has .*timeout, retries, srv, .*auth_mechanism"
         ):

@@ -3,9 +3,9 @@
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,6 @@ def parameters(verb: str) -> list[str]:
     return named + (list(search_options(OPTIONS[verb])) if verb in OPTIONS else [])
 
 
-CALLS = [(verb, name) for verb in GOOD for name in parameters(verb)]
-
-
 def attempt(call: Callable[[], object], name: str, what: str) -> None:
     """Make a call, which works or says in one line what is wrong with which argument."""
     try:
@@ -153,64 +150,55 @@ def test_all_verbs_are_called() -> None:
     assert set(GOOD) - public == {"watch"}
 
 
-@pytest.mark.parametrize(("verb", "name"), CALLS)
-def test_a_pipeline_names_the_argument(pipeline: Pipeline, verb: str, name: str) -> None:
-    for kind, value in WRONG.items():
+def attempt_all(pipeline: Index, verb: str) -> None:
+    for name, (kind, value) in product(parameters(verb), WRONG.items()):
         call = partial(run, getattr(pipeline, verb), {**GOOD[verb], name: value})
         attempt(call, name, f"{verb}({name}={kind})")
 
 
-@pytest.mark.parametrize(("verb", "name"), [call for call in CALLS if call[0] != "watch"])
-def test_a_remote_pipeline_names_the_argument(remote: RemotePipeline, verb: str, name: str) -> None:
-    for kind, value in WRONG.items():
-        call = partial(run, getattr(remote, verb), {**GOOD[verb], name: value})
-        attempt(call, name, f"{verb}({name}={kind})")
+@pytest.mark.parametrize("verb", GOOD)
+def test_a_pipeline_names_the_argument(pipeline: Pipeline, verb: str) -> None:
+    attempt_all(pipeline, verb)
 
 
-@pytest.mark.parametrize("verb", list(GOOD))
+@pytest.mark.parametrize("verb", [verb for verb in GOOD if verb != "watch"])
+def test_a_remote_pipeline_names_the_argument(remote: RemotePipeline, verb: str) -> None:
+    attempt_all(remote, verb)
+
+
+@pytest.mark.parametrize("verb", GOOD)
 def test_an_asynchronous_pipeline_names_the_argument(pipeline: Pipeline, verb: str) -> None:
     there = AsyncPipeline(pipeline, threads=1)
-    for name in parameters(verb):
-        for kind, value in WRONG.items():
-            make = partial(run_async, getattr(there, verb), {**GOOD[verb], name: value})
-            attempt(lambda make=make: asyncio.run(make()), name, f"{verb}({name}={kind})")  # type: ignore[misc]
+    for name, (kind, value) in product(parameters(verb), WRONG.items()):
+        make = partial(run_async, getattr(there, verb), {**GOOD[verb], name: value})
+        attempt(lambda make=make: asyncio.run(make()), name, f"{verb}({name}={kind})")  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ["id", "text", "image", "metadata"])
-def test_a_document_takes_anything_and_adding_it_says_what_is_wrong(pipeline: Pipeline, name: str) -> None:
-    for kind, value in WRONG.items():
+def attempt_to_make(kind: Callable[..., object], right: dict[str, Any], names: Iterable[str]) -> None:
+    """Make a value with one wrong argument after the other."""
+    for name, (wrong, value) in product(names, WRONG.items()):
+        attempt(partial(kind, **{**right, name: value}), name, f"{kind}({name}={wrong})")
+
+
+def test_a_document_takes_anything_and_adding_it_says_what_is_wrong(pipeline: Pipeline) -> None:
+    for name, (kind, value) in product(("id", "text", "image", "metadata"), WRONG.items()):
         document = Document(**{"id": "a", "text": "a dog", name: value})
-        attempt(lambda given=document: pipeline.add(given), "documents", f"Document({name}={kind})")  # type: ignore[misc]
+        attempt(partial(pipeline.add, document), "documents", f"Document({name}={kind})")
 
 
-@pytest.mark.parametrize("name", ["text", "image", "like", "without"])
-def test_a_query_names_the_argument(name: str) -> None:
-    for kind, value in WRONG.items():
-        attempt(lambda given=value: Query(**{"text": "a", name: given}), name, f"Query({name}={kind})")  # type: ignore[misc]
+def test_a_query_and_the_options_of_a_search_name_the_argument() -> None:
+    attempt_to_make(Query, {"text": "a"}, ("text", "image", "like", "without"))
+    attempt_to_make(SearchOptions, {}, search_options())
 
 
-@pytest.mark.parametrize("name", list(search_options()))
-def test_the_options_of_a_search_name_the_argument(name: str) -> None:
-    for kind, value in WRONG.items():
-        attempt(lambda given=value: SearchOptions(**{name: given}), name, f"SearchOptions({name}={kind})")  # type: ignore[misc]
+def test_opening_names_the_argument(folder: Path) -> None:
+    parts = ("encoder", "store", "generator", "reranker", "next_encoders")
+    right: dict[str, Any] = {"encoder": "mock:", "store": "mock:"}
+    attempt_to_make(lambda **given: Pipeline.open(**given).close(), right, (*parts, "image_limits"))
+    with Pipeline.open(**right) as opened:
+        attempt_to_make(Pipeline, {"encoder": opened.encoder, "store": opened.store}, parts)
 
 
-@pytest.mark.parametrize("name", ["encoder", "store", "generator", "reranker", "next_encoders", "image_limits"])
-def test_opening_names_the_argument(folder: Path, name: str) -> None:
-    right = {"encoder": "mock:", "store": "mock:"}
-    for kind, value in WRONG.items():
-        attempt(lambda given=value: Pipeline.open(**{**right, name: given}).close(), name, f"open({name}={kind})")  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("name", ["encoder", "store", "generator", "reranker", "next_encoders"])
-def test_a_pipeline_of_other_objects_names_the_argument(pipeline: Pipeline, name: str) -> None:
-    right: dict[str, Any] = {"encoder": pipeline.encoder, "store": pipeline.store}
-    for kind, value in WRONG.items():
-        attempt(lambda given=value: Pipeline(**{**right, name: given}), name, f"Pipeline({name}={kind})")  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("name", ["url", "index", "token", "timeout", "allow_plain_http"])
-def test_connecting_names_the_argument(name: str) -> None:
-    right: dict[str, Any] = {"url": "http://127.0.0.1:1"}
-    for kind, value in WRONG.items():
-        attempt(lambda given=value: connect(**{**right, name: given}), name, f"connect({name}={kind})")  # type: ignore[misc]
+def test_connecting_names_the_argument() -> None:
+    names = ("url", "index", "token", "timeout", "allow_plain_http")
+    attempt_to_make(connect, {"url": "http://127.0.0.1:1"}, names)

@@ -292,7 +292,7 @@ def test_the_time_for_brackets_grows_with_their_number(shape: str, is_streamed: 
             best = min(best, time.thread_time() - begun)
         return best
 
-    assert seconds(16_000) < 25 * seconds(2000), "eight times the text takes more than three times eight times the time"
+    assert seconds(8000) < 25 * seconds(1000), "eight times the text takes more than three times eight times the time"
 
 
 GENERATED = st.lists(

@@ -125,32 +125,31 @@ def test_a_text_is_not_taken_for_a_path() -> None:
 # ---------------------------------------------------------------------------------------- orientation and DCT scale
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", sorted(formats() & {"JPEG", "PNG", "WEBP", "TIFF", "AVIF", "HEIC"}))
-def test_images_are_upright(kind: str, orientation: int) -> None:
-    data = turned(orientation, kind)
-    image = open_image(data)
-    assert image.size == (48, 32)
-    assert_colours(image, CORNERS, LOSSY)
-    assert image.getexif().get(0x0112, 1) == 1
-    if kind != "HEIC":
-        with Image.open(BytesIO(data)) as lazy:
-            assert_colours(ImageOps.exif_transpose(lazy).convert("RGB"), CORNERS, LOSSY)
-            assert_colours(open_image(lazy), CORNERS, LOSSY)
+def test_images_are_upright(kind: str) -> None:
+    for data in (turned(orientation, kind) for orientation in range(1, 9)):
+        image = open_image(data)
+        assert image.size == (48, 32)
+        assert_colours(image, CORNERS, LOSSY)
+        assert image.getexif().get(0x0112, 1) == 1
+        if kind != "HEIC":
+            with Image.open(BytesIO(data)) as lazy:
+                assert_colours(ImageOps.exif_transpose(lazy).convert("RGB"), CORNERS, LOSSY)
+                assert_colours(open_image(lazy), CORNERS, LOSSY)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 def test_a_jpeg_is_scaled_down_while_both_sides_stay_large_enough(mode: str, orientation: int) -> None:
-    data = turned(orientation, "JPEG", scene(480, 320, mode), quality=95)
     expected = [corner if mode != "L" else (round(np.dot(corner, (0.299, 0.587, 0.114))),) * 3 for corner in CORNERS]
+    data = turned(orientation, "JPEG", scene(480, 320, mode), quality=95)
     for at_least, size in ((None, (480, 320)), (321, (480, 320)), (160, (240, 160)), (80, (120, 80)), (1, (60, 40))):
         image = open_image(data, at_least=at_least)
         assert image.size == size
         assert_colours(image, expected, 6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(1, 260), st.integers(1, 260), st.integers(1, 150))
 def test_scaling_keeps_both_sides_and_the_shape(width: int, height: int, at_least: int) -> None:
     data = encoded(Image.new("RGB", (width, height), RED), "JPEG")
@@ -159,17 +158,17 @@ def test_scaling_keeps_both_sides_and_the_shape(width: int, height: int, at_leas
     assert any(image.size == (-(-width // scale), -(-height // scale)) for scale in (1, 2, 4, 8))
 
 
-@pytest.mark.parametrize("size", [64, 224])
 @pytest.mark.parametrize("shape", [(2000, 1504), (2199, 1433), (1501, 2003)])
-def test_the_margin_does_not_show_in_what_a_model_gets(shape: tuple[int, int], size: int) -> None:
-    preprocess = Preprocess(size)
-    assert preprocess.at_least == size * DCT_MARGIN
+def test_the_margin_does_not_show_in_what_a_model_gets(shape: tuple[int, int]) -> None:
     data = encoded(textured(*shape), "JPEG", quality=92)
-    scaled = open_image(data, at_least=preprocess.at_least)
-    assert max(scaled.size) < max(shape)
-    difference = np.abs(preprocess.apply(scaled).astype(int) - preprocess.apply(open_image(data)))
-    assert difference.mean() < 0.6
-    assert difference.max() <= 8
+    whole = open_image(data)
+    for preprocess in map(Preprocess, (64, 224)):
+        assert preprocess.at_least == preprocess.size * DCT_MARGIN
+        scaled = open_image(data, at_least=preprocess.at_least)
+        assert max(scaled.size) < max(shape)
+        difference = np.abs(preprocess.apply(scaled).astype(int) - preprocess.apply(whole))
+        assert difference.mean() < 0.6
+        assert difference.max() <= 8
 
 
 # ----------------------------------------------------------------------------------------------------------- colours
@@ -437,19 +436,11 @@ def test_a_rejection_is_one_line_with_the_name_and_keeps_its_cause(odd: list[Odd
             assert error.__cause__ is not None
 
 
-def test_the_odd_files_are_the_same_for_the_same_seed(odd: list[OddFile], tmp_path: Path) -> None:
-    others = odd_files(tmp_path, seed=1)
-    assert [file.path.name for file in others] == [file.path.name for file in odd]
-    for one, other in zip(odd, others):
-        if one.path.suffix not in (".heic", ".avif") and one.expected != {"unreadable"}:
-            assert one.path.read_bytes() == other.path.read_bytes(), one.path.name
-
-
 SAMPLES = {kind: encoded(textured(60, 44), kind) for kind in sorted(formats())}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SAMPLES if kind != "JPEG2000"])
-@settings(max_examples=40)
+@settings(max_examples=10)
 @given(share=st.floats(0.03, 0.97))
 def test_a_file_without_its_end_is_truncated(kind: str, share: float) -> None:
     data = SAMPLES[kind][: max(200, int(len(SAMPLES[kind]) * share))]
@@ -463,7 +454,7 @@ def test_a_file_cut_between_two_boxes_is_truncated(kind: str) -> None:
     assert rejection(SAMPLES[kind][: SAMPLES[kind].index(b"mdat") - 4]).code == "truncated"
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(st.sampled_from(sorted(SAMPLES)), st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), min_size=1))
 def test_changed_bytes_give_an_image_or_an_invalid_input_error(kind: str, changes: list[tuple[int, int]]) -> None:
     data = bytearray(SAMPLES[kind])
@@ -474,7 +465,7 @@ def test_changed_bytes_give_an_image_or_an_invalid_input_error(kind: str, change
     assert "\n" not in str(error)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     st.binary(max_size=200), st.sampled_from([b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"II*\0", b"P6 "])
 )
@@ -651,7 +642,7 @@ def test_photographs_are_preprocessed_as_by_clip(
                 assert np.array_equal(Preprocess(size).apply(open_image(path)), expected), path.name
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40), st.sampled_from(["bicubic", "bilinear", "lanczos"]))
 def test_any_shape_becomes_a_square(width: int, height: int, size: int, interpolation: Interpolation) -> None:
     image = textured(width, height)

@@ -41,6 +41,7 @@ def queries(kind: str) -> list[tuple[str, str]]:
     return found[:20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["shape without colour", "shape without shape", "shape without background", "background without shape"]
 )

@@ -17,7 +17,7 @@ from vlmsearch.demo.scenes import SHAPES, make_scene
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.indexing.reindex import reindex
-from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.registry import open_store
 from vlmsearch.search.label_keys import split_labels
 from vlmsearch.search.labels import PHOTO_TEMPLATES
 from vlmsearch.stores.base import Store
@@ -36,7 +36,7 @@ KINDS = (
     "sqlite",
     "mongodb+chroma",
     "postgresql",
-    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma", "chroma server", "mongodb")),
+    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb")),
 )
 """The contract of the stores proves that metadata are changed in the same way on all."""
 _numbers = itertools.count()
@@ -50,8 +50,6 @@ def make(mongo_address: str, chroma_address: str, postgres_url: str, tmp_path: P
             return MemoryStore()
         if kind == "sqlite":
             return SqliteStore(str(tmp_path / name))
-        if kind == "chroma":
-            return ChromaStore(str(tmp_path / name))
         if kind == "chroma server":
             return ChromaStore(f"//{chroma_address}/{name}")
         if kind == "postgresql":
@@ -323,9 +321,3 @@ def test_labels_are_told_from_other_metadata() -> None:
 def test_wrong_options_are_named(small: Pipeline, options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         small.label(**options)  # type: ignore[arg-type]
-
-
-def test_an_index_that_is_not_there_has_nothing_to_label(tmp_path: Path) -> None:
-    with Pipeline(open_encoder("mock:"), SqliteStore(str(tmp_path / "none"))) as pipeline:
-        assert list(pipeline.label(["dog"])) == []
-    assert not (tmp_path / "none").exists()

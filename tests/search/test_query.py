@@ -86,6 +86,7 @@ def test_what_is_left_out_leaves_nothing_out_itself() -> None:
     ("options", "said"),
     [
         ({"limit": 0}, "`limit` is from 1 to 10,000, not 0"),
+        ({"limit": 10_001}, "`limit` is from 1 to 10,000, not 10001"),
         ({"limit": True}, "`limit` is from 1 to 10,000, not True"),
         ({"limit": 1, "offset": 10_000}, "`offset` is from 0 to 9,999, not 10000"),
         ({"limit": 10, "offset": 9_991}, "with a `limit` of 10, `offset` is from 0 to 9,990, not 9,991"),

@@ -186,6 +186,7 @@ def test_what_cannot_be_embedded_is_said(
     assert said in str(caught.value.message)
 
 
+@pytest.mark.slow
 def test_a_model_for_several_lengths_is_cut(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, make_bert(tmp_path), space="minilm")
     recipe.write_text(f"dims = [8]\n{recipe.read_text()}")

@@ -11,6 +11,7 @@ from PIL import Image
 from tests.support.pdf_files import write_pdf
 from tests.support.service import RunningService, serving
 from vlmsearch import RemotePipeline, SourceOptions, connect
+from vlmsearch.demo.scenes import make_scene
 from vlmsearch.media.images import open_image
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
@@ -72,7 +73,12 @@ def test_a_page_is_seen_as_a_picture_and_opened_in_its_file(
     for id in (page, str(papers / "a.pdf")):
         file = service.http.get(f"{INDEX}/file", params={"id": id})
         assert (file.headers["content-type"], file.content) == ("application/pdf", (papers / "a.pdf").read_bytes())
-    assert service.http.get(f"{INDEX}/file", params={"id": "nowhere"}).status_code == 404
+    some = service.http.get(f"{INDEX}/file", params={"id": page}, headers={"Range": "bytes=0-3"})
+    assert (some.status_code, some.content) == (206, b"%PDF")
+    make_scene(1).draw(64).save(papers / "scene.png")
+    assert remote.index("scene.png").added == 1
+    for id in ("nowhere", "a.pdf#page=1", str(papers / "scene.png")):  # only files of several documents are given
+        assert service.http.get(f"{INDEX}/file", params={"id": id}).status_code == 404
 
 
 def test_a_row_names_no_page_of_a_file_elsewhere(remote: RemotePipeline, papers: Path, tmp_path: Path) -> None:

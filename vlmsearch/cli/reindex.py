@@ -24,7 +24,6 @@ from vlmsearch.registry import open_encoder
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
-    from vlmsearch.indexing.forecast import Forecast
     from vlmsearch.indexing.reindex import ReindexReport
     from vlmsearch.stores.base import Store
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 @command()
 @index_options("image_limits")
 @url_option("encoder", "--encoder", has_variable=False, help="The new encoder. No environment variable sets it.")
-@option("--dry-run", is_flag=True, help="Print the time and the disk space that it would take, and stop.")
 @option("--ignore-space", is_flag=True, help="Start even if the disk seems too small.")
 @option("--drop-old", is_flag=True, help="Remove the replaced index.")
 @option("--allow-missing", is_flag=True, help="Switch even if documents cannot be encoded again.")
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 def reindex(
     chosen: IndexChoice,
     encoder: str | None,
-    dry_run: bool,
     ignore_space: bool,
     drop_old: bool,
     allow_missing: bool,
@@ -48,13 +45,12 @@ def reindex(
 ) -> None:
     """Rebuild an index with another model, from the texts and image files of its documents.
 
-    First it encodes some documents to estimate the time and the disk space. The old index is in use until the new one
-    is complete, and stays until --drop-old. The index takes no writes at the end, when both are compared. You may
-    interrupt it: the next run continues.
+    The old index is in use until the new one is complete, and stays until --drop-old: the disk needs room for both. The
+    index takes no writes at the end, when both are compared. You may interrupt it: the next run continues.
     """
     from vlmsearch.indexing.reindex import drop_old as remove_old
 
-    if not encoder and (dry_run or not drop_old):
+    if not encoder and not drop_old:
         raise click.UsageError(
             "name the new model with --encoder URL on the command line (VLMSEARCH_ENCODER is for all other commands), "
             "or remove a replaced index with --drop-old"
@@ -64,10 +60,9 @@ def reindex(
     with chosen.open_store() as opened:
         if encoder:
             with open_encoder(encoder) as model:
-                result = _forecast(opened, model, limits, must_fit=not ignore_space, only=dry_run, quiet=as_json)
-                if dry_run:
-                    return
-                result |= _reindex(opened, model, limits, allow_missing=allow_missing, quiet=as_json)
+                if not ignore_space:
+                    _check_room(opened, model)
+                result = _reindex(opened, model, limits, allow_missing=allow_missing, quiet=as_json)
             if result["switched"] and not drop_old and not as_json:
                 click.echo("the new index is in use from now on; the one before it stays until --drop-old")
         if drop_old and result.get("switched", True):
@@ -80,26 +75,16 @@ def reindex(
         sys.exit(1)
 
 
-def _forecast(
-    store: Store, model: Encoder, image_limits: ImageLimits, *, must_fit: bool, only: bool, quiet: bool
-) -> dict[str, object]:
-    """Print the forecast; ``only`` if nothing follows, so that JSON is printed now."""
-    from vlmsearch.indexing.forecast import forecast
+def _check_room(store: Store, model: Encoder) -> None:
+    """Raise ClickException where the disk is too small for a second index."""
+    from vlmsearch.indexing.room import room_needed
 
-    if not only and model.fingerprint == need_manifest(store).fingerprint:
-        return {}  # `reindex` reports that, and removes what an interrupted run left
-    expected = forecast(store, model, image_limits=image_limits)
-    result: dict[str, object] = {"forecast": {**asdict(expected), "fits": expected.fits}}
-    if not quiet:
-        click.echo(_described(expected))
-    elif only:
-        print_json(result)
-    if must_fit and not expected.fits:
+    room = room_needed(store, model.fingerprint, model.spaces)
+    if not room.fits and model.fingerprint != need_manifest(store).fingerprint:
         raise click.ClickException(
-            f"the new index would take about {_size(expected.bytes_added)} beside the old one, and {store.name} has "
-            f"{_size(expected.bytes_free or 0)} left: make room, or begin all the same with --ignore-space"
+            f"the new index would take about {_size(room.bytes_added)} beside the old one, and {store.name} has "
+            f"{_size(room.bytes_free or 0)} left: make room, or begin all the same with --ignore-space"
         )
-    return result
 
 
 def _reindex(
@@ -112,21 +97,6 @@ def _reindex(
     if not quiet:
         _print(done)
     return {**asdict(done), "seconds": round(done.seconds, 3)}
-
-
-def _described(expected: Forecast) -> str:
-    """Return a forecast in one line."""
-    rate = f"{expected.left / expected.seconds:.0f}/s, " if expected.seconds else ""
-    tried = f"{rate}tried with {expected.tried}"
-    what = "" if expected.bytes_now is not None else "vectors of "
-    added, after = _size(expected.bytes_added), _size(expected.bytes_after)
-    parts = [
-        f"{expected.left} of {expected.documents} documents to encode: about {_duration(expected.seconds)} ({tried})",
-        f"{what}about {added} beside the old index, {after} once that is removed",
-    ]
-    parts += [f"{_size(expected.bytes_free)} free"] if expected.bytes_free is not None else []
-    parts += [f"{expected.lost} of those tried cannot be encoded again"] if expected.lost else []
-    return "; ".join(parts)
 
 
 def _duration(seconds: float) -> str:

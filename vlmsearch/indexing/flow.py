@@ -80,7 +80,7 @@ STORED_EVERY = 1.0
 """Stores take many records at once far more cheaply: so many, or what came within so many seconds."""
 _NAMED_KEYS = 5
 """Keys of metadata that the message of an empty document names."""
-LEAST_WORKERS = 2
+_MIN_WORKERS = 2
 """Threads that read and decode where there are fewer cores: one reads while the other decodes."""
 _UNDER_WAY = 4
 """Batches that may wait between two stages."""
@@ -210,7 +210,7 @@ class Flow:
             )
             for step in (self._encode, self._save)
         ]
-        count = max(LEAST_WORKERS, available_cores())  # the encoder's own threads run beside them
+        count = max(_MIN_WORKERS, available_cores())  # the encoder's own threads run beside them
         with ThreadPoolExecutor(count, thread_name_prefix="vlmsearch-read") as workers:
             for thread in threads:
                 thread.start()

@@ -38,8 +38,6 @@ def test_the_file_is_opened_at_the_page(page: Page, gallery: RunningService) -> 
     whole = gallery.http.get(f"/{parts.path.lstrip('/')}?{parts.query}")
     assert whole.headers["content-type"] == "application/pdf"
     assert whole.content.startswith(b"%PDF-")
-    some = gallery.http.get(f"/{parts.path.lstrip('/')}?{parts.query}", headers={"Range": "bytes=0-3"})
-    assert (some.status_code, some.content) == (206, b"%PDF")
 
 
 def test_the_lines_that_were_read_in_a_picture_are_framed(page: Page) -> None:
@@ -59,9 +57,3 @@ def test_the_lines_that_were_read_in_a_picture_are_framed(page: Page) -> None:
         round(framed["height"] / shown["height"], 1),
     ] == [0.1, 0.5, 0.5, 0.2]
     expect(dialog.locator(".metadata")).not_to_contain_text("10,50,50,20")
-
-
-def test_only_files_of_several_documents_are_given(gallery: RunningService) -> None:
-    path = "/api/v1/indexes/gallery/file"
-    assert gallery.http.get(path, params={"id": "scene-0003"}).status_code == 404
-    assert gallery.http.get(path, params={"id": "report.pdf#page=1"}).status_code == 404

@@ -294,18 +294,12 @@ def test_nothing_matches_until_what_comes_closest_is_asked_for(page: Page) -> No
     expect(page.locator(".card").first).to_be_visible()
     assert 1 <= page.locator(".card").count() <= 3
     page.get_by_role("button", name="Show what comes closest, too").click()
+    expect(page).to_have_url(re.compile("all=1"))
     expect(page.locator(".card").nth(9)).to_be_visible()
     page.goto("/?q=a+star&where=%7B%22objects%22%3A99%7D")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
     page.get_by_role("button", name="Remove the filters").click()
     expect(page.locator(".card").first).to_be_visible()
-
-
-def test_everything_is_shown_where_that_is_asked_for(page: Page) -> None:
-    page.goto("/?q=quarterly+tax+report")
-    page.get_by_role("button", name="Show what comes closest").click()
-    expect(page).to_have_url(re.compile("all=1"))
-    expect(page.locator(".card").nth(9)).to_be_visible()
 
 
 def test_an_empty_index_says_how_to_fill_it(page: Page) -> None:
@@ -340,14 +334,11 @@ def test_a_picture_is_searched_by(page: Page, gallery: RunningService, way: str)
     expect(page.locator(".tools .count")).to_contain_text("documents")
 
 
-def test_what_is_no_picture_is_refused(page: Page) -> None:
+def test_what_is_no_picture_or_of_another_browser_is_refused(page: Page) -> None:
     page.goto("/")
     expect(page.locator(".card").first).to_be_visible()
     page.evaluate(DROP, [base64.b64encode(b"a text").decode(), "text/plain", "drop"])
     expect(page.locator("#said")).to_contain_text("not a picture")
-
-
-def test_a_link_to_a_picture_of_another_browser_says_so(page: Page) -> None:
     page.goto("/?image=unknown")
     expect(page.get_by_role("alert")).to_contain_text("in another browser")
 
