@@ -47,7 +47,7 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def strict(recipe: Path) -> Recipe:
-    """The recipe with a gate that no quantised tower reaches."""
+    """Return the recipe with a gate that no quantised tower reaches."""
     path = recipe.parent / "strict.toml"
     path.write_text(recipe.read_text().replace("image = { overlap = 0.5 }", "image = { mean_cosine = 1.5 }"))
     return read_recipe(path)
@@ -192,7 +192,7 @@ def test_a_bundle_is_replaced_by_a_rebuild(recipe: Path, tmp_path: Path, bundle:
 
 
 _WITHOUT_TORCH = "import resource, signal, sys; sys.modules['torch'] = None; "
-"""Torch takes seconds to import, and is not needed for what these processes show."""
+"""These processes show the same without torch, which takes seconds to import."""
 
 
 def started(*arguments: object, limit: str = "") -> subprocess.Popen[str]:

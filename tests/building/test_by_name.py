@@ -40,7 +40,7 @@ FEW_PAIRS = PairCalibration(queries=40, held_out=40, candidates=10)
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub whose models get recipes with little calibration."""
+    """Serve a hub whose models get recipes with little calibration."""
     monkeypatch.setattr(derive, "Recipe", partial(Recipe, calibration=FEW))
     monkeypatch.setattr(derive, "RerankerRecipe", partial(RerankerRecipe, calibration=FEW_PAIRS))
     with taken_for_the_real_one(tmp_path, monkeypatch) as server:
@@ -60,7 +60,7 @@ def run(*arguments: str) -> str:
 
 
 def pinned(folder: Path, revision: str) -> Path:
-    """A recipe file for a revision of the small BERT."""
+    """Write a recipe file for a revision of the small BERT."""
     recipe = folder / "recipe.toml"
     recipe.write_text(
         f'name = "tiny"\nsource = "somebody/tiny-bert"\nrevision = "{revision}"\nlicence = "MIT"\nspace = "minilm"\n'

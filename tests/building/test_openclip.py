@@ -83,6 +83,12 @@ def make_open_clip(folder: Path, original: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a checkpoint in OpenCLIP's layout."""
+    return make_open_clip(tmp_path / "open", make_clip(tmp_path / "original"))
+
+
 def change(folder: Path, part: str, **settings: Any) -> None:
     """Change settings of ``model_cfg``, of a tower in it, or of ``preprocess_cfg``."""
     data = json.loads((folder / "open_clip_config.json").read_text())
@@ -133,8 +139,7 @@ def test_a_bundle_is_built_and_proven(tmp_path: Path) -> None:
         assert (ours * theirs).sum(axis=1).min() > 0.99999
 
 
-def test_tensors_of_a_text_tower_of_its_own_are_found(tmp_path: Path) -> None:
-    folder = make_open_clip(tmp_path / "open", make_clip(tmp_path / "original"))
+def test_tensors_of_a_text_tower_of_its_own_are_found(folder: Path) -> None:
     before = load_checkpoint(folder).weights
     tensors = load_file(folder / "open_clip_model.safetensors")
     text = ("transformer.", "token_embedding.", "positional_embedding", "ln_final.", "text_projection")
@@ -144,15 +149,13 @@ def test_tensors_of_a_text_tower_of_its_own_are_found(tmp_path: Path) -> None:
     assert set(load_checkpoint(folder).weights) == set(before)
 
 
-def test_images_are_squashed_where_it_says_so(tmp_path: Path) -> None:
-    folder = make_open_clip(tmp_path / "open", make_clip(tmp_path / "original"))
+def test_images_are_squashed_where_it_says_so(folder: Path) -> None:
     change(folder, "preprocess_cfg", resize_mode="squash", interpolation="bilinear", size=[32, 32])
     assert load_checkpoint(folder).preprocess == Preprocess(32, crop=False, interpolation="bilinear")
 
 
-def test_transformers_own_layout_goes_first(tmp_path: Path) -> None:
-    original = make_clip(tmp_path / "original")
-    folder = make_open_clip(tmp_path / "open", original)
+def test_transformers_own_layout_goes_first(folder: Path) -> None:
+    original = folder.parent / "original"
     assert read_config(folder)[0] == "open_clip"
     shutil.copy(original / "config.json", folder)
     assert read_config(folder)[0] == "open_clip", "there is a configuration, and no weights for it"
@@ -172,15 +175,13 @@ def test_transformers_own_layout_goes_first(tmp_path: Path) -> None:
         ("preprocess_cfg", {"resize_mode": "longest"}, "by their shortest edge or squashed"),
     ],
 )
-def test_what_cannot_be_exported_is_named(tmp_path: Path, part: str, settings: dict[str, Any], named: str) -> None:
-    folder = make_open_clip(tmp_path / "open", make_clip(tmp_path / "original"))
+def test_what_cannot_be_exported_is_named(folder: Path, part: str, settings: dict[str, Any], named: str) -> None:
     change(folder, part, **settings)
     with pytest.raises(ConfigError, match=named):
         load_checkpoint(folder)
 
 
-def test_what_changes_nothing_is_no_hindrance(tmp_path: Path) -> None:
-    folder = make_open_clip(tmp_path / "open", make_clip(tmp_path / "original"))
+def test_what_changes_nothing_is_no_hindrance(folder: Path) -> None:
     change(folder, "vision_cfg", patch_dropout=0.5, pool_type="tok", timm_model_name=None)
     change(folder, "text_cfg", pool_type="argmax", embed_cls=False)
     assert load_checkpoint(folder).dim == 32

@@ -39,7 +39,7 @@ _calibrated: dict[tuple[Path, Tower], tuple[Subject[Drift], Mapping[str, Observa
 def subject_of(
     checkpoint: Checkpoint, tower: Tower, gate: TowerGate
 ) -> tuple[Subject[Drift], Mapping[str, Observation]]:
-    """A tower to quantise, and what its Linears read: calibrated once a checkpoint."""
+    """Return a tower to quantise, and what its Linears read: calibrated once a checkpoint."""
     place = (checkpoint.folder, tower)
     if place not in _calibrated:
         feeds, held_out = _feeds(checkpoint, tower)

@@ -19,7 +19,7 @@ PLUGIN = ROOT / "examples" / "encoder-plugin"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PYTHONPATH in which the package is installed."""
+    """Return a folder for PYTHONPATH in which the package is installed."""
     site = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(PLUGIN)]
     subprocess.run(command, check=True, capture_output=True)

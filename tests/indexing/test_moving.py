@@ -65,7 +65,8 @@ def url(
 def siglip(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of a small SigLIP 2, whose space is another than CLIP's."""
     folder = tmp_path_factory.mktemp("siglip")
-    recipe = make_recipe(folder, make_siglip(folder / "checkpoint", positions=128), space="siglip")
+    checkpoint = make_siglip(folder / "checkpoint", positions=128)
+    recipe = make_recipe(folder, checkpoint, space="siglip", relevance_scenes=300)
     build_bundle(read_recipe(recipe), out=folder / "bundle", precisions=["fp32"])
     return f"onnx:{folder / 'bundle'}"
 

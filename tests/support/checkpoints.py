@@ -148,7 +148,7 @@ def edit_json(path: Path, **changes: Any) -> None:
 
 
 def make_recipe(folder: Path, checkpoint: Path, *, space: str = "clip", relevance_scenes: int = 0) -> Path:
-    """A recipe file for a checkpoint, with little calibration; relevance is fitted on ``relevance_scenes``."""
+    """Write a recipe file for a checkpoint, with little calibration; relevance is fitted on ``relevance_scenes``."""
     path = folder / "recipe.toml"
     path.write_text(
         f'name = "tiny-{space}"\nlicence = "MIT"\nspace = "{space}"\ncheckpoint = "{checkpoint}"\n'

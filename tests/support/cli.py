@@ -69,7 +69,7 @@ def run_process(*arguments: str | Path, cwd: Path | None = None, **environment: 
 
 
 def script(path: Path, *arguments: str, cwd: Path) -> str:
-    """What ``python PATH ...`` prints, run in this process."""
+    """Return what ``python PATH ...`` prints, run in this process."""
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
         patch.setattr(sys, "argv", [str(path), *arguments])
         patch.chdir(cwd)

@@ -30,14 +30,14 @@ def export(checkpoint: Checkpoint, tower: Tower, dtype: Arithmetic = np.float32)
 
 
 def export_fused(checkpoint: Checkpoint, tower: Tower) -> bytes:
-    """One tower as it is for a CPU, with nothing quantised."""
+    """Return one tower as it is for a CPU, with nothing quantised."""
     graph = OnnxGraph(tower)
     checkpoint.write(tower, CpuInt8Layers(graph, {}))
     return graph.to_bytes()
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint, which neither cuts nor pads."""
+    """Return the tokenizer of a checkpoint, which neither cuts nor pads."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -45,12 +45,12 @@ def tokenizer_of(folder: Path) -> Tokenizer:
 
 
 def feeds_of(checkpoint: Checkpoint, texts: Sequence[str], batch: int = 4) -> Feeds:
-    """Batches of texts."""
+    """Return batches of texts."""
     return text_feeds(texts, text_input(checkpoint), tokenizer_of(checkpoint.folder), batch)
 
 
 def assert_same(ours: Vectors, theirs: Vectors) -> None:
-    """Check that vectors are the same, whatever the length of ``theirs``, and that they differ from each other."""
+    """Check that vectors of length one have the directions of others, and differ from each other."""
     assert ours.dtype == np.float32
     assert ours.shape == theirs.shape
     np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
