@@ -93,11 +93,15 @@ def test_a_broken_image_is_refused_by_a_full_and_by_an_empty_index(running_servi
 def test_an_image_beyond_the_limits_of_a_server_is_refused(running_service: RunningService) -> None:
     wide = BytesIO()
     Image.new("1", (12_001, 10_000)).save(wide, "PNG")  # within what the command line reads
-    for index in ("notes", "empty"):
-        found = running_service.http.post(
-            f"/api/v1/indexes/{index}/search", json={"image": base64.b64encode(wide.getvalue()).decode()}
-        )
-        assert (found.status_code, found.json()["error"]["code"]) == (400, "too_large")
+    image = base64.b64encode(wide.getvalue()).decode()
+    embed = {"model": "notes/clip", "input": f"data:image/png;base64,{image}", "modality": "image"}
+    for path, body in (
+        (SEARCH, {"image": image}),
+        ("/api/v1/indexes/empty/search", {"image": image}),
+        ("/v1/embeddings", embed),
+    ):
+        found = running_service.http.post(path, json=body)
+        assert (found.status_code, found.json()["error"]["code"]) == (400, "too_large"), path
         assert "120,000,000" in found.json()["error"]["message"]
 
 
