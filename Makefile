@@ -61,15 +61,8 @@ dist: $(VENV)/.dist
 bench: $(VENV)/.test
 	$(VENV)/bin/python -m benchmarks.encoding demo-clip
 	$(VENV)/bin/python -m benchmarks.encoding demo-minilm
-	$(VENV)/bin/vlmsearch demo --scenes 1000 --out demo/bench >/dev/null
-	$(VENV)/bin/vlmsearch bench index demo/bench/gallery
-	$(VENV)/bin/python -m benchmarks.images
-	$(VENV)/bin/python -m benchmarks.reading ocr
-	$(VENV)/bin/python -m benchmarks.fusion
 	$(VENV)/bin/python -m benchmarks.stores --documents 20000
 	$(VENV)/bin/python -m benchmarks.batching onnx:demo
-	$(VENV)/bin/python -m benchmarks.async_search
-	$(VENV)/bin/python -m benchmarks.ray_index workers --documents 3000 --rounds 1
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

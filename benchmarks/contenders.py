@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,9 +41,6 @@ class Contender(Protocol):
     def search_words(self, query: str) -> list[str] | None:
         """Return the ids of the documents that fit words best; None where words are not ranked."""
 
-    def remove(self, ids: Sequence[str]) -> None:
-        """Delete documents."""
-
     def close(self) -> None:
         """Let go of the files."""
 
@@ -55,18 +51,13 @@ def place_of(name: str, folder: Path) -> Path:
 
 
 def open_contender(name: str, folder: Path, dim: int) -> Contender:
-    """Open, and create where it is not there: ``chroma``, ``sqlite?option=value``, ``lancedb``, ``lancedb-ivf``."""
+    """Open, and create where it is not there: ``sqlite?option=value``, ``lancedb``, ``lancedb-ivf``."""
     place = place_of(name, folder)
     if name in _PEERS:
         return _LanceDB(place, dim, is_indexed=name == "lancedb-ivf")
     place.mkdir(parents=True, exist_ok=True)
-    return _EmbeddedStore(store_url(name, folder), dim)
-
-
-def store_url(name: str, folder: Path) -> str:
-    """Return the URL of a store that is measured."""
     scheme, mark, options = name.partition("?")
-    return f"{scheme}:{place_of(name, folder) / 'index'}{mark}{options}"
+    return _EmbeddedStore(f"{scheme}:{place / 'index'}{mark}{options}", dim)
 
 
 class _EmbeddedStore:
@@ -78,7 +69,10 @@ class _EmbeddedStore:
             self._store.bind(_FINGERPRINT, self._spaces)
 
     def add(self, block: CorpusBlock) -> None:
-        self._store.upsert(records(block, FIELD))
+        self._store.upsert([
+            Record(Document(id, text=text, metadata=metadata), {FIELD: vector}, Stamp(id))
+            for id, text, metadata, vector in zip(block.ids, block.texts, block.metadata, block.vectors)
+        ])  # fmt: skip
 
     def finish(self) -> None:
         self._store.close()
@@ -100,19 +94,8 @@ class _EmbeddedStore:
             return None
         return [hit.id for hit in self._store.search_words(query, limit=LIMIT).hits]
 
-    def remove(self, ids: Sequence[str]) -> None:
-        self._store.delete(ids)
-
     def close(self) -> None:
         self._store.close()
-
-
-def records(block: CorpusBlock, field: Field) -> list[Record]:
-    """Return the documents of a block as a store takes them."""
-    return [
-        Record(Document(id, text=text, metadata=metadata), {field: vector}, Stamp(id))
-        for id, text, metadata, vector in zip(block.ids, block.texts, block.metadata, block.vectors)
-    ]
 
 
 class _LanceDB:
@@ -168,9 +151,6 @@ class _LanceDB:
             return None
         return self._ids(self._table.search(query, query_type="fts").limit(LIMIT).select(["id", "_score"]))
 
-    def remove(self, ids: Sequence[str]) -> None:
-        self._table.delete(f"id IN ({', '.join(map(_quoted, ids))})")
-
     def close(self) -> None:
         pass
 
@@ -184,7 +164,3 @@ class _LanceDB:
     def _ids(query: Any) -> list[str]:
         ids: list[str] = query.to_arrow()["id"].to_pylist()
         return ids
-
-
-def _quoted(id: str) -> str:
-    return "'" + id.replace("'", "''") + "'"

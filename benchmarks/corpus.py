@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,26 @@ class Condition:
         return passes
 
 
+@cache
+def _words() -> list[str]:
+    """Draw the vocabulary, the most frequent words first."""
+    rng = np.random.default_rng([_SEED, 5])
+    found = dict.fromkeys(_FUNCTION_WORDS.split())
+    syllable = (_ONSETS.split(), _VOWELS.split(), _CODAS)
+    while len(found) < _VOCABULARY:
+        parts = [*(syllable * int(rng.integers(1, 4))), _ENDINGS]
+        found["".join(part[rng.integers(len(part))] for part in parts)] = None
+    return list(found)
+
+
+@cache
+def _shares() -> NDArray[np.float64]:
+    """Return the share of the words up to each in all texts."""
+    shares = np.cumsum(1 / (np.arange(_VOCABULARY) + _FLAT))
+    shares /= shares[-1]
+    return shares
+
+
 @dataclass(frozen=True)
 class Corpus:
     """A collection of so many documents with vectors of ``dim``.
@@ -99,21 +119,20 @@ class Corpus:
 
     @property
     def blocks(self) -> range:
-        """Return the numbers of the blocks; those beyond hold further documents."""
+        """Return the numbers of the blocks."""
         return range(-(-self.documents // BLOCK))
 
     def block(self, number: int) -> CorpusBlock:
         """Draw a block."""
-        size = min(BLOCK, self.documents - number * BLOCK) if number in self.blocks else BLOCK
+        size = min(BLOCK, self.documents - number * BLOCK)
         rng = np.random.default_rng([_SEED, number])
         places = range(number * BLOCK, number * BLOCK + size)
-        serials = self._serials[places.start : places.stop] if number in self.blocks else np.array(places)
         return CorpusBlock(
             [f"photos/{place // 1000:04}/{place:07}.jpg" for place in places],
             [self._caption(rng) for _ in places],
             self._vectors(rng, size),
             {
-                "serial": serials,
+                "serial": self._serials[places.start : places.stop],
                 "album": np.array([f"album-{album}" for album in rng.integers(ALBUMS, size=size)]),
                 "rating": rng.random(size),
             },
@@ -127,7 +146,7 @@ class Corpus:
         """Draw queries of two to four words, of which the frequent ones are asked more often too."""
         rng = np.random.default_rng([_SEED, 2, count])
         common = len(_FUNCTION_WORDS.split())
-        content = self._words[common:]
+        content = _words()[common:]
         shares = np.cumsum(1 / (np.arange(len(content)) + _FLAT + common))
         drawn = [np.searchsorted(shares, rng.random(rng.integers(2, 5)) * shares[-1]) for _ in range(count)]
         return ["a " + " ".join(content[place] for place in places) for places in drawn]
@@ -144,8 +163,7 @@ class Corpus:
         return [Condition("serial", start, start + kept) for start in starts]
 
     def _caption(self, rng: np.random.Generator) -> str:
-        shares = self._shares
-        words = self._words
+        shares, words = _shares(), _words()
         return " ".join([words[place] for place in np.searchsorted(shares, rng.random(rng.integers(6, 19))).tolist()])
 
     def _vectors(self, rng: np.random.Generator, count: int) -> Vectors:
@@ -159,22 +177,6 @@ class Corpus:
     @cached_property
     def _serials(self) -> NDArray[np.int64]:
         return np.random.default_rng([_SEED, 4]).permutation(self.documents)
-
-    @cached_property
-    def _words(self) -> list[str]:
-        rng = np.random.default_rng([_SEED, 5])
-        found = dict.fromkeys(_FUNCTION_WORDS.split())
-        syllable = (_ONSETS.split(), _VOWELS.split(), _CODAS)
-        while len(found) < _VOCABULARY:
-            parts = [*(syllable * int(rng.integers(1, 4))), _ENDINGS]
-            found["".join(part[rng.integers(len(part))] for part in parts)] = None
-        return list(found)
-
-    @cached_property
-    def _shares(self) -> NDArray[np.float64]:
-        shares = np.cumsum(1 / (np.arange(_VOCABULARY) + _FLAT))
-        shares /= shares[-1]
-        return shares
 
     @cached_property
     def _scale(self) -> NDArray[np.float32]:

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import click
 import numpy as np
@@ -18,13 +19,12 @@ import psycopg
 from pgvector import Vector
 from pgvector.psycopg import register_vector
 
+from benchmarks.common import in_turns, print_figures
 from vlmsearch import Record
 from vlmsearch._util.batching import batches
-from vlmsearch._util.machine import machine_name
 from vlmsearch.bench.search import Widened, draw_documents
-from vlmsearch.cli.common import print_table
 from vlmsearch.registry import open_encoder
-from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, connect
+from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, connect, quoted
 from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.postgresql.tables import IndexTables
 from vlmsearch.types import Field, Vectors
@@ -86,7 +86,7 @@ def fill(
     """Write both, the last documents in turns with an index in place, and return how many each wrote a second."""
     kept: list[list[Record]] = []
     tables = IndexTables.of("public", _TABLE, store.generation, store.needed().spaces)
-    store._do("drop an index", f"DROP INDEX {tables.vectors[field].index}")  # noqa: SLF001
+    store._do("drop an index", f"DROP INDEX {quoted('public', tables.vectors[field].index)}")  # noqa: SLF001
     for batch in records:
         kept.append(batch)
         if len(kept) * _BATCH > timed:
@@ -109,23 +109,20 @@ def fill(
 
 def searched(
     store: PostgresStore, bare: BareTable, field: Field, queries: Vectors, limit: int
-) -> tuple[list[list[float]], list[float]]:
-    """Search both in turns, and return the seconds of each call, and how many documents of the exact page each has."""
+) -> tuple[list[float], list[float]]:
+    """Search both in turns, and return the median seconds of each, and the share of the exact page that each finds."""
+
+    def search(searched: PostgresStore, query: Vectors) -> list[str]:
+        return [hit.id for hit in searched.search(field, query[None], limit=limit)[0]]
+
+    contenders = {"store": partial(search, store), "bare": partial(bare.search, limit=limit)}
+    seconds, answers = in_turns(contenders, list(queries))
     exact = PostgresStore(store._connection, table=_TABLE, exact_up_to=10**9)  # noqa: SLF001
-    times: list[list[float]] = [[], []]
-    right = [0, 0]
-    for query in queries:
-        start = time.perf_counter()
-        (hits,) = store.search(field, query[None], limit=limit)
-        middle = time.perf_counter()
-        ids = bare.search(query, limit)
-        times[0].append(middle - start)
-        times[1].append(time.perf_counter() - middle)
-        if len(times[0]) <= _COMPARED:
-            nearest = {hit.id for hit in exact.search(field, query[None], limit=limit)[0]}
-            right[0] += len(nearest & {hit.id for hit in hits})
-            right[1] += len(nearest & set(ids))
-    return times, [share / (_COMPARED * limit) for share in right]
+    nearest = [set(search(exact, query)) for query in queries[:_COMPARED]]
+    recalls = [
+        statistics.mean(len(best & set(ids)) / limit for best, ids in zip(nearest, pages)) for pages in answers.values()
+    ]
+    return list(map(statistics.median, seconds.values())), recalls
 
 
 @click.command()
@@ -153,15 +150,14 @@ def main(url: str, documents: int, timed: int, dim: int, limit: int) -> None:
         queries = np.stack([record.vectors[field] for record in strangers])
         queries += np.random.default_rng(2).standard_normal(queries.shape).astype(np.float32) * _NOISE / dim**0.5
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-        times, recalls = searched(store, bare, field, queries, limit)
-    medians = [1000 * statistics.median(seconds) for seconds in times]
+        seconds, recalls = searched(store, bare, field, queries, limit)
+    medians = [1000 * median for median in seconds]
     rows = [
         ("written a second", f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", f"{rates[0] / rates[1]:.2f}"),
         (f"search of {limit}, p50 ms", f"{medians[0]:.2f}", f"{medians[1]:.2f}", f"{medians[0] / medians[1]:.2f}"),
         ("recall", f"{recalls[0]:.3f}", f"{recalls[1]:.3f}", ""),
     ]
-    title = f"{documents:,} x {dim}, {machine_name()}"
-    print_table(("figure", "postgresql:", "bare pgvector", "ratio"), rows, left=("figure",), title=title)
+    print_figures(f"{documents:,} x {dim}", ("figure", "postgresql:", "bare pgvector", "ratio"), rows)
 
 
 if __name__ == "__main__":

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import click
 import pyarrow as pa
 
+from benchmarks.common import in_turns, print_figures
 from vlmsearch import Pipeline
 from vlmsearch.bench.search import Widened, draw_documents, fill, queries_of
-from vlmsearch.cli.common import print_table
 from vlmsearch.registry import open_encoder
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -62,21 +62,11 @@ def main(documents: int, dim: int, calls: int) -> None:
         }
         rows = []
         for kind, length in (("usual", 2), ("usual", 8), ("frequent", 2), ("frequent", 8), ("rare", 2)):
-            times = timed(contenders, queries_of(kind, length), calls)
+            queries = queries_of(kind, length)
+            in_turns(contenders, queries)  # what first calls make is not measured
+            times, _ = in_turns(contenders, list(islice(cycle(queries), calls)))
             rows.append([f"{length} {kind}", *(f"{1000 * statistics.median(times[name]):.2f}" for name in contenders)])
-        print_table(("words", *(f"{name}, ms" for name in contenders)), rows, left=("words",))
-
-
-def timed(contenders: dict[str, Callable[[str], object]], queries: list[str], calls: int) -> dict[str, list[float]]:
-    """Return the seconds of each call; the contenders take turns."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for call in range(-len(queries), calls):
-        for name, ask in contenders.items():
-            start = time.perf_counter()
-            ask(queries[call % len(queries)])
-            if call >= 0:  # what first calls make is not measured
-                times[name].append(time.perf_counter() - start)
-    return times
+    print_figures(f"{documents:,} x {dim}", ("words", *(f"{name}, ms" for name in contenders)), rows)
 
 
 def lance_table(path: Path, encoder: Widened, count: int) -> Any:

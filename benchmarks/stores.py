@@ -1,8 +1,7 @@
-"""Embedded stores beside each other and beside bare LanceDB: writing, searching, filters, words, processes."""
+"""Embedded stores beside bare LanceDB: writing, searching, filters, words, and new processes."""
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import tempfile
 import time
@@ -14,29 +13,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-import numpy as np
 
-from benchmarks.common import print_figures
-from benchmarks.contenders import Contender, open_contender, place_of, records, store_url
-from benchmarks.corpus import Condition, Corpus, ExactNearest
-from benchmarks.processes import Reading, first_answer, read_while_writing, run_search
+from benchmarks.common import in_turns, print_figures
+from benchmarks.contenders import Contender, open_contender, place_of
+from benchmarks.corpus import LIMIT, Condition, Corpus, ExactNearest
+from benchmarks.first_answer import FIGURES, first_answer
 from vlmsearch.building.progress import steps
 from vlmsearch.building.quantize import Report
 from vlmsearch.cli.common import names_of
-from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.errors import ConfigError
 from vlmsearch.types import Vectors
 
-PARTS = ("write", "search", "filters", "words", "process", "readers", "command")
+PARTS = ("write", "search", "filters", "words", "process")
 SHARES = (0.5, 0.01, 0.0001)
 """The shares of the documents that the filters keep."""
 _DEEP = 100
 _ROUNDS = 3
 """New processes for each figure."""
-_ADDED = 20_000
-"""Documents that are written while others read."""
-_ENCODER = "onnx:demo"
-_COMMAND_DOCUMENTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -59,9 +52,8 @@ class StoreFigure(NamedTuple):
 
 
 @click.command()
-@click.option("--stores", default="sqlite,chroma", show_default=True, metavar="LIST",
-              help="Embedded stores, with options if need be (chroma?hnsw_ef_search=100), lancedb (no indexes) and "
-              "lancedb-ivf (its indexes).")  # fmt: skip
+@click.option("--stores", default="sqlite", show_default=True, metavar="LIST",
+              help="Embedded stores, lancedb (no indexes) and lancedb-ivf (its indexes).")  # fmt: skip
 @click.option("--documents", default=100_000, show_default=True, type=click.IntRange(100), help="How many documents.")
 @click.option("--dim", default=512, show_default=True, type=click.IntRange(2), help="How long their vectors are.")
 @click.option("--queries", default=200, show_default=True, type=click.IntRange(5), help="How many searches are timed.")
@@ -74,7 +66,7 @@ class StoreFigure(NamedTuple):
 def main(
     stores: str, documents: int, dim: int, queries: int, random: bool, parts: list[str], folder: Path | None
 ) -> None:
-    """Time embedded stores beside each other and beside LanceDB, in turns; searches are medians.
+    """Time embedded stores beside LanceDB, in turns; searches are medians.
 
     Captions, metadata and vectors are made up, and the same in each run. Recall is against exact float32.
     """
@@ -103,10 +95,9 @@ def measure_stores(setting: StoreSetting, report: Report) -> Iterator[StoreFigur
             if part in setting.parts:
                 report(part, 0, 0)
                 yield from measured(opened, questions)
-    for part, started in (("process", _processes), ("readers", _readers), ("command", _command)):
-        if part in setting.parts:
-            report(part, 0, 0)
-            yield from started(setting)
+    if "process" in setting.parts:
+        report("process", 0, 0)
+        yield from _processes(setting)
 
 
 class _Questions:
@@ -176,158 +167,60 @@ def _size(folder: Path) -> float:
 
 
 def _search(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[StoreFigure]:
-    calls = {name: partial(_ask, contender, questions) for name, contender in opened.items()}
-    turns = _in_turns(calls, questions.plain)
-    yield from _percentiles("search", turns)
-    yield StoreFigure("search, recall@10", "", _recalls(turns.found, questions))
+    seconds, answers = in_turns(_askers(opened, questions), questions.plain)
+    yield StoreFigure("search, p50", "ms", _medians(seconds))
+    yield StoreFigure("search, recall@10", "", _recalls(answers, questions.plain, questions))
     few = questions.plain[: max(3, len(questions.plain) // 4)]
-    pages = {
-        name: (lambda place, contender=contender: contender.page(questions.vectors[place]))
-        for name, contender in opened.items()
-    }
-    yield StoreFigure("search and read 10 documents, p50", "ms", _medians(_in_turns(pages, few).wall))
-    deep = {
-        name: (lambda place, contender=contender: contender.search(questions.vectors[place], limit=_DEEP))
-        for name, contender in opened.items()
-    }
-    yield StoreFigure(f"search for {_DEEP}, p50", "ms", _medians(_in_turns(deep, few).wall))
+    deep, _ = in_turns(_askers(opened, questions, _DEEP), few)
+    yield StoreFigure(f"search for {_DEEP}, p50", "ms", _medians(deep))
 
 
 def _filters(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[StoreFigure]:
-    calls = {name: partial(_ask, contender, questions) for name, contender in opened.items()}
     for share in SHARES:
         kept = f"filter that keeps {100 * share:g} %"
-        both: dict[str, list[tuple[int, list[str]]]] = {name: [] for name in opened}
         for when, places in (("first time", questions.first[share]), ("again", questions.again[share])):
-            turns = _in_turns(calls, places)
-            yield StoreFigure(f"{kept}, {when}, p50", "ms", _medians(turns.wall))
-            for name, answers in turns.found.items():
-                both[name] += answers
-        yield StoreFigure(f"{kept}, recall@10", "", _recalls(both, questions))
-        full = {
-            name: statistics.mean(
-                len(ids) / len(questions.exact.best(place)) for place, ids in answers if questions.exact.best(place)
-            )
-            for name, answers in both.items()
-        }
-        yield StoreFigure(f"{kept}, share of the page that is filled", "", full)
+            seconds, answers = in_turns(_askers(opened, questions), places)
+            yield StoreFigure(f"{kept}, {when}, p50", "ms", _medians(seconds))
+            yield StoreFigure(f"{kept}, {when}, recall@10", "", _recalls(answers, places, questions))
 
 
 def _words(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[StoreFigure]:
-    ranking = {name: one for name, one in opened.items() if one.search_words(questions.words[0]) is not None}
+    first = questions.words[0]
+    ranking = {name: each.search_words for name, each in opened.items() if each.search_words(first) is not None}
     if ranking:
-        calls = {
-            name: (lambda place, contender=contender: contender.search_words(questions.words[place]) or [])
-            for name, contender in ranking.items()
-        }
-        yield from _percentiles("words", _in_turns(calls, range(len(questions.words))))
+        yield StoreFigure("words, p50", "ms", _medians(in_turns(ranking, questions.words)[0]))
 
 
-def _ask(contender: Contender, questions: _Questions, place: int) -> list[str]:
-    return contender.search(questions.vectors[place], questions.conditions[place])
+def _askers(
+    opened: Mapping[str, Contender], questions: _Questions, limit: int = LIMIT
+) -> dict[str, Callable[[int], list[str]]]:
+    def ask(contender: Contender, place: int) -> list[str]:
+        return contender.search(questions.vectors[place], questions.conditions[place], limit=limit)
+
+    return {name: partial(ask, contender) for name, contender in opened.items()}
 
 
 def _processes(setting: StoreSetting) -> Iterator[StoreFigure]:
     rounds = [
         {name: first_answer(name, setting.folder, setting.corpus) for name in setting.names} for _ in range(_ROUNDS)
     ]
-    for what, attribute, unit in (
-        ("new process: from its start to the first answer", "wall", "s"),
-        ("new process: opening and first answer, without imports", "answer", "s"),
-        ("new process: CPU time to the first answer", "cpu", "s"),
-        ("new process: peak memory", "peak", "MiB"),
-        ("new process: search p50", "search", "ms"),
-        ("new process: first search with a filter", "filtered", "ms"),
-    ):
-        values = {name: statistics.median(getattr(one[name], attribute) for one in rounds) for name in setting.names}
-        yield StoreFigure(what, unit, values)
+    for what, unit in FIGURES.items():
+        values = {name: statistics.median(each[name][what] for each in rounds) for name in setting.names}
+        yield StoreFigure(f"new process: {what}", unit, values)
 
 
-def _readers(setting: StoreSetting) -> Iterator[StoreFigure]:
-    added = min(_ADDED, setting.corpus.documents)
-    found: dict[str, Reading] = {}
-    for name in setting.names:
-        try:
-            found[name] = read_while_writing(name, setting.folder, setting.corpus, added)
-        except BackendError as exc:
-            click.echo(f"{name}: {exc}", err=True)
-    for what, attribute, unit in (
-        ("4 readers: opening and first answer of the slowest", "start", "s"),
-        ("4 readers beside a writer: its rate", "rate", "documents/s"),
-        ("4 readers beside a writer: longest from commit to found", "lag", "s"),
-        ("4 readers beside a writer: search p50", "search", "ms"),
-        ("4 readers beside a writer: blocks never found", "unseen", ""),
-        ("4 readers beside a writer: errors", "errors", ""),
-    ):
-        yield StoreFigure(what, unit, {name: float(getattr(one, attribute)) for name, one in found.items()})
-    for name, one in found.items():
-        if one.first_error:
-            click.echo(f"{name}: {one.first_error}", err=True)
+def _medians(seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: 1000 * statistics.median(times) for name, times in seconds.items()}
 
 
-def _command(setting: StoreSetting) -> Iterator[StoreFigure]:
-    """`vlmsearch search` with the demonstration model on an index with 10,000 documents and made-up vectors."""
-    names = [name for name in setting.names if not name.startswith("lancedb")]
-    folder = setting.folder / "command"
-    shutil.rmtree(folder, ignore_errors=True)
-    with open_encoder(_ENCODER) as encoder:
-        fingerprint, spaces = encoder.fingerprint, encoder.spaces
-    for name in names:
-        place_of(name, folder).mkdir(parents=True)
-        with open_store(store_url(name, folder)) as store:
-            store.bind(fingerprint, spaces)
-            (space,) = [space for space in spaces if space.modalities == {"text"}]
-            corpus = Corpus(min(_COMMAND_DOCUMENTS, setting.corpus.documents), space.dim)
-            for number in corpus.blocks:
-                store.upsert(records(corpus.block(number), space.fields[0]))
-    rounds = [
-        {name: run_search(["a red star", "--store", store_url(name, folder)]) for name in names} for _ in range(_ROUNDS)
-    ]
-    for place, what in enumerate(("`vlmsearch search`", "`vlmsearch search`, CPU time")):
-        yield StoreFigure(what, "s", {name: statistics.median(one[name][place] for one in rounds) for name in names})
-
-
-@dataclass(frozen=True)
-class _Turns:
-    """Milliseconds of each contender's calls, those of all cores, and the answers with the numbers of the queries."""
-
-    wall: dict[str, list[float]]
-    cpu: dict[str, list[float]]
-    found: dict[str, list[tuple[int, list[str]]]]
-
-
-def _in_turns(calls: Mapping[str, Callable[[int], list[str]]], places: Sequence[int]) -> _Turns:
-    """Ask all contenders query by query, after one call that is not counted."""
-    turns = _Turns({name: [] for name in calls}, {name: [] for name in calls}, {name: [] for name in calls})
-    for call in calls.values():
-        call(places[-1])
-    for place in places:
-        for name, call in calls.items():
-            started, before = time.perf_counter(), time.process_time()
-            answer = call(place)
-            turns.wall[name].append(1000 * (time.perf_counter() - started))
-            turns.cpu[name].append(1000 * (time.process_time() - before))
-            turns.found[name].append((place, answer))
-    return turns
-
-
-def _percentiles(what: str, turns: _Turns) -> Iterator[StoreFigure]:
-    yield StoreFigure(f"{what}, p50", "ms", _medians(turns.wall))
-    p95 = {name: float(np.percentile(times, 95)) for name, times in turns.wall.items()}
-    yield StoreFigure(f"{what}, p95", "ms", p95)
-    yield StoreFigure(f"{what}, CPU time", "ms", _medians(turns.cpu))
-
-
-def _medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {name: statistics.median(each) for name, each in times.items()}
-
-
-def _recalls(found: Mapping[str, Sequence[tuple[int, list[str]]]], questions: _Questions) -> dict[str, float]:
+def _recalls(
+    answers: Mapping[str, Sequence[list[str]]], places: Sequence[int], questions: _Questions
+) -> dict[str, float]:
     """Return the share of the exact answers that was found."""
-    best = questions.exact.best
+    exact = [set(questions.exact.best(place)) for place in places]
     return {
-        name: statistics.mean(len({*ids} & {*best(place)}) / len(best(place)) for place, ids in answers if best(place))
-        for name, answers in found.items()
+        name: statistics.mean(len(best & {*ids}) / len(best) for best, ids in zip(exact, pages) if best)
+        for name, pages in answers.items()
     }
 
 

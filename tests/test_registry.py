@@ -92,12 +92,11 @@ NO_ADDRESSES = ("[::1", "::1]", "[zz]:80", "[]:80", "[::1]x:80", "h:99999", "h:0
     [
         (open_store, "chroma://{}/name"),
         (open_store, "mongodb://{}/db"),
-        (open_store, "mongodb+chroma://{}/db?chroma=./vectors"),
+        (open_store, "mongodb+chroma://{}/db?chroma=http://vec"),
         (open_store, "postgresql://{}/db"),
         (open_store, "postgresql://me@host,{}/db"),
         (open_store, "mongodb+chroma://host/db?chroma=http://{}"),
         (open_store, "mongodb+chroma://host/db?chroma=chroma://{}/name"),
-        (open_store, "mongodb+chroma://host/db?chroma=//{}/name"),
         (open_encoder, "triton://{}/vlm"),
         (open_generator, "triton://{}/ensemble"),
         (open_generator, "openai:http://{}/v1"),
@@ -314,7 +313,7 @@ def test_the_stores_over_mongodb_share_their_options() -> None:
     for url in (f"mongodb://h/db?{query}&cache=4", f"mongodb+chroma://h/db?{query}&chroma=http://h:8000"):
         with open_store(url) as store:
             assert store.name.split(" with ")[0].endswith("h/db/photos")
-    for url in ("mongodb://h/db?tsl=true", "mongodb+chroma://h/db?chroma=x&tsl=true"):
+    for url in ("mongodb://h/db?tsl=true", "mongodb+chroma://h/db?chroma=http://h&tsl=true"):
         with pytest.raises(
             ConfigError, match=r"no option 'tsl'; did you mean 'tls'\? it has .*timeout, retries, srv, .*auth_mechanism"
         ):

@@ -228,23 +228,21 @@ class MockChroma:
 class MockChromaConnection(ChromaConnection):
     """A connection to a `MockChroma`."""
 
-    is_shared = True
-
     def __init__(self, client: MockChroma, *, prefix: str = "vlmsearch", retries: int = 2) -> None:
         self.name = "mock chroma"
         self.prefix = prefix
         self.retries = retries
         self._client = client
 
-    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T]) -> T:
         """Call the mock; a fault becomes the error that it would be with a server."""
         try:
             return call(self._client)  # type: ignore[arg-type]
         except EXPECTED as exc:
             raise translate(exc, self.name, operation) from exc
 
-    def writing(self) -> AbstractContextManager[None]:
-        """Return as on a server, others may write at any time."""
+    def writing(self) -> AbstractContextManager[object]:
+        """Return at once: as on a server, others may write at any time."""
         return nullcontext()
 
     def close(self) -> None:

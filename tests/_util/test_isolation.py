@@ -68,13 +68,17 @@ def test_a_death_is_the_error_of_one_call_and_the_child_is_replaced() -> None:
     before = pid_of_a_child()
     error = rejection("crash")
     assert error.code == "corrupt"
-    assert "SIGSEGV" in str(error)
+    assert "SIGABRT" in str(error)
     assert pid_of_a_child() != before
 
 
 def test_a_function_that_ends_its_process_is_the_error_of_one_call() -> None:
     error = rejection("leave", 3)
     assert (error.code, "status 3" in str(error)) == ("corrupt", True)
+    error = rejection("kill")
+    assert (error.code, "was killed" in str(error)) == ("unreadable", True)
+    error = rejection("answer", 2**31)
+    assert (error.code, "gives 2,147," in str(error)) == ("too_large", True)
 
 
 def test_a_child_has_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from vlmsearch._util.tracing import StageTiming, listen, operation, stage, stage
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.batching import BatchingEncoder
 from vlmsearch.registry import open_encoder
-from vlmsearch.stores.chroma.connection import Address, ServedChroma
+from vlmsearch.stores.chroma.connection import Address, ChromaConnection
 from vlmsearch.types import Role, Vectors
 
 SILENT = """
@@ -266,7 +266,7 @@ def test_a_server_with_openais_interface_is_told_the_trace(pipeline: Pipeline, s
 
 def test_chroma_is_told_the_trace(chroma_address: str, spans: Spans) -> None:
     host, _, port = chroma_address.partition(":")
-    connection = ServedChroma(Address(host, int(port), "traced"), ssl=False, timeout=10, retries=0)
+    connection = ChromaConnection(Address(host, int(port), "traced"), ssl=False, timeout=10, retries=0)
     sent: list[str] = []
     try:
         session = connection._server()._session  # type: ignore[attr-defined]

@@ -93,15 +93,6 @@ def test_every_prompt_has_its_turn() -> None:
     assert level.tokens == 21
 
 
-def test_a_failed_request_is_counted_and_not_timed() -> None:
-    with OpenAIServer(Script(faults=["500", "cut 4"])) as server:
-        from vlmsearch.generators.openai.generator import OpenAIGenerator
-
-        level = run(OpenAIGenerator(server.url, model="tiny"), ["?"], OPTIONS, concurrency=1, requests=5)
-    assert (level.requests, level.failed) == (3, 2)
-    assert sorted(message.split()[1] for message, _ in level.errors) == ["broke", "failed"]
-
-
 def test_no_answer_at_all_gives_zeros() -> None:
     level = run(MockGenerator(""), ["?"], OPTIONS, concurrency=2, requests=3)
     assert (level.requests, level.tokens, level.tokens_per_second) == (3, 0, 0)
@@ -199,50 +190,31 @@ def test_two_models_are_compared(dataset: Path) -> None:
             assert level["tokens"] == 6 * 14
             assert level["tokens_per_second"] == pytest.approx(level["tokens"] / level["total_seconds"], rel=0.01)
             assert 0 < level["time_to_first_token"]["p50_ms"] <= level["latency"]["p50_ms"]
-            assert set(level["inter_token_latency"]) == {"p50_ms", "p95_ms", "p99_ms"}
     first, second = (contender["levels"][0]["tokens_per_second"] for contender in result["contenders"])
     assert result["speed_up"]["levels"][0]["tokens_per_second"] == pytest.approx(first / second, rel=0.01)
 
 
-def test_a_table_goes_to_a_pipe_in_columns(dataset: Path) -> None:
-    done = bench("--url", "mock:one two", "--dataset", dataset, "--concurrency", "2", "--requests", "3")
+def test_a_model_in_this_process_is_measured_and_a_table_goes_to_a_pipe_in_columns(dataset: Path) -> None:
+    given = ("--url", "onnx:", "--model", "demo-gpt2", "--dataset", dataset, "--concurrency", "2", "--max-tokens", 8)
+    done = bench(*given, "--requests", "3")
     assert done.exit_code == 0, done.output
     names, row = [line.split("\t") for line in done.stdout.splitlines()]
-    assert names[:3] == ["model", "concurrency", "requests"]
-    assert row[:3] == ["mock:one two", "2", "3"]
-    assert len(row) == len(names) == 10
+    assert (names[:3], names[-1]) == (["model", "concurrency", "requests"], "errors")
+    assert (row[:3], row[-1]) == (["demo-gpt2", "2", "3"], "0")
+    figures = dict(zip(names, row, strict=True))
+    assert 3 <= round(float(figures["tokens/s"]) * float(figures["total s"])) <= 3 * 8 + 1
     assert "tokens counted by the generator's own tokenizer" in done.stderr
 
 
-def test_a_model_in_this_process_is_measured_too(dataset: Path) -> None:
-    done = bench(
-        "--url",
-        "onnx:",
-        "--model",
-        "demo-gpt2",
-        "--dataset",
-        dataset,
-        "--concurrency",
-        "2",
-        "--max-tokens",
-        8,
-        "--json",
-    )
-    assert done.exit_code == 0, done.output
-    (contender,) = json.loads(done.stdout)["contenders"]
-    (level,) = contender["levels"]
-    assert contender["tokens_counted_by"] == "the generator's own tokenizer"
-    assert (level["requests"], level["errors"]) == (6, {})
-    assert 6 <= level["tokens"] <= 6 * 8
-
-
-def test_errors_are_listed(dataset: Path) -> None:
+def test_failed_requests_are_counted_and_listed_and_not_timed(dataset: Path) -> None:
     with OpenAIServer() as server:
-        server.script.faults = ["", "500", "500"]
+        server.script.faults = ["", "500", "cut 4", "500"]
         done = bench("--url", f"openai:{server.url}", "--dataset", dataset, "--concurrency", "1")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[1].split("\t")[-1] == "2"
+    row = done.stdout.splitlines()[1].split("\t")
+    assert (row[2], row[-1]) == ("3", "3")
     assert "2 times at 1: openai:" in done.stderr
+    assert "1 times at 1: openai:" in done.stderr
 
 
 def test_a_generator_that_does_not_answer_ends_it_at_once(dataset: Path) -> None:

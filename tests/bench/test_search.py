@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.support.cli import ok
-from vlmsearch.bench.search import SHARES, Memory, Widened, draw_documents, marked_words
+from vlmsearch.bench.search import SHARES, Widened, draw_documents, marked_words
 from vlmsearch.registry import open_encoder
 
 
@@ -22,6 +20,7 @@ def test_every_call_is_timed_and_the_index_is_kept(tmp_path: Path) -> None:
     assert first["documents"] == 300
     assert first["dim"] == 48
     assert first["written_per_second"] > 0
+    assert first["memory"] is None or first["memory"]["own"] > 2**20, "the service's, where the system says it"
     calls = [figure["what"] for figure in first["figures"]]
     assert calls[:3] == ["first search of a process", "words alone, 100 hits", "search"]
     assert calls[-2:] == ["HTTP, 1 client", "HTTP, 8 clients"]
@@ -48,11 +47,3 @@ def test_widened_vectors_keep_who_is_near() -> None:
         narrow = model.encode_texts(texts)[encoder.spaces[0].name]
     assert wide.shape == (3, 512)
     assert wide @ wide.T == pytest.approx(narrow @ narrow.T, abs=0.2)
-
-
-def test_the_memory_of_a_process_is_told_where_the_system_says_it() -> None:
-    memory = Memory.of(os.getpid())
-    if memory is not None:
-        assert memory.own > 2**20
-        assert math.isfinite(memory.mapped)
-    assert Memory.of(2**30) is None

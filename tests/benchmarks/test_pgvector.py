@@ -10,7 +10,7 @@ def test_both_are_written_and_searched_and_the_figures_stand_beside_each_other(p
     url = f"{postgres_url.rpartition('/')[0]}/bench_pgvector"
     with psycopg.connect(postgres_url, autocommit=True) as session:
         session.execute("CREATE DATABASE bench_pgvector")
-    sizes = ["--documents", "3000", "--timed", "1000", "--dim", "32"]
+    sizes = ["--documents", "2000", "--timed", "1000", "--dim", "32"]
     done = CliRunner().invoke(main, ["--url", url, *sizes], catch_exceptions=False)
     rows = {row[0]: row[1:] for row in (line.split("\t") for line in done.output.splitlines())}
     assert rows["figure"] == ["postgresql:", "bare pgvector", "ratio"]

@@ -1,14 +1,17 @@
-"""Models of the hub by their names: derived, pinned, completed, built, and refused in one line before a download."""
+"""Models of the hub, by recipes and by names: derived, pinned, completed, built, or refused before a download."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 
 from tests.support import cli
 from tests.support.checkpoints import edit_json, make_bert, make_clip
@@ -16,22 +19,30 @@ from tests.support.hub import REVISION, Hub, taken_for_the_real_one
 from tests.support.paths import ENGINES
 from tests.support.siglip import make_siglip
 from tests.support.text_models import TEXT_FAMILIES, TextFamily, make_text_model
-from vlmsearch.building import complete
+from vlmsearch.building import complete, derive
 from vlmsearch.building.derive import derive_recipe, find_or_derive
 from vlmsearch.building.fetch import checkpoint_folder
 from vlmsearch.building.load import load_checkpoint
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError
-from vlmsearch.models.bundle import find_bundles
+from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.models.bundle import find_bundles, open_bundle
 from vlmsearch.models.locations import check_location, split_location
-from vlmsearch.models.recipe import Prompts, Recipe, RerankerRecipe, built_by, read_recipe
+from vlmsearch.models.recipe import Calibration, PairCalibration, Prompts, Recipe, RerankerRecipe, built_by, read_recipe
 from vlmsearch.models.reranker import find_reranker
-from vlmsearch.registry import open_encoder
+from vlmsearch.registry import open_encoder, open_generator
 
 CARD = "---\nlicense: apache-2.0\nlanguage:\n- en\n- de\ntags:\n- sentence-similarity\n---\n# A small model\n"
 
 
+FEW = Calibration(images=32, texts=48, held_out=24, relevance_scenes=0)
+FEW_PAIRS = PairCalibration(queries=40, held_out=40, candidates=10)
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub whose models get recipes with little calibration."""
+    monkeypatch.setattr(derive, "Recipe", partial(Recipe, calibration=FEW))
+    monkeypatch.setattr(derive, "RerankerRecipe", partial(RerankerRecipe, calibration=FEW_PAIRS))
     with taken_for_the_real_one(tmp_path, monkeypatch) as server:
         yield server
 
@@ -46,6 +57,64 @@ def run(*arguments: str) -> str:
     result = cli.run(*arguments)
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def pinned(folder: Path, revision: str) -> Path:
+    """A recipe file for a revision of the small BERT."""
+    recipe = folder / "recipe.toml"
+    recipe.write_text(
+        f'name = "tiny"\nsource = "somebody/tiny-bert"\nrevision = "{revision}"\nlicence = "MIT"\nspace = "minilm"\n'
+        "[shapes]\ntext_length = [2, 8, 32]\n[calibration]\ntexts = 48\nheld_out = 24\nrelevance_scenes = 0\n"
+        "[gates]\ntext = { overlap = 0.5 }\n"
+    )
+    return recipe
+
+
+def test_the_revision_of_a_recipe_is_downloaded_once_and_built(hub: Hub, tmp_path: Path) -> None:
+    (put_bert(hub, tmp_path) / "weights.bin.backup").write_bytes(b"not needed")
+    recipe = str(pinned(tmp_path, REVISION))
+    run("build", recipe)
+    bundle = open_bundle(tmp_path / "cache/bundles/tiny")
+    assert (bundle.source, bundle.revision) == ("somebody/tiny-bert", REVISION)
+    assert f"/somebody/tiny-bert/resolve/{REVISION}/model.safetensors" in hub.asked
+    assert not any("backup" in path for path in hub.asked), "only what a model needs is downloaded"
+    hub.asked.clear()
+    run("build", recipe)
+    assert not any("/resolve/" in path for path in hub.asked), "what is in the hub's cache is not downloaded again"
+
+
+def test_a_revision_that_is_not_there_is_one_clear_line(hub: Hub, tmp_path: Path) -> None:
+    put_bert(hub, tmp_path)
+    done = cli.run("build", pinned(tmp_path, "f" * 40))
+    cli.assert_one_line(done, f"somebody/tiny-bert at {'f' * 12} cannot be downloaded")
+    assert done.stdout == ""
+    assert "vlmsearch build tiny --from DIR" in done.stderr
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_language_model_is_downloaded_once_and_needs_no_hub_then(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "somebody/tiny-gpt2"
+    hub.models[source] = ENGINES / "demo-gpt2" / "bundle"
+    with pytest.raises(ModelUnavailableError, match=f"^{source}-2 .*transformers:demo-gpt2 works offline"):
+        open_generator(f"transformers:{source}-2")
+    asked = [path for path in hub.asked if f"{source}-2" in path]
+    assert asked == [f"/api/models/{source}-2"], "asked once, not for a minute"
+    url = f"transformers:{source}?revision={REVISION}"
+
+    def generated(url: str) -> str:
+        with open_generator(url) as generator:
+            return generator.generate("[1] a red star", GenerationOptions(max_tokens=8))
+
+    first = generated(url)
+    assert f"/{source}/resolve/{REVISION}/model.safetensors" in hub.asked
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    assert generated(url) == generated("transformers:demo-gpt2") == first
+    assert first
+    for is_offline in (False, True):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", is_offline)
+        with pytest.raises(ModelUnavailableError, match=r"^else/gpt2 is not on this machine and cannot be fetched"):
+            open_generator("transformers:else/gpt2")
 
 
 def test_a_name_is_a_recipe_pinned_at_a_commit(hub: Hub, tmp_path: Path) -> None:
@@ -161,21 +230,17 @@ def test_a_card_that_is_nested_without_end_says_nothing(hub: Hub, tmp_path: Path
     assert derive_recipe("somebody/tiny-bert").licence == "not stated"
 
 
-@pytest.mark.parametrize("family", TEXT_FAMILIES)
-def test_every_family_of_texts_has_a_recipe_by_its_name(hub: Hub, tmp_path: Path, family: TextFamily) -> None:
-    hub.models["somebody/tiny"] = make_text_model(tmp_path / "served", family)
+@pytest.mark.parametrize("family", [*TEXT_FAMILIES, "siglip"])
+def test_every_family_has_a_recipe_by_its_name(
+    hub: Hub, tmp_path: Path, family: TextFamily | Literal["siglip"]
+) -> None:
+    is_siglip, folder = family == "siglip", tmp_path / "served"
+    hub.models["somebody/tiny"] = make_siglip(folder) if family == "siglip" else make_text_model(folder, family)
     recipe = derive_recipe("somebody/tiny")
     assert isinstance(recipe, Recipe)
-    assert (recipe.family, recipe.space, recipe.revision) == (family, "sentence", REVISION)
-    assert load_checkpoint(checkpoint_folder(recipe)).dim == recipe.dim
-
-
-@pytest.mark.parametrize("second", [False, True])
-def test_siglip_has_a_recipe_by_its_name(hub: Hub, tmp_path: Path, second: bool) -> None:
-    hub.models["somebody/tiny"] = make_siglip(tmp_path / "served", second=second)
-    recipe = derive_recipe("somebody/tiny")
-    assert isinstance(recipe, Recipe)
-    assert (recipe.family, recipe.space, recipe.encodes_images) == ("siglip", "siglip", True)
+    space = "siglip" if is_siglip else "sentence"
+    assert (recipe.family, recipe.space, recipe.encodes_images) == (family, space, is_siglip)
+    assert recipe.revision == REVISION
     assert load_checkpoint(checkpoint_folder(recipe)).dim == recipe.dim
 
 

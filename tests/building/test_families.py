@@ -6,20 +6,24 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from tokenizers import Tokenizer
 
 from tests.support.checkpoints import edit_json
-from tests.support.graphs import calibrate, export, scratch, write
+from tests.support.graphs import (
+    assert_same,
+    calibrate,
+    export,
+    export_fused,
+    feeds_of,
+    scratch,
+    tokenizer_of,
+    write,
+)
 from tests.support.text_models import TEXT_FAMILIES, TextFamily, make_text_model, text_tokenizer
 from vlmsearch.building.bundle import build_bundle
-from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.compare import verify_tokens, verify_vectors
 from vlmsearch.building.fetch import text_input
-from vlmsearch.building.graph import OnnxGraph
-from vlmsearch.building.inputs import Feeds, run, text_feeds
-from vlmsearch.building.layers import CpuInt8Layers
+from vlmsearch.building.inputs import run
 from vlmsearch.building.load import load_checkpoint
 from vlmsearch.building.quantize import QuantisationPlan, Subject, drift
 from vlmsearch.building.verify import tokenizer_cases
@@ -27,7 +31,6 @@ from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.recipe import Calibration, Gates, Prompts, Recipe, Shapes, TowerGate
 from vlmsearch.tensorrt.builder.graph import engine_graph, read_int8
-from vlmsearch.types import Vectors
 
 ODD = [
     "a red star", "", "two large striped circles above a small heart on a meadow", "x", "ring", "star " * 60,
@@ -41,20 +44,6 @@ RECIPE = Recipe(
 )  # fmt: skip
 
 
-def feeds_of(checkpoint: Checkpoint, texts: list[str]) -> Feeds:
-    tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return text_feeds(texts, text_input(checkpoint), tokenizer, 4)
-
-
-def assert_same(ours: Vectors, theirs: Vectors) -> None:
-    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
-    theirs = theirs / np.linalg.norm(theirs, axis=1, keepdims=True)
-    assert (ours * theirs).sum(axis=1).min() > 0.99999
-    assert np.std(ours @ ours.T) > 0.01, "all inputs give the same vector: the comparison would show nothing"
-
-
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_vectors_are_those_of_sentence_transformers(tmp_path: Path, family: TextFamily, pooling: str) -> None:
@@ -64,9 +53,9 @@ def test_vectors_are_those_of_sentence_transformers(tmp_path: Path, family: Text
 
     folder = make_text_model(tmp_path, family, pooling=pooling)
     checkpoint = load_checkpoint(folder)
-    feeds = feeds_of(checkpoint, ODD)
-    assert verify_vectors("text", export(checkpoint, "text"), feeds, load_reference(folder), Gates()).passed
-    ours, _ = run(export(checkpoint, "text"), feeds)
+    feeds, model = feeds_of(checkpoint, ODD), export(checkpoint, "text")
+    assert verify_vectors("text", model, feeds, load_reference(folder), Gates()).passed
+    ours, _ = run(model, feeds)
     peer = SentenceTransformer(str(folder), device="cpu")
     assert_same(ours, peer.encode(ODD, batch_size=1))
 
@@ -76,11 +65,8 @@ def test_token_ids_are_those_of_the_own_tokenizer(tmp_path: Path, family: TextFa
     prompts = {"query": "query: ", "document": "passage: "}
     folder = make_text_model(tmp_path, family, prompts=prompts)
     checkpoint = load_checkpoint(folder)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     form = text_input(checkpoint)
-    assert verify_tokens(folder, form, tokenizer).value == 0
+    assert verify_tokens(folder, form, tokenizer_of(folder)).value == 0
     heads = [text_tokenizer(family).decode(list(form.prompt(role).ids)) for role in ("query", "document")]
     assert [head.replace(" ", "") for head in heads] == ["query:", "passage:"]
 
@@ -91,9 +77,7 @@ def test_fused_layers_and_float16_stay_near(tmp_path: Path, family: TextFamily) 
     feeds = feeds_of(checkpoint, ODD + tokenizer_cases(60))
     plain, _ = run(export(checkpoint, "text"), feeds)
     half, _ = run(export(checkpoint, "text", np.float16), feeds)
-    graph = OnnxGraph("text")
-    checkpoint.write("text", CpuInt8Layers(graph, {}))
-    fused, _ = run(graph.to_bytes(), feeds)
+    fused, _ = run(export_fused(checkpoint, "text"), feeds)
     assert (plain * fused).sum(axis=1).min() > 0.9999
     assert (plain * half).sum(axis=1).min() > 0.9999
 
@@ -115,22 +99,6 @@ def test_graphs_for_engines_compute_the_same(tmp_path: Path, family: TextFamily)
     older, _ = run(engine_graph(model, int8, list(int8), spelled_out=True), feeds)
     for vectors in (quantised, older):
         assert 0.97 < (vectors * expected).sum(axis=1).mean() < 0.999999
-
-
-@pytest.mark.parametrize("family", TEXT_FAMILIES)
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_mask_is_never_for_a_single_query(tmp_path: Path, family: TextFamily, pooling: str) -> None:
-    """TensorRT 8.6 gives such a mask to the first row of a batch alone; it has no Trilu, ScatterND, CumSum or Where."""
-    checkpoint = load_checkpoint(make_text_model(tmp_path, family, pooling=pooling))
-    proto = onnx.shape_inference.infer_shapes(onnx.load_from_string(export(checkpoint, "text")))
-    assert not {"CumSum", "ScatterND", "Trilu", "Where"} & {node.op_type for node in proto.graph.node}
-    shapes = {value.name: value.type.tensor_type.shape.dim for value in proto.graph.value_info}
-    makers = {node.output[0]: node for node in proto.graph.node}
-    scores = [node.input[0] for node in proto.graph.node if node.op_type == "Softmax"]
-    assert len(scores) == checkpoint.text.transformer.layers
-    for name in scores:
-        assert makers[name].op_type == "Add"
-        assert shapes[makers[name].input[0]][2].dim_value != 1
 
 
 @pytest.mark.exhaustive

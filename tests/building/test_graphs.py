@@ -11,15 +11,15 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tokenizers import Tokenizer
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip
-from tests.support.graphs import export
+from tests.support.graphs import assert_same, export, export_fused, feeds_of
+from tests.support.siglip import make_siglip
+from tests.support.text_models import TEXT_FAMILIES, make_text_model
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.fetch import text_input
 from vlmsearch.building.graph import OnnxGraph
-from vlmsearch.building.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
-from vlmsearch.building.layers import CpuInt8Layers
+from vlmsearch.building.inputs import Feeds, open_session, pixel_feeds, run
 from vlmsearch.building.load import load_checkpoint
 from vlmsearch.models.bundle import UNPADDED, Tower, padded_length
 from vlmsearch.types import Vectors
@@ -32,10 +32,7 @@ def texts_of(checkpoint: Checkpoint, batch: int = 4) -> tuple[Vectors, Vectors]:
     """Vectors of the exported float32 text tower, and the reference's, of the same batches."""
     from vlmsearch.building.torch import load_reference
 
-    tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    feeds = text_feeds(TEXTS, text_input(checkpoint), tokenizer, batch)
+    feeds = feeds_of(checkpoint, TEXTS, batch)
     reference = load_reference(checkpoint.folder)
     session = open_session(export(checkpoint, "text"))
     ours = [session.run(["embedding"], feed)[0] for feed in feeds.batches]
@@ -44,14 +41,6 @@ def texts_of(checkpoint: Checkpoint, batch: int = 4) -> tuple[Vectors, Vectors]:
         for feed in feeds.batches
     ]
     return np.concatenate(ours), np.concatenate(theirs)
-
-
-def assert_same(ours: Vectors, theirs: Vectors) -> None:
-    assert ours.dtype == np.float32
-    assert ours.shape == theirs.shape
-    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
-    assert (ours * theirs).sum(axis=1).min() > 0.99999
-    assert np.std(ours @ ours.T) > 0.01, "all inputs give the same vector: the comparison would show nothing"
 
 
 @pytest.mark.parametrize(
@@ -76,19 +65,6 @@ def test_clip_variants_match_transformers(
     pixels[1:4] //= 8
     ours, _ = run(export(checkpoint, "image"), pixel_feeds(pixels, 4))
     assert_same(ours, load_reference(folder).images(pixels))
-
-
-@pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token"])
-def test_bert_poolings_match_the_peers(tmp_path: Path, pooling: str) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    checkpoint = load_checkpoint(make_bert(tmp_path, pooling=pooling))
-    assert checkpoint.max_tokens == 32
-    ours, theirs = texts_of(checkpoint, batch=1)
-    assert_same(ours, theirs)
-    peer = SentenceTransformer(str(tmp_path), device="cpu")
-    ordered = sorted(TEXTS, key=lambda text: len(peer.tokenizer(text)["input_ids"]))
-    assert_same(ours, peer.encode(ordered, normalize_embeddings=True, batch_size=1))
 
 
 def test_new_pooling_setting_is_read(tmp_path: Path) -> None:
@@ -143,7 +119,7 @@ def test_texts_as_long_as_the_model_reads_can_be_padded(tmp_path: Path, half: bo
     assert np.std(encode(29) @ encode(29).T) > 0.01
 
 
-@pytest.mark.parametrize("make", [make_clip, make_bert])
+@pytest.mark.parametrize("make", [make_clip, make_bert, make_siglip])
 def test_inputs_and_outputs_are_as_designed(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     checkpoint = load_checkpoint(make(tmp_path))
     for tower in checkpoint.towers:
@@ -167,16 +143,14 @@ def test_inputs_and_outputs_are_as_designed(tmp_path: Path, make: Callable[[Path
             assert big == {TensorProto.FLOAT if dtype is np.float32 else TensorProto.FLOAT16}
 
 
-@pytest.mark.parametrize("make", [make_clip, make_bert])
+@pytest.mark.parametrize("make", [make_clip, make_siglip])
 def test_fused_layers_and_float16_stay_near(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     checkpoint = load_checkpoint(make(tmp_path))
     for tower in checkpoint.towers:
         feeds = small_feeds(checkpoint, tower)
         plain, _ = run(export(checkpoint, tower), feeds)
         half, _ = run(export(checkpoint, tower, np.float16), feeds)
-        graph = OnnxGraph(tower)
-        checkpoint.write(tower, CpuInt8Layers(graph, {}))
-        fused, _ = run(graph.to_bytes(), feeds)
+        fused, _ = run(export_fused(checkpoint, tower), feeds)
         assert (plain * fused).sum(axis=1).min() > 0.99999
         assert (plain * half).sum(axis=1).min() > 0.9999
 
@@ -186,23 +160,18 @@ def small_feeds(checkpoint: Checkpoint, tower: Tower) -> Feeds:
         assert checkpoint.image is not None
         side = checkpoint.image.size
         return pixel_feeds(RNG.integers(0, 256, (6, side, side, 3), np.uint8))
-    tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
-    return text_feeds(TEXTS, text_input(checkpoint), tokenizer, 4)
+    return feeds_of(checkpoint, TEXTS)
 
 
 def test_the_table_of_tokens_is_half_as_large_for_a_cpu(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(make_bert(tmp_path))
-    graph = OnnxGraph("text")
-    checkpoint.write("text", CpuInt8Layers(graph, {}))
-    (tokens,) = (t for t in onnx.load_from_string(graph.to_bytes()).graph.initializer if t.name == "tokens")
+    model = onnx.load_from_string(export_fused(load_checkpoint(make_bert(tmp_path)), "text"))
+    (tokens,) = (t for t in model.graph.initializer if t.name == "tokens")
     assert numpy_helper.to_array(tokens).dtype == np.float16
 
 
 def test_long_texts_go_without_a_mask_on_a_cpu_where_none_is_padded(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(make_bert(tmp_path, tokens=UNPADDED + 16))
-    graph = OnnxGraph("text")
-    checkpoint.write("text", CpuInt8Layers(graph, {}))
-    model = onnx.load_from_string(graph.to_bytes())
+    model = onnx.load_from_string(export_fused(checkpoint, "text"))
     choices = [node for node in model.graph.node if node.op_type == "If"]
     assert len(choices) == 2, "one a layer"
     for choice in choices:
@@ -243,14 +212,26 @@ def test_a_mistake_in_a_graph_is_noticed() -> None:
         graph.to_bytes()
 
 
-@pytest.mark.parametrize("make", [make_clip, partial(make_bert, pooling="cls_token"), make_bert])
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_clip,
+        *(
+            partial(make_text_model, family=family, pooling=name)
+            for family in TEXT_FAMILIES
+            for name in ("mean", "cls")
+        ),
+    ],
+)
 def test_a_mask_is_never_for_a_single_query(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    """TensorRT 8.6 gives such a mask to the first row of a batch alone."""
-    proto = onnx.shape_inference.infer_shapes(onnx.load_from_string(export(load_checkpoint(make(tmp_path)), "text")))
+    """TensorRT 8.6 gives such a mask to the first row of a batch alone; it has no Trilu, ScatterND, CumSum or Where."""
+    checkpoint = load_checkpoint(make(tmp_path))
+    proto = onnx.shape_inference.infer_shapes(onnx.load_from_string(export(checkpoint, "text")))
+    assert not {"CumSum", "ScatterND", "Trilu", "Where"} & {node.op_type for node in proto.graph.node}
     shapes = {value.name: value.type.tensor_type.shape.dim for value in proto.graph.value_info}
-    makers = {node.output[0]: node.op_type for node in proto.graph.node}
+    makers = {node.output[0]: node for node in proto.graph.node}
     scores = [node.input[0] for node in proto.graph.node if node.op_type == "Softmax"]
-    assert scores
+    assert len(scores) == checkpoint.text.transformer.layers
     for name in scores:
-        assert makers[name] == "Add"
-        assert shapes[name][2].dim_value != 1
+        assert makers[name].op_type == "Add"
+        assert shapes[makers[name].input[0]][2].dim_value != 1

@@ -13,15 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, numpy_helper
-from tokenizers import Tokenizer
 
 from tests.support.checkpoints import make_bert, make_clip
-from tests.support.graphs import calibrate, export, scratch, write
+from tests.support.graphs import calibrate, export, feeds_of, scratch, write
 from vlmsearch.building.calibrate import Observation, Spread
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.data import sentences
-from vlmsearch.building.fetch import text_input
-from vlmsearch.building.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
+from vlmsearch.building.inputs import Feeds, open_session, pixel_feeds, run
 from vlmsearch.building.layers import quantise_weight
 from vlmsearch.building.load import load_checkpoint
 from vlmsearch.building.quantize import Drift, QuantisationPlan, Subject, describe, drift, neighbour_overlap, quantise
@@ -35,13 +33,21 @@ def quiet(step: str, done: int, total: int) -> None:
     pass
 
 
+_calibrated: dict[tuple[Path, Tower], tuple[Subject[Drift], Mapping[str, Observation]]] = {}
+
+
 def subject_of(
     checkpoint: Checkpoint, tower: Tower, gate: TowerGate
 ) -> tuple[Subject[Drift], Mapping[str, Observation]]:
-    feeds, held_out = _feeds(checkpoint, tower)
-    seen = calibrate(checkpoint, tower, feeds)
-    reference, _ = run(export(checkpoint, tower), held_out)
-    return Subject(checkpoint, tower, held_out, reference, gate, drift, scratch()), seen
+    """A tower to quantise, and what its Linears read: calibrated once a checkpoint."""
+    place = (checkpoint.folder, tower)
+    if place not in _calibrated:
+        feeds, held_out = _feeds(checkpoint, tower)
+        reference, _ = run(export(checkpoint, tower), held_out)
+        subject = Subject(checkpoint, tower, held_out, reference, gate, drift, scratch())
+        _calibrated[place] = subject, calibrate(checkpoint, tower, feeds)
+    subject, seen = _calibrated[place]
+    return dataclasses.replace(subject, gate=gate), seen
 
 
 def _feeds(checkpoint: Checkpoint, tower: Tower) -> tuple[Feeds, Feeds]:
@@ -51,11 +57,8 @@ def _feeds(checkpoint: Checkpoint, tower: Tower) -> tuple[Feeds, Feeds]:
         pixels = RNG.integers(0, 256, (96, side, side, 3), np.uint8)
         pixels = (pixels * RNG.random((96, 1, 1, 3))).astype(np.uint8)
         return pixel_feeds(pixels[:48]), pixel_feeds(pixels[48:])
-    tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    known, form = sentences(), text_input(checkpoint)
-    return text_feeds(known[:64], form, tokenizer), text_feeds(known[64:128], form, tokenizer)
+    known = sentences()
+    return feeds_of(checkpoint, known[:64], 32), feeds_of(checkpoint, known[64:128], 32)
 
 
 @pytest.fixture(scope="module")
@@ -243,12 +246,8 @@ def test_smoothing_repairs_a_channel_that_stands_out(tmp_path: Path) -> None:
 
 
 def test_calibration_skips_padding(bert: Checkpoint) -> None:
-    tokenizer = Tokenizer.from_file(str(bert.folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    texts, form = ["a", "a red star and a blue ring on a meadow"], text_input(bert)
-    together = calibrate(bert, "text", text_feeds(texts, form, tokenizer, 2))
-    apart = calibrate(bert, "text", text_feeds(texts, form, tokenizer, 1))
+    texts = ["a", "a red star and a blue ring on a meadow"]
+    together, apart = (calibrate(bert, "text", feeds_of(bert, texts, batch)) for batch in (2, 1))
     for name, observation in together.items():
         np.testing.assert_allclose(observation.inputs.range(), apart[name].inputs.range(), atol=1e-5)
 

@@ -43,33 +43,32 @@ RECIPE = RerankerRecipe(
 )  # fmt: skip
 
 
-def test_a_graph_of_the_real_sizes_computes_what_transformers_computes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_a_graph_computes_what_transformers_computes(tmp_path: Path, family: TextFamily) -> None:
     import torch
     from sentence_transformers import CrossEncoder
 
     from vlmsearch.building.torch import CrossEncoderReference
 
-    folder = make_cross_encoder(tmp_path, real=True)
+    folder = make_cross_encoder(tmp_path) if family == "bert" else make_text_cross_encoder(tmp_path, family)
     checkpoint = load_cross_encoder(folder)
-    assert checkpoint.max_tokens == 512
-    tokenizer = pair_tokenizer((folder / "tokenizer.json").read_bytes(), "real", checkpoint.max_tokens)
-    session = open_session(export(checkpoint, "text"))
-    reference = CrossEncoderReference(folder)
-    feeds = pair_feeds(PAIRS, tokenizer, checkpoint.pad, batch=3)
+    tokenizer = pair_tokenizer((folder / "tokenizer.json").read_bytes(), "tiny", checkpoint.max_tokens)
+    assert verify_pairs(folder, tokenizer, checkpoint.max_tokens).value == 0
+    session, reference = open_session(export(checkpoint, "text")), CrossEncoderReference(folder)
+    texts = [*PAIRS, ("a <pad> star", "<pad>")]
+    feeds = pair_feeds(texts, tokenizer, checkpoint.pad, batch=3)
     ours = np.concatenate([session.run(["logit"], batch)[0] for batch in feeds.batches])
     theirs = np.concatenate([reference.logits(batch) for batch in feeds.batches])
-    assert ours.shape == (len(PAIRS), 1)
-    assert np.std(theirs) > 0.1, "all pairs give the same number: the comparison would show nothing"
+    assert ours.shape == (len(texts), 1)
+    assert np.std(theirs) > 0.05, "all pairs give the same number: the comparison would show nothing"
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
     library = CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
-    np.testing.assert_allclose(ours[:, 0], library.predict(PAIRS)[feeds.order], atol=1e-3)
+    np.testing.assert_allclose(ours[:, 0], library.predict(texts)[feeds.order], atol=1e-3)
 
 
-def test_token_ids_and_types_are_those_of_transformers(tmp_path: Path) -> None:
-    folder = make_cross_encoder(tmp_path)
-    data = (folder / "tokenizer.json").read_bytes()
-    assert verify_pairs(folder, pair_tokenizer(data, "tiny", 96), 96).value == 0
-    assert verify_pairs(folder, pair_tokenizer(data, "tiny", 95), 96).value > 0
+def test_other_token_ids_are_noticed(tmp_path: Path) -> None:
+    data = (make_cross_encoder(tmp_path) / "tokenizer.json").read_bytes()
+    assert verify_pairs(tmp_path, pair_tokenizer(data, "tiny", 95), 96).value > 0
 
 
 def test_a_second_text_is_told_from_the_first(tmp_path: Path) -> None:
@@ -206,25 +205,3 @@ def test_the_recipes_are_found_by_their_names() -> None:
     assert recipe.source == "cross-encoder/ms-marco-MiniLM-L6-v2"
     assert isinstance(find_any_recipe("demo-reranker"), RerankerRecipe)
     assert not isinstance(find_any_recipe("demo-minilm"), RerankerRecipe)
-
-
-@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
-def test_a_roberta_of_two_texts_computes_what_transformers_computes(tmp_path: Path, family: TextFamily) -> None:
-    import torch
-    from sentence_transformers import CrossEncoder
-
-    from vlmsearch.building.torch import CrossEncoderReference
-
-    folder = make_text_cross_encoder(tmp_path, family)
-    checkpoint = load_cross_encoder(folder)
-    tokenizer = pair_tokenizer((folder / "tokenizer.json").read_bytes(), "tiny", checkpoint.max_tokens)
-    assert verify_pairs(folder, tokenizer, checkpoint.max_tokens).value == 0
-    session, reference = open_session(export(checkpoint, "text")), CrossEncoderReference(folder)
-    texts = [*PAIRS, ("a <pad> star", "<pad>")]
-    feeds = pair_feeds(texts, tokenizer, checkpoint.pad, batch=3)
-    ours = np.concatenate([session.run(["logit"], batch)[0] for batch in feeds.batches])
-    theirs = np.concatenate([reference.logits(batch) for batch in feeds.batches])
-    assert np.std(theirs) > 0.05, "all pairs give the same number: the comparison would show nothing"
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    library = CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
-    np.testing.assert_allclose(ours[:, 0], library.predict(texts)[feeds.order], atol=1e-3)

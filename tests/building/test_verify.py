@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tokenizers import Tokenizer
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip, minilm
-from tests.support.graphs import export
+from tests.support.graphs import export, tokenizer_of
 from tests.support.paths import ENGINES, SHARED
 from vlmsearch.building.compare import verify_images, verify_tokens, verify_vectors
 from vlmsearch.building.data import gather
@@ -31,13 +30,6 @@ from vlmsearch.models.recipe import Calibration, Gates, Recipe, find_recipe
 GATES = Gates()
 
 
-def tokenizer_of(folder: Path) -> tuple[Tokenizer, TextInput]:
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer, text_input(load_checkpoint(folder))
-
-
 def test_the_texts_to_tokenise_are_of_all_kinds() -> None:
     texts = tokenizer_cases(2000)
     assert len(set(texts)) == 2000
@@ -51,28 +43,24 @@ def test_the_texts_to_tokenise_are_of_all_kinds() -> None:
 
 
 def test_minilm_has_the_token_ids_of_its_own_tokenizer() -> None:
-    tokenizer, form = tokenizer_of(minilm())
+    form = text_input(load_checkpoint(minilm()))
     assert (form.prefix, form.suffix, form.max_tokens) == ((101,), (102,), 256)
-    assert verify_tokens(minilm(), form, tokenizer).value == 0
+    assert verify_tokens(minilm(), form, tokenizer_of(minilm())).value == 0
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not here")
 def test_clip_has_the_token_ids_of_its_own_tokenizer(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "config.json"):
         shutil.copy(SHARED / "clip-tokenizer" / name, tmp_path)
-    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     form = TextInput(77, (49406,), (49407,), 49407)
-    assert verify_tokens(tmp_path, form, tokenizer).value == 0
+    assert verify_tokens(tmp_path, form, tokenizer_of(tmp_path)).value == 0
 
 
 def test_another_tokenizer_is_noticed(tmp_path: Path) -> None:
-    _, form = tokenizer_of(ENGINES / "demo-minilm/checkpoint")
-    other = Tokenizer.from_file(str(ENGINES / "demo-minilm/checkpoint/tokenizer.json"))
-    other.no_truncation()
+    folder = ENGINES / "demo-minilm/checkpoint"
+    other = tokenizer_of(folder)
     other.add_tokens(["the"])
-    check = verify_tokens(ENGINES / "demo-minilm/checkpoint", form, other)
+    check = verify_tokens(folder, text_input(load_checkpoint(folder)), other)
     assert check.value > 10
     assert not check.passed
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.checkpoints import make_bert
-from tests.support.hub import Hub
+from tests.support.cli import ok
+from tests.support.hub import Hub, taken_for_the_real_one
 from tests.support.siglip import make_siglip
 from vlmsearch.demo.scenes import make_scene
 
@@ -28,46 +27,32 @@ main()
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
-    server = Hub(
-        {
-            "somebody/tiny-siglip": make_siglip(tmp_path / "siglip"),
-            "somebody/tiny-bert": make_bert(tmp_path / "bert"),
-        }
-    )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with taken_for_the_real_one(tmp_path, monkeypatch) as server:
+        server.models["somebody/tiny-siglip"] = make_siglip(tmp_path / "siglip")
+        server.models["somebody/tiny-bert"] = make_bert(tmp_path / "bert")
+        yield server
 
 
-def run(hub: Hub, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    settings = {
-        "HF_ENDPOINT": hub.endpoint,
-        "HF_HOME": str(folder / "hf"),
-        "VLMSEARCH_CACHE": str(folder / "cache"),
-        "VLMSEARCH_STORE": f"sqlite:{folder / 'index'}",
-    }
-    names = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+def run_without(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT, *arguments],
-        capture_output=True, text=True, env=names | settings, cwd=folder, timeout=280, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", WITHOUT, *arguments], capture_output=True, text=True, timeout=280, check=False
+    )
 
 
 def test_a_folder_of_photographs_is_indexed_and_searched(hub: Hub, tmp_path: Path) -> None:
-    photos = tmp_path / "photos"
+    photos = tmp_path / "here" / "photos"
     photos.mkdir()
     for number in range(40):
         make_scene(70_000_000 + number).draw(96).save(photos / f"{number}.jpg")
     (photos / "notes.txt").write_text("too few texts to calibrate on\n")
-    done = run(hub, tmp_path, "index", "photos", "--encoder", f"onnx:{MODELS}", "--store", "sqlite:./index")
+    done = run_without("index", "photos", "--encoder", f"onnx:{MODELS}", "--store", "sqlite:./index")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("41 added")
-    found = run(hub, tmp_path, "search", "a red star", "--all", "--limit", "3", "--store", "sqlite:./index")
+    found = run_without("search", "a red star", "--all", "--limit", "3", "--store", "sqlite:./index")
     assert found.returncode == 0, found.stderr
     assert len(found.stdout.splitlines()) >= 3
-    listed = json.loads(run(hub, tmp_path, "models", "--json").stdout)["built"]
+    listed = json.loads(ok("models", "--json"))["built"]
     rows = {(row["name"], row["precision"]): row for row in listed}
     assert rows["somebody--tiny-siglip", "fp32"]["proof"] == rows["somebody--tiny-bert", "fp32"]["proof"] == "family"
     built = json.loads((tmp_path / "cache/bundles/somebody--tiny-siglip/bundle.json").read_text())
@@ -76,7 +61,8 @@ def test_a_folder_of_photographs_is_indexed_and_searched(hub: Hub, tmp_path: Pat
     assert built["measured"]["checks"]["tokens.split_differently"]["value"] == 0
 
 
-def test_what_needs_torch_says_how_to_install_it_without_cuda(hub: Hub, tmp_path: Path) -> None:
-    refused = run(hub, tmp_path, "index", ".", "--encoder", "torch:somebody/tiny-bert", "--store", "sqlite:./index")
+@pytest.mark.usefixtures("hub")
+def test_what_needs_torch_says_how_to_install_it_without_cuda() -> None:
+    refused = run_without("index", ".", "--encoder", "torch:somebody/tiny-bert", "--store", "sqlite:./index")
     assert refused.returncode == 1
     assert "[build]' --extra-index-url https://download.pytorch.org/whl/cpu" in refused.stderr

@@ -147,15 +147,16 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+LISTED = "\\xe9\t\\u201cB\\xe4r\\u201d \\U0001f43b, a bear"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("environment", ASCII, ids=["ascii", "escapes", "locale"])
 @pytest.mark.parametrize(
-    ("arguments", "shown"),
+    ("environment", "arguments", "shown"),
     [
-        (("list",), "\\xe9\t\\u201cB\\xe4r\\u201d \\U0001f43b, a bear"),
-        (("list", "--json"), "\\u201cB\\u00e4r\\u201d \\ud83d\\udc3b, a bear"),
-        (("search", "bear", "--all", "--encoder", "mock:"), "\\u201cB\\xe4r\\u201d"),
-        (("ask", "a bear", "--encoder", "mock:"), "\\u201d"),
+        *((environment, ("list",), LISTED) for environment in ASCII),
+        (ASCII[0], ("list", "--json"), "\\u201cB\\u00e4r\\u201d \\ud83d\\udc3b, a bear"),
+        (ASCII[0], ("ask", "a bear", "--encoder", "mock:"), "\\u201d"),
     ],
 )
 def test_an_ascii_locale_shows_escapes(
@@ -170,7 +171,7 @@ def test_an_ascii_locale_shows_escapes(
     assert done.stdout.isascii()
 
 
-@pytest.mark.parametrize("environment", ASCII, ids=["ascii", "escapes", "locale"])
+@pytest.mark.parametrize("environment", ASCII[::2], ids=["ascii", "locale"])
 def test_a_terminal_in_an_ascii_locale_shows_escapes(environment: dict[str, str], foreign: Path) -> None:
     printed = on_a_terminal("list", "--store", "sqlite:index", cwd=foreign, environment=environment)
     assert b"\\u201cB\\xe4r\\u201d" in printed

@@ -1,9 +1,7 @@
 """What commands show of the ranking of words."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -29,10 +27,6 @@ def shown(*arguments: str) -> str:
     return done.stdout
 
 
-def fields_of(found: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
-    return {match["id"]: set(match["fields"]) for match in found}
-
-
 def test_info_says_how_words_are_compared(store: MemoryStore) -> None:
     assert "words       none\n" in shown("info")
     assert json.loads(shown("info", "--json"))["words"] == "none"
@@ -44,16 +38,6 @@ def test_info_says_how_the_index_is_tuned(store: MemoryStore) -> None:
     store.tune({"words": 0.5, "min_score": 0.25})
     assert "\ntuning      words 0.5, min_score 0.25\n" in shown("info")
     assert json.loads(shown("info", "--json"))["tuning"] == {"words": 0.5, "min_score": 0.25}
-
-
-def test_a_search_shows_words_beside_the_fields(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = json.loads(shown("search", "4711", "--encoder", "mock:", "--json"))["matches"]
-    assert {id for id, fields in fields_of(found).items() if "words" in fields} == {"a"}
-    assert found[0]["fields"]["words"]["rank"] == 1
-    assert found[0]["fields"]["words"]["score"] > 0
-    monkeypatch.setattr("vlmsearch.cli.common.is_terminal", lambda: True)
-    monkeypatch.setenv("COLUMNS", "200")
-    assert "words #1" in shown("search", "4711", "--encoder", "mock:")
 
 
 def test_the_page_shows_words(store: MemoryStore, tmp_path: Path) -> None:

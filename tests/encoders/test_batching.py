@@ -436,13 +436,13 @@ def test_clients_that_come_again_and_again_fill_the_batches() -> None:
     """As soon as a batch is done, the next one waits for those that it answered: not for half of them."""
 
     def client(_: int) -> None:
-        for number in range(20):
+        for number in range(12):
             encoder.encode_texts([f"text {number}"])
 
-    with BatchingEncoder(Timed(0.02), delay=0.1) as encoder, ThreadPoolExecutor(16) as threads:
+    with BatchingEncoder(Timed(0.08), delay=0.1) as encoder, ThreadPoolExecutor(16) as threads:
         list(threads.map(client, range(16)))
         stats = encoder.stats()
-    assert stats.items == 320
+    assert stats.items == 192
     assert stats.items / stats.batches > 11
 
 

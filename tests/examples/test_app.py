@@ -50,7 +50,9 @@ def test_it_indexes_a_folder_and_answers_searches(tmp_path: Path) -> None:
         assert app.stdout.read().splitlines() == ["stopped"]
 
 
-@pytest.mark.parametrize("name", ["app/search_app.py", "encoder-plugin/vlmsearch_colours.py"])
+@pytest.mark.parametrize(
+    "name", ["app/search_app.py", "encoder-plugin/vlmsearch_colours.py", "haystack_app.py", "llama_index_app.py"]
+)
 def test_it_is_as_short_as_it_is_said_to_be(name: str) -> None:
     lines = [line for line in (ROOT / "examples" / name).read_text(encoding="utf-8").splitlines() if line.strip()]
     assert len(lines) <= 55

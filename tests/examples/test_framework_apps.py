@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.cli import script
 from tests.support.paths import ROOT
 from vlmsearch.demo.scenes import make_scene
 
@@ -23,11 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(name: str, folder: Path, *arguments: str) -> list[str]:
-    command = [sys.executable, str(ROOT / "examples" / name), "photos", *arguments]
-    environment = os.environ | {"HAYSTACK_TELEMETRY_ENABLED": "false"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return script(ROOT / "examples" / name, "photos", *arguments, cwd=folder).splitlines()
 
 
 def check(lines: list[str], most: int) -> list[str]:
@@ -56,9 +50,3 @@ def test_llama_index_fills_an_index_and_searches_it(folder: Path) -> None:
     assert check(found, 5)[0] == "note.txt"
     _, *found = run("llama_index_app.py", folder, "--like", "photos/3.png")
     assert check(found, 5)[0] == "3.png"
-
-
-@pytest.mark.parametrize("name", ["haystack_app.py", "llama_index_app.py"])
-def test_it_is_short(name: str) -> None:
-    lines = [line for line in (ROOT / "examples" / name).read_text(encoding="utf-8").splitlines() if line.strip()]
-    assert len(lines) <= 55

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import runpy
-import subprocess
-import sys
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import BaseMessage
 
+from tests.support.cli import script
 from tests.support.paths import ROOT
 from vlmsearch import Pipeline
 from vlmsearch.demo.scenes import make_scene
@@ -47,10 +46,9 @@ def test_it_answers_from_pictures_and_notes(folder: Path) -> None:
         (make_scene(2).caption(), "2.png"),
         ("What is the dog called?", "The dog in the snow is called Laika."),
     ):
-        command = [sys.executable, str(PROGRAM), "photos", question, "-k", "1"]
-        done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=True)
         pictures = 1 if expected.endswith(".png") else 0
-        assert done.stdout == f"[1] {expected} ({pictures} pictures)\n"
+        printed = script(PROGRAM, "photos", question, "-k", "1", cwd=folder.parent)
+        assert printed == f"[1] {expected} ({pictures} pictures)\n"
 
 
 def test_a_chat_model_sees_the_pictures(folder: Path) -> None:

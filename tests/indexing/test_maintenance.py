@@ -104,16 +104,14 @@ def test_a_pipeline_checks_its_store(tmp_path: Path) -> None:
 # ---- Chroma alone
 
 
-def chroma_at(kind: str, chroma: str, tmp_path: Path) -> ChromaStore:
-    served = f"//{chroma}/check-{abs(hash(str(tmp_path))) % 10**9}"
-    return ChromaStore(served if kind == "served" else str(tmp_path / "index"))
+def chroma_at(chroma: str, tmp_path: Path) -> ChromaStore:
+    return ChromaStore(f"//{chroma}/check-{abs(hash(str(tmp_path))) % 10**9}")
 
 
-@pytest.mark.parametrize("kind", ["embedded", "served"])
-def test_what_is_wrong_in_chroma_is_named_and_repaired(kind: str, chroma_address: str, tmp_path: Path) -> None:
+def test_what_is_wrong_in_chroma_is_named_and_repaired(chroma_address: str, tmp_path: Path) -> None:
     old = "0" * 16
     records = make_records(20, (IMAGE, TEXT))
-    with chroma_at(kind, chroma_address, tmp_path) as store:
+    with chroma_at(chroma_address, tmp_path) as store:
         store.bind("e", SPACES)
         store.upsert(records)
         assert store.check() == CheckReport(store.name, 20, {"clip/image": 20, "clip/text": 0, "minilm/text": 20})
@@ -127,9 +125,8 @@ def test_what_is_wrong_in_chroma_is_named_and_repaired(kind: str, chroma_address
         assert found.missing == (f"minilm/text id-5 {version}",)
         assert (found.documents, found.clean, found.in_progress) == (20, False, 0)
         assert store.check(repair=True).repaired
-        lost = () if kind == "embedded" else found.missing
         counts = {"clip/image": 20, "clip/text": 0, "minilm/text": 19}
-        assert store.check() == CheckReport(store.name, 20, counts, missing=lost)
+        assert store.check() == CheckReport(store.name, 20, counts, missing=found.missing)
         assert store.stamps(["id-5"])["id-5"].digest == ""
         assert store.get(["id-5"]) == [records[5].document]
         store.upsert(records[5:6])
@@ -137,7 +134,7 @@ def test_what_is_wrong_in_chroma_is_named_and_repaired(kind: str, chroma_address
 
 
 def test_on_a_server_what_is_being_written_is_neither_damage_nor_removed(chroma_address: str, tmp_path: Path) -> None:
-    with chroma_at("served", chroma_address, tmp_path) as store, chroma_at("served", chroma_address, tmp_path) as other:
+    with chroma_at(chroma_address, tmp_path) as store, chroma_at(chroma_address, tmp_path) as other:
         store.bind("e", SPACES)
         store.upsert(make_records(3, (IMAGE,)))
         other.bind("e", SPACES)
@@ -155,7 +152,7 @@ def test_a_document_stays_whole_when_another_process_writes_it_meanwhile(
     meanwhile: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = (make_records(6, (IMAGE, TEXT), seed=seed) for seed in range(2))
-    with chroma_at("served", chroma_address, tmp_path) as store, chroma_at("served", chroma_address, tmp_path) as other:
+    with chroma_at(chroma_address, tmp_path) as store, chroma_at(chroma_address, tmp_path) as other:
         store.bind("e", SPACES)
         other.bind("e", SPACES)
         store.upsert(old)
@@ -206,7 +203,7 @@ def test_the_commands(mongo_address: str, chroma_address: str, tmp_path: Path) -
     assert run("search", "a red star", "--store", url, "--limit", "1").stdout.split("\t")[1] == "a"
     assert run("reindex", "--store", url, "--drop-old").stdout == "removed the replaced index\n"
     assert run("reindex", "--store", url).returncode == 2
-    refused = run("check", "--store", "chroma:nowhere")
+    refused = run("check", "--store", f"sqlite:{tmp_path / 'nowhere'}")
     assert refused.returncode == 1
 
 
@@ -246,7 +243,7 @@ main()
 
 @pytest.mark.slow
 def test_a_reindex_that_is_killed_before_the_switch_is_told_of_and_taken_up(tmp_path: Path) -> None:
-    url = f"chroma:{tmp_path / 'index'}"
+    url = f"sqlite:{tmp_path / 'index'}"
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "a red star"}\n{"id": "b", "text": "two dogs"}\n')
     (tmp_path / "c.jsonl").write_text('{"id": "c", "text": "three cats"}\n')
     assert run("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:").returncode == 0

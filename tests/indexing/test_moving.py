@@ -34,17 +34,14 @@ from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.indexing.room import room_needed
 from vlmsearch.models.recipe import read_recipe
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 TEXT = Field("minilm", "text")
 OLD, NEW = "onnx:demo", "onnx:demo-clip"
 SERVED = [
-    ("sqlite", "demo"),
-    *(pytest.param(kind, "demo", marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb")),
+    *(pytest.param(kind, "demo", marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb", "postgresql")),
     ("mongodb+chroma", "demo"),
-    ("postgresql", "demo"),
     ("sqlite", "siglip"),
 ]
 _names = map("moving-{}".format, count())
@@ -57,7 +54,6 @@ def url(
     name = next(_names)
     return {
         "sqlite": f"sqlite:{tmp_path / 'index'}",
-        "chroma": f"chroma:{tmp_path / 'index'}",
         "chroma server": f"chroma://{chroma_address}/{name}",
         "mongodb": f"mongodb://{mongo_address}/{name}",
         "mongodb+chroma": f"mongodb+chroma://{mongo_address}/{name}?chroma=http://{chroma_address}",
@@ -203,7 +199,7 @@ def write(writer: Pipeline, late: str, gone: str, written: dict[str, str | None]
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["a store of its own", "the store of the service"])
-@pytest.mark.parametrize("url", ["sqlite", "chroma"], indirect=True)
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_a_service_that_reindexes_itself_fails_no_search(url: str, is_shared: bool, tmp_path: Path) -> None:
     documents = scenes(tmp_path, 200)
     with (
@@ -321,24 +317,6 @@ def test_a_file_is_smaller_when_the_old_index_is_removed(tmp_path: Path) -> None
         assert drop_old(store)
         assert store.disk_use().bytes == pytest.approx(use.bytes, rel=0.1)
     assert (tmp_path / "index").stat().st_size == pytest.approx(use.bytes, rel=0.1)
-
-
-@pytest.mark.slow
-def test_a_folder_is_smaller_when_the_old_index_is_removed(tmp_path: Path) -> None:
-    def size() -> int:
-        return sum(each.stat().st_size for each in (tmp_path / "index").rglob("*") if each.is_file())
-
-    with ChromaStore(str(tmp_path / "index")) as store:
-        Pipeline(FIRST, store).add(Document(f"{i}", text=f"text {i}") for i in range(1500))
-    before = size()
-    with ChromaStore(str(tmp_path / "index")) as store:
-        assert reindex(store, SECOND).switched
-        assert size() > 1.6 * before
-        assert drop_old(store)
-    assert size() == pytest.approx(before, rel=0.1)
-    with ChromaStore(str(tmp_path / "index")) as store:
-        assert Pipeline(SECOND, store).search("text 7", limit=1, min_score=0)[0].document.id == "7"
-        assert store.check().clean
 
 
 def test_a_next_encoder_is_open_as_its_url_says() -> None:

@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
-from tests.support.every_store import MakeStore
 from tests.support.facts import own
 from tests.support.pdf_files import write_odd_sizes, write_pdf, write_scan
 from vlmsearch import (
@@ -35,7 +34,6 @@ from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 PDF = SourceOptions(pdf=True)
-KINDS = ("memory", "sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma")
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +59,13 @@ def ids_of(path: Path, pages: int) -> set[str]:
     return {str(path), *(f"{path}#page={number}" for number in range(1, pages + 1))}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_pages_are_indexed_found_and_deleted_with_their_file_in_every_store(
-    kind: str, make_store: MakeStore, encoder: OnnxEncoder, tmp_path: Path
-) -> None:
+def test_pages_are_indexed_found_and_deleted_with_their_file(encoder: OnnxEncoder, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     report = write_pdf(folder / "report.pdf", ["rain in spring", "a red dog", "a red dog and a cat"], title="Animals")
     other = write_pdf(folder / "other.pdf", ["a red dog in the snow", "stock prices"])
     (folder / "note.txt").write_text("a red dog in a note")
-    with make_store(kind) as store:
+    with SqliteStore(str(tmp_path / "index")) as store:
         pipeline = Pipeline(encoder, store)
         assert counts(run(pipeline, folder)) == (8, 0, 0, 0)
         assert set(pipeline.store.ids()) == {*ids_of(report, 3), *ids_of(other, 2), str(folder / "note.txt")}

@@ -1,6 +1,5 @@
 """``reindex``: another model beside the one in use, and then in its place, on real servers and on the mocks."""
 
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ from tests.support.reindex_crash_points import (
     run_reindex,
     start,
 )
-from tests.support.worlds import KINDS, Kind, file_world, mock_world, postgres_world, real_world
+from tests.support.worlds import KINDS, Kind, mock_world, postgres_world, real_world
 from vlmsearch import (
     BackendUnavailableError,
     ConfigError,
@@ -64,7 +63,6 @@ def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path, postgres: st
         "mock": MockStore,
         "mock mongodb": mock_mongo_store,
         "mock chroma": mock_chroma_store,
-        "chroma": lambda: ChromaStore(str(tmp_path / "index")),
         "sqlite": lambda: SqliteStore(str(tmp_path / "index.db")),
         "chroma server": lambda: ChromaStore(f"//{chroma}/re-{abs(hash(str(tmp_path))) % 10**9}"),
         "mongodb": lambda: MongoStore(location),
@@ -73,7 +71,7 @@ def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path, postgres: st
     return makers[kind]()
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", *SERVED])
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "sqlite", *SERVED])
 def test_reindexing_switches_to_the_other_model_in_one_step(
     kind: str, mongo_address: str, chroma_address: str, postgres_url: str, tmp_path: Path
 ) -> None:
@@ -125,7 +123,7 @@ def test_who_has_the_old_index_open_is_told(
         assert Pipeline(second, again).search("text 7", limit=1, min_score=0)[0].document.id == "7"
 
 
-@pytest.mark.parametrize("kind", ["mock", "chroma", "sqlite", *SERVED])
+@pytest.mark.parametrize("kind", ["mock", "sqlite", *SERVED])
 def test_what_is_written_until_the_switch_is_in_the_new_index(
     kind: str,
     mongo_address: str,
@@ -165,9 +163,7 @@ def test_what_is_written_until_the_switch_is_in_the_new_index(
         assert pipeline.check().clean
 
 
-@pytest.mark.parametrize(
-    "kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", *SERVED[::3], "postgresql"]
-)
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "sqlite", *SERVED[::3], "postgresql"])
 def test_removing_the_old_index_while_another_process_reindexes_loses_nothing(
     kind: str,
     mongo_address: str,
@@ -265,7 +261,7 @@ def test_a_deleted_document_whose_image_has_changed_does_not_come_back(
     assert list(store.ids()) == ["b"]
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite"])
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "sqlite"])
 def test_a_store_that_is_shared_takes_no_vectors_of_the_model_before(kind: str, tmp_path: Path) -> None:
     first, second = Model(1), Model(2)
     has_begun, may_end, failed = threading.Event(), threading.Event(), list[BaseException]()
@@ -492,14 +488,9 @@ def test_no_crash_point_on_postgresql_loses_anything(postgres_url: str, step: in
     assert report.wrong == {}
 
 
-@pytest.mark.exhaustive
-def test_no_crash_point_of_an_embedded_chroma_loses_anything(tmp_path: Path) -> None:
-    assert image_everywhere(tmp_path / "index").wrong == {}
-
-
 @pytest.mark.parametrize("step", [101, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_no_crash_point_of_sqlite_loses_anything(tmp_path: Path, step: int) -> None:
-    report = image_everywhere(tmp_path / "index", step=step, world_of=file_world)
+    report = image_everywhere(tmp_path / "index", step=step)
     print(f"{report.points} images")
     assert report.points > 3
     assert report.wrong == {}
@@ -606,10 +597,10 @@ def test_a_reindex_that_another_one_replaces_writes_nothing_into_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mock", "chroma"])
+@pytest.mark.parametrize("kind", ["mock", "sqlite"])
 def test_reindexing_goes_on_where_it_was_interrupted(kind: str, tmp_path: Path) -> None:
     store, first = reindexable(kind, "", "", tmp_path), MockEncoder()
-    assert isinstance(store, (MockStore, ChromaStore))
+    assert isinstance(store, (MockStore, SqliteStore))
     new = store.over("next")
 
     class Interrupted(MockEncoder):
@@ -680,24 +671,6 @@ def test_a_store_that_cannot_says_what_to_do() -> None:
         pipeline.add([Document("a", text="t")])
         with pytest.raises(ConfigError, match="vlmsearch index PATHS --store NEW"):
             reindex(pipeline.store, MockEncoder(neighbours=OTHER))
-
-
-def test_a_replaced_index_leaves_the_files_of_a_folder(tmp_path: Path) -> None:
-    location, first, second = str(tmp_path / "index"), MockEncoder(), MockEncoder(neighbours=OTHER)
-    with ChromaStore(location) as store:
-        Pipeline(first, store).add([Document(f"{i}", text=f"text {i}") for i in range(300)])
-        assert reindex(store, second).switched
-        with ChromaStore(location) as other:
-            assert other.manifest() == store.manifest()
-        assert drop_old(store)
-    with closing(sqlite3.connect(tmp_path / "index" / "chroma.sqlite3")) as db:
-        names = {name for (name,) in db.execute("SELECT name FROM collections")}
-        (logged,) = db.execute("SELECT count(*) FROM embeddings_queue").fetchone()
-        segments = {segment for (segment,) in db.execute("SELECT id FROM segments")}
-    assert {name for name in names if ".1." in name} == set()
-    assert "vlmsearch.2.documents" in names
-    assert {place.name for place in (tmp_path / "index").iterdir() if place.is_dir()} <= segments
-    assert logged == 3 * 300 + 2, "documents and vectors of two fields, and the rows that name the index"
 
 
 def test_progress_counts_what_an_interrupted_run_did() -> None:

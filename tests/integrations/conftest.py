@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.support.every_store import any_store
 from tests.support.mongo_servers import mongo_address
 from tests.support.object_storage import storage
 from tests.support.postgres_servers import postgres_url
 from tests.support.ray_cluster import SMALL
 from tests.support.servers import chroma_address
 from tests.support.service import running_service
+from vlmsearch import Store
+from vlmsearch.registry import open_store
 
-__all__ = ["any_store", "chroma_address", "mongo_address", "postgres_url", "running_service", "storage"]
+__all__ = ["chroma_address", "mongo_address", "postgres_url", "running_service", "storage"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store: the contract of the stores proves that all others do the same."""
+    with open_store(f"sqlite:{tmp_path / 'index'}") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")
-def cluster(storage: None) -> Iterator[None]:
-    """A cluster of two CPUs that this process is connected to, whose processes know the storage."""
+def cluster(storage: None) -> Iterator[str]:
+    """The address of a cluster of two CPUs that this process is connected to, whose processes know the storage."""
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init("local", num_cpus=2, logging_level="ERROR", **SMALL)
     try:
-        yield
+        yield ray.get_runtime_context().gcs_address
     finally:
         ray.shutdown()

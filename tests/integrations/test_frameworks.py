@@ -26,7 +26,10 @@ from vlmsearch.registry import open_store
 FRAMEWORKS = ("langchain", "haystack", "llama_index")
 METADATA: dict[str, Any] = {
     "tags": ["winter", "dog"],
-    "place": {"city": "Oslo", "at": [59.9, 10.8]},
+    "place": {"city": "Oslo", "at": [59.9, 10.8, None]},
+    "": "no key",
+    "$price": 5,
+    "empty": [],
     "none": None,
     "large": 2**70,
     "_json": "taken",
@@ -113,7 +116,7 @@ def images_of(frameworks: Frameworks, id: str) -> list[bytes]:
 
 
 def test_images_are_read_by_each(frameworks: Frameworks, tmp_path: Path) -> None:
-    for seed in range(6):
+    for seed in range(7):
         (tmp_path / f"{seed}.png").write_bytes(picture(seed))
     frameworks.langchain.add_documents([LangchainDocument("", id="0", metadata={"image": picture(0)})])
     frameworks.langchain.add_images([tmp_path / "1.png"], ids=["1"])
@@ -127,6 +130,8 @@ def test_images_are_read_by_each(frameworks: Frameworks, tmp_path: Path) -> None
     frameworks.llama_index.add([ImageNode(id_="5", image_path=str(tmp_path / "5.png"))])
     for seed in range(6):
         assert images_of(frameworks, str(seed)) == [picture(seed)] * 3
+    frameworks.pipeline.index(tmp_path / "6.png")
+    assert images_of(frameworks, str(tmp_path / "6.png")) == [picture(6)] * 3
     kept = {path.read_bytes() for path in frameworks.images.iterdir()}
     assert kept == {picture(0), picture(2), picture(4)}
     frameworks.langchain.delete(["2"])

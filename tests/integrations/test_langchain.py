@@ -70,8 +70,8 @@ def ids(found: list[Document]) -> list[str | None]:
 # ---- images
 
 
-def test_images_go_through_every_store(any_store: Store, pictures: list[Path]) -> None:
-    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), any_store))
+def test_images_are_added_and_found(store: Store, pictures: list[Path]) -> None:
+    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), store))
     captioned = Document("a drawing", metadata={"image": str(pictures[1]), "year": 2021})
     added = vectors.add_images(pictures[:1], [{"year": 2019}])
     added += vectors.add_documents([captioned, Document("a text", metadata={"year": 2021})], ids=["drawn", "said"])
@@ -158,26 +158,6 @@ def test_images_can_be_awaited(vectors: VlmsearchVectorStore, pictures: list[Pat
 # ---- metadata and filters
 
 
-def test_metadata_of_every_type_come_back_from_every_store(any_store: Store) -> None:
-    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), any_store))
-    metadata = {
-        "name": "Zoë",
-        "year": 2021,
-        "share": 0.5,
-        "new": True,
-        "none": None,
-        "tags": ["snow", "dog"],
-        "loc": {"lines": {"from": 1, "to": 9}},
-        "large": 2**70,
-        "$ref": "#1",
-        "_json": "taken",
-    }
-    vectors.add_documents([Document("a dog", id="1", metadata=metadata)])
-    [found] = vectors.get_by_ids(["1"])
-    assert found.metadata == metadata
-    assert [type(found.metadata[key]) for key in ("year", "share", "new")] == [int, float, bool]
-
-
 def test_filters_are_those_of_the_stores(vectors: VlmsearchVectorStore) -> None:
     vectors.add_texts(TEXTS, [{"n": n, "even": n % 2 == 0} for n in range(4)], ids=list("abcd"))
     filters = [
@@ -222,8 +202,8 @@ def test_options_go_to_the_search(vectors: VlmsearchVectorStore) -> None:
         vectors.similarity_search("dog", colour="red")
 
 
-def test_diverse_documents_do_not_repeat_each_other(any_store: Store) -> None:
-    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), any_store), space="minilm")
+def test_diverse_documents_do_not_repeat_each_other(store: Store) -> None:
+    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), store), space="minilm")
     vectors.add_texts(["red dog snow", "red dog snow", "red ship"], ids=["a", "b", "c"])
     assert ids(vectors.max_marginal_relevance_search("red dog", k=2, lambda_mult=1.0)) == ["a", "b"]
     assert ids(vectors.max_marginal_relevance_search("red dog", k=2, lambda_mult=0.2)) == ["a", "c"]
@@ -300,21 +280,14 @@ def test_numbers_of_ids_and_images_have_to_agree(vectors: VlmsearchVectorStore) 
 # ---- LangChain's ways in
 
 
-def test_what_is_added_again_replaces_what_there_was(vectors: VlmsearchVectorStore) -> None:
-    vectors.add_texts(["a dog"], [{"year": 2019, "tags": ["old"]}], ids=["1"])
-    vectors.add_texts(["a cat"], [{"name": "Tom"}], ids=["1"])
-    assert vectors.get_by_ids(["1"]) == [Document("a cat", id="1", metadata={"name": "Tom"})]
-    assert vectors.similarity_search("cat", k=5) == vectors.get_by_ids(["1"])
-
-
 def test_without_ids_everything_is_deleted(vectors: VlmsearchVectorStore) -> None:
     vectors.add_texts(TEXTS)
     assert vectors.delete() is True
     assert vectors.similarity_search("dog") == []
 
 
-def test_its_indexing_api_keeps_an_index_in_step(any_store: Store) -> None:
-    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), any_store))
+def test_its_indexing_api_keeps_an_index_in_step(store: Store) -> None:
+    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), store))
     records = InMemoryRecordManager("test")
     records.create_schema()
     first = [Document(text, metadata={"source": text[:5]}) for text in TEXTS]

@@ -1,4 +1,4 @@
-"""LangChain's own suites, on every store with its real server."""
+"""LangChain's own suites."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ pytestmark = [
 
 class TestVectorStore(VectorStoreIntegrationTests):
     @pytest.fixture
-    def vectorstore(self, any_store: Store) -> VectorStore:
-        return VlmsearchVectorStore(Pipeline(EmbeddingsEncoder(self.get_embeddings()), any_store))
+    def vectorstore(self, store: Store) -> VectorStore:
+        return VlmsearchVectorStore(Pipeline(EmbeddingsEncoder(self.get_embeddings()), store))
 
 
 class TestVectorStoreOfTwoSpaces(VectorStoreIntegrationTests):
@@ -47,8 +47,8 @@ class TestVectorStoreOfTwoSpaces(VectorStoreIntegrationTests):
 
 class TestRetriever(RetrieversIntegrationTests):
     @pytest.fixture(autouse=True)
-    def _index(self, any_store: Store) -> None:
-        self.pipeline = Pipeline(MockEncoder(), any_store)
+    def _index(self, store: Store) -> None:
+        self.pipeline = Pipeline(MockEncoder(), store)
         self.pipeline.add(Document(str(number), text=f"dog number {number}") for number in range(5))
 
     @property

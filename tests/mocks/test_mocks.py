@@ -290,9 +290,9 @@ def test_without_the_drivers_all_but_the_mock_servers_work(pytester: pytest.Pyte
         @pytest.mark.parametrize(
             ("url", "extras"),
             [
-                ("chroma:x", "chroma"),
+                ("chroma://h/x", "chroma"),
                 ("mongodb://h/x", "mongodb"),
-                ("mongodb+chroma://h/x?chroma=y", "chroma,mongodb"),
+                ("mongodb+chroma://h/x?chroma=http://h", "chroma,mongodb"),
                 ("postgresql://h/x", "postgresql"),
             ],
         )

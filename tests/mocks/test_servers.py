@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from vlmsearch_mocks import MockMongo
 from vlmsearch_mocks.contracts import RejectListContract, StoreContract, TuningContract, WordsContract
+from vlmsearch_mocks.contracts.search import SearchSuite
 from vlmsearch_mocks.pair import MockStore, mock_chroma_store, mock_mongo_store
 
 from vlmsearch.stores.base import Store
@@ -32,7 +33,7 @@ class TestMockMongo(StoreContract, RejectListContract, TuningContract, WordsCont
         return mock_mongo_store()
 
 
-class TestMockMongoWithVectorSearch(StoreContract):
+class TestMockMongoWithVectorSearch(SearchSuite):
     test_five_thousand_records_are_written_at_once_and_found = None  # type: ignore[assignment] # the pair has both
 
     def make_store(self, tmp_path: Path) -> Store:

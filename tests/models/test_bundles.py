@@ -184,7 +184,7 @@ def test_a_description_of_a_language_model_is_checked_too(path: tuple[str, ...],
 def make_index(folder: Path, fingerprint: str) -> None:
     encoder = MockEncoder()
     encoder.fingerprint = fingerprint
-    with Pipeline(encoder, open_store(f"chroma:{folder / 'index'}")) as pipeline:
+    with Pipeline(encoder, open_store(f"sqlite:{folder / 'index'}")) as pipeline:
         pipeline.add([Document("a", text="a red star")])
 
 
@@ -198,7 +198,7 @@ def test_an_index_names_no_folder_to_open(fingerprint: str, tmp_path: Path, monk
     copy("demo-clip", tmp_path / "evil")
     make_index(tmp_path, f"{fingerprint.format(tmp_path)}:da3c33b513c2")
     for command in (["search", "star"], ["ask", "star?"], ["index", __file__]):
-        done = CliRunner().invoke(cli, [*command, "--store", "chroma:index"])
+        done = CliRunner().invoke(cli, [*command, "--store", "sqlite:index"])
         assert isinstance(done.exception, ConfigError)
         assert str(done.exception).endswith(":da3c33b513c2, which has no name here: give its URL with --encoder")
 
@@ -208,9 +208,9 @@ def test_an_index_of_a_folder_asks_for_it_and_takes_it(tmp_path: Path) -> None:
         data |= {"name": "mine", "fingerprint": "mine:da3c33b513c2"}
 
     copy("demo-clip", tmp_path / "elsewhere", other)
-    with Pipeline(open_encoder(f"onnx:{tmp_path}/elsewhere"), open_store(f"chroma:{tmp_path}/index")) as pipeline:
+    with Pipeline(open_encoder(f"onnx:{tmp_path}/elsewhere"), open_store(f"sqlite:{tmp_path}/index")) as pipeline:
         pipeline.add([Document("a", text="a red star")])
-    at = ("search", "star", "--all", "--store", "chroma:index")
+    at = ("search", "star", "--all", "--store", "sqlite:index")
     assert_one_line(run(*at, cwd=tmp_path), "which has no name here: give its URL with --encoder")
     assert run(*at, "--encoder", "onnx:./elsewhere", cwd=tmp_path).stdout.endswith("\ta red star\n")
     shutil.copytree(tmp_path / "elsewhere", tmp_path / "cache" / "bundles" / "mine")

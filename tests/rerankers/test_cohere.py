@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -40,50 +39,27 @@ def service() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[dict[tuple[str, bool], str]]:
-    """Stand-ins by their form, and whether they answer logits."""
-    with ExitStack() as stack:
-        kinds = [("cohere", False), ("cohere", True), ("tei", False)]
-        scripts = {kind: Script(kind[0], logits=kind[1]) for kind in kinds}
-        yield {kind: stack.enter_context(ModelServer(script)).url for kind, script in scripts.items()}
+def servers() -> Iterator[dict[str, str]]:
+    """Stand-ins by their form."""
+    with ModelServer(Script("cohere")) as cohere, ModelServer(Script("tei")) as tei:
+        yield {"cohere": cohere.url, "tei": tei.url}
 
 
-class AgainstService(RerankerContract):
-    options = ""
-
+class TestOurService(RerankerContract):
     @pytest.fixture(autouse=True)
     def _service(self, service: str) -> None:
         self.url = service
 
     def make_reranker(self) -> Reranker:
-        return open_reranker(f"cohere:{self.url}{self.options}")
-
-
-class TestSecondVersion(AgainstService):
-    options = "/v2?model=default"
-
-
-@pytest.mark.slow
-class TestFirstVersion(AgainstService):
-    options = "/v1?model=default"
-
-
-@pytest.mark.slow
-class TestInfinity(AgainstService):
-    pass
-
-
-class TestTei(AgainstService):
-    options = "?form=tei"
+        return open_reranker(f"cohere:{self.url}/v2?model=default")
 
 
 class AgainstStandIn(RerankerContract):
     form, options = "cohere", ""
-    logits = False
 
     @pytest.fixture(autouse=True)
-    def _server(self, servers: dict[tuple[str, bool], str]) -> None:
-        self.url = servers[self.form, self.logits]
+    def _server(self, servers: dict[str, str]) -> None:
+        self.url = servers[self.form]
 
     def make_reranker(self) -> Reranker:
         return open_reranker(f"cohere:{self.url}?{self.options}")
@@ -93,18 +69,13 @@ class TestVllm(AgainstStandIn):
     options = f"model={MODEL}&images=true"
 
 
-@pytest.mark.slow
-class TestLogits(AgainstStandIn):
-    options = f"model={MODEL}&scores=logit"
-    logits = True
-
-
 class TestTeiStandIn(AgainstStandIn):
     form, options = "tei", "form=tei"
 
 
-def test_scores_are_those_of_the_re_ranker_in_process(service: str) -> None:
-    with open_reranker("onnx:demo-reranker") as here, open_reranker(f"cohere:{service}/v2?model=default") as there:
+@pytest.mark.parametrize("form", ["/v2?model=default", "/v1?model=default", "", "?form=tei"])
+def test_scores_are_those_of_the_re_ranker_in_process(service: str, form: str) -> None:
+    with open_reranker("onnx:demo-reranker") as here, open_reranker(f"cohere:{service}{form}") as there:
         assert there.score("a red star", DOCUMENTS) == pytest.approx(here.score("a red star", DOCUMENTS), abs=1e-5)
 
 

@@ -36,7 +36,7 @@ KINDS = (
     "sqlite",
     "mongodb+chroma",
     "postgresql",
-    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma", "chroma server", "mongodb")),
+    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma server", "mongodb")),
 )
 """The contract of the stores proves that metadata are changed in the same way on all."""
 _numbers = itertools.count()
@@ -50,8 +50,6 @@ def make(mongo_address: str, chroma_address: str, postgres_url: str, tmp_path: P
             return MemoryStore()
         if kind == "sqlite":
             return SqliteStore(str(tmp_path / name))
-        if kind == "chroma":
-            return ChromaStore(str(tmp_path / name))
         if kind == "chroma server":
             return ChromaStore(f"//{chroma_address}/{name}")
         if kind == "postgresql":

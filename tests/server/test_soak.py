@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
-from benchmarks.memory import resident
 from tests.support.mixed_requests import MixedClient
 from tests.support.openai_server import OpenAIServer, Script
 from tests.support.servers import free_port, running
@@ -40,8 +39,8 @@ class Use:
 
 
 def use_of(pid: int) -> Use:
-    place = Path(f"/proc/{pid}")
-    return Use(resident(pid), len(os.listdir(place / "task")), len(os.listdir(place / "fd")))
+    process = psutil.Process(pid)
+    return Use(process.memory_info().rss / 2**20, process.num_threads(), process.num_fds())
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every store passes the same suite: in memory, SQLite, embedded Chroma, and a Chroma server."""
+"""Every store passes the same suite: in memory, SQLite and a Chroma server."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -24,15 +24,7 @@ class TestSqlite(StoreContract, RejectListContract, TuningContract, WordsContrac
         return SqliteStore(str(tmp_path / "index"))
 
 
-class TestEmbeddedChroma(StoreContract, RejectListContract, TuningContract):
-    durable = True
-    recall = 0.95
-
-    def make_store(self, tmp_path: Path) -> Store:
-        return ChromaStore(str(tmp_path / "index"))
-
-
-class TestServedChroma(StoreContract, RejectListContract, TuningContract):
+class TestChroma(StoreContract, RejectListContract, TuningContract):
     durable = True
     recall = 0.95
 

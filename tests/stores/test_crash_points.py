@@ -4,12 +4,11 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
 
 from tests.support.crash_points import ACTIONS, Action, check_point, no_waiting, points
-from tests.support.worlds import KINDS, Kind, Moment, World, folder_world, mock_world, postgres_world, real_world
+from tests.support.worlds import KINDS, Kind, Moment, World, mock_world, postgres_world, real_world
 
 
 @pytest.fixture(autouse=True)
@@ -56,22 +55,20 @@ def test_every_point_on_the_mocks(kind: Kind, action: Action) -> None:
 
 
 @pytest.fixture
-def make_real(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callable[[Kind | Literal["embedded"]], World]:
-    """What makes the next world of real servers, or of an embedded Chroma."""
+def make_real(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callable[[Kind], World]:
+    """What makes the next world of real servers."""
     turns = itertools.count()
 
-    def make(kind: Kind | Literal["embedded"]) -> World:
-        turn = next(turns)
-        if kind == "embedded":
-            return folder_world(tmp_path / str(turn))
-        return real_world(kind, mongo_address, chroma_address, f"crash-{abs(hash(str(tmp_path))) % 10**9}-{turn}")
+    def make(kind: Kind) -> World:
+        name = f"crash-{abs(hash(str(tmp_path))) % 10**9}-{next(turns)}"
+        return real_world(kind, mongo_address, chroma_address, name)
 
     return make
 
 
 @pytest.mark.parametrize("action", ["update", "relabel"])
-@pytest.mark.parametrize("kind", ["embedded", *KINDS])
-def test_some_points_on_real_servers(kind: Any, action: Action, make_real: Callable[[Any], World]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_points_on_real_servers(kind: Kind, action: Action, make_real: Callable[[Kind], World]) -> None:
     def make() -> World:
         return make_real(kind)
 
@@ -94,8 +91,8 @@ def test_points_on_postgresql(action: Action, step: int, postgres_url: str, tmp_
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("kind", ["embedded", *KINDS])
-def test_every_point_on_real_servers(kind: Any, action: Action, make_real: Callable[[Any], World]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_point_on_real_servers(kind: Kind, action: Action, make_real: Callable[[Kind], World]) -> None:
     def make() -> World:
         return make_real(kind)
 

@@ -1,8 +1,7 @@
 """Filters: what is accepted, what is refused and how, and one meaning on every store."""
 
 import math
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -14,6 +13,8 @@ from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, parse_filter
 from vlmsearch.types import Scalar
+
+VECTOR = np.array([[1, 0, 0, 0]], np.float32)
 
 
 @pytest.mark.parametrize(
@@ -76,71 +77,81 @@ def test_a_wrong_filter_says_which_part_and_what_there_is(where: Mapping[str, ob
         parse_filter(where)
 
 
-@pytest.fixture(scope="module", params=["memory", "embedded", "served"])
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    made: dict[str, str] = {"embedded": str(tmp_path_factory.mktemp("filters") / "index")}
-    if request.param == "served":
-        made["served"] = f"//{request.getfixturevalue('chroma_address')}/doubles"
-    with MemoryStore() if request.param == "memory" else ChromaStore(made[request.param]) as store:
+@pytest.fixture(scope="module")
+def chroma(chroma_address: str) -> Iterator[Store]:
+    """A store on a Chroma server, which each test fills anew."""
+    with ChromaStore(f"//{chroma_address}/one-store-of-filters") as store:
         store.bind("encoder", [SPACE])
         yield store
 
 
-def test_neighbouring_doubles_are_told_apart(store: Store) -> None:
+@pytest.fixture(params=["memory", "served"])
+def store(request: pytest.FixtureRequest) -> Store:
+    if request.param == "served":
+        return request.getfixturevalue("chroma")  # type: ignore[no-any-return]
+    memory = MemoryStore()
+    memory.bind("encoder", [SPACE])
+    return memory
+
+
+def fill(store: Store, rows: Sequence[Mapping[str, Scalar]]) -> None:
+    """Have one document for each row of metadata."""
     store.delete(list(store.ids()))
+    store.upsert([Record(Document(str(i), metadata=row), {FIELD: VECTOR[0]}) for i, row in enumerate(rows)])
+
+
+def passing(store: Store, where: Filter) -> set[int]:
+    """The numbers of the rows that pass."""
+    return {int(hit.id) for hit in store.search(FIELD, VECTOR, limit=1000, where=where)[0]}
+
+
+def test_neighbouring_doubles_are_told_apart(store: Store) -> None:
     rng = np.random.default_rng(3)
     values = [float(value) for value in np.concatenate([rng.normal(size=100), rng.uniform(-180, 180, 100)])]
     values += [math.nextafter(value, math.inf) for value in values] + [
         math.nextafter(value, -math.inf) for value in values
     ]
-    vector = np.array([1, 0, 0, 0], np.float32)
-    store.upsert([Record(Document(str(i), metadata={"x": x}), {FIELD: vector}) for i, x in enumerate(values)])
+    fill(store, [{"x": x} for x in values])
     for i, value in enumerate(values[:200:20]):
         for operator in ("$eq", "$gt", "$lte"):
             where = parse_filter({"x": {operator: value}})
-            found = {int(hit.id) for hit in store.search(FIELD, vector[None], limit=1000, where=where)[0]}
-            assert found == {j for j, other in enumerate(values) if where.matches({"x": other})}, (i, operator)
+            assert passing(store, where) == {j for j, other in enumerate(values) if where.matches({"x": other})}, (
+                i,
+                operator,
+            )
 
 
-def test_a_long_list_of_values_works_and_one_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    vector = np.array([1, 0, 0, 0], np.float32)
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", [SPACE])
-        store.upsert([Record(Document(str(i), metadata={"x": i}), {FIELD: vector}) for i in range(5)])
-        long = parse_filter({"x": {"$in": list(range(3, 10_003))}})
-        assert {hit.id for hit in store.search(FIELD, vector[None], limit=9, where=long)[0]} == {"3", "4"}
-        too_long = parse_filter({"$or": [{"x": {"$in": list(range(6000))}}, {"x": {"$nin": list(range(6000))}}]})
-        with pytest.raises(ConfigError, match="at most 10,000 values, not 12,000"):
-            store.search(FIELD, vector[None], limit=9, where=too_long)
+def test_a_long_list_of_values_works_and_one_that_is_too_long_is_refused(chroma: Store) -> None:
+    fill(chroma, [{"x": i} for i in range(5)])
+    assert passing(chroma, parse_filter({"x": {"$in": list(range(3, 10_003))}})) == {3, 4}
+    too_long = parse_filter({"$or": [{"x": {"$in": list(range(6000))}}, {"x": {"$nin": list(range(6000))}}]})
+    with pytest.raises(ConfigError, match="at most 10,000 values, not 12,000"):
+        passing(chroma, too_long)
 
 
-def test_conditions_that_are_many_work_and_too_many_are_refused(tmp_path: Path) -> None:
-    vector = np.array([1, 0, 0, 0], np.float32)
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", [SPACE])
-        rows: list[dict[str, Scalar]] = [{"x": i, f"k{i}": True} for i in range(5)]
-        store.upsert([Record(Document(str(i), metadata=row), {FIELD: vector}) for i, row in enumerate(rows)])
-        deep: dict[str, object] = {"x": 1}
-        for level in range(60):
-            deep = {("$or", "$and")[level % 2]: [deep, {"x": {"$gt": level % 4}}]}
-        usable: list[dict[str, object]] = [
-            {"$or": [{"x": i} for i in range(3, 10_003)]},
-            {"$and": [{"x": {"$ne": i}} for i in range(3, 10_003)]},
-            {"$and": [{"$or": [{"x": i}, {"x": "three"}, {"x": {"$in": [True, 2]}}]} for i in range(3)]},
-            {"$or": [{f"k{i}": True} for i in range(3, 2003)]},
-            {"$and": [{f"k{i}": {"$ne": True}} for i in range(3, 1503)]},
-            deep,
-        ]
-        for each in usable:
-            where = parse_filter(each)
-            found = {int(hit.id) for hit in store.search(FIELD, vector[None], limit=9, where=where)[0]}
-            assert found == {i for i, row in enumerate(rows) if where.matches(row)}, str(each)[:60]
-        for refused, said in (
-            ({"$or": [{f"k{i}": True} for i in range(2001)]}, "at most 2,000 conditions, not 2,001"),
-            ({"$or": [deep, {"x": 1}]}, r"nests \$and and \$or at most 60 deep, not 61"),
-        ):
-            with pytest.raises(ConfigError, match=said):
-                store.search(FIELD, vector[None], limit=9, where=parse_filter(refused))
+def test_conditions_that_are_many_work_and_too_many_are_refused(chroma: Store) -> None:
+    rows: list[dict[str, Scalar]] = [{"x": i, f"k{i}": True} for i in range(5)]
+    fill(chroma, rows)
+    deep: dict[str, object] = {"x": 1}
+    for level in range(60):
+        deep = {("$or", "$and")[level % 2]: [deep, {"x": {"$gt": level % 4}}]}
+    usable: list[dict[str, object]] = [
+        {"$or": [{"x": i} for i in range(3, 10_003)]},
+        {"$and": [{"x": {"$ne": i}} for i in range(3, 10_003)]},
+        {"$and": [{"$or": [{"x": i}, {"x": "three"}, {"x": {"$in": [True, 2]}}]} for i in range(3)]},
+        {"$or": [{f"k{i}": True} for i in range(3, 2003)]},
+        {"$and": [{f"k{i}": {"$ne": True}} for i in range(3, 1503)]},
+        deep,
+    ]
+    for each in usable:
+        where = parse_filter(each)
+        assert passing(chroma, where) == {i for i, row in enumerate(rows) if where.matches(row)}, str(each)[:60]
+    for refused, said in (
+        ({"$or": [{f"k{i}": True} for i in range(2001)]}, "at most 2,000 conditions, not 2,001"),
+        ({"$or": [deep, {"x": 1}]}, r"nests \$and and \$or at most 60 deep, not 61"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            passing(chroma, parse_filter(refused))
 
 
 def nested(depth: int, operators: tuple[str, ...] = ("$and",)) -> dict[str, object]:
@@ -163,22 +174,10 @@ def test_a_filter_that_contains_itself_is_refused() -> None:
         parse_filter({"$and": endless})
 
 
-def test_the_deepest_filter_works(tmp_path: Path) -> None:
-    vector = np.array([1, 0, 0, 0], np.float32)
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", [SPACE])
-        store.upsert([Record(Document("a", metadata={"x": 1}), {FIELD: vector})])
-        for operators in (("$and",), ("$and", "$or")):
-            where = parse_filter(nested(99, operators))
-            assert len(store.search(FIELD, vector[None], limit=9, where=where)[0]) == 1
-
-
-def test_deeply_nested_filters_work(tmp_path: Path) -> None:
-    vector = np.array([1, 0, 0, 0], np.float32)
+def test_deeply_nested_filters_work(chroma: Store) -> None:
     where: dict[str, object] = {"x": 1}
     for _ in range(80):
         where = {"$and": [where, {"x": {"$ne": 7}}]}
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", [SPACE])
-        store.upsert([Record(Document("a", metadata={"x": 1}), {FIELD: vector})])
-        assert len(store.search(FIELD, vector[None], limit=9, where=parse_filter(where))[0]) == 1
+    fill(chroma, [{"x": 1}])
+    for each in (where, nested(99, ("$and",)), nested(99, ("$and", "$or"))):
+        assert passing(chroma, parse_filter(each)) == {0}

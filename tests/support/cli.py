@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
 import traceback
 import warnings
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,15 @@ def run_process(*arguments: str | Path, cwd: Path | None = None, **environment: 
     return subprocess.run(
         command, capture_output=True, text=True, cwd=cwd, env=os.environ | environment, timeout=300, check=False
     )
+
+
+def script(path: Path, *arguments: str, cwd: Path) -> str:
+    """What ``python PATH ...`` prints, run in this process."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(sys, "argv", [str(path), *arguments])
+        patch.chdir(cwd)
+        runpy.run_path(str(path), run_name="__main__")
+    return printed.getvalue()
 
 
 def ok(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> str:

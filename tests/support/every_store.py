@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -12,13 +12,6 @@ import pytest
 from vlmsearch import Store
 from vlmsearch.registry import open_store
 
-STORES = (
-    "sqlite",
-    "mongodb+chroma",
-    "postgresql",
-    *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma", "chroma server", "mongodb")),
-)
-"""What is tested on every store; the contract of the stores proves that all do the same."""
 MakeStore = Callable[[str], Store]
 _numbers = count()
 
@@ -28,8 +21,8 @@ def store_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     name = f"test-{sha256(str(tmp_path).encode()).hexdigest()[:16]}-{next(_numbers)}"
     if kind == "memory":
         return "mock:"
-    if kind in ("sqlite", "chroma"):
-        return f"{kind}:{tmp_path / name}"
+    if kind == "sqlite":
+        return f"sqlite:{tmp_path / name}"
     if kind == "chroma server":
         return f"chroma://{request.getfixturevalue('chroma_address')}/{name}"
     if kind == "postgresql":
@@ -42,10 +35,3 @@ def store_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
 def make_store(tmp_path: Path, request: pytest.FixtureRequest) -> MakeStore:
     """Make an empty store of a kind, which whoever asks closes."""
     return lambda kind: open_store(store_url(kind, tmp_path, request))
-
-
-@pytest.fixture(params=STORES)
-def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """An empty store of each kind."""
-    with open_store(store_url(request.param, tmp_path, request)) as opened:
-        yield opened

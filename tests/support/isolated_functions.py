@@ -1,13 +1,15 @@
-"""Functions that tests run in child processes."""
+"""Functions that tests run in child processes, and readers of files that do what the name of a file says."""
 
-import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from vlmsearch.errors import InvalidInputError
+
+Results = Iterator[tuple[Any, list[bytes]]]
 
 
 def echo(value: Any, data: list[bytes]) -> Iterator[tuple[Any, list[bytes]]]:
@@ -41,7 +43,7 @@ def allocate(value: int, _: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def crash(_: Any, __: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    ctypes.string_at(0)
+    os.abort()
     yield 1, []
 
 
@@ -75,3 +77,37 @@ def read_sent_interrupt(_: Any, __: list[bytes]) -> Iterator[tuple[int, list[byt
 def leave(value: int, _: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     os._exit(value)
     yield 1, []
+
+
+def kill(_: Any, __: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield 1, []
+
+
+def answer(value: int, _: list[bytes]) -> Results:
+    part = bytes(2**24)
+    yield 1, [part] * (value // len(part))
+
+
+READERS: dict[str, tuple[Callable[[Any, list[bytes]], Results], int]] = {
+    "allocate": (allocate, 2**30),
+    "answer": (answer, 2**31),
+    "abort": (crash, 0),
+    "kill": (kill, 0),
+    "leave": (leave, 3),
+    "nest": (nest, 0),
+    "sleep": (sleep, 600),
+    "spin": (spin, 600),
+}
+"""The readers by the name of a file: a function, and its argument."""
+
+
+def read_by_name(value: dict[str, Any], _: list[bytes]) -> Results:
+    """Read a file as `vlmsearch.indexing.containers.child_parts` does: harmless text, or what its name says."""
+    path = Path(value["path"])
+    if path.stem in READERS:
+        function, argument = READERS[path.stem]
+        for _result, data in function(argument, []):
+            yield [], data  # messages without a document
+    form = {"id": value["id"], "source": value["id"], "digest": value["version"], "ocr": False}
+    yield [{**form, "text": path.read_text(encoding="utf-8"), "metadata": {}}], []

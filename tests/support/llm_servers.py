@@ -15,6 +15,8 @@ from questions import Gallery
 from tests.support.triton_server import Running
 from vlmsearch.answers.prompts import TEMPLATE
 from vlmsearch.models.bundle import data_folder
+from vlmsearch.tensorrt_llm.llmapi import write_llmapi_repository
+from vlmsearch.tensorrt_llm.versions import newest
 from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
 from vlmsearch.triton.server.commands import Binary
 
@@ -76,14 +78,15 @@ def write_llm_repository(folder: Path) -> Path:
 
 
 def write_unary_repository(folder: Path) -> Path:
-    """The same without streaming, and a model with llmapi's tensors."""
-    options = LlmOptions(decoupled=False)
-    made = write_repository(MODEL, folder / "repository", options).folder
-    (made / "llmapi" / "1").mkdir(parents=True)
-    here = Path(__file__).parent
-    (made / "llmapi" / "config.pbtxt").write_text((here / "llmapi_model" / "config.pbtxt").read_text())
-    model = (here / "llmapi_model" / "model.py").read_text().replace("BUNDLE", repr(str(BUNDLE)))
-    (made / "llmapi" / "1" / "model.py").write_text(model)
+    """The same without streaming, and beside it what is written for the LLM API, of a model with its tensors."""
+    template, here = folder / "all_models" / "llmapi" / "tensorrt_llm", Path(__file__).parent / "llmapi_model"
+    (template / "1").mkdir(parents=True)
+    (template / "config.pbtxt").write_text((here / "config.pbtxt").read_text())
+    model = (here / "model.py").read_text().replace("BUNDLE", repr(str(BUNDLE)))
+    (template / "1" / "model.py").write_text(model)
+    made = write_repository(MODEL, folder / "repository", LlmOptions(decoupled=False)).folder
+    write_llmapi_repository(folder / "llmapi", newest(), "m", templates=folder / "all_models")
+    (folder / "llmapi" / "tensorrt_llm").rename(made / "tensorrt_llm")
     return made
 
 

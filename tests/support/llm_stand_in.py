@@ -19,8 +19,8 @@ _HERE = Path(__file__).parent
 DTYPES = ["float32", "bfloat16", "float16"]
 FORMATS = ["fp8", "int8_sq", "int4_awq", "w4a8_awq", "int8_wo", "int4_wo", "full_prec"]
 PHIS = ["phi-2", "Phi-3-mini-4k-instruct", "Phi-3-mini-128k-instruct"]
-BLOCK: dict[tuple[int, ...], int] = {(0, 10): 64, (0, 11): 64}
-"""Tokens in a block of the KV cache, where it is not 32."""
+BLOCKS = {"0.10.0": 64}
+"""Tokens in a block of the KV cache, where they are not 32."""
 ALGORITHMS = {"fp8": "FP8", "int8_sq": "W8A8_SQ_PER_CHANNEL", "int4_awq": "W4A16_AWQ"}
 
 
@@ -40,12 +40,12 @@ def new_parser() -> argparse.ArgumentParser:
 def convert_parser(family: str, version: str) -> argparse.ArgumentParser:
     parser = new_parser()
     add(parser, "model_dir output_dir")
-    if family == "phi" and order(version) < (0, 11):
+    if family == "phi" and version == "0.10.0":
         add(parser, "dtype", choices=DTYPES, default="float16")
         add(parser, "model_type", choices=PHIS, default=PHIS[0])
         return parser
     add(parser, "tp_size pp_size workers", type=int, default=1)
-    choices = [*DTYPES, "auto"] if order(version) >= (0, 15) else DTYPES
+    choices = [*DTYPES, "auto"] if order(version) >= (0, 20) else DTYPES
     add(parser, "dtype", choices=choices, default=choices[-1])
     add(parser, "use_weight_only", action="store_true")
     precisions = ["int8", "int4", "int4_gptq"] if family == "llama" else ["int8", "int4"]
@@ -56,13 +56,13 @@ def convert_parser(family: str, version: str) -> argparse.ArgumentParser:
     add(parser, "int8_kv_cache per_channel per_token use_parallel_embedding", action="store_true")
     add(parser, "smoothquant", type=float)
     add(parser, "embedding_sharding_dim", type=int, choices=[0, 1], default=0)
-    if order(version) < (0, 16):
+    if order(version) < (0, 20):
         add(parser, "use_embedding_sharing", action="store_true")
     if family == "gpt":
         add(parser, "nemo_ckpt_path calib_dataset dataset_cache_dir log_level")
         return parser
     add(parser, "meta_ckpt_dir hidden_act")
-    if order(version) >= (0, 11):
+    if version != "0.10.0":
         add(parser, "calib_dataset", default="ccdv/cnn_dailymail")
     add(parser, "load_by_shard load_model_on_cpu per_group", action="store_true")
     return parser
@@ -70,9 +70,9 @@ def convert_parser(family: str, version: str) -> argparse.ArgumentParser:
 
 def quantize_parser(version: str) -> argparse.ArgumentParser:
     parser = new_parser()
-    new = order(version) >= (0, 11)
+    new = version != "0.10.0"
     add(parser, "model_dir", required=not new)
-    formats = ["nvfp4", *FORMATS] if order(version) >= (0, 17) else FORMATS
+    formats = ["nvfp4", *FORMATS] if order(version) >= (0, 20) else FORMATS
     add(parser, "qformat", choices=formats, default="full_prec")
     add(parser, "kv_cache_dtype", choices=["int8", "fp8"])
     add(parser, "output_dir device")
@@ -80,18 +80,18 @@ def quantize_parser(version: str) -> argparse.ArgumentParser:
     add(parser, "awq_block_size", type=int, default=128)
     add(parser, "calib_size", type=int, default=512)
     add(parser, "seed", type=int, default=1234)
-    add(parser, "dtype", choices=[*DTYPES, "auto"] if order(version) >= (0, 15) else None)
+    add(parser, "dtype", choices=[*DTYPES, "auto"] if order(version) >= (0, 20) else None)
     if new:
         add(parser, "calib_dataset nemo_ckpt_path")
         add(parser, "tokenizer_max_seq_length calib_max_seq_length", type=int)
     else:
         add(parser, "max_seq_length", type=int)
-    if order(version) >= (0, 19):
+    if order(version) >= (0, 20):
         add(parser, "quantize_lm_head", action="store_true")
     return parser
 
 
-def run_parser(_version: str) -> argparse.ArgumentParser:
+def run_parser() -> argparse.ArgumentParser:
     """run.py's: the same for what is used here from 0.11.0 to the commits of examples/models/core."""
     parser = new_parser()
     add(parser, "max_output_len", type=int, required=True)
@@ -113,24 +113,20 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     add(parser, "max_input_len", type=int, default=1024)
     add(parser, "max_beam_width workers", type=int, default=1)
     add(parser, "max_batch_size max_num_tokens opt_num_tokens max_prompt_embedding_table_size", type=int)
-    lengths: dict[tuple[int, ...], str] = {(0, 10): "max_output_len", (0, 11): "max_output_len max_seq_len"}
-    add(parser, lengths.get(order(version), "max_seq_len"), type=int)
-    if order(version) < (0, 12):
+    kinds = ["float16", "float32", "bfloat16", "disable"]
+    switches = "context_fmha remove_input_padding use_paged_context_fmha multiple_profiles"
+    if version == "0.10.0":
+        add(parser, "max_output_len", type=int)
         add(parser, "tp_size pp_size", type=int, default=1)
-    if order(version) < (0, 11):
         add(parser, "strongly_typed", action="store_true")
         add(parser, "weight_only_precision", choices=["int8", "int4"])
-    kinds = ["float16", "float32", "bfloat16", "disable"]
-    kinds = kinds if order(version) < (0, 11) else ["auto", "int32", *kinds]
-    add(parser, "gpt_attention_plugin gemm_plugin lora_plugin moe_plugin nccl_plugin", choices=kinds)
-    switches = "context_fmha remove_input_padding use_paged_context_fmha multiple_profiles"
-    if order(version) < (0, 12):
-        switches += " use_custom_all_reduce multi_block_mode context_fmha_fp32_acc"
-    if order(version) < (0, 13):
-        switches += " paged_kv_cache"
+        switches += " use_custom_all_reduce multi_block_mode context_fmha_fp32_acc paged_kv_cache"
     else:
+        add(parser, "max_seq_len", type=int)
+        kinds += ["auto", "int32"]
         add(parser, "paged_kv_cache")
         add(parser, "kv_cache_type", type=str.lower, choices=["continuous", "paged", "disabled"])
+    add(parser, "gpt_attention_plugin gemm_plugin lora_plugin moe_plugin nccl_plugin", choices=kinds)
     add(parser, switches, choices=["enable", "disable"])
     return parser
 
@@ -148,7 +144,7 @@ def read_model(model: str, version: str) -> None:
     for name in config.get("auto_map", {}).values():
         assert (Path(model) / f"{name.partition('.')[0]}.py").is_file(), f"{name} cannot be imported"
     scaling = config.get("rope_scaling") or {}
-    if order(version) < (0, 14) and "llama3" in scaling.values() and "transformers==4.44.2" not in installed_here():
+    if version == "0.13.0" and "llama3" in scaling.values() and "transformers==4.44.2" not in installed_here():
         raise SystemExit(f"ValueError: `rope_scaling` must be a dictionary with two fields, got {scaling}")
 
 
@@ -226,6 +222,13 @@ def quantize(version: str, arguments: list[str]) -> None:
     write_checkpoint(args, ALGORITHMS[args.qformat], kv, group=group)
 
 
+def token_limit(version: str, args: argparse.Namespace) -> int:
+    """Return what trtllm-build makes of ``--max_num_tokens``."""
+    largest: int = args.max_batch_size * (getattr(args, "max_seq_len", None) or args.max_input_len)
+    given: int = args.max_num_tokens
+    return max(min(given, largest), BLOCKS.get(version, 32))
+
+
 def build(version: str, arguments: list[str]) -> None:
     args = build_parser(version).parse_args(arguments)
     before("engine")
@@ -234,8 +237,7 @@ def build(version: str, arguments: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     names = ["max_batch_size", "max_input_len", "max_seq_len", "max_output_len", "max_beam_width", "max_num_tokens"]
     limits = {name: getattr(args, name) for name in names if hasattr(args, name)}
-    most = args.max_batch_size * (limits.get("max_seq_len") or args.max_input_len)
-    limits["max_num_tokens"] = max(min(args.max_num_tokens, most), BLOCK.get(order(version), 32))
+    limits["max_num_tokens"] = token_limit(version, args)
     mapping = pretrained.setdefault("mapping", {"world_size": 1, "tp_size": 1, "pp_size": 1})
     pretrained.setdefault("num_key_value_heads", pretrained["num_attention_heads"])
     paged = args.use_paged_context_fmha == "enable"
@@ -258,15 +260,15 @@ def serve_parser(version: str) -> argparse.ArgumentParser:
     parser.add_argument("model")
     add(parser, "tokenizer host extra_llm_api_options")
     add(parser, "port max_beam_width max_batch_size max_num_tokens max_seq_len tp_size pp_size ep_size", type=int)
-    choices = ["pytorch", "_autodeploy", *(["trt", "tensorrt"] if order(version) >= (1, 0) else [])]
+    choices = ["pytorch", "_autodeploy", *(["trt", "tensorrt"] if version == "1.2.1" else [])]
     add(parser, "backend", choices=choices)
     add(parser, "kv_cache_free_gpu_memory_fraction", type=float)
     add(parser, "trust_remote_code", action="store_true")
     return parser
 
 
-def run(version: str, arguments: list[str]) -> None:
-    args = run_parser(version).parse_args(arguments)
+def run(arguments: list[str]) -> None:
+    args = run_parser().parse_args(arguments)
     if rank := int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")):
         return
     before("check")
@@ -343,7 +345,7 @@ def install(root: Path, version: str) -> None:
         for family in ("gpt", "llama", "phi")
     }
     files["scripts/examples/quantization/quantize.py"] = f"stand_in.quantize({version!r}, sys.argv[1:])\n"
-    files["scripts/examples/run.py"] = f"stand_in.run({version!r}, sys.argv[1:])\n"
+    files["scripts/examples/run.py"] = "stand_in.run(sys.argv[1:])\n"
     files["bin/pip"] = "stand_in.pip(sys.argv[1:])\n"
     files["bin/mpirun"] = "stand_in.mpirun(sys.argv[1:])\n"
     files["bin/trtllm-build"] = f"stand_in.build({version!r}, sys.argv[1:])\n"

@@ -13,8 +13,7 @@ from vlmsearch.tensorrt_llm.versions import find_target
 
 Tensor = tuple[str, str, str]
 """Name, type and dimensions; a name that ends in ? is optional."""
-VERSIONS = ("0.10", "0.13", "0.16", "0.17", "0.19", "1.0", "1.x")
-"""Those that differ, or that a test needs to be told apart; 1.x is 1.1 and later."""
+VERSIONS = ("0.10", "0.13", "0.20", "1.2")
 
 _QUERY: tuple[Tensor, ...] = (
     ("end_id?", "INT32", "1"), ("pad_id?", "INT32", "1"), ("top_k?", "INT32", "1"), ("top_p?", "FP32", "1"),
@@ -36,7 +35,7 @@ class TritonPythonModel:
 
 
 def write_templates(folder: Path, version: str) -> Path:
-    """Write the five models of one of ``VERSIONS`` and a ``model.py`` for each."""
+    """Write the five models of a version and a ``model.py`` for each."""
     for model, text in templates(version).items():
         (folder / model / "1").mkdir(parents=True)
         (folder / model / "config.pbtxt").write_text(text)
@@ -46,9 +45,9 @@ def write_templates(folder: Path, version: str) -> Path:
 
 def templates(version: str) -> dict[str, str]:
     at = VERSIONS.index(version)
-    seed = "seed" if at >= VERSIONS.index("1.0") else "random_seed"
+    seed = "seed" if version == "1.2" else "random_seed"
     one = "-1" if version == "0.10" else "1"
-    logits = "${logits_datatype}" if at >= VERSIONS.index("0.17") else "TYPE_FP32"
+    logits = "${logits_datatype}" if at >= VERSIONS.index("0.20") else "TYPE_FP32"
     core_inputs = [("input_ids", "INT32", "-1"), ("input_lengths", "INT32", "1"), ("request_output_len", "INT32", "1")]
     core_inputs += [(_CORE.get(name[:-1], name[:-1]) + "?", kind, dims) for name, kind, dims in _QUERY]
     core_inputs += [("stop_words_list?", "INT32", "2, -1"), (f"{seed}?", "UINT64", "1")]
@@ -59,9 +58,9 @@ def templates(version: str) -> dict[str, str]:
     core_text += "" if version == "0.10" else "  default_queue_policy: { max_queue_size: ${max_queue_size} }\n"
     core_text += "}\nmodel_transaction_policy { decoupled: ${decoupled_mode} }\n"
     core_text += "# enable_trt_overlap is only for experiments: ${enable_trt_overlap}\n"
-    if at >= VERSIONS.index("0.19"):
+    if at >= VERSIONS.index("0.20"):
         core_inputs.append(("encoder_input_features?", "${encoder_input_features_data_type}", "-1, -1"))
-    if at >= VERSIONS.index("1.x"):
+    if version == "1.2":
         core_inputs.append(("prompt_embedding_table?", "${prompt_embedding_table_data_type}", "-1, -1"))
     keys = {name: name for name in _PARAMETERS.split()}
     keys |= {"gpt_model_type": "batching_strategy", "gpt_model_path": "engine_dir"}
@@ -194,6 +193,5 @@ def options(tmp_path: Path, kind: str = "0.13", **choices: object) -> LlmRepoOpt
 
 
 RELEASES = {
-    "0.10": ("24.06", "0.10.0"), "0.13": ("24.09", "0.13.0"), "0.16": ("24.12", "0.16.0"), "0.17": ("25.01", "0.17.0"),
-    "0.19": ("25.05", "0.19.0"), "1.0": ("25.09", "1.0.0"), "1.x": ("26.03", "1.2.0"),
+    "0.10": ("24.06", "0.10.0"), "0.13": ("24.09", "0.13.0"), "0.20": ("25.06", "0.20.0"), "1.2": ("26.07", "1.2.1"),
 }  # fmt: skip

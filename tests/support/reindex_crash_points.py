@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 from vlmsearch_mocks import MockEncoder
 
-from tests.support.worlds import Moment, Process, World, folder_world
+from tests.support.worlds import Moment, Process, World, file_world
 from vlmsearch import ConfigError, Document, Pipeline, VlmsearchError
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.stores.base import check_store
@@ -274,9 +274,7 @@ class Imaged(Process):
         return answer
 
 
-def image_everywhere(
-    folder: Path, *, first: int = 0, step: int = 1, world_of: Callable[[Path], World] = folder_world
-) -> Report:
+def image_everywhere(folder: Path, *, first: int = 0, step: int = 1) -> Report:
     """Copy the folder before and after every call of `reindex` and `drop_old`, and look at every ``step``-th copy."""
     images: list[Writer] = []
     counted = count(-first)
@@ -284,10 +282,10 @@ def image_everywhere(
     def image() -> None:
         if next(counted) % step == 0:
             place = shutil.copytree(folder, folder.parent / f"image-{len(images)}")
-            copied = replace(writer, world=world_of(place), has=dict(writer.has), may_be=deepcopy(writer.may_be))
+            copied = replace(writer, world=file_world(place), has=dict(writer.has), may_be=deepcopy(writer.may_be))
             images.append(copied)
 
-    writer = start(world_of(folder))
+    writer = start(file_world(folder))
     run_reindex(writer, process=Imaged(image=image))
     run_drop(writer, Imaged(image=image))
     report = Report()

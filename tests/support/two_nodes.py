@@ -4,15 +4,35 @@ python -m tests.support.two_nodes STORE PATH...
 """
 
 import json
+import os
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 import ray
+from ray.cluster_utils import Cluster
 
-from benchmarks.ray_index import local_cluster
 from tests.support.ray_cluster import processes
 from vlmsearch.integrations.ray import RayOptions, index
+
+
+@contextmanager
+def local_cluster(cpus: Sequence[int]) -> Iterator[Cluster]:
+    """Be connected to a cluster of nodes of this machine, and drop what Ray writes about each process that ends."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    cluster = Cluster()
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        try:
+            for count in cpus:
+                cluster.add_node(num_cpus=count, object_store_memory=200 * 2**20, include_dashboard=False)
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
 
 
 def main(store: str, *paths: str) -> None:

@@ -143,11 +143,8 @@ def counted_chroma(inner: ChromaConnection, process: Process) -> ChromaConnectio
     """A connection whose calls to the server are those of one process."""
     connection = copy.copy(inner)
 
-    def attempt(operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
-        def counted(server: ServerAPI) -> T:
-            return call(process.of(server))
-
-        return inner.attempt(operation, counted, writes=writes, collection=collection)
+    def attempt(operation: str, call: Callable[[ServerAPI], T]) -> T:
+        return inner.attempt(operation, lambda server: call(process.of(server)))
 
     connection.attempt, connection.retries = attempt, 0  # type: ignore[method-assign]
     return connection
@@ -200,7 +197,7 @@ class World:
     @property
     def is_served(self) -> bool:
         """Whether a server may still be at it when the process has died; PostgreSQL ends its transaction."""
-        return self.mongo is not None or (self.chroma is not None and self.chroma().is_shared)
+        return self.mongo is not None or self.chroma is not None
 
     def open(self, process: Process | None = None) -> AnyStore:
         """The index, as a process opens it."""
@@ -285,11 +282,6 @@ def postgres_world(url: str, table: str) -> World:
     return World(
         postgres=lambda: connect_postgres(PostgresAddress.parse(url.partition(":")[2]), PostgresOptions()), table=table
     )
-
-
-def folder_world(folder: Path) -> World:
-    """An embedded Chroma. What a process that is killed leaves is its folder as it is then."""
-    return World(chroma=lambda: connect_chroma(str(folder)), drop=lambda: shutil.rmtree(folder))
 
 
 def file_world(folder: Path) -> World:

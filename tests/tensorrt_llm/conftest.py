@@ -1,5 +1,5 @@
 """The fixtures that these tests share with others."""
 
-from tests.support.triton_fixtures import binary, llm_binary
+from tests.support.triton_fixtures import binary
 
-__all__ = ["binary", "llm_binary"]
+__all__ = ["binary"]

@@ -18,26 +18,26 @@ from vlmsearch.models.recipe import find_recipe
 from vlmsearch.tensorrt_llm.plan import PROMPT, LlmPlan, plan_text
 from vlmsearch.tensorrt_llm.recipe import Quantisation, find_llm_recipe, read_llm_recipe
 from vlmsearch.tensorrt_llm.rules import make_plan
-from vlmsearch.tensorrt_llm.versions import find_target, matrix, targets
+from vlmsearch.tensorrt_llm.versions import find_target, targets
+from vlmsearch.triton.repository.releases import find_release
 
 PLANS = GOLDEN / "llm"
 RECIPES = ("gpt2-medium", "llama-2-7b-chat", "llama-3.1-8b-instruct-awq", "phi-3-mini-128k")
-RELEASES = {"24.06": "0.10.0", "24.09": "0.13.0", "25.06": "0.20.0", "26.03": "1.2.0"}
-
-
+RELEASES = {"24.06": "0.10.0", "24.09": "0.13.0", "25.06": "0.20.0", "26.07": "1.2.1", "1.4.0rc1": "1.4.0rc1"}
+BUILDING = list(RELEASES)[:-1]
 VISION = ("qwen2.5-vl-7b-instruct", "qwen3-vl-2b-instruct", "llava-1.5-7b")
 """Their plans are in the golden files of the releases with an LLM API."""
 
 
 @pytest.mark.parametrize(
     ("name", "release"),
-    [*product(RECIPES, RELEASES), *product(VISION, ("25.06", "26.03"))],
+    [*product(RECIPES, BUILDING), *product(VISION, ("25.06", "26.07", "1.4.0rc1"))],
 )
 def test_plans_are_as_they_were(name: str, release: str) -> None:
     """Set VLMSEARCH_GOLDEN=write to write what is planned now."""
     try:
         made = make_plan(name, release=release)
-        assert made.target.versions.tensorrt_llm == RELEASES[release]
+        assert made.target.tensorrt_llm == RELEASES[release]
         text, data = plan_text(made), json.dumps(made.to_json(), indent=2) + "\n"
     except ConfigError as exc:
         text, data = f"{exc}\n", ""
@@ -52,78 +52,7 @@ def test_only_llama_31_before_its_support_is_refused() -> None:
     texts = {path.name: path.read_text() for name in RECIPES for path in PLANS.glob(f"{name}-*.txt")}
     refused = sorted(name for name, text in texts.items() if "step 1" not in text)
     assert refused == ["llama-3.1-8b-instruct-awq-24.06.txt"]
-    assert "the nearest that has it is 24.08 (TensorRT-LLM 0.12.0)" in (PLANS / refused[0]).read_text()
-
-
-@pytest.mark.parametrize(("release", "version"), [("24.08", "0.12.0"), ("24.09", "0.13.0")])
-def test_llama_31_is_prepared_where_the_containers_transformers_refuses_it(release: str, version: str) -> None:
-    made = make_plan("llama-3.1-8b-instruct-awq", release=release)
-    upgrade = ["pip", "install", "--upgrade", "transformers==4.44.2"]
-    assert made.preparation("checkpoint", made.places) == [
-        ["pip", "install", f"tensorrt_llm=={version}", "--extra-index-url", "https://pypi.nvidia.com"],
-        ["pip", "install", "--no-build-isolation", "Cython<3.0", "pyyaml<6"],
-        ["pip", "install", "-r", "/scripts/examples/quantization/requirements.txt"],
-        upgrade,
-    ]
-    assert made.preparation("check", made.places) == [upgrade]
-    assert made.preparation("engine", made.places) == []
-    shell, flag, text = made.command("checkpoint", made.places)
-    assert (shell, flag) == ("bash", "-c")
-    assert text.split(" && ")[-1].startswith("exec python3 /scripts/examples/quantization/quantize.py --model_dir ")
-    for part in ("--dtype bfloat16", "--qformat int4_awq", "--awq_block_size 128", "--batch_size 12"):
-        assert part in text
-    engine = " ".join(made.command("engine", made.places))
-    assert "--gpt_attention_plugin bfloat16 --gemm_plugin bfloat16" in engine
-
-
-@pytest.mark.parametrize(("name", "release"), [("llama-3.1-8b-instruct-awq", "24.10"), ("llama-2-7b-chat", "24.09")])
-def test_what_the_container_reads_by_itself_is_not_prepared(name: str, release: str) -> None:
-    made = make_plan(name, release=release)
-    assert made.preparation("checkpoint", made.places) == made.preparation("check", made.places) == []
-    assert made.command("checkpoint", made.places) == made.checkpoint_command(made.places)
-
-
-OPTIONS = {  # what each version's own script takes, read there, in the order of the command
-    ("phi-3-mini-128k", "24.06"): (
-        "/scripts/examples/phi/convert_checkpoint.py",
-        {"--dtype": "float16", "--model_type": "Phi-3-mini-128k-instruct"},
-    ),
-    ("phi-3-mini-128k", "24.07"): (
-        "/scripts/examples/phi/convert_checkpoint.py",
-        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
-    ),
-    ("llama-2-7b-chat", "24.12"): (
-        "/scripts/examples/llama/convert_checkpoint.py",
-        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
-    ),
-    ("llama-2-7b-chat", "25.01"): (
-        "/app/examples/llama/convert_checkpoint.py",
-        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
-    ),
-    ("llama-2-7b-chat", "25.06"): (
-        "/app/examples/models/core/llama/convert_checkpoint.py",
-        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
-    ),
-    ("llama-3.1-8b-instruct-awq", "24.10"): (
-        "/scripts/examples/quantization/quantize.py",
-        {
-            "--dtype": "bfloat16", "--tp_size": "1", "--pp_size": "1", "--qformat": "int4_awq",
-            "--calib_size": "512", "--batch_size": "12", "--awq_block_size": "128",
-        },
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "release"), OPTIONS)
-def test_the_checkpoint_is_made_as_the_versions_own_script_takes_it(tmp_path: Path, name: str, release: str) -> None:
-    script, options = OPTIONS[name, release]
-    planned = json.loads(ok("llm", "plan", name, "--release", release, "--json", cwd=tmp_path))
-    places = ["--model_dir", f"/model/{name.partition('-')[0]}", "--output_dir", "/out/checkpoint"]
-    rest = [part for option in options.items() for part in option]
-    assert planned["commands"]["checkpoint"] == ["python3", script, *places, *rest]
-    root = script.split("/")[1]
-    assert planned["scripts"] == (f"/{root}" if root == "app" else planned["scripts"])
-    assert planned["scripts"].startswith("/app" if root == "app" else "git clone --depth 1 --branch v")
+    assert "the nearest that has it is 24.09 (TensorRT-LLM 0.13.0)" in (PLANS / refused[0]).read_text()
 
 
 def test_what_calibrates_says_with_what_and_where_it_comes_from(tmp_path: Path) -> None:
@@ -160,7 +89,7 @@ def test_the_type_is_an_option(tmp_path: Path) -> None:
     assert run("llm", "plan", *flags[:2], "float8", cwd=tmp_path).returncode == 2
 
 
-@pytest.mark.parametrize("release", [target.release for target in targets()])
+@pytest.mark.parametrize("release", BUILDING)
 @pytest.mark.parametrize("method", ["none", "int8_wo", "int4_wo", "int8_sq", "int4_awq", "fp8"])
 def test_every_command_is_taken_by_its_version(release: str, method: str) -> None:
     """All recipes, parallelisms and quantisations that are not refused, at every release."""
@@ -171,7 +100,7 @@ def test_every_command_is_taken_by_its_version(release: str, method: str) -> Non
             target, calibrated = find_target(release), method in ("int8_sq", "int4_awq", "fp8") or kv_cache == "int8"
             own_texts = calibrated and target.toolchain.calibration and recipe.architecture.family != "phi"
             made = LlmPlan(replace(recipe, quantisation=quantisation), target, tp, 1, calibration=own_texts)
-            version = made.target.versions.tensorrt_llm
+            version = made.target.tensorrt_llm
             checkpoint, engine = made.checkpoint_command(made.places), made.engine_command(made.places)
             family = recipe.architecture.family
             if family == "phi" and version == "0.10.0":
@@ -183,7 +112,7 @@ def test_every_command_is_taken_by_its_version(release: str, method: str) -> Non
                 taken = llm_stand_in.quantize_parser(version).parse_args(checkpoint[2:])
                 assert taken.qformat == method
             else:
-                folder = "examples/models/core" if made.target.since("0.20.0") else "examples"
+                folder = "examples/models/core" if release >= "25.06" else "examples"
                 assert checkpoint[1].endswith(f"/{folder}/{family}/convert_checkpoint.py")
                 if kv_cache == "int8" and family == "phi":
                     continue  # refused: see below
@@ -194,22 +123,22 @@ def test_every_command_is_taken_by_its_version(release: str, method: str) -> Non
             check = made.check_command(made.places)
             program = check.index("python3") + 1
             assert check[program].endswith("/examples/run.py")
-            assert llm_stand_in.run_parser(version).parse_args(check[program + 1 :]).input_text == [PROMPT]
+            assert llm_stand_in.run_parser().parse_args(check[program + 1 :]).input_text == [PROMPT]
             built = llm_stand_in.build_parser(version).parse_args(engine[1:])
             limits = recipe.limits
             assert (built.max_batch_size, built.max_input_len) == (limits.batch, limits.input)
-            longest = built.max_seq_len if made.target.since("0.11.0") else built.max_output_len + built.max_input_len
+            longest = built.max_output_len + built.max_input_len if version == "0.10.0" else built.max_seq_len
             assert longest == limits.sequence
 
 
 def test_the_stand_ins_are_strict() -> None:
     for version, wrong in (
         ("0.10.0", ["--max_seq_len", "8"]),
-        ("0.12.0", ["--max_output_len", "8"]),
-        ("0.12.0", ["--kv_cache_type", "paged"]),
+        ("0.13.0", ["--max_output_len", "8"]),
+        ("0.10.0", ["--kv_cache_type", "paged"]),
         ("0.13.0", ["--tp_size", "2"]),
         ("0.10.0", ["--gemm_plugin", "auto"]),
-        ("1.2.0", ["--strongly_typed"]),
+        ("1.2.1", ["--strongly_typed"]),
     ):
         with pytest.raises(SystemExit):
             llm_stand_in.build_parser(version).parse_args(wrong)
@@ -303,17 +232,20 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
 @pytest.mark.parametrize(
     ("name", "changes", "choices", "message"),
     [
-        ("gpt2-medium", {}, {"release": "26.08"}, "Triton '26.08': there are releases from 24.06 to 26.07.*llmapi"),
-        ("gpt2-medium", {}, {"release": "24.05"}, "Triton '24.05': there are releases from 24.06 to 26.07"),
-        ("gpt2-medium", {}, {"release": "latest"}, "Triton 'latest': there are releases from 24.06 to 26.07"),
+        ("gpt2-medium", {}, {"release": "1.4.0rc1"}, "1.4.0rc1 builds no engines: the nearest that does is 26.07"),
         ("gpt2-medium", {}, {"tp": 3}, "16 heads and 16 key heads cannot be split in 3$"),
         ("gpt2-medium", {}, {"tp": 13}, "cannot be split in 13$"),
         ("gpt2-medium", {}, {"tp": 0}, "are at least 1, not 0 and 1"),
-        ("gpt2-medium", {}, {"pp": 5, "release": "24.06"}, r"split in 5 before 24.07 \(TensorRT-LLM 0.11.0\)"),
+        ("gpt2-medium", {}, {"pp": 5, "release": "24.06"}, r"split in 5 before 24.09 \(TensorRT-LLM 0.13.0\)"),
         ("gpt2-medium", {}, {"pp": 25}, "24 layers cannot be split in 25$"),
         ("phi-3-mini-128k", {}, {"tp": 2}, "does not support tensor parallelism for it: tp is 1, not 2"),
         ("phi-3-mini-128k", {}, {"pp": 2}, "no pipeline parallelism: pp is 1, not 2"),
-        ("phi-3-mini-128k", {"method": '"int4_awq"'}, {}, "not supported for phi: the nearest that can are int4_wo"),
+        (
+            "phi-3-mini-128k",
+            {"method": '"int4_awq"'},
+            {},
+            "not supported for phi: the nearest that can are none, int8_wo, int4_wo",
+        ),
         ("phi-3-mini-128k", {"method": '"none"', "kv_cache": '"int8"'}, {}, "the nearest that can is method int8_sq"),
         (
             "llama-2-7b-chat",
@@ -322,17 +254,17 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
             "nearest that can are method fp8 and int4_awq",
         ),
         ("llama-3.1-8b-instruct-awq", {"block_size": "96"}, {}, "not a multiple of block_size 96"),
-        ("llama-3.1-8b-instruct-awq", {}, {"release": "24.07"}, "0.11.0 has no llama3 position scaling: .* 24.08 "),
-        ("phi-3-mini-128k", {"method": '"int8_wo"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
-        ("phi-3-mini-128k", {"method": '"int8_sq"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
-        ("phi-3-mini-128k", {"method": '"fp8"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
+        ("llama-3.1-8b-instruct-awq", {}, {"release": "24.06"}, "0.10.0 has no llama3 position scaling: .* 24.09 "),
+        ("phi-3-mini-128k", {"method": '"int8_wo"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.09"),
+        ("phi-3-mini-128k", {"method": '"int8_sq"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.09"),
+        ("phi-3-mini-128k", {"method": '"fp8"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.09"),
         ("gpt2-medium", {"method": '"int4_awq"'}, {}, "int4_awq is not supported for gpt"),
         ("gpt2-medium", {}, {"calibration": True}, "without calibration: leave your own calibration texts out"),
         (
             "llama-2-7b-chat",
             {"method": '"fp8"'},
             {"release": "24.06", "calibration": True},
-            "the nearest that can is 24.07",
+            "the nearest that can is 24.09",
         ),
         ("llama-4", {}, {}, "no language model 'llama-4'; did you mean"),
     ],
@@ -346,27 +278,63 @@ def test_what_cannot_work_is_refused_with_the_nearest_that_can(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("release", "changes", "tokens"),
+    [
+        ("24.06", {"batch": "4", "input": "256", "sequence": "512"}, 1024),  # batch x input
+        ("24.09", {"batch": "4", "input": "256", "sequence": "512"}, 2048),  # batch x sequence
+        ("24.09", {"batch": "1", "input": "64", "sequence": "80", "tokens": "64"}, 64),
+    ],
+)
+def test_limits_that_trtllm_build_cuts_are_planned_as_it_cuts_them(
+    tmp_path: Path, release: str, changes: dict[str, str], tokens: int
+) -> None:
+    made = make_plan(own(tmp_path, "gpt2-medium", **changes), release=release)
+    version = made.target.tensorrt_llm
+    built = llm_stand_in.build_parser(version).parse_args(made.engine_command(made.places)[1:])
+    assert built.max_num_tokens == made.tokens == llm_stand_in.token_limit(version, built) == tokens
+
+
+def test_without_quantisation_only_the_newer_transformers_is_prepared(tmp_path: Path) -> None:
+    made = make_plan(own(tmp_path, "llama-3.1-8b-instruct-awq", method='"none"'), release="24.09")
+    upgrade = [["pip", "install", "--upgrade", "transformers==4.44.2"]]
+    assert [made.preparation(step, made.places) for step in ("checkpoint", "check")] == [upgrade, upgrade]
+
+
 def test_as_many_parts_as_the_heads_allow_are_planned() -> None:
     made = make_plan("gpt2-medium", tp=16)
     assert made.ranks == 16
     assert made.engine_command(made.places)[-2:] == ["--workers", "16"]
 
 
-def test_the_matrix_is_whole() -> None:
-    releases = matrix().releases
-    assert min(releases) == "23.10"
-    assert max(releases) == "26.07"
-    months = [f"{year}.{month:02}" for year in range(23, 27) for month in range(1, 13)]
-    assert set(releases) == {month for month in months if "23.10" <= month <= "26.07"}
-    assert {target.toolchain.since for target in targets()} == {chain.since for chain in matrix().toolchains}
-    for target in targets():
-        assert all(vars(target.versions).values()), target.release
-        assert target.versions.python == ("3.12" if target.release >= "24.12" else "3.10")
+def test_the_supported_releases_are_these() -> None:
+    assert {target.release: target.tensorrt_llm for target in targets()} == RELEASES
+    for target in targets()[:-1]:
         assert target.image == f"nvcr.io/nvidia/tritonserver:{target.release}-trtllm-python-py3"
-        assert target.toolchain.root == ("/app" if target.release >= "25.01" else "")
-        assert target.toolchain.llmapi == (target.release >= "25.05")
-    for release, version in RELEASES.items():
-        assert find_target(release).versions.tensorrt_llm == version
+        assert target.triton == find_release(target.release).server
+        assert all((target.tensorrt, target.cuda, target.engines))
+        assert target.python == ("3.12" if target.release >= "25.06" else "3.10")
+        assert bool(target.llmapi) == (target.root == "/app") == (target.release >= "25.06")
+    last = targets()[-1]
+    assert last.image == "nvcr.io/nvidia/tensorrt-llm/release:1.4.0rc1"
+    assert (last.engines, last.triton, "qwen3-vl" in last.llmapi) == (None, "", True)
+
+
+@pytest.mark.parametrize(
+    ("release", "nearest"),
+    [
+        ("24.05", "24.06"), ("24.10", "24.09"), ("25.01", "24.09"), ("25.02", "25.06"), ("26.06", "26.07"),
+        ("26.08", "26.07"), ("0.14.0", "24.09"), ("1.3.0rc15", "1.4.0rc1"), ("latest", "1.4.0rc1"),
+    ],
+)  # fmt: skip
+def test_another_release_is_refused_and_the_nearest_named(release: str, nearest: str) -> None:
+    near = find_target(nearest)
+    with pytest.raises(ConfigError) as caught:
+        make_plan("gpt2-medium", release=release)
+    assert str(caught.value) == (
+        f"TensorRT-LLM of release {release!r} is not supported: the nearest is {nearest} "
+        f"(TensorRT-LLM {near.tensorrt_llm}), there are 24.06, 24.09, 25.06, 26.07, 1.4.0rc1"
+    )
 
 
 def test_the_command_prints_a_plan_as_text_and_json(tmp_path: Path) -> None:
@@ -376,5 +344,5 @@ def test_the_command_prints_a_plan_as_text_and_json(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == json.loads((PLANS / "gpt2-medium-24.09.json").read_text())
     done = run("llm", "plan", "phi-3-mini-128k", "--tp", "4", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: phi-3-mini-128k for Triton 24.09: ")
+    assert done.stderr.startswith("Error: phi-3-mini-128k for release 24.09: ")
     assert len(done.stderr.splitlines()) == 1

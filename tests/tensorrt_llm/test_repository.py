@@ -50,8 +50,8 @@ def test_a_repository_of_each_version(tmp_path: Path, kind: str) -> None:
     assert not faults([config_of(out, model) for model in models])
     kinds = {tensor.name: tensor.data_type for tensor in [*core.input, *core.output]}
     assert kinds["context_logits"] == pb.TYPE_FP32
-    assert kinds.get("encoder_input_features") == (pb.TYPE_BF16 if kind in ("0.19", "1.0", "1.x") else None)
-    assert kinds.get("prompt_embedding_table") == (pb.TYPE_BF16 if kind == "1.x" else None)  # as the engine
+    assert kinds.get("encoder_input_features") == (pb.TYPE_BF16 if kind in ("0.20", "1.2") else None)
+    assert kinds.get("prompt_embedding_table") == (pb.TYPE_BF16 if kind == "1.2" else None)  # as the engine
     assert read_repository(out).ranks == 1
 
 
@@ -104,8 +104,8 @@ def test_what_must_be_given_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "templates" / "tensorrt_llm" / "config.pbtxt"
     path.write_text(path.read_text() + "version_policy { latest { num_versions: ${how_many} } }\n")
     with refused("tensorrt_llm: how_many must be given"):
-        write_llm_repository(tmp_path / "R", options(tmp_path, tokenizer_dir="/t"))
-    assert write_llm_repository(tmp_path / "R", options(tmp_path, tokenizer_dir="/t", values={"how_many": "1"}))
+        write_llm_repository(tmp_path / "R", options(tmp_path, values={"tokenizer_dir": "/t"}))
+    assert write_llm_repository(tmp_path / "R", options(tmp_path, values={"tokenizer_dir": "/t", "how_many": "1"}))
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,9 @@ def test_what_must_be_given_is_asked_for(tmp_path: Path) -> None:
     [
         ("0.13", "0.10", "tensorrt_llm/config.pbtxt is not of TensorRT-LLM 0.13.0: it has no ${max_queue_size}"),
         ("0.10", "0.13", "tensorrt_llm/config.pbtxt is not of TensorRT-LLM 0.10.0: it has ${max_queue_size}"),
-        ("0.13", "1.x", "is not of TensorRT-LLM 0.13.0: it has ${logits_datatype}"),
-        ("0.16", "0.17", "is not of TensorRT-LLM 0.16.0: it has ${logits_datatype}"),
-        ("0.17", "0.16", "is not of TensorRT-LLM 0.17.0: it has no ${logits_datatype}"),
-        ("1.x", "0.13", "is not of TensorRT-LLM 1.2.0: it has no ${encoder_input_features_data_type}"),
-        ("1.x", "1.0", "is not of TensorRT-LLM 1.2.0: it has no ${prompt_embedding_table_data_type}"),
+        ("0.13", "1.2", "is not of TensorRT-LLM 0.13.0: it has ${logits_datatype}"),
+        ("1.2", "0.13", "is not of TensorRT-LLM 1.2.1: it has no ${encoder_input_features_data_type}"),
+        ("1.2", "0.20", "is not of TensorRT-LLM 1.2.1: it has no ${prompt_embedding_table_data_type}"),
     ],
 )
 def test_templates_of_another_version_are_refused(tmp_path: Path, kind: str, other: str, message: str) -> None:
@@ -126,36 +124,12 @@ def test_templates_of_another_version_are_refused(tmp_path: Path, kind: str, oth
         write_llm_repository(tmp_path / "R", options(tmp_path, kind))
 
 
-def test_templates_that_1_0_may_or_may_not_have_are_taken(tmp_path: Path) -> None:
+def test_templates_that_0_20_may_or_may_not_have_are_taken(tmp_path: Path) -> None:
     """Images before 1.1 have been built from either side of the change."""
-    write_templates(tmp_path / "templates", "1.x")
-    write_llm_repository(tmp_path / "R", options(tmp_path, "1.0"))
+    write_templates(tmp_path / "templates", "1.2")
+    write_llm_repository(tmp_path / "R", options(tmp_path, "0.20"))
     kinds = {tensor.name: tensor.data_type for tensor in config_of(tmp_path / "R", "tensorrt_llm").input}
     assert kinds["prompt_embedding_table"] == pb.TYPE_BF16
-
-
-def test_a_container_without_templates_asks_for_a_checkout(tmp_path: Path) -> None:
-    built(tmp_path / "B", "0.16.0")
-    wrong = run("llm", "repo", "B", "--out", "R", cwd=tmp_path)
-    assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert "the container of Triton 24.12 has no templates: `git clone --depth 1 --branch v0.16.0" in wrong.stderr
-    assert "triton-inference-server/tensorrtllm_backend TEMPLATES`" in wrong.stderr
-
-
-@pytest.mark.parametrize(
-    ("models", "written"),
-    [
-        ("ensemble", ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble"]),
-        ("bls", ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls"]),
-    ],
-)
-def test_the_models_of_a_repository_are_chosen(tmp_path: Path, models: str, written: list[str]) -> None:
-    built(tmp_path / "B", "0.13.0")
-    write_templates(tmp_path / "T", "0.13")
-    flags = ["--templates", "T", "--out", "R", "--models", models, "--json"]
-    assert json.loads(ok("llm", "repo", "B", *flags, cwd=tmp_path))["models"] == written
-    assert {path.name for path in (tmp_path / "R").iterdir()} == set(written)
-    assert read_repository(tmp_path / "R").ranks == 1
 
 
 def test_a_small_cache_and_one_request_at_once(tmp_path: Path) -> None:
@@ -171,6 +145,8 @@ def test_a_small_cache_and_one_request_at_once(tmp_path: Path) -> None:
     flags = ["--templates", "T", "--out", "R", "--models", "ensemble", "--unary", "--json"]
     models = json.loads(ok("llm", "repo", "B", *flags, *settings, cwd=tmp_path))["models"]
     assert models == ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble"]
+    assert {path.name for path in (tmp_path / "R").iterdir()} == set(models)
+    assert read_repository(tmp_path / "R").ranks == 1
     configs = {model: config_of(tmp_path / "R", model) for model in models}
     assert {config.max_batch_size for config in configs.values()} == {1}
     core = configs["tensorrt_llm"]
@@ -182,7 +158,7 @@ def test_a_small_cache_and_one_request_at_once(tmp_path: Path) -> None:
 
 def test_engines_of_another_version_or_with_ranks_missing_are_refused(tmp_path: Path) -> None:
     built(tmp_path / "built", "0.10.0")
-    with refused("built by TensorRT-LLM 0.10.0, and Triton 24.09 has 0.13.0, which cannot run it"):
+    with refused("built by TensorRT-LLM 0.10.0, and release 24.09 has 0.13.0, which cannot run it"):
         write_llm_repository(tmp_path / "R", options(tmp_path))
     shutil.rmtree(tmp_path / "built")
     built(tmp_path / "built", "0.13.0", tp=2)
@@ -236,7 +212,7 @@ def test_the_llm_api_gets_a_checked_model_yaml(tmp_path: Path) -> None:
         "trust_remote_code": "False",
     }
     out = tmp_path / "R"
-    target = find_target("26.03")
+    target = find_target("26.07")
     assert write_llmapi_repository(out, target, "a: 'b' # c", templates=folder, values=values) == ["tensorrt_llm"]
     assert yaml.safe_load((out / "tensorrt_llm" / "1" / "model.yaml").read_text()) == {
         "model": "a: 'b' # c",
@@ -252,7 +228,7 @@ def test_the_llm_api_gets_a_checked_model_yaml(tmp_path: Path) -> None:
         model_yaml("m", decoupled=True, values={"model.x": "2"})
     with refused("model.x.y: model.x is no table of arguments"):
         model_yaml("m", decoupled=True, values={"model.x.y": "2"})
-    with refused("Triton 24.09 has no llmapi model on PyTorch: the nearest is 25.05"):
+    with refused("release 24.09 has no llmapi model on PyTorch: the nearest is 25.06"):
         write_llmapi_repository(out, find_target("24.09"), "m", templates=folder)
     with refused("give `templates`, a checkout of"):
         write_llmapi_repository(out, target, "m", templates=tmp_path / "none")
@@ -288,7 +264,7 @@ def test_what_nvidias_guides_set_is_handed_on(tmp_path: Path) -> None:
     write_llmapi(tmp_path / "old", instances=False)
     with refused("does not read gpu_device_ids: it is of a version with one instance"):
         write_llmapi_repository(
-            tmp_path / "S", find_target("26.03"), "m", templates=tmp_path / "old", values={"gpu_device_ids": "0"}
+            tmp_path / "S", find_target("26.07"), "m", templates=tmp_path / "old", values={"gpu_device_ids": "0"}
         )
 
 
@@ -325,20 +301,23 @@ def test_templates_of_the_llm_api_are_those_of_the_release(tmp_path: Path) -> No
     write_llmapi(checkout / "triton_backend" / "all_models")
     (checkout / "tensorrt_llm").mkdir()
     (checkout / "tensorrt_llm" / "version.py").write_text('__version__ = "1.4.0rc1"\n')
-    with refused("config.pbtxt is of TensorRT-LLM 1.4.0rc1, and Triton 26.03 has 1.2.0"):
-        write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=checkout)
-    (checkout / "tensorrt_llm" / "version.py").write_text('__version__ = "1.2.0"\n')
-    assert write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=checkout)
+    with refused("config.pbtxt is of TensorRT-LLM 1.4.0rc1, and release 26.07 has 1.2.1"):
+        write_llmapi_repository(tmp_path / "R", find_target("26.07"), "m", templates=checkout)
+    (checkout / "tensorrt_llm" / "version.py").write_text('__version__ = "1.2.1"\n')
+    assert write_llmapi_repository(tmp_path / "R", find_target("26.07"), "m", templates=checkout)
+    with refused("checkout of https://github.com/NVIDIA/TensorRT-LLM at v1.4.0rc1"):
+        write_llmapi_repository(tmp_path / "S", find_target("1.4.0rc1"), "m")
     newer = write_llmapi(tmp_path / "newer", ("image_url?", "STRING", "-1"))
-    for release, version in (("25.05", "0.19.0"), ("26.07", "1.2.1")):
+    for release, version in (("25.06", "0.20.0"), ("26.07", "1.2.1")):
         with refused(f"is not of TensorRT-LLM {version}: it has the input image_url; give the templates of v{version}"):
             write_llmapi_repository(tmp_path / "S", find_target(release), "m", templates=newer)
+    assert write_llmapi_repository(tmp_path / "S", find_target("1.4.0rc1"), "m", templates=newer)
 
 
 @pytest.mark.parametrize("decoupled", [True, False])
 def test_the_policy_of_the_llm_api_does_not_hang_on_model_yaml(tmp_path: Path, decoupled: bool) -> None:
     folder = write_llmapi(tmp_path / "all_models")
-    write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=folder, decoupled=decoupled)
+    write_llmapi_repository(tmp_path / "R", find_target("26.07"), "m", templates=folder, decoupled=decoupled)
     config = config_of(tmp_path / "R", "tensorrt_llm")
     assert config.model_transaction_policy.decoupled == decoupled
     assert config.max_batch_size == 0
@@ -355,10 +334,11 @@ def test_the_command_takes_the_release_from_the_build(tmp_path: Path) -> None:
     assert core.dynamic_batching.default_queue_policy.max_queue_size == 5
     wrong = run("llm", "repo", "B", "--release", "24.06", *flags, cwd=tmp_path)
     assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert "built by TensorRT-LLM 0.13.0, and Triton 24.06 has 0.10.0" in wrong.stderr
+    assert "built by TensorRT-LLM 0.13.0, and release 24.06 has 0.10.0" in wrong.stderr
     assert len(wrong.stderr.splitlines()) == 1
     wrong = run("llm", "repo", "B", "--out", "R2", cwd=tmp_path)
-    assert "the container of Triton 24.09 has no templates: `git clone --depth 1 --branch v0.13.0" in wrong.stderr
+    assert "the container of release 24.09 has no templates: `git clone --depth 1 --branch v0.13.0" in wrong.stderr
+    assert "triton-inference-server/tensorrtllm_backend TEMPLATES`" in wrong.stderr
     wrong = run("llm", "repo", "T", "--out", "R2", cwd=tmp_path)
     assert "T does not say which release it was built for" in wrong.stderr
 
@@ -388,11 +368,9 @@ def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> N
     ("platform", "flags", "message"),
     [
         ("python", ["--models", "ensemble"], "--models is for --platform tensorrtllm, not python"),
-        ("python", ["--engine-dir", "/x"], "--engine-dir is for"),
-        ("python", ["--tokenizer-dir", "/x"], "--tokenizer-dir is for"),
         ("python", ["--templates", "/x"], "--templates is for --platform tensorrtllm and llmapi, not python"),
         ("python", ["--release", "24.10"], "--release is for --platform tensorrtllm and llmapi, not python"),
-        ("llmapi", ["--engine-dir", "/x"], "--engine-dir is for --platform tensorrtllm, not llmapi"),
+        ("llmapi", ["--models", "bls"], "--models is for --platform tensorrtllm, not llmapi"),
     ],
 )
 def test_options_that_a_platform_does_not_use_are_wrong_usage(

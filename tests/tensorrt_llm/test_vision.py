@@ -1,17 +1,13 @@
 """Vision models: what they need, how the LLM API serves them at every release, and what is refused."""
 
-import functools
-import http.server
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +16,7 @@ import yaml
 from tests.support import llm_stand_in
 from tests.support.cli import ok, run
 from tests.support.llm_templates import write_llmapi
+from tests.support.scripted_http import Answer, scripted_server
 from vlmsearch._util.gpu import Device, Driver
 from vlmsearch.cli import doctor
 from vlmsearch.errors import ConfigError
@@ -115,18 +112,21 @@ def test_the_plan_says_whether_a_gpu_is_large_enough(tmp_path: Path, gib: str, f
     [
         (["plan", QWEN3, "--pictures", "9"], "9 pictures of 1024 pixels are 9216 tokens, and a prompt has 8192: fewer"),
         (["plan", "gpt2-medium", "--pictures", "1"], "gpt2-medium reads no pictures: leave --pictures and"),
-        (["plan", QWEN3, "--release", "25.12"], "1.1.0 has no Qwen3VLForConditionalGeneration: .* is 26.03"),
-        (["plan", QWEN2, "--release", "24.09"], "has no Qwen2_5_VLForConditionalGeneration: .* is 25.05"),
+        (["plan", QWEN3, "--release", "25.06"], "0.20.0 has no Qwen3VLForConditionalGeneration: .* is 26.07"),
+        (["plan", QWEN2, "--release", "24.09"], "has no Qwen2_5_VLForConditionalGeneration: .* is 25.06"),
         (["plan", QWEN2, "--tp", "3"], "28 heads and 4 key heads cannot be split in 3"),
         (["build", QWEN2, "--out", "x"], f"{QWEN2} has no engines: `vlmsearch llm plan {QWEN2}` says how"),
-        (["serve", LLAVA, "--docker"], "lists no LlavaForConditionalGeneration up to 26.07: `vllm serve llava-hf/"),
-        (["serve", "gpt2-medium"], "lists no GPT2LMHeadModel up to 26.07: `vlmsearch llm build gpt2-medium`"),
-        (["serve", "llama-2-7b-chat", "--release", "24.09"], "is there from 0.19.0 on, take a newer --release"),
+        (["serve", LLAVA, "--docker"], "lists no LlavaForConditionalGeneration: `vllm serve llava-hf/"),
+        (["serve", "gpt2-medium"], "lists no GPT2LMHeadModel: `vlmsearch llm build gpt2-medium`"),
+        (["serve", "llama-2-7b-chat", "--release", "24.09"], "0.13.0 has no LlamaForCausalLM: .* is 25.06"),
         (["serve", "nothing"], "no language model 'nothing'"),
         (["serve", QWEN2], "there is no trtllm-serve on PATH: use --docker"),
         (["serve", QWEN2, "--docker"], "there is no docker on PATH: install it"),
         (["serve", QWEN2, "--docker", "--wait", "5"], "--wait is for a repository, which Triton serves"),
-        (["repo", QWEN2, "--out", "x"], "/app has no llmapi/tensorrt_llm that reads pictures: no Triton up to 26.07"),
+        (
+            ["repo", QWEN2, "--out", "x"],
+            "/app has no llmapi/tensorrt_llm that reads pictures: no container of Triton up to 26.07",
+        ),
     ],
 )
 def test_what_does_not_run_says_what_does(tmp_path: Path, flags: list[str], message: str) -> None:
@@ -162,18 +162,14 @@ def written_options(command: list[str]) -> dict[str, object]:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("name", [QWEN2, QWEN3, "llama-2-7b-chat", "llama-3.1-8b-instruct-awq"])
 def test_the_servers_command_is_taken_by_its_version(name: str, release: str) -> None:
-    since = {QWEN3: "26.03"}.get(name, "25.05")
-    if release < since:
-        if name in VISION:
-            with pytest.raises(ConfigError, match=f"the nearest that has it is {since}"):
-                make_plan(name, release=release)
-        elif release >= "24.08":
-            assert not make_plan(name, release=release).is_served
+    served = ("26.07", "1.4.0rc1") if name == QWEN3 else ("25.06", "26.07", "1.4.0rc1")
+    if release not in served:
+        with pytest.raises(ConfigError, match=f"the nearest that has it is {served[0]}"):
+            make_plan(name, release=release, use="server")
         return
-    made = make_plan(name, release=release)
-    assert made.is_served
+    made = make_plan(name, release=release, use="server")
     flags = made.server_flags(host="0.0.0.0", port=9000)
-    taken = llm_stand_in.serve_parser(made.target.versions.tensorrt_llm).parse_args(flags[1:])
+    taken = llm_stand_in.serve_parser(made.target.tensorrt_llm).parse_args(flags[1:])
     limits = made.recipe.limits
     assert (taken.model, taken.host, taken.port, taken.backend) == (made.recipe.source, "0.0.0.0", 9000, "pytorch")
     assert (taken.max_batch_size, taken.max_seq_len, taken.max_num_tokens) == (
@@ -184,16 +180,19 @@ def test_the_servers_command_is_taken_by_its_version(name: str, release: str) ->
     options = written_options(made.server_command())
     assert options.pop("revision") == made.recipe.revision
     assert options.pop("dtype") == made.recipe.dtype
-    is_off = name == QWEN3 or (name == QWEN2 and release < "25.09")  # the matrix of TensorRT-LLM 1.0 has it
+    is_off = name == QWEN3 or (name == QWEN2 and release != "26.07")  # the matrix of TensorRT-LLM 1.0 has it
     assert options == ({"kv_cache_config": {"enable_block_reuse": False}} if is_off else {})
 
 
 def test_the_llm_api_comes_first_where_it_runs_a_model() -> None:
     for name, words in (
-        ("llama-2-7b-chat", "runs it without engines, from 25.05 on: vlmsearch llm serve llama-2-7b-chat --docker"),
-        ("llama-3.1-8b-instruct-awq", "runs it without engines, not quantised, from 25.05 on"),
-        ("gpt2-medium", "lists no GPT2LMHeadModel up to 26.07: this model needs engines"),
-        ("phi-3-mini-128k", "up to 26.07: this model needs engines"),
+        (
+            "llama-2-7b-chat",
+            "runs it without engines, from 25.06 (TensorRT-LLM 0.20.0) on: vlmsearch llm serve llama-2",
+        ),
+        ("llama-3.1-8b-instruct-awq", "runs it without engines, not quantised, from 25.06 "),
+        ("gpt2-medium", "lists no GPT2LMHeadModel: this model needs engines"),
+        ("phi-3-mini-128k", "lists no Phi3ForCausalLM of Phi-3: this model needs engines"),
     ):
         line = plan_text(make_plan(name)).splitlines()[1]
         assert line.startswith("LLM API        ")
@@ -202,11 +201,11 @@ def test_the_llm_api_comes_first_where_it_runs_a_model() -> None:
 
 def test_docker_runs_the_server_with_all_that_it_needs(tmp_path: Path) -> None:
     hub = {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_TOKEN": "hf_secret"}
-    flags = ["--docker", "--dry-run", "--http-port", "9000", "--gpus", "1", "--release", "26.03"]
+    flags = ["--docker", "--dry-run", "--http-port", "9000", "--gpus", "1", "--release", "26.07"]
     text = ok("llm", "serve", QWEN3, *flags, "--", "--log_level", "debug", cwd=tmp_path, **hub)
     assert "hf_secret" not in text
     printed = shlex.split(text)
-    image = printed.index("nvcr.io/nvidia/tritonserver:26.03-trtllm-python-py3")
+    image = printed.index("nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3")
     pairs = list(pairwise(printed[:image]))
     assert [value for flag, value in pairs if flag == "-p"] == ["127.0.0.1:9000:8000"]
     assert [value for flag, value in pairs if flag == "-v"] == [f"{tmp_path / 'hub'}:{tmp_path / 'hub'}"]
@@ -218,6 +217,8 @@ def test_docker_runs_the_server_with_all_that_it_needs(tmp_path: Path) -> None:
     assert "--host 0.0.0.0 --port 8000" in printed[-1]
     assert printed[-1].endswith("--log_level debug")
     assert not (tmp_path / "hub").exists()
+    newest = ok("llm", "serve", QWEN2, "--docker", "--dry-run", "--release", "1.4.0rc1", cwd=tmp_path)
+    assert "nvcr.io/nvidia/tensorrt-llm/release:1.4.0rc1" in newest
     assert "nvcr.io/nvidia/tritonserver:26.07-" in ok("llm", "serve", QWEN2, "--docker", "--dry-run", cwd=tmp_path)
 
 
@@ -270,7 +271,9 @@ def test_the_repository_reads_pictures_where_the_templates_do(tmp_path: Path, fl
         "pipeline_parallel_size": 1,
     }
     done = run("llm", "serve", "R", "--docker", "--dry-run", cwd=tmp_path)
-    assert "no container up to 26.07 has the TensorRT-LLM of this repository, which reads pictures" in done.stderr
+    assert "no container of Triton up to 26.07 (TensorRT-LLM 1.2.1) has the TensorRT-LLM of this" in done.stderr
+    done = run("llm", "serve", "R", "--docker", "--release", "1.4.0rc1", "--dry-run", cwd=tmp_path)
+    assert "release:1.4.0rc1 has no Triton: the nearest that has it is 26.07" in done.stderr
     assert "tritonserver --model-repository=" in ok("llm", "serve", "R", "--dry-run", cwd=tmp_path)
 
 
@@ -279,7 +282,8 @@ def test_templates_without_the_input_are_refused_for_pictures(tmp_path: Path) ->
     done = run("llm", "repo", QWEN2, "--templates", folder, "--out", "R", cwd=tmp_path)
     assert done.returncode == 1
     assert (
-        "reads no pictures, it has no input image_url: no Triton up to 26.07 (TensorRT-LLM 1.2.1) does" in done.stderr
+        "reads no pictures, it has no input image_url: no container of Triton up to 26.07 (TensorRT-LLM 1.2.1) does"
+        in done.stderr
     )
     assert "Give --templates, a checkout of a later TensorRT-LLM" in done.stderr
     assert "`vlmsearch llm serve NAME --docker`" in done.stderr
@@ -287,37 +291,6 @@ def test_templates_without_the_input_are_refused_for_pictures(tmp_path: Path) ->
     text = (tmp_path / "T" / "tensorrt_llm" / "1" / "model.yaml").read_text()
     assert "multimodal" not in text
     assert yaml.safe_load(text)["max_seq_len"] == 4096
-
-
-class Answers(http.server.BaseHTTPRequestHandler):
-    """A server with some JSON at some addresses."""
-
-    def __init__(self, answers: dict[str, object], *arguments: object) -> None:
-        self.answers = answers
-        super().__init__(*arguments)  # type: ignore[arg-type]
-
-    def do_GET(self) -> None:
-        body = json.dumps(self.answers.get(self.path)).encode()
-        self.send_response(200 if self.path in self.answers else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
-@pytest.fixture
-def answers() -> Iterator[tuple[dict[str, object], str]]:
-    """What a server answers by address, to be filled, and its URL."""
-    given: dict[str, object] = {}
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Answers, given))
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield given, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 @pytest.mark.parametrize(
@@ -330,30 +303,31 @@ def answers() -> Iterator[tuple[dict[str, object], str]]:
     ],
 )
 def test_status_knows_the_recipe_of_a_served_model(
-    tmp_path: Path,
-    answers: tuple[dict[str, object], str],
-    model: str,
-    recipe: str,
-    has_pictures: bool | None,
+    tmp_path: Path, model: str, recipe: str, has_pictures: bool | None
 ) -> None:
-    given, url = answers
-    given["/v1/models"] = {"object": "list", "data": [{"id": model}]}
-    expected = {"model": model, "generator": f"openai:{url}/v1?model={model}", "recipe": recipe}
-    assert json.loads(ok("llm", "status", url, "--json", cwd=tmp_path)) == [{**expected, "has_pictures": has_pictures}]
+    body = json.dumps({"object": "list", "data": [{"id": model}]}).encode()
     words = {True: "reads pictures", False: "reads texts alone", None: "not known"}[has_pictures]
-    assert words in ok("llm", "status", url, cwd=tmp_path)
+    with scripted_server(Answer(200, body)) as server:
+        generator = f"openai:{server.url}/v1?model={model}"
+        expected = {"model": model, "generator": generator, "recipe": recipe, "has_pictures": has_pictures}
+        assert json.loads(ok("llm", "status", server.url, "--json", cwd=tmp_path)) == [expected]
+        assert words in ok("llm", "status", server.url, cwd=tmp_path)
+        assert {path for _, path, _, _ in server.requests} == {"/v1/models"}
 
 
 @pytest.mark.parametrize("names", [["text_input"], ["text_input", "image_url"]])
-def test_status_reads_the_inputs_of_tritons_model(
-    tmp_path: Path, answers: tuple[dict[str, object], str], names: list[str]
-) -> None:
-    given, url = answers
-    given["/v2/models/tensorrt_llm"] = {"name": "tensorrt_llm", "inputs": [{"name": name} for name in names]}
-    (model,) = json.loads(ok("llm", "status", url, "--json", cwd=tmp_path))
+def test_status_reads_the_inputs_of_tritons_model(tmp_path: Path, names: list[str]) -> None:
+    body = json.dumps({"name": "tensorrt_llm", "inputs": [{"name": name} for name in names]}).encode()
+    with scripted_server(Answer(404), Answer(200, body)) as server:
+        (model,) = json.loads(ok("llm", "status", server.url, "--json", cwd=tmp_path))
+        assert [path for _, path, _, _ in server.requests] == ["/v1/models", "/v2/models/tensorrt_llm"]
     assert (model["generator"], model["has_pictures"]) == ("triton://127.0.0.1:8001/tensorrt_llm", len(names) == 2)
-    given.clear()
-    assert "has no language model: neither /v1/models nor" in run("llm", "status", url, cwd=tmp_path).stderr
+
+
+def test_a_server_without_language_models_is_told(tmp_path: Path) -> None:
+    with scripted_server(Answer(404)) as server:
+        done = run("llm", "status", server.url, cwd=tmp_path)
+    assert "has no language model: neither /v1/models nor" in done.stderr
 
 
 def test_the_doctor_says_which_vision_models_fit_the_gpu() -> None:

@@ -105,39 +105,15 @@ def long_texts(count: int) -> list[str]:
 
 
 def measure(task: EncodeTask, *, rounds: int, report: Report) -> list[EncodeTiming]:
-    """Return the times of all contenders."""
-    seconds = in_turns(task.name, task.contenders, rounds=rounds, report=report)
-    return [EncodeTiming(task.name, who, len(task.inputs), tuple(times)) for who, times in seconds.items()]
-
-
-def in_turns(
-    step: str,
-    contenders: Mapping[str, Callable[[], object]],
-    *,
-    rounds: int,
-    report: Report,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, list[float]]:
-    """Time contenders in turns, so that whatever else the machine does meets all of them alike.
-
-    Args:
-        step: The name that is reported.
-        contenders: What each of them does.
-        rounds: The number of runs of each contender, after one that does not count.
-        report: Takes the step, how many turns of it are done, and how many there are.
-        clock: Tells the time in seconds.
-
-    Returns:
-        The seconds of each contender, round by round.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    turns = [turn for _ in range(rounds + 1) for turn in contenders.items()]
+    """Return the times of all contenders, which run in turns; the first run of each does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in task.contenders}
+    turns = [turn for _ in range(rounds + 1) for turn in task.contenders.items()]
     for done, (name, run) in enumerate(turns):
-        report(step, done, len(turns))
-        started = clock()
+        report(task.name, done, len(turns))
+        started = time.perf_counter()
         run()
-        seconds[name].append(clock() - started)
-    return {name: times[1:] for name, times in seconds.items()}
+        seconds[name].append(time.perf_counter() - started)
+    return [EncodeTiming(task.name, who, len(task.inputs), tuple(times[1:])) for who, times in seconds.items()]
 
 
 def ratios(timings: Sequence[EncodeTiming]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
@@ -88,13 +88,8 @@ class TritonLoad(Closable):
         self._requests = [self._connection.prepare({self._input: column}) for column in columns]
         self._items = items
 
-    def run(
-        self, concurrency: int, seconds: float, *, on_second: Callable[[int, int], None] | None = None
-    ) -> TritonLevel:
-        """Return what ``concurrency`` clients get in ``seconds``, after a moment to get going.
-
-        ``on_second`` is told of requests and errors so far.
-        """
+    def run(self, concurrency: int, seconds: float) -> TritonLevel:
+        """Return what ``concurrency`` clients get in ``seconds``, after a moment to get going."""
         count, stop, lock = _Count(), threading.Event(), threading.Lock()
         with ThreadPoolExecutor(concurrency, thread_name_prefix="load") as pool:
             clients = [pool.submit(self._client, number, stop, count, lock) for number in range(concurrency)]
@@ -103,10 +98,7 @@ class TritonLoad(Closable):
                 with lock:
                     count.times.clear()
                 started = time.perf_counter()
-                while (left := started + seconds - time.perf_counter()) > 0:
-                    time.sleep(min(1.0, left))
-                    if on_second:
-                        on_second(len(count.times), sum(count.errors.values()))
+                time.sleep(seconds)
                 with lock:
                     times, took = list(count.times), time.perf_counter() - started
             finally:

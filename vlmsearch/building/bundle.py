@@ -363,7 +363,7 @@ def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:
     from vlmsearch.building.retrieval import scene_recall
     from vlmsearch.encoders.onnx import OnnxEncoder
 
-    recalls: Json = {"scenes": work.recipe.scenes, "command": f"vlmsearch bench scenes {work.recipe.name}"}
+    recalls: Json = {"scenes": work.recipe.scenes, "command": f"vlmsearch build {work.recipe.name}"}
     for precision in (p for p in precisions if p in ("fp32", "int8")):
         work.report(f"finding {work.recipe.scenes} scenes with {precision}", 0, 1)
         with OnnxEncoder(f"{work.folder}/", precision=precision) as encoder:

@@ -10,7 +10,7 @@ from vlmsearch.building.relevance import LabelledVectors
 from vlmsearch.types import Modality, Vectors
 
 _SHRINKAGE = 0.01
-"""Share of the mean variance that each direction has at least, chosen by `benchmarks.domains`."""
+"""Share of the mean variance that each direction has at least: with 0.1, more photographs pass for drawn scenes."""
 INSIDE = 0.99
 """Share of the inputs of the domain whose vectors are inside."""
 

@@ -207,7 +207,7 @@ def _retrieval(folder: Path, recipe: RerankerRecipe, precisions: Sequence[Rerank
     """Return how often the right scene comes first, without the re-ranker and with it."""
     from vlmsearch.building.retrieval import reranked_recall
 
-    recalls: Json = {"scenes": recipe.scenes, "command": f"vlmsearch bench scenes {recipe.name}"}
+    recalls: Json = {"scenes": recipe.scenes, "command": f"vlmsearch build {recipe.name}"}
     for precision in precisions:
         report(f"re-ranking {recipe.scenes} scenes with {precision}", 0, 1)
         with OnnxReranker(f"{folder}/", precision=precision) as reranker:

@@ -24,7 +24,7 @@ _OF_TRITON = ("world_size", "grpc_port", "metrics_port", "seconds", "restart", "
 """Options of ``llm serve`` for repositories, which Triton serves."""
 _PLATFORMS = {
     **dict.fromkeys(("release", "templates"), ("tensorrtllm", "llmapi")),
-    **dict.fromkeys(("models", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
+    "models": ("tensorrtllm",),
 }
 """Options of ``llm repo`` that only some platforms use."""
 _OF_THE_RECIPE = "The Triton release.  [default: the recipe's]"
@@ -103,7 +103,7 @@ def build(
     from vlmsearch.tensorrt_llm.checkpoint import model_folder
     from vlmsearch.tensorrt_llm.rules import make_plan
 
-    made = make_plan(recipe, calibration=calibration is not None, engines=True, **choices)
+    made = make_plan(recipe, calibration=calibration is not None, use="engines", **choices)
     outside = docker if docker is not None else shutil.which("trtllm-build") is None and bool(shutil.which("docker"))
     job = BuildJob(made, model or model_folder(made.recipe), out, scripts, calibration, outside, gpus)
     folder = build_engine(job, say=note, show=note if verbose else lambda _line: None)
@@ -130,8 +130,6 @@ def build(
     show_default=True,
     help="The ensemble with or without tensorrt_llm_bls.",
 )
-@option("--engine-dir", default="", metavar="PATH", help="Path of the engines on the server.  [default: as here]")
-@option("--tokenizer-dir", default="", metavar="PATH", help="Path of the tokenizer on the server.  [default: as here]")
 @json_option
 def repo(source: str, out: Path, platform: str | None, release: str | None, as_json: bool, **choices: Any) -> None:
     """Write a model repository.
@@ -203,24 +201,16 @@ def _target(release: str) -> Target:
 
 
 def _newest() -> str:
-    from vlmsearch.tensorrt_llm.versions import targets
+    from vlmsearch.tensorrt_llm.versions import newest
 
-    return targets()[-1].release
+    return newest().release
 
 
 def _served_plan(recipe: str, release: str | None) -> LlmPlan:
     """Return the plan of a recipe that the LLM API runs in a release, by default the newest."""
-    from vlmsearch.errors import ConfigError
     from vlmsearch.tensorrt_llm.rules import make_plan
 
-    made = make_plan(recipe, release=release or _newest())
-    if not made.support.since:
-        raise ConfigError(f"{made.recipe.name}: {made.elsewhere}")
-    if not made.is_served:
-        raise ConfigError(
-            f"{made.recipe.name}: the LLM API is there from {made.support.since} on, take a newer `release`"
-        )
-    return made
+    return make_plan(recipe, release=release or _newest(), use="server")
 
 
 def _built_for(folder: str) -> str:
@@ -329,17 +319,20 @@ def _serve_in_container(
     from vlmsearch.building.hub import hub_cache
     from vlmsearch.errors import ConfigError
     from vlmsearch.tensorrt_llm.serve import ranks_command
-    from vlmsearch.tensorrt_llm.versions import targets
+    from vlmsearch.tensorrt_llm.versions import newest
     from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command
 
     if server.release is None and served.has_engine:
         raise ConfigError("--docker needs --release, the one that the engine was built for")
     if server.release is None and served.has_pictures:
         raise ConfigError(
-            f"no container up to {targets()[-1].release} has the TensorRT-LLM of this repository, which reads "
-            "pictures: serve it where that is installed, or serve a recipe by trtllm-serve: `vlmsearch llm serve NAME`"
+            f"no container of Triton up to {newest()} has the TensorRT-LLM of this repository, which reads pictures: "
+            "serve it where that is installed, or serve a recipe by trtllm-serve: `vlmsearch llm serve NAME`"
         )
-    image = _target(server.release or targets()[-1].release).image
+    target = _target(server.release or _newest())
+    if not target.triton:
+        raise ConfigError(f"{target.image} has no Triton: the nearest that has it is {newest()}")
+    image = target.image
     serve = ranks_command(Binary("tritonserver"), folder, INSIDE, ranks, extra=extra)
     cache, tokens, environment = None, {}, ranks.environment
     if served.source:
@@ -357,16 +350,16 @@ def _serve_in_container(
 def _find_tensorrt_llm(folder: Path, server: ServerChoice) -> Binary:
     """Return the tritonserver on PATH; the one that --install brings has no TensorRT-LLM."""
     from vlmsearch.errors import ModelUnavailableError
-    from vlmsearch.tensorrt_llm.versions import targets
+    from vlmsearch.tensorrt_llm.versions import newest
     from vlmsearch.triton.server.commands import Binary, on_path
 
     binary = on_path() or (Binary("tritonserver") if server.dry_run else None)
     if binary is None:
-        last = targets()[-1]
+        last = newest()
         raise ModelUnavailableError(
             f"the models in {folder} need TensorRT-LLM, and there is no tritonserver on PATH that could have it: use "
             f"--docker, or run this in NVIDIA's container; the last that is known to have it is {last.image} "
-            f"(TensorRT-LLM {last.versions.tensorrt_llm})"
+            f"(TensorRT-LLM {last.tensorrt_llm})"
         )
     return binary
 

@@ -565,7 +565,7 @@ class CheckReport(Shown):
         orphans: Vectors of no document.
         stale: Vectors of versions that were replaced or deleted.
         missing: Vectors that a document should have. They cannot be made up, so these documents count as changed:
-            indexing their sources again completes them. On a Chroma server they are listed until then.
+            indexing their sources again completes them. With chroma: they are listed until then.
         unfinished: Writes and deletes that were cut off.
         in_progress: Number of writes under way.
         repaired: Whether all that is listed has been put in order.
@@ -575,7 +575,7 @@ class CheckReport(Shown):
         exposed: Places in which others may put what a store runs, for an administrator to close: see `Exposable`.
 
     Example:
-        >>> CheckReport("chroma:./index", 3, {"clip/image": 3}, orphans=("a",)).clean
+        >>> CheckReport("chroma://localhost:8000/index", 3, {"clip/image": 3}, orphans=("a",)).clean
         False
     """
 
@@ -731,7 +731,7 @@ class DiskUse:
 
 @runtime_checkable
 class OnDisk(Protocol):
-    """A store that measures its room on the disk, for the forecast of `vlmsearch reindex`.
+    """A store that measures its room on the disk, for `vlmsearch reindex`.
 
     Example:
         >>> from vlmsearch.registry import open_store
@@ -739,11 +739,11 @@ class OnDisk(Protocol):
         True
     """
 
-    def disk_use(self) -> DiskUse | None:
+    def disk_use(self) -> DiskUse:
         """Measure what the index takes.
 
         Returns:
-            The measure; None where the server does not say.
+            The measure.
         """
 
     def vector_bytes(self, dim: int) -> int:

@@ -285,7 +285,8 @@ class GenerationalStore(Store):
                 self._row = self._opened = None
                 self._needs_bind = True
         self.clear_slot("next", row.get("revision"))
-        self.sweep()
+        with suppress(BackendError, ConfigError):  # what cannot be removed stays listed, and `drop_old` says why
+            self.sweep()
 
     def drop_old(self) -> bool:
         """Remove the index that the last `switch` replaced; False where there is none."""

@@ -142,7 +142,7 @@ def _describe(job: BuildJob, step: StepName) -> str:
     program = {"checkpoint": job.plan.script, "engine": "trtllm-build"}.get(step, RUN)
     preparation = job.plan.preparation(step, job.plan.places)
     after = f" after pip install {preparation[-1][-1]}" if preparation else ""
-    version = job.plan.target.versions.tensorrt_llm
+    version = job.plan.target.tensorrt_llm
     return f"{program}, TensorRT-LLM {version}{after}, log in {job.out / 'logs'}/{step}.log"
 
 
@@ -156,7 +156,7 @@ def _named_model(job: BuildJob) -> Path:
 
 
 def _scripts(job: BuildJob) -> Path:
-    return job.scripts.absolute() if job.scripts else Path(job.plan.target.toolchain.root)
+    return job.scripts.absolute() if job.scripts else Path(job.plan.target.root)
 
 
 def _check_job(job: BuildJob) -> None:
@@ -164,10 +164,10 @@ def _check_job(job: BuildJob) -> None:
     if job.calibration and not job.calibration.is_dir():
         raise ConfigError(f"{job.calibration} is not a folder: `calibration` is a folder with texts")
     check_model(job.model, plan)
-    if job.scripts or not (job.docker and plan.target.toolchain.root):
+    if job.scripts or not (job.docker and plan.target.root):
         if not job.scripts and plan.clone:
             raise ConfigError(
-                f"the container of Triton {plan.target.release} has no conversion scripts: run `{plan.clone}` and "
+                f"the container of release {plan.target.release} has no conversion scripts: run `{plan.clone}` and "
                 "give SCRIPTS as `scripts`"
             )
         check_scripts(_scripts(job), plan)
@@ -187,10 +187,10 @@ def _check_here(plan: LlmPlan) -> None:
     if python is None:
         raise ConfigError(f"there is no python3 here: run this in {plan.target.image}, or with `docker=True`")
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-    version, wanted = done.stdout.strip(), plan.target.versions.tensorrt_llm
+    version, wanted = done.stdout.strip(), plan.target.tensorrt_llm
     if done.returncode or not same_version(version, wanted):
         has = f"TensorRT-LLM {version}" if version else "no TensorRT-LLM in python3"
-        raise ConfigError(f"there is {has} here, and Triton {plan.target.release} has {wanted}: plan for what is here")
+        raise ConfigError(f"there is {has} here, and release {plan.target.release} has {wanted}: plan for what is here")
 
 
 def _check_target(job: BuildJob) -> None:

@@ -72,7 +72,7 @@ def _engine(config: Json, plan: LlmPlan) -> Iterator[str]:
     if not isinstance(pretrained, dict) or not isinstance(config.get("build_config"), dict):
         yield "config.json has no pretrained_config and build_config"
         return
-    version = plan.target.versions.tensorrt_llm
+    version = plan.target.tensorrt_llm
     if not same_version(str(config.get("version")), version):
         yield f"it was built by TensorRT-LLM {config.get('version')}, not {version}"
     yield from _checkpoint(pretrained, plan)

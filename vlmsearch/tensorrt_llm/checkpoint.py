@@ -122,14 +122,14 @@ def _missing(folder: Path) -> Iterator[str]:
 
 def check_scripts(folder: Path, plan: LlmPlan) -> None:
     """Raise ConfigError unless a folder has the scripts of the plan's version."""
-    version = plan.target.versions.tensorrt_llm
+    version = plan.target.tensorrt_llm
     for script in filter(None, (plan.script, plan.requirements, RUN)):
         if not (folder / script).is_file():
-            fetch = plan.clone or f"the container has it in {plan.target.toolchain.root}"
+            fetch = plan.clone or f"the container has it in {plan.target.root}"
             raise ConfigError(f"{folder} has no {script} of TensorRT-LLM {version}: {fetch}")
     stated = stated_version(folder)
     if stated and not same_version(stated, version):
-        raise ConfigError(f"{folder} is TensorRT-LLM {stated}, and Triton {plan.target.release} has {version}")
+        raise ConfigError(f"{folder} is TensorRT-LLM {stated}, and release {plan.target.release} has {version}")
 
 
 def mounted(folder: Path) -> tuple[Path, str]:

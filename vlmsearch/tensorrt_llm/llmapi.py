@@ -15,17 +15,13 @@ from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
 from vlmsearch.tensorrt_llm.arguments import add_arguments
 from vlmsearch.tensorrt_llm.templates import CONFIG
-from vlmsearch.tensorrt_llm.versions import Target, same_version, stated_version, targets
+from vlmsearch.tensorrt_llm.versions import Target, first_with, newest, same_version, stated_version
 
 _MODEL = "tensorrt_llm"
 _GPUS = "gpu_device_ids"
 """The parameter with the GPUs of each instance: pull request 11153 of NVIDIA/TensorRT-LLM."""
 PICTURES = "image_url"
 """The input for pictures: pull request 18381 of NVIDIA/TensorRT-LLM."""
-_SIGHTED_TEMPLATES = (
-    "no Triton up to 26.07 (TensorRT-LLM 1.2.1) does. Give `templates`, a checkout of a later TensorRT-LLM, and serve "
-    "it where that version is installed; or take trtllm-serve: `vlmsearch llm serve NAME --docker`"
-)
 _GROUPS = re.compile(r"\d+(,\d+)*(;\d+(,\d+)*)*")
 
 
@@ -46,9 +42,9 @@ def write_llmapi_repository(
     ``pictures`` says that the model shall read pictures. No known release has templates for that, so they may be of any
     version with the input for them. ConfigError where the release has no such model, or the templates do not fit.
     """
-    if not target.toolchain.llmapi:
-        first = next(release for release in targets() if release.toolchain.llmapi)
-        raise ConfigError(f"Triton {target.release} has no llmapi model on PyTorch: the nearest is {first.release}")
+    if not target.llmapi:
+        near = first_with(lambda release: bool(release.llmapi))
+        raise ConfigError(f"release {target.release} has no llmapi model on PyTorch: the nearest is {near}")
     source = _find(templates, target, pictures)
     config = _read_config(source, target, pictures)
     arguments = {**({"triton_config.multimodal": "true"} if pictures else {}), **(values or {})}
@@ -81,18 +77,18 @@ def model_yaml(model: str, *, decoupled: bool, values: Mapping[str, str]) -> str
 
 def _read_config(source: Path, target: Target, pictures: bool) -> pb.ModelConfig:
     """Return the template of the configuration; ConfigError if it is not the target's, or cannot read pictures."""
-    path, version = source / CONFIG, target.versions.tensorrt_llm
+    path, version = source / CONFIG, target.tensorrt_llm
     config = text_format.Parse(path.read_text(encoding="utf-8"), pb.ModelConfig())
     if config.name != _MODEL or config.backend != "python":
         raise ConfigError(f"{path} is not the llmapi model: it is {config.name!r} of {config.backend!r}")
     if pictures:
         if all(tensor.name != PICTURES for tensor in config.input):
-            raise ConfigError(f"{path} reads no pictures, it has no input {PICTURES}: {_SIGHTED_TEMPLATES}")
+            raise ConfigError(f"{path} reads no pictures, it has no input {PICTURES}: {_sighted()}")
         return config
     stated = next(filter(None, map(stated_version, source.parents)), "")
     if stated and not same_version(stated, version):
-        raise ConfigError(f"{path} is of TensorRT-LLM {stated}, and Triton {target.release} has {version}")
-    strange = [tensor.name for tensor in config.input if tensor.name in target.toolchain.absent]
+        raise ConfigError(f"{path} is of TensorRT-LLM {stated}, and release {target.release} has {version}")
+    strange = [tensor.name for tensor in config.input if tensor.name in target.absent]
     if strange:
         raise ConfigError(
             f"{path} is not of TensorRT-LLM {version}: it has the input {strange[0]}; give the templates of v{version}"
@@ -111,14 +107,22 @@ def _place(config: pb.ModelConfig, source: Path, gpus: str) -> None:
 
 
 def _find(templates: Path | None, target: Target, pictures: bool) -> Path:
-    root = templates or Path(target.toolchain.root)
-    for place in (root, root / "all_models", root / "triton_backend" / "all_models"):
+    root = templates or (Path(target.root) if target.root else None)
+    for place in (root, root / "all_models", root / "triton_backend" / "all_models") if root else ():
         for folder in (place / "llmapi" / _MODEL, place / _MODEL):
             if (folder / CONFIG).is_file() and (folder / "1" / "model.py").is_file():
                 return folder
     if pictures:
-        raise ConfigError(f"{root} has no llmapi/{_MODEL} that reads pictures: {_SIGHTED_TEMPLATES}")
+        raise ConfigError(f"{root or target.image} has no llmapi/{_MODEL} that reads pictures: {_sighted()}")
     raise ConfigError(
-        f"{root} has no llmapi/{_MODEL}: give `templates`, a checkout of {target.toolchain.clone} at "
-        f"v{target.versions.tensorrt_llm}, or run this in {target.image}"
+        f"{root or target.image} has no llmapi/{_MODEL}: give `templates`, a checkout of {target.clone} at "
+        f"v{target.tensorrt_llm}, or run this in {target.image}"
+    )
+
+
+def _sighted() -> str:
+    """Return where templates that read pictures come from, and what does without them."""
+    return (
+        f"no container of Triton up to {newest()} does. Give `templates`, a checkout of a later TensorRT-LLM, and "
+        "serve it where that version is installed; or take trtllm-serve: `vlmsearch llm serve NAME --docker`"
     )

@@ -12,11 +12,12 @@ from typing import Literal
 from vlmsearch.tensorrt_llm.arguments import add_arguments
 from vlmsearch.tensorrt_llm.memory import PICTURES, MemoryPlan, PlannedPictures, plan_memory, token_bytes
 from vlmsearch.tensorrt_llm.recipe import LlmRecipe, Vision
-from vlmsearch.tensorrt_llm.versions import SOURCE, Support, Target, matrix, targets
+from vlmsearch.tensorrt_llm.versions import SOURCE, Target, first_with, matrix
 
 StepName = Literal["checkpoint", "engine", "tokenizer", "check"]
 RUN = "examples/run.py"
 """The program that runs a prompt through an engine, in TensorRT-LLM's repository of every version."""
+_QUANTIZE = "examples/quantization/quantize.py"
 PROMPT = "The capital of France is"
 ANSWER = "answer.txt"
 """The file that the check writes: how the engine went on."""
@@ -75,14 +76,21 @@ class LlmPlan:
         return self.tp * self.pp
 
     @property
-    def support(self) -> Support:
-        """Return which versions of the LLM API run it."""
-        return matrix().llmapi[self.recipe.architecture.family]
+    def listed(self) -> str:
+        """Return the model that the LLM API must list to run it."""
+        return matrix().architectures[self.recipe.architecture.family]
+
+    @property
+    def first_served(self) -> str:
+        """Return the first release whose LLM API runs it; "" is none."""
+        family = self.recipe.architecture.family
+        is_listed = any(family in target.llmapi for target in matrix().releases.values())
+        return first_with(lambda target: family in target.llmapi) if is_listed else ""
 
     @property
     def is_served(self) -> bool:
         """Return whether the LLM API of this release runs it, without engines."""
-        return self.target.has(self.support.since)
+        return self.recipe.architecture.family in self.target.llmapi
 
     @property
     def memory(self) -> MemoryPlan | None:
@@ -96,7 +104,7 @@ class LlmPlan:
         arguments: dict[str, str] = {"dtype": self.recipe.dtype}
         if self.recipe.revision:
             arguments["revision"] = json.dumps(self.recipe.revision)
-        if self.recipe.vision and not self.target.has(self.support.reuse):
+        if self.recipe.vision and self.recipe.architecture.family not in self.target.reuse:
             arguments["kv_cache_config.enable_block_reuse"] = "false"
         return arguments
 
@@ -147,8 +155,8 @@ class LlmPlan:
     @property
     def script(self) -> str:
         """Return the script that makes the checkpoint, in TensorRT-LLM's repository of that version."""
-        chain = self.target.toolchain
-        return chain.quantize if self.quantizes else chain.scripts[self.recipe.architecture.family]
+        folder = f"{self.target.toolchain.examples}/{self.recipe.architecture.family}"
+        return _QUANTIZE if self.quantizes else f"{folder}/convert_checkpoint.py"
 
     @property
     def requirements(self) -> str:
@@ -182,8 +190,7 @@ class LlmPlan:
     def places(self) -> Places:
         """Return the places in the container."""
         calibration = "/calibration" if self.calibration else ""
-        root = self.target.toolchain.root or "/scripts"
-        return Places(f"/model/{self.folder}", root, calibration=calibration)
+        return Places(f"/model/{self.folder}", self.target.root or "/scripts", calibration=calibration)
 
     @property
     def products(self) -> dict[StepName, tuple[str, ...]]:
@@ -195,15 +202,6 @@ class LlmPlan:
             "tokenizer": ("config.json",),
             "check": (ANSWER,),
         }
-
-    @property
-    def unverified(self) -> tuple[str, ...]:
-        """Return what about this plan nobody has read in NVIDIA's files at this version."""
-        chain, version = self.target.toolchain, self.target.versions.tensorrt_llm
-        notes = [*chain.unverified]
-        if version != chain.since:
-            notes.append(f"{version} is taken to build as {chain.since} does")
-        return tuple(notes)
 
     def command(self, step: StepName, places: Places) -> list[str]:
         """Return the command of a step, a shell where something prepares it; the tokenizer is copied without one."""
@@ -225,7 +223,7 @@ class LlmPlan:
         if step == "check" or not self.requirements:
             return commands
         return [
-            [*_INSTALL, f"tensorrt_llm=={self.target.versions.tensorrt_llm}", "--extra-index-url", _PACKAGES],
+            [*_INSTALL, f"tensorrt_llm=={self.target.tensorrt_llm}", "--extra-index-url", _PACKAGES],
             # nemo-toolkit among the requirements wants this PyYAML, which Cython 3 cannot compile
             [*_INSTALL, "--no-build-isolation", "Cython<3.0", "pyyaml<6"],
             [*_INSTALL, "-r", f"{places.scripts}/{self.requirements}"],
@@ -306,22 +304,11 @@ class LlmPlan:
         """Return everything there is to know before it is run."""
         if self.recipe.vision:
             return self._to_json_with_pictures(self.recipe.vision)
-        versions, places = self.target.versions, self.places
+        places = self.places
         return {
-            "recipe": self.recipe.name,
-            "source": self.recipe.source,
-            "revision": self.recipe.revision,
-            "release": self.target.release,
-            "image": self.target.image,
-            "tensorrt_llm": versions.tensorrt_llm,
-            "tensorrt": versions.tensorrt,
-            "cuda": versions.cuda,
-            "python": versions.python,
-            "dtype": self.recipe.dtype,
+            **self._to_json(),
             "quantisation": vars(self.recipe.quantisation),
             "calibration_set": self.calibration_set,
-            "tp": self.tp,
-            "pp": self.pp,
             "scripts": self.clone or places.scripts,
             "preparation": {step: self.preparation(step, places) for step in ("checkpoint", "check")},
             "commands": {
@@ -330,27 +317,32 @@ class LlmPlan:
                 "check": self.check_command(places),
             },
             "products": self.products,
-            "unverified": self.unverified,
+            "unverified": self.target.unverified,
         }
 
     def _to_json_with_pictures(self, vision: Vision) -> dict[str, object]:
         memory = plan_memory(self.recipe, vision, self.pictures, self.ranks)
         return {
-            "recipe": self.recipe.name,
-            "source": self.recipe.source,
-            "revision": self.recipe.revision,
-            "release": self.target.release,
-            "image": self.target.image,
-            "tensorrt_llm": self.target.versions.tensorrt_llm,
-            "dtype": self.recipe.dtype,
-            "tp": self.tp,
-            "pp": self.pp,
+            **self._to_json(),
             "limits": vars(self.recipe.limits),
             "pictures": {**vars(self.pictures), "tokens": vision.tokens(self.pictures.side)},
             "memory": {**vars(memory), "total": memory.total},
             "fits": memory.total <= self.gpu_memory if self.gpu_memory else None,
             "command": self.server_flags(host="127.0.0.1", port=8000) if self.is_served else None,
             "llm_arguments": add_arguments({}, self.llm_arguments),
+        }
+
+    def _to_json(self) -> dict[str, object]:
+        recipe, target = self.recipe, self.target
+        given = ("release", "image", "triton", "tensorrt_llm", "tensorrt", "cuda", "python")
+        return {
+            "recipe": recipe.name,
+            "source": recipe.source,
+            "revision": recipe.revision,
+            **{name: getattr(target, name) for name in given},
+            "dtype": recipe.dtype,
+            "tp": self.tp,
+            "pp": self.pp,
         }
 
     @property
@@ -362,14 +354,14 @@ class LlmPlan:
             command = ["vllm", "serve", self.model, "--max-model-len", str(limits.sequence)]
             command += ["--max-num-seqs", str(limits.batch)]
             other = shlex.join([*command, *(("--revision", self.recipe.revision) if self.recipe.revision else ())])
-        return f"the LLM API lists no {self.support.architecture} up to {targets()[-1].release}: `{other}`"
+        return f"the LLM API lists no {self.listed}: `{other}`"
 
     @property
     def clone(self) -> str:
         """Return the command that fetches the scripts, for an image that does not have them."""
-        if self.target.toolchain.root:
+        if self.target.root:
             return ""
-        return f"git clone --depth 1 --branch v{self.target.versions.tensorrt_llm} {SOURCE} SCRIPTS"
+        return f"git clone --depth 1 --branch v{self.target.tensorrt_llm} {SOURCE} SCRIPTS"
 
 
 def plan_text(plan: LlmPlan) -> str:
@@ -377,13 +369,13 @@ def plan_text(plan: LlmPlan) -> str:
     if plan.recipe.vision:
         return "".join(f"{line}\n" for line in _with_pictures(plan, plan.recipe.vision))
     lines = [*_what(plan), *_steps(plan)]
-    lines += [f"unverified     {note}" for note in plan.unverified]
+    lines += [f"unverified     {note}" for note in plan.target.unverified]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _what(plan: LlmPlan) -> Iterator[str]:
     places = plan.places
-    yield f"{plan.recipe.name} for Triton {plan.target.release}"
+    yield f"{plan.recipe.name} for release {plan.target.release}"
     yield f"LLM API        {_without_engines(plan)}"
     yield f"container      {plan.target.image}"
     yield _versions(plan)
@@ -398,9 +390,15 @@ def _what(plan: LlmPlan) -> Iterator[str]:
 
 
 def _versions(plan: LlmPlan) -> str:
-    versions = plan.target.versions
-    built_with = f"TensorRT-LLM {versions.tensorrt_llm}, TensorRT {versions.tensorrt}, CUDA {versions.cuda}"
-    return f"versions       {built_with}, Python {versions.python}"
+    names = {
+        "triton": "Triton",
+        "tensorrt_llm": "TensorRT-LLM",
+        "tensorrt": "TensorRT",
+        "cuda": "CUDA",
+        "python": "Python",
+    }
+    known = [f"{name} {getattr(plan.target, key)}" for key, name in names.items() if getattr(plan.target, key)]
+    return f"versions       {', '.join(known)}"
 
 
 def _model(plan: LlmPlan) -> str:
@@ -412,12 +410,10 @@ def _model(plan: LlmPlan) -> str:
 
 def _without_engines(plan: LlmPlan) -> str:
     """Return how the LLM API runs the model, which engines are the other way to."""
-    since = plan.support.since
-    if not since:
-        return f"lists no {plan.support.architecture} up to {targets()[-1].release}: this model needs engines"
-    first = next(target for target in targets() if target.since(since))
+    if not plan.first_served:
+        return f"lists no {plan.listed}: this model needs engines"
     how = "without engines" if plan.recipe.quantisation.method == "none" else "without engines, not quantised"
-    return f"runs it {how}, from {first.release} on: vlmsearch llm serve {plan.recipe.name} --docker"
+    return f"runs it {how}, from {plan.first_served} on: vlmsearch llm serve {plan.recipe.name} --docker"
 
 
 def _with_pictures(plan: LlmPlan, vision: Vision) -> Iterator[str]:
@@ -426,7 +422,7 @@ def _with_pictures(plan: LlmPlan, vision: Vision) -> Iterator[str]:
     tokens = vision.tokens(pictures.side)
     used = pictures.count * tokens
     if plan.is_served:
-        yield f"{plan.recipe.name} for Triton {plan.target.release}, without engines"
+        yield f"{plan.recipe.name} for release {plan.target.release}, without engines"
         yield f"container      {plan.target.image}"
         yield _versions(plan)
     else:
@@ -447,13 +443,15 @@ def _with_pictures(plan: LlmPlan, vision: Vision) -> Iterator[str]:
         yield f"serve          {plan.elsewhere}"
         return
     if "kv_cache_config.enable_block_reuse" in plan.llm_arguments:
-        yield f"block reuse    off: no matrix that was read has it for {plan.target.versions.tensorrt_llm}"
+        yield f"block reuse    off: no matrix that was read has it for {plan.target.tensorrt_llm}"
     else:
-        yield f"block reuse    on: multimodal-feature-support-matrix.md has it from {plan.support.reuse} on"
+        yield "block reuse    on: multimodal-feature-support-matrix.md has it"
     yield f"serve          vlmsearch llm serve {plan.recipe.name} --docker --release {plan.target.release}"
     yield f"  {_folded([*plan.server_flags(host='127.0.0.1', port=8000), _OPTIONS, 'OPTIONS'])}"
     yield f"options        {json.dumps(add_arguments({}, plan.llm_arguments))}"
     yield f"unverified     {_UNREAD}"
+    if plan.target.engines is None:  # the notes of others are about their engines
+        yield from (f"unverified     {note}" for note in plan.target.unverified)
 
 
 def _gib(size: int) -> str:

@@ -43,16 +43,14 @@ _ONLY = {"engine_dir": ("tensorrt_llm",), "tokenizer_dir": ("preprocessing", "po
 class LlmRepoOptions:
     """Choices about the repository of a built engine.
 
-    ``engine`` is a folder that ``llm build`` made, or one with engines; ``engine_dir`` and ``tokenizer_dir`` are
-    where the server will find them, if not here. ``models`` are the ensemble's, or those with ``tensorrt_llm_bls``.
-    ``values`` fill placeholders, ``key`` or ``model.key``.
+    ``engine`` is a folder that ``llm build`` made, or one with engines. ``models`` are the ensemble's, or those with
+    ``tensorrt_llm_bls``. ``values`` fill placeholders, ``key`` or ``model.key``: ``engine_dir`` and ``tokenizer_dir``
+    are where the server finds them, if not here.
     """
 
     target: Target
     engine: Path
     templates: Path | None = None
-    engine_dir: str = ""
-    tokenizer_dir: str = ""
     decoupled: bool = True
     models: Models = "bls"
     values: Mapping[str, str] = field(default_factory=dict)
@@ -176,10 +174,10 @@ def read_engine(folder: Path) -> dict[str, dict[str, object]]:
 
 def _engine_config(options: LlmRepoOptions) -> dict[str, dict[str, object]]:
     config = read_engine(options.engine)
-    built, wanted = str(config.get("version")), options.target.versions.tensorrt_llm
+    built, wanted = str(config.get("version")), options.target.tensorrt_llm
     if not same_version(built, wanted):
         raise ConfigError(
-            f"the engine was built by TensorRT-LLM {built}, and Triton {options.target.release} has {wanted}, which "
+            f"the engine was built by TensorRT-LLM {built}, and release {options.target.release} has {wanted}, which "
             "cannot run it: build it for this release, or name the release that it was built for"
         )
     return config
@@ -194,7 +192,7 @@ def _defaults(options: LlmRepoOptions, engine: Mapping[str, Mapping[str, object]
         "triton_backend": "tensorrtllm",
         "triton_max_batch_size": str(build["max_batch_size"]),
         "decoupled_mode": str(options.decoupled).lower(),
-        "engine_dir": options.engine_dir or str(folder),
+        "engine_dir": str(folder),
         "batching_strategy": "inflight_fused_batching",
         "batch_scheduler_policy": "guaranteed_no_evict",
         "max_queue_delay_microseconds": "0",
@@ -209,8 +207,8 @@ def _defaults(options: LlmRepoOptions, engine: Mapping[str, Mapping[str, object]
         "prompt_embedding_table_data_type": kind,
     }
     tokenizer = folder.parent / "tokenizer"
-    if options.tokenizer_dir or tokenizer.is_dir():
-        values["tokenizer_dir"] = options.tokenizer_dir or str(tokenizer)
+    if tokenizer.is_dir():
+        values["tokenizer_dir"] = str(tokenizer)
     return values
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.tensorrt_llm.memory import PICTURES, PlannedPictures
 from vlmsearch.tensorrt_llm.plan import LlmPlan
 from vlmsearch.tensorrt_llm.recipe import Dtype, find_llm_recipe
-from vlmsearch.tensorrt_llm.versions import find_target, targets
-
-_LLAMA3 = "0.12.0"
-"""The first version with Llama 3.1 in its release notes."""
+from vlmsearch.tensorrt_llm.versions import Engines, find_target, first_with
 
 
 def make_plan(
@@ -26,12 +24,12 @@ def make_plan(
     pictures: int | None = None,
     picture_side: int | None = None,
     gpu_memory: int = 0,
-    engines: bool = False,
+    use: Literal["plan", "engines", "server"] = "plan",
 ) -> LlmPlan:
     """Return the plan of a recipe's name or file, for its own release, parallelism and type unless others are named.
 
     ``pictures`` of ``picture_side`` pixels are those of a request to a vision model, ``gpu_memory`` a GPU's bytes.
-    ``engines`` says that engines are to be built.
+    ``use`` says whether engines are to be built, or the LLM API shall serve it.
 
     ConfigError for a combination that cannot work: it says why, and what the nearest is that can.
     """
@@ -50,38 +48,47 @@ def make_plan(
     )
     if not recipe.vision and (pictures is not None or picture_side is not None):
         raise ConfigError(f"{recipe.name} reads no pictures: leave `pictures` and `picture_side` out")
-    if recipe.vision and engines:
+    if recipe.vision and use == "engines":
         raise ConfigError(f"{recipe.name} has no engines: `vlmsearch llm plan {recipe.name}` says how it runs without")
-    for fault in _faults(plan):
-        raise ConfigError(f"{recipe.name} for Triton {target.release}: {fault}")
+    if use == "server" and not plan.first_served:
+        raise ConfigError(f"{recipe.name}: {plan.elsewhere}")
+    for fault in _faults(plan, needs_engines=use != "server" and not recipe.vision):
+        raise ConfigError(f"{recipe.name} for release {target.release}: {fault}")
     return plan
 
 
-def _faults(plan: LlmPlan) -> Iterator[str]:
-    yield from _versions(plan)
-    yield from _pictures(plan)
+def _faults(plan: LlmPlan, *, needs_engines: bool) -> Iterator[str]:
+    if needs_engines:
+        yield from _engines(plan)
+    yield from _serving(plan, needs_engines=needs_engines)
     yield from _parallelism(plan)
-    yield from _quantisation(plan)
+    if needs_engines:
+        yield from _quantisation(plan)
 
 
-def _versions(plan: LlmPlan) -> Iterator[str]:
-    if plan.recipe.architecture.rope == "llama3" and not plan.target.since(_LLAMA3):
-        version = plan.target.versions.tensorrt_llm
-        yield (f"TensorRT-LLM {version} has no llama3 position scaling: the nearest that has it is {_from(_LLAMA3)}")
+def _engines(plan: LlmPlan) -> Iterator[str]:
+    version, chain = plan.target.tensorrt_llm, plan.target.toolchain
+    if plan.recipe.architecture.rope == "llama3" and not chain.llama3:
+        yield (
+            f"TensorRT-LLM {version} has no llama3 position scaling: the nearest that has it is "
+            f"{_first_that_builds(lambda engines: engines.llama3)}"
+        )
     if plan.calibration and not plan.calibrates:
         yield "its checkpoint is converted without calibration: leave your own calibration texts out"
-    if plan.calibration and not plan.target.toolchain.calibration:
-        version = plan.target.versions.tensorrt_llm
-        yield f"TensorRT-LLM {version} calibrates with no texts of one's own: the nearest that can is {_from('0.11.0')}"
+    if plan.calibration and not chain.calibration:
+        yield (
+            f"TensorRT-LLM {version} calibrates with no texts of one's own: the nearest that can is "
+            f"{_first_that_builds(lambda engines: engines.calibration)}"
+        )
 
 
-def _pictures(plan: LlmPlan) -> Iterator[str]:
-    vision, pictures, support = plan.recipe.vision, plan.pictures, plan.support
+def _serving(plan: LlmPlan, *, needs_engines: bool) -> Iterator[str]:
+    if not needs_engines and plan.first_served and not plan.is_served:
+        version = plan.target.tensorrt_llm
+        yield f"TensorRT-LLM {version} has no {plan.listed}: the nearest that has it is {plan.first_served}"
+    vision, pictures = plan.recipe.vision, plan.pictures
     if not vision:
         return
-    if support.since and not plan.is_served:
-        version = plan.target.versions.tensorrt_llm
-        yield f"TensorRT-LLM {version} has no {support.architecture}: the nearest that has it is {_from(support.since)}"
     tokens, room = pictures.count * vision.tokens(pictures.side), plan.recipe.limits.input
     if tokens >= room:
         given = f"{pictures.count} pictures of {pictures.side} pixels"
@@ -99,23 +106,22 @@ def _parallelism(plan: LlmPlan) -> Iterator[str]:
         yield f"{shape.heads} heads and {shape.kv_heads} key heads cannot be split in {tp}"
     if pp > 1 and shape.family == "phi":
         yield f"convert_checkpoint.py of phi has no pipeline parallelism: pp is 1, not {pp}"
-    if pp > shape.layers or (shape.layers % pp and not plan.target.toolchain.uneven):
-        hint = "" if pp > shape.layers else f" before {_from('0.11.0')}"
-        yield f"{shape.layers} layers cannot be split in {pp}{hint}"
+    if pp > shape.layers:
+        yield f"{shape.layers} layers cannot be split in {pp}"
+    if shape.layers % pp and plan.target.engines and not plan.target.engines.uneven:
+        first = _first_that_builds(lambda engines: engines.uneven)
+        yield f"{shape.layers} layers cannot be split in {pp} before {first}"
 
 
 def _quantisation(plan: LlmPlan) -> Iterator[str]:
     quantisation, shape = plan.recipe.quantisation, plan.recipe.architecture
-    method, chain = quantisation.method, plan.target.toolchain
-    if shape.family in chain.single and (method, quantisation.kv_cache) != ("none", "same"):
-        able = next(release.toolchain.since for release in targets() if shape.family not in release.toolchain.single)
-        yield f"TensorRT-LLM {chain.since} quantises no {shape.family}: the nearest that can is {_from(able)}"
-    if (
-        method == "int4_awq" and shape.family != "llama"
-    ):  # the support tables in examples/models/core/{gpt,phi}/README.md
-        yield f"int4_awq is not supported for {shape.family}: the nearest that can are int4_wo, int8_sq and fp8"
-    if plan.quantizes and method not in chain.formats:
-        yield f"quantize.py takes {', '.join(chain.formats)}, not {method}"
+    method, family = quantisation.method, shape.family
+    methods = plan.target.toolchain.methods[family]
+    if family in plan.target.toolchain.single and (method, quantisation.kv_cache) != ("none", "same"):
+        able = _first_that_builds(lambda engines: family not in engines.single)
+        yield f"TensorRT-LLM {plan.target.tensorrt_llm} quantises no {family}: the nearest that can is {able}"
+    if method not in methods:
+        yield f"{method} is not supported for {family}: the nearest that can are {', '.join(methods)}"
     if method == "int4_awq":
         for name, width in (("hidden", shape.hidden), ("ffn", shape.ffn)):
             block = quantisation.block_size
@@ -123,10 +129,9 @@ def _quantisation(plan: LlmPlan) -> Iterator[str]:
                 yield f"{name} {width} / tp {plan.tp} is not a multiple of block_size {block}"
     if quantisation.kv_cache == "fp8" and not plan.quantizes:
         yield "kv_cache fp8 comes with quantize.py: the nearest that can are method fp8 and int4_awq, or kv_cache int8"
-    if quantisation.kv_cache == "int8" and shape.family == "phi" and not plan.quantizes:
+    if quantisation.kv_cache == "int8" and family == "phi" and not plan.quantizes:
         yield "kv_cache int8 of Phi comes with quantize.py: the nearest that can is method int8_sq"
 
 
-def _from(version: str) -> str:
-    first = next(target for target in targets() if target.since(version))
-    return f"{first.release} (TensorRT-LLM {first.versions.tensorrt_llm})"
+def _first_that_builds(holds: Callable[[Engines], bool]) -> str:
+    return first_with(lambda target: target.engines is not None and holds(target.engines))

@@ -23,11 +23,11 @@ _BARE = re.compile(r"[A-Za-z0-9_.+-]+")
 def find_templates(folder: Path | None, target: Target) -> Path:
     """Return the folder with the ensemble's templates: ``folder`` itself, or in a checkout or a container's root."""
     chain = target.toolchain
-    root = folder or (Path(chain.root) if chain.root else None)
-    fetch = f"git clone --depth 1 --branch v{target.versions.tensorrt_llm} {chain.clone} TEMPLATES"
+    root = folder or (Path(target.root) if target.root else None)
+    fetch = f"git clone --depth 1 --branch v{target.tensorrt_llm} {target.clone} TEMPLATES"
     if root is None:
         raise ConfigError(
-            f"the container of Triton {target.release} has no templates: `{fetch}`, and give TEMPLATES as `templates`"
+            f"the container of release {target.release} has no templates: `{fetch}`, and give TEMPLATES as `templates`"
         )
     for place in (root, root / chain.templates, root / "all_models" / "inflight_batcher_llm"):
         if (place / "ensemble" / CONFIG).is_file():
@@ -40,7 +40,7 @@ def find_templates(folder: Path | None, target: Target) -> Path:
 def read_templates(folder: Path, target: Target, models: tuple[str, ...]) -> dict[str, str]:
     """Return the text of each model's template; ConfigError if they are not those of the target's version."""
     texts = {}
-    version = target.versions.tensorrt_llm
+    version = target.tensorrt_llm
     for model in models:
         path = folder / model / CONFIG
         try:
@@ -48,9 +48,8 @@ def read_templates(folder: Path, target: Target, models: tuple[str, ...]) -> dic
         except OSError as exc:
             raise ConfigError(f"{path} cannot be read: {exc.strerror}") from exc
         places = placeholders(texts[model])
-        chain = target.toolchain
-        lacking = [name for name in chain.mandatory.get(model, ()) if name not in places]
-        strange = [name for name in chain.absent if name in places]
+        lacking = [name for name in target.toolchain.mandatory.get(model, ()) if name not in places]
+        strange = [name for name in target.absent if name in places]
         if lacking or strange:
             what = f"it has no ${{{lacking[0]}}}" if lacking else f"it has ${{{strange[0]}}}"
             raise ConfigError(f"{path} is not of TensorRT-LLM {version}: {what}; give the templates of v{version}")

@@ -1,13 +1,14 @@
-"""Which TensorRT-LLM each Triton release has, and how that version builds and serves: ``versions.toml``, read."""
+"""The supported releases of TensorRT-LLM, and how each builds and serves: ``versions.toml``, read."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from vlmsearch._util.tables import as_dataclass, read_table
 from vlmsearch.errors import ConfigError
@@ -17,119 +18,109 @@ SOURCE = "https://github.com/NVIDIA/TensorRT-LLM"
 
 
 @dataclass(frozen=True)
-class Versions:
-    """Versions in a release's container with TensorRT-LLM; "" is not known."""
+class Engines:
+    """The way that a release builds engines.
 
-    tensorrt_llm: str = ""
-    tensorrt: str = ""
-    cuda: str = ""
-    python: str = ""
-
-
-@dataclass(frozen=True)
-class Toolchain:
-    """The way that TensorRT-LLM builds from version ``since`` on.
-
-    ``scripts`` are paths of conversion scripts in its repository, a family each, and ``single`` the families whose
-    script converts for one GPU and unquantised; ``formats`` is what ``quantize`` takes. ``root`` is where the image
-    keeps ``examples/`` ("": nowhere). ``transformers`` is installed before Llama 3.1 is read ("": the container's own
-    reads it). ``length`` is the flag for the longest request. ``clone`` and ``templates`` are the repository of the
-    Triton templates and the folder in it. ``mandatory`` are the placeholders that need a value, ``absent`` those, and
-    the inputs of the llmapi model, that only other versions have. ``calibration``: whether it takes local texts;
-    ``uneven``: whether layers need not divide by pp. ``unverified`` was not read at this version's own tag.
+    ``examples`` is the folder of conversion scripts in TensorRT-LLM's repository. ``methods`` are the quantisations
+    of each family, and ``single`` the families whose script converts for one GPU and must be told the model with
+    ``--model_type``. ``length`` is the flag for the longest request. ``templates`` is the folder of Triton templates
+    in the release's ``clone``, and ``mandatory`` are the placeholders that need a value. ``calibration``: whether
+    it takes local texts; ``uneven``: whether layers need not divide by pp; ``llama3``: whether it has the position
+    scaling of Llama 3.1. ``transformers`` is installed before Llama 3.1 is read ("": the container's own reads it).
     """
 
-    since: str
-    scripts: Mapping[str, str]
-    quantize: str
-    formats: tuple[str, ...]
+    examples: str
+    methods: Mapping[str, tuple[str, ...]]
     length: Literal["max_output_len", "max_seq_len"]
     paged: tuple[str, ...]
-    root: str
-    transformers: str
-    clone: str
     templates: str
-    calibration: bool
-    uneven: bool
-    llmapi: bool
     mandatory: Mapping[str, tuple[str, ...]]
     single: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-    unverified: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Support:
-    """The versions of TensorRT-LLM whose LLM API on PyTorch runs a family of models.
-
-    ``since`` is the first of them, "" where no version lists the ``architecture``. ``reuse`` is the first that reuses
-    blocks of the KV cache for prompts with pictures, "" where none is known.
-    """
-
-    architecture: str
-    since: str = ""
-    reuse: str = ""
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """The whole file. ``llmapi`` is what the LLM API runs, by the family in a recipe."""
-
-    releases: Mapping[str, Versions]
-    llmapi: Mapping[str, Support]
-    toolchains: tuple[Toolchain, ...]
+    transformers: str = ""
+    calibration: bool = True
+    uneven: bool = True
+    llama3: bool = True
 
 
 @dataclass(frozen=True)
 class Target:
-    """A Triton release with what its container builds with."""
+    """A supported release: the container ``image``, the versions in it, and what they can.
 
-    release: str
-    versions: Versions
-    toolchain: Toolchain
+    A release without ``triton`` is TensorRT-LLM's own container. ``root`` is where the image keeps ``examples/`` and
+    templates ("": nowhere), ``clone`` the repository of the templates. ``llmapi`` are the families that its LLM API
+    on PyTorch runs, ``reuse`` those whose KV cache reuses blocks for prompts with pictures. ``absent`` are the
+    placeholders, and the inputs of the llmapi model, that only other releases have. ``unverified`` was not read at
+    this version's own tag.
+    """
+
+    image: str
+    tensorrt_llm: str
+    clone: str
+    triton: str = ""
+    tensorrt: str = ""
+    cuda: str = ""
+    python: str = ""
+    root: str = ""
+    llmapi: tuple[str, ...] = ()
+    reuse: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
+    engines: Engines | None = None
+    release: str = field(default="", metadata={"given": False})
+
+    def __str__(self) -> str:
+        """Return its name and version."""
+        return f"{self.release} (TensorRT-LLM {self.tensorrt_llm})"
 
     @property
-    def image(self) -> str:
-        """Return the container."""
-        return f"nvcr.io/nvidia/tritonserver:{self.release}-trtllm-python-py3"
+    def toolchain(self) -> Engines:
+        """Return how it builds engines; ConfigError where it builds none."""
+        if self.engines is None:
+            near = next(target for target in reversed(targets()) if target.engines)
+            raise ConfigError(f"TensorRT-LLM {self.tensorrt_llm} builds no engines: the nearest that does is {near}")
+        return self.engines
 
-    def since(self, version: str) -> bool:
-        """Return whether its TensorRT-LLM is of that version or newer."""
-        return _order(self.versions.tensorrt_llm) >= _order(version)
 
-    def has(self, since: str) -> bool:
-        """Return whether its version has what is there since another; "" is never."""
-        return bool(since) and self.since(since)
+@dataclass(frozen=True)
+class Matrix:
+    """The whole file: the releases by name, oldest first, and the LLM API's names of the families in recipes."""
+
+    releases: Mapping[str, Target]
+    architectures: Mapping[str, str]
 
 
 @functools.cache
 def matrix() -> Matrix:
-    """Return the versions that are known here."""
+    """Return what is known here."""
     path = Path(__file__).with_name("versions.toml")
-    table = read_table(path)
-    return as_dataclass(Matrix, {**table, "toolchains": _inherited(table["toolchains"])}, str(path))
+    made = as_dataclass(Matrix, read_table(path), str(path))
+    named = {name: dataclasses.replace(target, release=name) for name, target in made.releases.items()}
+    return Matrix(named, made.architectures)
 
 
 def targets() -> list[Target]:
-    """Return every release whose engines can be planned, oldest first."""
-    known = []
-    for name, versions in matrix().releases.items():
-        toolchain = _toolchain(versions.tensorrt_llm)
-        if toolchain:
-            known.append(Target(name, versions, toolchain))
-    return known
+    """Return every supported release, oldest first."""
+    return list(matrix().releases.values())
+
+
+def newest() -> Target:
+    """Return the newest container of Triton."""
+    return [target for target in targets() if target.triton][-1]
+
+
+def first_with(holds: Callable[[Target], bool]) -> str:
+    """Return the name and version of the oldest release for which a condition holds."""
+    return str(next(filter(holds, targets())))
 
 
 def find_target(release: str) -> Target:
-    """Return a release by its name; ConfigError names those that there are."""
-    known = {target.release: target for target in targets()}
+    """Return a release by its name; ConfigError names the nearest that there is."""
+    known = matrix().releases
     if release in known:
         return known[release]
-    last = targets()[-1]
+    near = min(reversed(targets()), key=lambda target: _distance(target, release))
     raise ConfigError(
-        f"no TensorRT-LLM that is planned for is in Triton {release!r}: there are releases from {min(known)} to "
-        f"{last.release} (TensorRT-LLM {last.versions.tensorrt_llm}); new models run there without engines, by "
-        "`vlmsearch llm repo --platform llmapi`, and elsewhere by trtllm-serve"
+        f"TensorRT-LLM of release {release!r} is not supported: the nearest is {near}, there are {', '.join(known)}"
     )
 
 
@@ -145,21 +136,13 @@ def same_version(version: str, other: str) -> bool:
     return _order(version) == _order(other)
 
 
-def _inherited(toolchains: Any) -> list[dict[str, object]]:
-    """Return each toolchain with what it has from the one before it."""
-    chain: dict[str, Any] = {"mandatory": {}}
-    chains = []
-    for changes in toolchains:
-        mandatory = {**chain["mandatory"], **changes.get("mandatory", {})}
-        chain = {**chain, "unverified": [], **changes, "mandatory": mandatory}
-        chains.append(chain)
-    return chains
-
-
-def _toolchain(version: str) -> Toolchain | None:
-    fitting = [chain for chain in matrix().toolchains if version and _order(chain.since) <= _order(version)]
-    return max(fitting, key=lambda chain: _order(chain.since)) if fitting else None
-
-
 def _order(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _distance(target: Target, release: str) -> int:
+    """Return how far a target is from a name: in months for one of Triton's, else by the version of TensorRT-LLM."""
+    is_month = re.fullmatch(r"\d\d\.\d\d", release) is not None
+    given, own = _order(release), _order(target.release if is_month else target.tensorrt_llm)
+    scale = 12 if is_month else 100
+    return abs((given[0] - own[0]) * scale + given[1] - own[1]) if given[1:] else 0

@@ -1,40 +1,27 @@
 """Chroma: where an index may be, what a killed process leaves, and what happens when a server is not there."""
 
-import os
-import pickle
-import signal
 import socket
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import chromadb
 import numpy as np
 import pytest
+from chromadb import Collection
+from vlmsearch_mocks.pair import mock_chroma_store
 
 from tests.support import servers
-from tests.support.chroma import (
-    IMAGE,
-    PROCESSES,
-    SPACES,
-    TEXT,
-    Died,
-    check_whole,
-    chroma_client,
-    dying_at,
-    record,
-    vector_files,
-    writing,
-)
+from tests.support.worlds import Process, World, mock_world
 from vlmsearch import (
     BackendError,
     BackendUnavailableError,
     ConfigError,
     Document,
+    Field,
     IndexMismatchError,
     InvalidBatchError,
     Record,
@@ -43,11 +30,28 @@ from vlmsearch import (
 )
 from vlmsearch.registry import open_store
 from vlmsearch.stores.chroma.collections import ChromaCollection, HnswOptions
-from vlmsearch.stores.chroma.connection import TOKEN_VARIABLE
-from vlmsearch.stores.chroma.log import DATABASE
+from vlmsearch.stores.chroma.connection import TOKEN_VARIABLE, chroma_settings
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Reject
+
+IMAGE, TEXT = Field("clip", "image"), Field("minilm", "text")
+SPACES = (Space("clip", 16, frozenset({"image"})), Space("minilm", 16, frozenset({"text"})))
+
+
+def record(number: int, turn: int = 0, *, fields: Sequence[Field] = (IMAGE, TEXT)) -> Record:
+    """A record whose content is known from its stamp."""
+    rows = np.random.default_rng([number, turn]).normal(size=(2, 16)).astype(np.float32)
+    vectors = dict(zip((IMAGE, TEXT), rows / np.linalg.norm(rows, axis=1, keepdims=True)))
+    document = Document(f"id-{number}", text=f"text {number} {turn}", metadata={"turn": turn, "number": number})
+    return Record(document, {field: vectors[field] for field in fields}, Stamp(f"{number} {turn}"))
+
+
+def client(address: str) -> Any:
+    """Chroma's own client, as other programs use it."""
+    host, _, port = address.partition(":")
+    return chromadb.HttpClient(host, int(port), settings=chroma_settings())
+
 
 # ---- locations
 
@@ -55,7 +59,7 @@ from vlmsearch.types import Reject
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        ("", "needs a folder"),
+        ("", "needs a server"),
         ("//", "not an address of an index"),
         ("//host", "chroma://host:8000/name"),
         ("//host:8000", "chroma://host:8000/name"),
@@ -99,10 +103,10 @@ def test_a_token_is_sent_in_the_headers(monkeypatch: pytest.MonkeyPatch) -> None
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"timeout": -1.0}, {"retries": -1}, {"ssl": True}])
-def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"timeout": -1.0}, {"retries": -1}])
+def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        ChromaStore(str(tmp_path / "index"), **options)
+        ChromaStore("//host/name", **options)
 
 
 @pytest.mark.parametrize("options", [{"max_neighbors": 1}, {"ef_construction": 0}, {"ef_search": -4}])
@@ -111,152 +115,29 @@ def test_a_graph_without_links_or_candidates_is_refused(options: dict[str, int])
         HnswOptions(**options)
 
 
-def test_options_come_from_the_url(tmp_path: Path) -> None:
-    with open_store(f"chroma:{tmp_path / 'index'}?hnsw_ef_search=50&hnsw_max_neighbors=8") as store:
+def test_options_come_from_the_url(chroma_address: str) -> None:
+    with open_store(f"chroma://{chroma_address}/options?hnsw_ef_search=50&hnsw_max_neighbors=8") as store:
         store.bind("encoder", SPACES)
-    with chroma_client(tmp_path / "index") as client:
-        hnsw = client.get_collection("vlmsearch.1.clip.image", embedding_function=None).configuration_json["hnsw"]
+    made = client(chroma_address).get_collection("options.1.clip.image", embedding_function=None)
+    hnsw = made.configuration_json["hnsw"]
     assert (hnsw["ef_search"], hnsw["max_neighbors"], hnsw["space"]) == (50, 8, "ip")
 
 
-def test_three_slashes_are_an_absolute_folder(tmp_path: Path) -> None:
-    assert ChromaStore(f"//{tmp_path}/index").name == f"chroma:{tmp_path}/index"
-
-
-def test_reading_an_empty_folder_makes_nothing_and_binding_uses_it(tmp_path: Path) -> None:
-    with ChromaStore(str(tmp_path)) as store:
-        assert store.manifest() is None
-        assert list(tmp_path.iterdir()) == []
-        store.bind("encoder", SPACES)
-        assert store.manifest() is not None
-
-
-def test_a_folder_of_photos_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "photo.jpg").write_bytes(b"jpeg")
-    with ChromaStore(str(tmp_path)) as store:
-        assert store.manifest() is None
-        with pytest.raises(ConfigError, match=r"among other files \(photo.jpg\)"):
-            store.bind("encoder", SPACES)
-    assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
-
-
-@pytest.mark.parametrize("name", ["file", "file/below"])
-def test_a_file_in_the_way_is_a_config_error(name: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with ChromaStore(str(tmp_path / name)) as store:
-        assert store.manifest() is None
-        with pytest.raises(ConfigError, match="cannot be made"):
-            store.bind("encoder", SPACES)
-
-
-def test_a_database_that_is_none_is_a_backend_error(tmp_path: Path) -> None:
-    (tmp_path / "chroma.sqlite3").write_bytes(b"no database " * 1000)
-    with ChromaStore(str(tmp_path)) as store, pytest.raises(BackendError, match="open its database") as caught:
-        store.manifest()
-    assert caught.value.__cause__ is not None
-
-
-def test_a_relative_folder_stays_the_same_when_the_process_moves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_dotenv_file_in_the_current_folder_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chroma_address: str
 ) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with ChromaStore("./index") as store:
-        assert store.name == "chroma:index"
-        monkeypatch.chdir(tmp_path / "elsewhere")
-        store.bind("encoder", SPACES)
-        store.upsert([record(1)])
-    assert (tmp_path / "index" / "chroma.sqlite3").exists()
-    assert not (tmp_path / "elsewhere" / "index").exists()
-
-
-def test_a_dotenv_file_in_the_current_folder_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".env").write_text("PERSIST_DIRECTORY=/nowhere\nCHROMA_SERVER_NOFILE=many\n")
     monkeypatch.chdir(tmp_path)
-    with ChromaStore("index") as store:
+    with ChromaStore(f"//{chroma_address}/dotenv") as store:
         store.bind("encoder", SPACES)
 
 
-# ---- other things in the same database
+# ---- other things on the same server
 
 
-def rows_of(folder: Path, *topics: str) -> dict[str, list[Any]]:
-    """All that a database has of some collections, of their segments and in their log."""
-    marks = ", ".join("?" * len(topics))
-    collections = f"SELECT id FROM collections WHERE id IN ({marks})"
-    segments = f"SELECT id FROM segments WHERE collection IN ({collections})"
-    with closing(sqlite3.connect(folder / DATABASE)) as db:
-        return {
-            table: db.execute(f"SELECT * FROM {table} WHERE {condition}", topics).fetchall()
-            for table, condition in {
-                "collections": f"id IN ({marks})",
-                "collection_metadata": f"collection_id IN ({marks})",
-                "segments": f"collection IN ({marks})",
-                "embeddings": f"segment_id IN ({segments})",
-                "embedding_metadata": f"id IN (SELECT id FROM embeddings WHERE segment_id IN ({segments}))",
-                "max_seq_id": f"segment_id IN ({segments})",
-                "embeddings_queue": f"substr(topic, -36) IN ({marks})",
-            }.items()
-        }
-
-
-@pytest.mark.slow
-def test_foreign_collections_are_left_alone_bit_for_bit(tmp_path: Path) -> None:
-    """Also one of a dropped collection whose log is there yet, and one of our name in a database of Chroma's own."""
-    folder = tmp_path / "db"
-    vectors = np.random.default_rng(0).normal(size=(1100, 8)).astype(np.float32)
-    with chroma_client(folder) as client:
-        theirs = client.create_collection("theirs", metadata={"made": "by them"}, embedding_function=None)
-        for _ in range(2):  # entries in the log that later ones supersede
-            theirs.upsert([f"{i}" for i in range(1100)], vectors, documents=[f"text {i}" for i in range(1100)])
-        client._admin_client.create_database("other")
-        client.set_database("other")
-        same_name = client.create_collection("vlmsearch.1.clip.image", embedding_function=None)
-        for row in vectors[:2]:
-            same_name.upsert(["a"], row[None])
-    dropped = "01234567-89ab-cdef-0123-456789abcdef"
-    with closing(sqlite3.connect(folder / DATABASE)) as db, db:
-        entry = "INSERT INTO embeddings_queue (operation, topic, id) VALUES (3, ?, 'a')"
-        db.execute(entry, [f"persistent://default/default/{dropped}"])
-    (folder / dropped).mkdir()
-    (folder / dropped / "data_level0.bin").write_bytes(b"theirs")
-    topics = (str(theirs.id), str(same_name.id), dropped)
-
-    def state() -> tuple[object, ...]:
-        files = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before}
-        return rows_of(folder, *topics), files
-
-    before = [path for path in folder.glob("*/*") if path.is_file()]
-    found = state()
-    assert len(before) > 5
-    assert all(rows_of(folder, *topics).values())
-    with ChromaStore(str(folder)) as store:
-        assert store.manifest() is None
-        store.bind("encoder", SPACES)
-        store.upsert([record(i) for i in range(1100)])
-        store.upsert([record(i, 1) for i in range(20)])
-        store.delete(["id-3"])
-        other = store.beside("another", SPACES)
-        other.upsert([record(i) for i in range(1100)])
-        store.freeze(other)
-        store.switch(other)
-        assert store.drop_old()
-        assert store.check(repair=True).clean
-    lock = folder / "vlmsearch.lock"
-    lock.write_bytes(b"W" + lock.read_bytes()[1:])  # its vector files are made again
-    with ChromaStore(str(folder)) as store:
-        assert len(check_whole(store)) == 1100
-    assert state() == found
-    with chroma_client(folder) as client:
-        again = client.get_collection("theirs", embedding_function=None)
-        assert again.get(["7"])["documents"] == ["text 7"]
-        assert again.query(query_embeddings=vectors[7:8], n_results=1)["ids"] == [["7"]]
-
-
-def test_a_foreign_collection_of_the_same_name_is_refused(tmp_path: Path) -> None:
-    with chroma_client(tmp_path / "db") as client:
-        client.create_collection("vlmsearch.about", embedding_function=None)
-    with ChromaStore(str(tmp_path / "db")) as store, pytest.raises(ConfigError, match="did not make"):
+def test_a_foreign_collection_of_the_same_name_is_refused(chroma_address: str) -> None:
+    client(chroma_address).create_collection("theirs.about", embedding_function=None)
+    with ChromaStore(f"//{chroma_address}/theirs") as store, pytest.raises(ConfigError, match="did not make"):
         store.bind("encoder", SPACES)
 
 
@@ -271,10 +152,10 @@ def test_two_indexes_on_one_server_are_apart(chroma_address: str) -> None:
             one.bind("encoder 2", SPACES[:1])
 
 
-def test_a_space_may_have_any_name(tmp_path: Path) -> None:
+def test_a_space_may_have_any_name(chroma_address: str) -> None:
     spaces = [Space(name, 4, frozenset({"image"})) for name in ("a", "a.b", "a/b", "Ä", "all MiniLM", "-", "a.2eb")]
     vector = np.array([1, 0, 0, 0], np.float32)
-    with ChromaStore(str(tmp_path / "index")) as store:
+    with ChromaStore(f"//{chroma_address}/spaces") as store:
         store.bind("encoder", spaces)
         for i, space in enumerate(spaces):
             store.upsert([Record(Document(str(i)), {space.fields[0]: vector})])
@@ -282,240 +163,143 @@ def test_a_space_may_have_any_name(tmp_path: Path) -> None:
             assert [hit.id for hit in store.search(space.fields[0], vector[None], limit=9)[0]] == [str(i)]
 
 
-# ---- cut-off writes
+# ---- cut-off writes; `tests/stores/test_crash_points.py` has more
 
 
-def at_every_write(location: str, act: Callable[[ChromaStore], object]) -> Iterator[ChromaStore]:
-    """A store after the action died at its first write, then at its second, and so on until it did not die."""
-    for number in range(100):
-        died = False
-        with ChromaStore(location) as store, dying_at(number):
-            try:
-                act(store)
-            except Died:
-                died = True
-        with ChromaStore(location) as store:
-            if not died:
-                assert number > 1
-                return
-            yield store
+class Died(BaseException):
+    """Stands for the end of the process."""
 
 
-def left_over(store: ChromaStore) -> int:
-    """Rows of vectors, whether they count or not."""
-    assert store.manifest() is not None
-    return sum(len(list(store._vectors.keys(field))) for field in (IMAGE, TEXT))
+def cut_off(store: ChromaStore, step: str, records: Sequence[Record]) -> None:
+    """Write as a process does that ends before a step."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Died
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, step, die)
+        with pytest.raises(Died):
+            store.upsert(records)
 
 
-def test_a_bind_that_was_cut_off_leaves_no_index_and_the_next_one_makes_it(tmp_path: Path) -> None:
-    location = str(tmp_path / "index")
-    for store in at_every_write(location, lambda store: store.bind("encoder 1", SPACES)):
-        assert store.manifest() is None
-        assert store.search(IMAGE, record(1).vectors[IMAGE][None], limit=3) == [[]]
-    with ChromaStore(location) as store:
-        store.upsert([record(1)])
-        assert len(check_whole(store)) == 1
+def at_every_call(world: World, records: Sequence[Record] | None) -> Iterator[ChromaStore]:
+    """A store after a process died at its first call, then at its second, and so on until it did not die.
+
+    It binds the store and writes ``records``, or binds it only.
+    """
+    for number in range(200):
+        process = Process(number)
+        with process.until_it_dies():
+            store = world.open(process)
+            store.bind("encoder", SPACES)
+            if records is not None:
+                store.upsert(records)
+        opened = world.open()
+        assert isinstance(opened, ChromaStore)
+        if not process.was_killed:
+            assert number > 5
+            return
+        yield opened
 
 
-def test_an_upsert_that_was_cut_off_adds_nothing_and_the_next_one_completes_it(tmp_path: Path) -> None:
-    records = [record(i) for i in range(5)]
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", SPACES)
-    for store in at_every_write(str(tmp_path / "index"), lambda store: store.upsert(records)):
-        assert check_whole(store) == {}
-    with ChromaStore(str(tmp_path / "index")) as store:
-        assert len(check_whole(store)) == 5
-        assert left_over(store) == 10
+def test_a_bind_that_was_cut_off_leaves_no_index_and_the_next_one_makes_it() -> None:
+    world, query = mock_world("chroma"), record(1).vectors[IMAGE][None]
+    for store in at_every_call(world, None):
+        assert store.search(IMAGE, query, limit=3) == [[]]
+        if store.manifest() is not None:
+            break
+    with world.open() as last:
+        last.bind("encoder", SPACES)
+        last.upsert([record(1)])
+        assert [hit.id for hit in last.search(IMAGE, query, limit=3)[0]] == ["id-1"]
 
 
-def test_a_document_is_replaced_at_one_instant(tmp_path: Path) -> None:
-    old = [record(i, 0) for i in range(5)]
-    new = [record(i, 1) for i in range(6)]
-    location = str(tmp_path / "index")
-    with ChromaStore(location) as store:
-        store.bind("encoder", SPACES)
-        store.upsert(old)
+def test_a_field_that_a_replaced_document_lost_is_gone_whenever_the_process_ends() -> None:
+    world, query = mock_world("chroma"), record(1).vectors[TEXT][None]
+    with world.open() as first:
+        first.bind("encoder", SPACES)
+        first.upsert([record(1), record(2)])
     turns = []
-    for store in at_every_write(location, lambda store: store.upsert(new)):
-        digests = check_whole(store)
-        turns.append({int(digest.split()[1]) for digest in digests.values()})
-        assert turns[-1] in ({0}, {1})
-        store.upsert(old)
-        store.delete(["id-5"])
-    assert turns[0] == {0}
-    assert turns[-1] == {1}
-    with ChromaStore(location) as store:
-        store.upsert(new)
-        assert set(check_whole(store).values()) == {f"{i} 1" for i in range(6)}
-        assert left_over(store) == 12
-
-
-def test_a_field_that_a_replaced_document_lost_is_gone_whenever_the_process_ends(tmp_path: Path) -> None:
-    query = record(1).vectors[TEXT][None]
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", SPACES)
-        store.upsert([record(1), record(2)])
-    changed = [record(1, 1, fields=[IMAGE])]
-    for store in at_every_write(str(tmp_path / "index"), lambda store: store.upsert(changed)):
-        has_text = store.stamps(["id-1"])["id-1"] == Stamp("1 0")
+    for store in at_every_call(world, [record(1, 1, fields=[IMAGE])]):
+        turns.append(store.stamps(["id-1"])["id-1"])
+        has_text = turns[-1] == Stamp("1 0")
         assert [hit.id for hit in store.search(TEXT, query, limit=5)[0]] == (["id-1", "id-2"] if has_text else ["id-2"])
-    with ChromaStore(str(tmp_path / "index")) as store:
-        assert [hit.id for hit in store.search(TEXT, query, limit=5)[0]] == ["id-2"]
+    assert set(turns) == {Stamp("1 0"), Stamp("1 1")}
 
 
-def test_a_delete_that_was_cut_off_never_shows_half_a_document(tmp_path: Path) -> None:
-    location = str(tmp_path / "index")
-    with ChromaStore(location) as store:
-        store.bind("encoder", SPACES)
-        store.upsert([record(i) for i in range(8)])
-    counts = [
-        len(check_whole(store)) for store in at_every_write(location, lambda store: store.delete(["id-1", "id-2"]))
-    ]
-    assert counts == [8, 6]
-    with ChromaStore(location) as store:
-        assert left_over(store) == 12
-
-
-def test_a_page_is_full_whose_documents_are_all_replaced_after_they_were_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nearest = ChromaCollection.nearest
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", SPACES)
-        store.upsert([record(i) for i in range(60)])
-
-        def meanwhile(*arguments: Any) -> object:
-            found = nearest(*arguments)
-            monkeypatch.undo()
-            store.upsert([record(i, 1) for i in range(60)])
-            return found
-
-        monkeypatch.setattr(ChromaCollection, "nearest", meanwhile)
-        hits = store.search(IMAGE, record(3).vectors[IMAGE][None], limit=60)[0]
-        assert {hit.id for hit in hits} == {f"id-{i}" for i in range(60)}
-        assert hits[0].score < 0.99  # of the new vector
-
-
-def test_many_left_over_vectors_do_not_shorten_a_page(tmp_path: Path) -> None:
-    location, query = str(tmp_path / "index"), record(0).vectors[IMAGE]
+def test_many_left_over_vectors_do_not_shorten_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmsearch.stores.chroma.store._LAST_GASP", 0.0)
+    query = record(0).vectors[IMAGE]
     near = [Record(Document(f"near-{i}"), {IMAGE: query}) for i in range(1500)]
-    with ChromaStore(location) as store:
+    with mock_chroma_store() as store:
         store.bind("encoder", SPACES)
         store.upsert([record(i) for i in range(30)])
-    with ChromaStore(location) as store, dying_at(1), pytest.raises(Died):
-        store.upsert(near)
-    with ChromaStore(location) as store:
+        cut_off(store, "_name", near)
         assert len(store.search(IMAGE, query[None], limit=20)[0]) == 20
-        assert len(check_whole(store)) == 30
         assert store.delete([one.document.id for one in near]) == 0
-        assert left_over(store) == 60
+        assert len(store.check(repair=True).orphans) == 1000  # of the first batch
+        assert sum(store.check().vectors.values()) == 60
 
 
-PROCESSES.set_forkserver_preload(["vlmsearch.stores.chroma.store", __name__])
+def test_a_stale_vector_near_the_query_costs_no_further_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, new = record(7).vectors[IMAGE], record(7, 1)
+    ask, asked = Collection.query, []
 
+    def count(self: Collection, **options: Any) -> object:
+        asked.append(options)
+        return ask(self, **options)
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.exhaustive)])
-def test_killed_processes_lose_nothing_that_was_written(tmp_path: Path, kills: int) -> None:
-    location, rng, torn = tmp_path / "index", np.random.default_rng(5), 0
-    for turn in (0, 1):
-        for _ in range(kills):
-            with writing(location, turn, 1500) as (process, _):
-                time.sleep(float(rng.uniform(0.02, 0.4)))
-                process.kill()
-            torn += (location / "vlmsearch.lock").read_bytes().startswith(b"W")
-            with ChromaStore(str(location)) as store:
-                check_whole(store)
-    assert torn or kills == 2
-    with writing(location, 1, 1500) as (_, pipe):
-        assert pipe.recv() == "done"
-    with ChromaStore(str(location)) as store:
-        digests = check_whole(store)
-    assert set(digests.values()) == {f"{i} 1" for i in range(1500) if i % 50}
-
-
-def test_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
-    with ChromaStore(str(tmp_path / "index")) as one, ChromaStore(f"{tmp_path}/./index") as other:
-        one.bind("encoder", SPACES)
-        other.bind("encoder", SPACES)
-        one.upsert([record(1)])
-        other.upsert([record(2)])
-        one.close()
-        assert len(check_whole(other)) == 2
-        assert len(check_whole(one)) == 2
-
-
-def test_a_process_that_is_forked_later_is_told_so_and_leaves_the_folder_alone(tmp_path: Path) -> None:
-    with ChromaStore(str(tmp_path / "index")) as store:
+    with mock_chroma_store() as store:
         store.bind("encoder", SPACES)
-        store.upsert([record(1), record(2)])
-        store.delete(["id-2"])
-        log = (tmp_path / "index" / DATABASE).read_bytes()
-        reader, writer = os.pipe()
-        child = os.fork()
-        if not child:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(60)  # ends it, should it wait for ever
-            for one in (store, ChromaStore(str(tmp_path / "index")), ChromaStore(str(tmp_path / "other"))):
-                try:
-                    one.bind("encoder", SPACES)
-                    one.upsert([record(3)])
-                except ConfigError as exc:
-                    os.write(writer, f"{exc}\n".encode())
-                one.close()
-            os._exit(0)
-        os.close(writer)
-        with os.fdopen(reader) as told:
-            messages = told.read().splitlines()
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert len(messages) == 3
-        assert all(f"forked from process {os.getpid()} after" in message for message in messages)
-        assert (tmp_path / "index" / DATABASE).read_bytes() == log
-        store.upsert([record(4)])
-        assert sorted(check_whole(store)) == ["id-1", "id-4"]
+        store.upsert([record(i) for i in range(30)])
+        cut_off(store, "_clean", [new])
+        monkeypatch.setattr(Collection, "query", count)
+        hits = store.search(IMAGE, query[None], limit=5)[0]
+        assert len(asked) == 1
+        assert store.stamps(["id-7"])["id-7"] == new.stamp
+        report = store.check()
+        assert [name.split()[:2] for name in report.stale] == [["clip/image", "id-7"], ["minilm/text", "id-7"]]
+        assert store.check(repair=True).repaired
+        assert store.search(IMAGE, query[None], limit=5)[0] == hits
 
 
-@pytest.mark.parametrize("damage", ["nonsense", "missing"])
-def test_vector_files_that_do_not_load_are_made_again(tmp_path: Path, damage: str) -> None:
-    with ChromaStore(str(tmp_path / "index")) as store:
+# ---- writes during a search
+
+
+def search_during(store: ChromaStore, vector: np.ndarray[Any, Any], limit: int, records: Sequence[Record]) -> Any:
+    """Search while ``records`` are written once what is nearest has been read."""
+    nearest = ChromaCollection.nearest
+
+    def meanwhile(*arguments: Any) -> object:
+        found = nearest(*arguments)
+        store.upsert(records)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChromaCollection, "nearest", meanwhile)
+        return store.search(IMAGE, vector[None], limit=limit)[0]
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_a_document_that_is_replaced_during_a_search_is_in_its_new_place(near: bool) -> None:
+    query = record(7).vectors[IMAGE]
+    with mock_chroma_store() as store:
         store.bind("encoder", SPACES)
-        store.upsert([record(i) for i in range(1100)])
-    files = vector_files(tmp_path / "index")
-    assert len(files) >= 6
-    for path in files:
-        if path.name == "index_metadata.pickle":
-            if damage == "missing":
-                path.unlink()
-            else:
-                path.write_bytes(pickle.dumps(["nonsense"]))
-    with ChromaStore(str(tmp_path / "index")) as store:
-        assert len(check_whole(store)) == 1100
+        store.upsert([record(i) for i in range(30)])
+        replaced = Record(Document("id-7"), {IMAGE: record(99).vectors[IMAGE] if near else -query})
+        during = search_during(store, query, 30, [replaced])
+        after = store.search(IMAGE, query[None], limit=30)[0]
+        assert [hit.id for hit in during] == [hit.id for hit in after]
+        assert [hit.score for hit in during] == pytest.approx([hit.score for hit in after], abs=1e-5)
 
 
-def test_a_database_whose_log_was_purged_is_not_touched(tmp_path: Path) -> None:
-    with ChromaStore(str(tmp_path / "index")) as store:
+def test_a_page_is_full_whose_documents_are_all_replaced_after_they_were_found() -> None:
+    with mock_chroma_store() as store:
         store.bind("encoder", SPACES)
-        store.upsert([record(i) for i in range(2000)])
-    with closing(sqlite3.connect(tmp_path / "index" / "chroma.sqlite3")) as db, db:
-        db.execute("DELETE FROM embeddings_queue WHERE seq_id < (SELECT min(seq_id) FROM max_seq_id)")
-    lock = tmp_path / "index" / "vlmsearch.lock"
-    lock.write_bytes(b"W" + lock.read_bytes()[1:])
-    with ChromaStore(str(tmp_path / "index")) as store:
-        assert len(check_whole(store)) == 2000
-
-
-def test_what_is_deleted_or_replaced_leaves_the_files(tmp_path: Path) -> None:
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", SPACES)
-        store.upsert([record(i) for i in range(20)])
-        store.upsert([record(i, 1) for i in range(5, 20)])
-        store.delete([f"id-{i}" for i in range(5)])
-    with closing(sqlite3.connect(tmp_path / "index" / "chroma.sqlite3")) as db:
-        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        content = repr([db.execute(f"SELECT * FROM {table}").fetchall() for table in tables])
-    assert "text 7 1" in content
-    assert "text 7 0" not in content
-    assert "text 3 0" not in content
+        store.upsert([record(i) for i in range(60)])
+        hits = search_during(store, record(3).vectors[IMAGE], 60, [record(i, 1) for i in range(60)])
+        assert {hit.id for hit in hits} == {f"id-{i}" for i in range(60)}
+        assert hits[0].score < 0.99  # of the new vector
 
 
 # ---- servers
@@ -604,7 +388,7 @@ def test_a_store_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
         store.upsert([record(50)])
     with servers.chroma_server(tmp_path, address):
         store.upsert([record(50)])
-        assert len(check_whole(store)) == 51
+        assert len(store) == len(store.search(IMAGE, record(1).vectors[IMAGE][None], limit=60)[0]) == 51
         store.close()
 
 
@@ -642,11 +426,11 @@ def test_a_batch_with_much_metadata_is_sent_in_parts_that_the_server_takes(chrom
 # ---- recall
 
 
-def test_every_document_is_found_among_many_with_equal_vectors(tmp_path: Path) -> None:
+def test_every_document_is_found_among_many_with_equal_vectors(chroma_address: str) -> None:
     same = record(0).vectors[IMAGE]
     records = [record(i) for i in range(1500)]
     records = [Record(r.document, {IMAGE: same if i % 2 else r.vectors[IMAGE]}) for i, r in enumerate(records)]
-    with ChromaStore(str(tmp_path / "index")) as store:
+    with ChromaStore(f"//{chroma_address}/equal") as store:
         store.bind("encoder", SPACES)
         store.upsert(records)
         assert len(store.search(IMAGE, same[None], limit=5000)[0]) == 1500

@@ -36,16 +36,3 @@ class TestMongoWithChroma(StoreContract, RejectListContract, TuningContract, Wor
 
     def make_store(self, tmp_path: Path) -> Store:
         return MongoChromaStore(f"//{self.mongo}/{name_for(tmp_path)}", chroma=f"http://{self.chroma}")
-
-
-@pytest.mark.exhaustive
-class TestMongoWithEmbeddedChroma(StoreContract, RejectListContract, TuningContract, WordsContract):
-    durable = True
-    recall = 0.95
-
-    @pytest.fixture(autouse=True)
-    def _server(self, mongo_address: str) -> None:
-        self.mongo = mongo_address
-
-    def make_store(self, tmp_path: Path) -> Store:
-        return MongoChromaStore(f"//{self.mongo}/{name_for(tmp_path)}", chroma=str(tmp_path / "vectors"))

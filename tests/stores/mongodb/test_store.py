@@ -62,9 +62,9 @@ SECRET = "s3cret-Pa55"
         ("mongodb://host/db?tls_ca_file=x", "are for tls=true"),
         ("mongodb://host/db?tls=true&tls_ca_file=/no/such", "there is no file '/no/such'"),
         ("mongodb://host/db?auth_mechanism=NONE", "is one of SCRAM-SHA-256"),
-        ("mongodb+chroma://host/db?chroma=ftp://host", "is a server .* or a folder"),
-        ("mongodb+chroma://host/db?chroma=http:host", "is a server .* or a folder"),
-        ("mongodb+chroma://host/db?chroma=http:///folder", "is a server .* or a folder"),
+        ("mongodb+chroma://host/db?chroma=ftp://host", "is a server, such as http://host:8000"),
+        ("mongodb+chroma://host/db?chroma=http:host", "is a server, such as http://host:8000"),
+        ("mongodb+chroma://host/db?chroma=http:///folder", "is a server, such as http://host:8000"),
         ("mongodb+chroma://host/db?chroma=http://a@host:8000", "takes no user and password"),
         ("mongodb+chroma://host/db?chroma=http://host&hnsw_ef_search=1", "hnsw_ef_search is at least 2"),
     ],
@@ -75,7 +75,7 @@ def test_a_wrong_address_says_what_is_right(url: str, message: str) -> None:
 
 
 def test_a_secret_in_a_url_is_refused_and_not_repeated() -> None:
-    for url in (f"mongodb://user:{SECRET}@host/db", f"mongodb+chroma://user:{SECRET}@host/db?chroma=./x"):
+    for url in (f"mongodb://user:{SECRET}@host/db", f"mongodb+chroma://user:{SECRET}@host/db?chroma=http://vec"):
         with pytest.raises(ConfigError, match="VLMSEARCH_MONGO_PASSWORD") as caught:
             open_store(url)
         assert SECRET not in str(caught.value)
@@ -95,9 +95,9 @@ def test_constructing_connects_to_nothing() -> None:
 # ---- a server that is not there
 
 
-def test_a_server_that_is_not_there_is_named_with_the_operation(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_named_with_the_operation() -> None:
     address, started = f"127.0.0.1:{free_port()}", time.monotonic()
-    for url in (f"mongodb://{address}/db", f"mongodb+chroma://{address}/db?chroma={tmp_path / 'v'}"):
+    for url in (f"mongodb://{address}/db", f"mongodb+chroma://{address}/db?chroma=http://{address}"):
         separator = "&" if "?" in url else "?"
         with open_store(f"{url}{separator}timeout=0.3&retries=1") as store:
             message = rf"^mongodb://{address}/db could not be reached to look for the index: .*refused"
@@ -169,11 +169,11 @@ def test_vectors_are_bson_float32_vectors(mongo_address: str) -> None:
         assert store.describe() == {"search": "exact"}
 
 
-def test_the_index_of_another_scheme_is_not_opened(mongo_address: str, tmp_path: Path) -> None:
+def test_the_index_of_another_scheme_is_not_opened(mongo_address: str) -> None:
     with MongoStore(f"//{mongo_address}/kinds") as store:
         store.bind("e", SPACES)
     with (
-        MongoChromaStore(f"//{mongo_address}/kinds", chroma=str(tmp_path / "v")) as store,
+        MongoChromaStore(f"//{mongo_address}/kinds", chroma="http://127.0.0.1") as store,
         pytest.raises(ConfigError, match=r"was made by mongodb:, .* not mongodb\+chroma:"),
     ):
         store.manifest()
@@ -203,14 +203,16 @@ def test_what_mongodb_cannot_keep_is_refused_before_anything_is_written(mongo_ad
 
 
 @pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma"])
-def test_a_text_that_is_too_large_stops_no_run(kind: str, mongo_address: str, tmp_path: Path) -> None:
+def test_a_text_that_is_too_large_stops_no_run(
+    kind: str, mongo_address: str, chroma_address: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
     large = folder / "b.txt"
     for name in ("a.txt", "b.txt", "c.txt"):
         (folder / name).write_text(f"a star in {name}")
     url = f"{kind}://{mongo_address}/stops-{len(kind)}"
-    with open_store(url if kind == "mongodb" else f"{url}?chroma={tmp_path / 'vectors'}") as store:
+    with open_store(url if kind == "mongodb" else f"{url}?chroma=http://{chroma_address}") as store:
         pipeline = Pipeline(MockEncoder(), store)
         assert pipeline.index(folder).added == 3
         large.write_text("a star " * (3 * 2**20))

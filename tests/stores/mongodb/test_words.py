@@ -1,15 +1,12 @@
 """Ranking by words in MongoDB: languages, what an index takes, indexes made before, and indexes built beside."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pymongo import MongoClient
-from vlmsearch_mocks import MockEncoder
 from vlmsearch_mocks.contracts.records import SPACES
 from vlmsearch_mocks.contracts.words import bm25, found, make_record
-from vlmsearch_mocks.pair import mock_mongo_store
 
 from vlmsearch import ConfigError, IndexMismatchError
 from vlmsearch.registry import open_store
@@ -62,18 +59,10 @@ def test_words_are_compared_by_the_language_of_the_index(
         store.bind("e", SPACES)
 
 
-@pytest.mark.parametrize("scheme", ["mongodb://host/db?", "mongodb+chroma://host/db?chroma=./v&"])
+@pytest.mark.parametrize("scheme", ["mongodb://host/db?", "mongodb+chroma://host/db?chroma=http://vec&"])
 def test_a_language_that_is_not_there_is_refused(scheme: str) -> None:
     with pytest.raises(ConfigError, match=r"language=klingon: it is auto .*, ar, "):
         open_store(f"{scheme}language=klingon")
-
-
-def test_stop_words_count_where_a_query_holds_nothing_else(mongo_address: str) -> None:
-    with MongoStore(f"//{mongo_address}/stop") as store:
-        store.bind("e", SPACES)
-        store.upsert([make_record("a", "the dog of the house"), make_record("b", "a house")])
-        assert found(store, "the of") == ["a"]
-        assert sorted(found(store, "the house")) == ["a", "b"]
 
 
 # ---- words and queries
@@ -92,20 +81,20 @@ def test_codes_and_odd_strings_are_found(mongo_address: str) -> None:
 def test_a_long_text_is_kept_whole_and_found_by_any_of_its_words(mongo_address: str) -> None:
     with MongoStore(f"//{mongo_address}/long-words") as store:
         store.bind("e", SPACES)
-        repeated = "the sea and the sky " * 100_000 + "lighthouse"
-        distinct = " ".join(f"{number:x}q" for number in range(1_500_000))
+        repeated = "the sea and the sky " * 20_000 + "lighthouse"
+        distinct = " ".join(f"{number:x}q" for number in range(100_000))
         store.upsert([make_record("repeated", repeated), make_record("distinct", distinct)])
         assert [document.text for document in store.get(["repeated", "distinct"])] == [repeated, distinct]
         assert found(store, "lighthouse") == ["repeated"]
         assert found(store, "0q") == ["distinct"]
-    for long in (distinct, "ü" * 1_000_000, "大" * 1_000_000):
+    for long in (distinct, "ü" * 300_000, "大" * 300_000):
         assert len(term_fields(long, "auto")["terms"].encode()) <= 256 * 1024
 
 
-def test_filters_and_versions_are_of_the_same_row(mongo_address: str, tmp_path: Path) -> None:
+def test_filters_and_versions_are_of_the_same_row(mongo_address: str, chroma_address: str) -> None:
     where = parse_filter({"$or": [{"number": {"$lt": 2}}, {"odd": True}]})
-    stores = MongoStore(f"//{mongo_address}/w"), MongoChromaStore(f"//{mongo_address}/p", chroma=str(tmp_path / "v"))
-    for store in stores:
+    pair = MongoChromaStore(f"//{mongo_address}/p", chroma=f"http://{chroma_address}")
+    for store in (MongoStore(f"//{mongo_address}/w"), pair):
         with store:
             store.bind("e", SPACES)
             store.upsert([make_record(f"id-{i}", "a dog", {"number": i, "odd": i % 2 == 1}) for i in range(6)])
@@ -146,24 +135,17 @@ def test_of_a_large_index_rare_words_are_counted_and_others_estimated(
         assert store._statistics("dogs", "auto")[0].documents == 1700
 
 
-def test_a_rare_word_counts_more_than_a_frequent_one(mongo_address: str) -> None:
-    with MongoStore(f"//{mongo_address}/rare") as store:
-        store.bind("e", SPACES)
-        store.upsert([make_record(f"id-{i:02}", "ships and ships" if i else "a lighthouse at sea") for i in range(30)])
-        assert found(store, "ships lighthouse")[0] == "id-00"
-
-
 # ---- the index
 
 
 def test_words_of_an_earlier_version_are_refused_until_they_are_renewed(
-    mongo_address: str, client: "MongoClient[dict[str, Any]]", tmp_path: Path
+    mongo_address: str, client: "MongoClient[dict[str, Any]]", chroma_address: str
 ) -> None:
     for location in (f"//{mongo_address}/earlier", f"//{mongo_address}/earlier-pair"):
         pair = location.endswith("pair")
 
         def opened(location: str = location, pair: bool = pair) -> MongoStore | MongoChromaStore:
-            return MongoChromaStore(location, chroma=str(tmp_path / "v")) if pair else MongoStore(location)
+            return MongoChromaStore(location, chroma=f"http://{chroma_address}") if pair else MongoStore(location)
 
         with opened() as store:
             store.bind("e", SPACES)
@@ -244,18 +226,3 @@ def test_a_text_index_that_was_not_made_in_time_is_made_by_the_next_bind(
         assert found(store, "chiens chats") == []
         store.bind("e", SPACES)
         assert found(store, "chiens") == ["a"]
-
-
-# ---- the mock
-
-
-def test_the_mock_answers_as_the_server_does(mongo_address: str) -> None:
-    texts = ["a dog in the snow", "two dogs", "snow on a roof", None, "a cat", "dog dog snow"]
-    with MongoStore(f"//{mongo_address}/mock") as real, mock_mongo_store() as mock:
-        for store in (real, mock):
-            store.bind(MockEncoder().fingerprint, SPACES)
-            store.upsert([make_record(f"id-{i}", text, {"even": i % 2 == 0}) for i, text in enumerate(texts)])
-            store.delete(["id-1"])
-        for query in ("dogs", "the snow", "a cat in the snow", "roofs", "nothing"):
-            for where in (None, {"even": True}):
-                assert sorted(found(real, query, where=where)) == sorted(found(mock, query, where=where)), query

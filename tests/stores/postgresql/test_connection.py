@@ -361,7 +361,7 @@ def test_a_fork_has_connections_of_its_own(server: PostgresServer, database: str
 # ---- a server that goes and comes back
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def mortal() -> Iterator[PostgresServer]:
     with postgres_server(fsync="on") as found:
         found.make_database("index")

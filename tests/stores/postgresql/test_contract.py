@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from vlmsearch_mocks.contracts import RejectListContract, StoreContract, TuningContract, WordsContract
+from vlmsearch_mocks.contracts.search import SearchSuite
 
 from vlmsearch.registry import open_store
 from vlmsearch.stores.base import Store
@@ -21,8 +22,8 @@ class TestPostgres(StoreContract, RejectListContract, TuningContract, WordsContr
         return open_store(f"{self.url}?table=t{sha256(str(tmp_path).encode()).hexdigest()[:16]}")
 
 
-class TestPostgresByIndex(StoreContract):
-    """The same where every search follows an index of vectors."""
+class TestPostgresByIndex(SearchSuite):
+    """What differs where every search follows an index of vectors."""
 
     durable = True
     recall = 0.95

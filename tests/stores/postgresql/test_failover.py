@@ -19,7 +19,7 @@ DURABLE = {"fsync": "on", "synchronous_commit": "remote_apply", "hot_standby_fee
 RECORDS = make_records(20, (IMAGE, TEXT))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[PostgresServer, PostgresServer]]:
     """A server and its replica, which has applied what a commit on the first has returned from."""
     with postgres_folder() as one, postgres_folder() as two:
@@ -54,7 +54,10 @@ def _of_both(primary: PostgresServer, replica: PostgresServer, options: str) -> 
 def test_a_replica_shows_whole_documents_and_takes_no_writes(pair: tuple[PostgresServer, PostgresServer]) -> None:
     primary, replica = pair
     stop = threading.Event()
-    with open_store(primary.conninfo("index")) as store, open_store(replica.conninfo("index")) as copy:
+    with (
+        open_store(f"{primary.conninfo('index')}?table=whole") as store,
+        open_store(f"{replica.conninfo('index')}?table=whole") as copy,
+    ):
         store.bind(NumberEncoder.fingerprint, NumberEncoder.spaces)
         store.upsert([make(i, 0) for i in range(DOCUMENTS)])
 
@@ -84,7 +87,7 @@ def test_a_replica_shows_whole_documents_and_takes_no_writes(pair: tuple[Postgre
 
 def test_a_commit_that_no_replica_has_is_not_taken_for_done(pair: tuple[PostgresServer, PostgresServer]) -> None:
     primary, replica = pair
-    with open_store(f"{primary.conninfo('index')}?timeout=2&retries=0") as store:
+    with open_store(f"{primary.conninfo('index')}?table=alone&timeout=2&retries=0") as store:
         store.bind("e", SPACES)
         store.upsert(RECORDS[:10])
         replica.kill()

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -13,7 +14,7 @@ from vlmsearch_mocks.contracts.records import SPACES
 
 from tests.support.cli import run
 from tests.support.postgres_servers import PostgresServer, postgres_server
-from vlmsearch import BackendError, ConfigError, Document, Pipeline, Space
+from vlmsearch import BackendError, ConfigError, Document, IndexMismatchError, Pipeline, Space
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.registry import open_store
 from vlmsearch.stores.postgresql import connection
@@ -105,6 +106,9 @@ PLANTED = {
     "another column": "ALTER TABLE {table} ADD own text",
     "a check": "ALTER TABLE {table} ADD CHECK (public.stolen() = '')",
     "a child": "CREATE TABLE public.child () INHERITS ({table})",
+    "a column of a domain": "CREATE DOMAIN d AS text CHECK (public.stolen() = ''); ALTER TABLE {table} ADD own d[]",
+    "an index on an expression": "CREATE INDEX ON {table} ((slot || public.stolen()))",
+    "an index of some rows": "CREATE INDEX ON {table} (slot) WHERE public.stolen() = ''",
     "a view": "ALTER TABLE {table} RENAME TO renamed; CREATE VIEW {table} AS SELECT *, public.stolen() FROM renamed",
 }
 FUNCTIONS_OF_MALLORY = (
@@ -160,11 +164,98 @@ def test_nothing_is_dropped_without_its_mark(server: PostgresServer, database: s
     _fill(url)
     with open_store(url) as store:
         assert reindex(store, OTHER).switched
-        _do(url, 'COMMENT ON TABLE "vlmsearch$1" IS NULL')
+        _do(url, "COMMENT ON TABLE \"vlmsearch$1\" IS 'of somebody else'")
         with pytest.raises(ConfigError, match=r"public\.vlmsearch\$1 has no comment 'vlmsearch: documents'"):
             drop_old(store)
         _do(url, "COMMENT ON TABLE \"vlmsearch$1\" IS 'vlmsearch: documents'")
         assert drop_old(store)
+
+
+VIEWS = [
+    f'CREATE VIEW public."vlmsearch${table}" AS SELECT 1::bigint AS row, public.take() AS id' for table in ("1", "1$2")
+]
+
+
+def test_names_that_an_open_index_no_longer_has_are_not_read(server: PostgresServer, database: str) -> None:
+    """Another process removed the generation that this one reads, and mallory took the names."""
+    url = _as("app", server, database)
+    _fill(url)
+    _do(_as("mallory", server, database), *FUNCTIONS_OF_MALLORY)
+    with Pipeline(ENCODER, open_store(url)) as reading, open_store(url) as store:
+        assert len(reading.store) == len(TEXTS)
+        assert reindex(store, OTHER).switched
+        assert drop_old(store)
+        _do(_as("mallory", server, database), *VIEWS)
+        for door in (lambda: len(reading.store), lambda: reading.search("cat"), lambda: list(reading.store.ids())):
+            with pytest.raises(IndexMismatchError):
+                door()
+        assert _loot(server, database) == []
+
+
+def test_the_next_generation_is_measured_and_made_without_reading_a_view(server: PostgresServer, database: str) -> None:
+    url = _as("app", server, database)
+    _fill(url)
+    _do(_as("mallory", server, database), *FUNCTIONS_OF_MALLORY, VIEWS[0].replace("$1", "$2"))
+    with open_store(url) as store:
+        assert isinstance(store, PostgresStore)
+        for door in (lambda: reindex(store, OTHER), store.disk_use, lambda: reindex(store, OTHER)):
+            with pytest.raises(ConfigError, match="it belongs to mallory"):
+                door()
+        assert len(store) == len(TEXTS)
+    assert _loot(server, database) == []
+
+
+def test_a_table_that_was_restored_is_used_from_the_next_call_on(server: PostgresServer, database: str) -> None:
+    url = _as("app", server, database)
+    _fill(url)
+    with open_store(url) as store:
+        assert len(store) == len(TEXTS)
+        _do(
+            url,
+            'CREATE TABLE public.copied (LIKE "vlmsearch$1" INCLUDING ALL)',
+            'INSERT INTO public.copied OVERRIDING SYSTEM VALUE SELECT * FROM "vlmsearch$1"',
+            'ALTER TABLE "vlmsearch$1" RENAME TO gone; ALTER TABLE public.copied RENAME TO "vlmsearch$1"',
+        )
+        with pytest.raises(BackendError, match="another table has the name of one of the index by now"):
+            len(store)
+        assert len(store) == len(TEXTS)
+
+
+def test_who_made_a_role_is_not_in_it(server: PostgresServer, database: str) -> None:
+    """PostgreSQL 16 and later give the maker of a role a membership that administers it, and no more."""
+    _do(server.conninfo("postgres"), f"CREATE ROLE maker_{database} LOGIN CREATEROLE")
+    _do(_as(f"maker_{database}", server, "postgres"), f"CREATE ROLE made_{database} LOGIN")
+    slots = "CREATE TABLE public.vlmsearch_index (slot text PRIMARY KEY, row json NOT NULL)"
+    _do(_as(f"made_{database}", server, database), slots)
+    with (
+        open_store(_as(f"maker_{database}", server, database)) as store,
+        pytest.raises(ConfigError, match="it belongs to made_"),
+    ):
+        store.manifest()
+
+
+def test_marks_that_a_restored_index_lacks_are_made_anew(server: PostgresServer, database: str) -> None:
+    url = _as("app", server, database)
+    _fill(url)
+    _do(url, 'COMMENT ON TABLE "vlmsearch$1" IS NULL; COMMENT ON TABLE "vlmsearch$1$1" IS NULL')
+    with open_store(url) as store:
+        assert reindex(store, OTHER).switched
+        assert drop_old(store)
+
+
+@pytest.mark.parametrize("name", ["vlmsearch$1$terms", "vlmsearch$1$1$hnsw"])
+def test_an_index_whose_name_is_taken_is_said(name: str, server: PostgresServer, database: str) -> None:
+    url = _as("app", server, database)
+    _do(_as("mallory", server, database), f'CREATE SEQUENCE public."{name}"')
+    with open_store(url) as store, pytest.raises(ConfigError, match=f"cannot have its index {re.escape(name)}"):
+        store.bind("e", SPACES)
+    _do(_as("mallory", server, database), f'DROP SEQUENCE public."{name}"')
+    _fill(url)
+    _do(url, f'DROP INDEX "{name}"')
+    with Pipeline(ENCODER, open_store(url)) as pipeline:
+        assert len(pipeline.check().unindexed) == 1
+        assert len(pipeline.check(repair=True).unindexed) == 1
+        assert pipeline.check().clean
 
 
 # ---- names
@@ -383,10 +474,13 @@ def test_check_and_doctor_name_who_else_may_create(server: PostgresServer, datab
     assert "exposed" not in run("doctor", "--store", closed_url).stdout
     _do(
         server.conninfo(database),
-        "GRANT CREATE ON SCHEMA ext TO mallory",
+        f"GRANT CREATE ON SCHEMA ext TO mallory; CREATE ROLE crew_of_{database}",
+        f"GRANT crew_of_{database} TO app, mallory",
+        f"GRANT CREATE ON SCHEMA app TO crew_of_{database}",
         'GRANT TRIGGER ON app."vlmsearch$1" TO mallory',
     )
     assert json.loads(run("check", "--json", "--store", closed_url).stdout)["exposed"] == [
+        f"crew_of_{database} may create in the schema app",
         "mallory may create in the schema ext",
         "mallory may make triggers on vlmsearch$1",
     ]
@@ -404,7 +498,10 @@ def test_a_reader_is_in_the_role_of_the_writer(server: PostgresServer, database:
     )
     _do(server.conninfo("postgres"), "REVOKE app FROM reader")
     url = f"{_as('reader', server, database)}?schema=app"
-    with open_store(url) as store, pytest.raises(ConfigError, match=r"it belongs to app; .*have reader granted that"):
+    with (
+        open_store(url) as store,
+        pytest.raises(ConfigError, match=r"it belongs to app; .*GRANT that role TO re"),
+    ):
         store.manifest()
     _do(server.conninfo("postgres"), "GRANT app TO reader WITH INHERIT FALSE, SET FALSE")
     with Pipeline(ENCODER, open_store(url)) as pipeline:

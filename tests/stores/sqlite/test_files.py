@@ -157,7 +157,10 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda path: path.write_text("hello\n"), "is not a database: give the index another name"),
     "long text": (lambda path: path.write_text("hello\n" * 9999), "is not a database: give the index another name"),
     "folder": (Path.mkdir, "is a folder; an index of sqlite: is a file: name one"),
-    "chroma": (of_chroma, "is a folder with an index of chroma: open it as chroma:.*copy"),
+    "chroma": (
+        of_chroma,
+        "is a folder of Chroma: start `chroma run --path .*copy --from chroma://localhost:8000/vlmsearch",
+    ),
     "newer": (newer, r"was written by a newer vlmsearch \(schema 99; this one knows 3\): upgrade vlmsearch"),
 }
 

@@ -6,7 +6,6 @@ many tokens each text took.
 
 import json
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 PARAM = "sampling_param_"
-PACE = 0.0
-"""Seconds that a token takes at least."""
+ENDLESS = 100
+"""More tokens than these are made in any case, unless they are stopped."""
 
 
 class TritonPythonModel:
@@ -69,11 +68,12 @@ class TritonPythonModel:
         stops = [word.decode() for word in given.get(f"{PARAM}stop", ())]
         ids = self.tokenizer(prompt)["input_ids"]
         start = len(ids)
-        for _ in range(int(given[f"{PARAM}max_tokens"][0])):
-            time.sleep(PACE)
+        most = int(given[f"{PARAM}max_tokens"][0])
+        for _ in range(most):
             with torch.inference_mode():
                 token = int(self.model(torch.tensor([ids])).logits[0, -1].argmax())
-            if token == self.tokenizer.eos_token_id or request.request_id() in self.stopped:
+            ended = token == self.tokenizer.eos_token_id and most <= ENDLESS
+            if ended or request.request_id() in self.stopped:
                 break
             ids.append(token)
             text = self.tokenizer.decode(ids[start:])

@@ -1,12 +1,13 @@
 """A stand-in for TensorRT-LLM's llmapi model with pictures, which answers with their number and sizes.
 
 As the original, it reads the input only where it is told that its model is multimodal, takes http and data URLs alone,
-fails at what is no image, and streams the whole text so far. It takes three pictures.
+fails at what is no image, and streams the whole text so far. It takes three pictures. Who asks for it slowly waits.
 """
 
 import base64
 import io
 import json
+import time
 
 import numpy as np
 import PIL.Image
@@ -30,6 +31,8 @@ class TritonPythonModel:
             last = self._last(request)
             if not last.has_error():
                 sender.send(_response(b"It"))
+            if b"slowly" in request.inputs()[0].as_numpy()[0]:
+                time.sleep(5)
             sender.send(last, FINAL)
         return None
 

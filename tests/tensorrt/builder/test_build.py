@@ -61,7 +61,6 @@ def at(request: pytest.FixtureRequest, built: tuple[Path, Path], tmp_path: Path,
         )
 
 
-@pytest.mark.parametrize("at", VERSIONS, indirect=True)
 @pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])
 @pytest.mark.parametrize("tower", ["image", "text"])
 def test_every_precision_passes_its_gate_and_is_built_once(at: Any, tower: str, precision: str) -> None:

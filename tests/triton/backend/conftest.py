@@ -24,9 +24,10 @@ def llm(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def unary(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The same without streaming, with the names before TensorRT-LLM 1.0, and a model with llmapi's tensors."""
+    """The same without streaming, and a model with llmapi's tensors, as `llm serve` starts it."""
     from tests.support.llm_servers import write_unary_repository
     from tests.support.triton_server import started
 
-    with started(llm_binary, write_unary_repository(tmp_path_factory.mktemp("unary"))) as running:
+    folder = write_unary_repository(tmp_path_factory.mktemp("unary"))
+    with started(llm_binary, folder, "--disable-auto-complete-config") as running:
         yield running

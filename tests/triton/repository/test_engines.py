@@ -283,14 +283,14 @@ def test_choices_that_cannot_be(options: RepoOptions, message: str) -> None:
         ("26.11", "11.4.0.106+cuda13.4", "11.4.0.106"),
     ],
 )
-def test_a_plan_is_for_one_version_of_tensorrt(tmp_path: Path, release: str, given: str, version: str) -> None:
-    options = RepoOptions(platform="tensorrt", release=release, tensorrt=given)
+def test_a_plan_is_for_one_version_of_tensorrt(release: str, given: str, version: str) -> None:
+    options, clip = RepoOptions(platform="tensorrt", release=release, tensorrt=given), find_bundles("demo-clip")[0]
     other = f"{version.rpartition('.')[0]}.99"
-    build_all(tensorrt=other)
+    build(clip, "image", tensorrt=other)
     with pytest.raises(ConfigError, match=f"built by TensorRT {other}, and Triton {release} has {version}: pip"):
-        write_repository("demo", tmp_path / "R", options)
-    build_all(tensorrt=version)
-    assert write_repository("demo", tmp_path / "R", options).missing == ()
+        find_tower_plan(clip, "image", "clip_image", options)
+    build(clip, "image", tensorrt=version)
+    assert find_tower_plan(clip, "image", "clip_image", options)
 
 
 def test_a_tower_runs_an_engine_as_the_onnx_model_does(tmp_path: Path) -> None:

@@ -43,7 +43,9 @@ PLATFORMS = {
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_configurations_are_as_they_were(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configurations_are_as_they_were_and_parse_into_what_was_checked(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Set VLMSEARCH_GOLDEN=write to write what is generated now."""
     monkeypatch.setenv("VLMSEARCH_CACHE", "/cache")
     configs = make_configs(BOTH, PLATFORMS[platform])
@@ -56,17 +58,8 @@ def test_configurations_are_as_they_were(platform: str, monkeypatch: pytest.Monk
             folder.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         assert path.read_text() == text
-
-
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_every_file_parses_into_what_was_checked(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLMSEARCH_CACHE", "/cache")
-    configs = make_configs(BOTH, PLATFORMS[platform])
-    parsed = [
-        text_format.Parse((REPOSITORIES / platform / f"{name}.pbtxt").read_text(), pb.ModelConfig()) for name in configs
-    ]
-    assert parsed == list(configs.values())
-    assert not faults(parsed)
+        assert text_format.Parse(text, pb.ModelConfig()) == config
+    assert not faults(list(configs.values()))
 
 
 def test_texts_of_one_length_are_served_as_such() -> None:
@@ -134,9 +127,8 @@ def test_a_repository_has_all_that_triton_needs(tmp_path: Path) -> None:
     assert deployment.preprocess == clip.preprocess
 
 
-def test_models_hold_none_of_the_library(tmp_path: Path) -> None:
-    folder = write_repository("demo", tmp_path / "R", RepoOptions()).folder
-    found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}
+def test_models_hold_none_of_the_library(repository: Path) -> None:
+    found = {str(path.relative_to(repository)): path.read_text() for path in repository.rglob("*.py")}
     assert {name: text.splitlines()[-3] for name, text in found.items()} == {
         f"{name}/1/model.py": f"from vlmsearch.triton.backend.models import {model} as TritonPythonModel"
         for name, model in (
@@ -150,11 +142,10 @@ def test_models_hold_none_of_the_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_requirements_bring_the_library_wherever_pip_is_run(tmp_path: Path) -> None:
+def test_requirements_bring_the_library_wherever_pip_is_run(repository: Path, tmp_path: Path) -> None:
     """As a container does it, offline: all but the library is there already in the versions that are named."""
-    folder = write_repository("demo", tmp_path / "R", RepoOptions()).folder
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "--upgrade"]
-    pip += ["-r", str(folder / "requirements.txt")]
+    pip += ["-r", str(repository / "requirements.txt")]
     done = subprocess.run(pip, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("Would install")] == [
@@ -198,22 +189,8 @@ def test_plans_are_taken_or_named(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_and_refuses(tmp_path: Path) -> None:
-    done = run(
-        "triton",
-        "repo",
-        "--models",
-        "demo",
-        "--platform",
-        "tensorrt",
-        "--triton",
-        "26.07",
-        "--tensorrt",
-        "11.1.0.106",
-        "--out",
-        "R",
-        "--json",
-        cwd=tmp_path,
-    )
+    flags = ["--platform", "tensorrt", "--triton", "26.07", "--tensorrt", "11.1.0.106", "--out", "R", "--json"]
+    done = run("triton", "repo", "--models", "demo", *flags, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["missing"] == [
         f"R/{name}/1/model.plan" for name in ("clip_image", "clip_text", "minilm")

@@ -1,124 +1,41 @@
 """A real Triton server that is killed, changed and guarded: no answer is lost."""
 
-import os
+import re
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 import trustme
 
-from tests.support.triton_server import Running, children, serving, started, stubs
+from tests.support.sighted_models import write_sighted
+from tests.support.triton_load import Load
+from tests.support.triton_server import Running, started
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError
+from vlmsearch.generators.triton.generator import TritonGenerator
 from vlmsearch.registry import open_encoder
 from vlmsearch.triton.repository.options import Queue, RepoOptions
 from vlmsearch.triton.repository.writer import write_repository
 from vlmsearch.triton.server.commands import Binary
-from vlmsearch.types import Vectors
 
 
 @pytest.fixture(scope="module")
-def own_server(binary: Binary, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def private(binary: Binary, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server that tests may kill and whose models they may change."""
     folder = tmp_path_factory.mktemp("private") / "repository"
     shutil.copytree(repository, folder)
+    write_sighted(folder)
     with started(binary, folder, "--model-control-mode=explicit", "--load-model=*") as running:
         yield running
 
 
-@pytest.fixture
-def private(own_server: Running, repository: Path) -> Running:
-    """A server that a test may kill and whose models it may change; the next test gets it as it was."""
-    changed = False
-    for path in repository_of(own_server).glob("*/config.pbtxt"):
-        original = (repository / path.parent.name / path.name).read_text()
-        if path.read_text() != original:
-            path.write_text(original)
-            changed = True
-    if changed:
-        own_server.kill()
-        own_server.again()
-    return own_server
-
-
 def repository_of(running: Running) -> Path:
     return Path(running.command[1].partition("=")[2])
-
-
-class Load:
-    """Threads that encode without pause and check every vector."""
-
-    def __init__(self, encoder: TritonEncoder, pictures: list[bytes], expected: Vectors, threads: int = 3) -> None:
-        self.encoder, self.pictures, self.expected = encoder, pictures, expected
-        self.stop = threading.Event()
-        self.answers = 0
-        self.pool = ThreadPoolExecutor(threads)
-        self.futures = [self.pool.submit(self._run, number) for number in range(threads)]
-
-    def _run(self, number: int) -> int:
-        rounds = 0
-        while not self.stop.is_set():
-            start = (number * 17 + rounds * 29) % 200
-            found = self.encoder.encode_images(self.pictures[start : start + 40])["clip"]
-            assert np.array_equal(found, self.expected[start : start + 40])
-            rounds += 1
-            self.answers += 1
-        return rounds
-
-    def settle(self) -> None:
-        """Until three more answers have come."""
-        goal, end = self.answers + 3, time.monotonic() + 60
-        while self.answers < goal and time.monotonic() < end and not any(future.done() for future in self.futures):
-            time.sleep(0.05)
-
-    def finish(self) -> None:
-        self.stop.set()
-        assert all(future.result(60) > 0 for future in self.futures)
-        self.pool.shutdown()
-
-
-def test_a_killed_model_process_costs_no_answer(
-    binary: Binary, repository: Path, pictures: list[bytes], local: OnnxEncoder
-) -> None:
-    """`vlmsearch triton serve` notices that Triton has lost a model, and starts it again."""
-    expected = local.encode_images(pictures)["clip"]
-    with serving(repository) as (url, process), TritonEncoder(url, timeout=20) as encoder:
-        load = Load(encoder, pictures, expected)
-        load.settle()
-        for pid, line in stubs(children(process.pid)[0]).items():
-            if "/image_preprocess/" in line:
-                os.kill(pid, signal.SIGKILL)
-        load.settle()
-        load.finish()
-
-
-def test_a_killed_server_costs_no_answer_unless_the_deadline_ends_the_wait(
-    private: Running, pictures: list[bytes], local: OnnxEncoder
-) -> None:
-    location, expected = private.url.removeprefix("triton:"), local.encode_images(pictures)["clip"]
-    with (
-        TritonEncoder(location) as encoder,
-        TritonEncoder(location, deadline=2) as impatient,
-    ):
-        impatient.encode_images(pictures[:3])
-        loads = [Load(encoder, pictures, expected, 2)]
-        for load in loads:
-            load.settle()
-        private.kill()
-        started = time.monotonic()
-        with pytest.raises(BackendError, match=r"127\.0\.0\.1"):
-            impatient.encode_images(pictures[:3])
-        assert 0.5 < time.monotonic() - started < 20
-        private.again()
-        for load in loads:
-            load.settle()
-            load.finish()
 
 
 def test_a_new_version_is_loaded_while_requests_flow(
@@ -139,6 +56,45 @@ def test_a_new_version_is_loaded_while_requests_flow(
     assert ("clip_image", "1") not in ready
 
 
+def test_models_that_do_not_belong_together_are_refused(private: Running) -> None:
+    config = repository_of(private) / "clip_image" / "config.pbtxt"
+    config.write_text(config.read_text().replace("demo-clip:", "other-clip:"))
+    with private.client() as client:
+        client.load_model("clip_image")
+    with pytest.raises(BackendError, match=r"clip_image of Triton at .* is other-clip:.* is made for demo-clip:"):
+        open_encoder(private.url)
+    config.write_text(config.read_text().replace("other-clip:", "demo-clip:"))
+    with private.client() as client:
+        client.load_model("clip_image")
+
+
+def test_a_killed_server_costs_no_answer_unless_the_deadline_ends_the_wait_or_an_answer_has_begun(
+    private: Running, pictures: list[bytes], local: OnnxEncoder
+) -> None:
+    location, expected = private.url.removeprefix("triton:"), local.encode_images(pictures)["clip"]
+    with (
+        TritonEncoder(location) as encoder,
+        TritonEncoder(location, deadline=2) as impatient,
+        TritonGenerator(location.replace("/vlm", "/streaming"), deadline=120) as generator,
+    ):
+        impatient.encode_images(pictures[:3])
+        load = Load(encoder, pictures, expected, 2)
+        load.settle()
+        stream = generator.stream("slowly")
+        assert next(stream) == "It"
+        private.kill()
+        with pytest.raises(BackendUnavailableError, match="Triton at 127"):
+            list(stream)
+        started = time.monotonic()
+        with pytest.raises(BackendError, match=r"127\.0\.0\.1"):
+            impatient.encode_images(pictures[:3])
+        assert 0.5 < time.monotonic() - started < 20
+        private.again()
+        load.settle()
+        load.finish()
+        assert generator.generate("a") == "It has 0 pictures in 0 places: [] [1]."
+
+
 def test_a_server_with_other_models_is_noticed(private: Running, pictures: list[bytes]) -> None:
     with TritonEncoder(private.url.removeprefix("triton:"), deadline=60) as encoder:
         encoder.encode_images(pictures[:2])
@@ -150,41 +106,11 @@ def test_a_server_with_other_models_is_noticed(private: Running, pictures: list[
             encoder.encode_images(pictures[:2])
 
 
-def test_models_that_do_not_belong_together_are_refused(private: Running) -> None:
-    config = repository_of(private) / "clip_image" / "config.pbtxt"
-    config.write_text(config.read_text().replace("demo-clip:", "other-clip:"))
-    with private.client() as client:
-        client.load_model("clip_image")
-    with pytest.raises(BackendError, match=r"clip_image of Triton at .* is other-clip:.* is made for demo-clip:"):
-        open_encoder(private.url)
-
-
-def test_a_cache_and_several_instances(
-    binary: Binary,
-    tmp_path: Path,
-    pictures: list[bytes],
-    local: OnnxEncoder,
+def test_tls_in_both_directions_headers_a_cache_and_several_instances(
+    binary: Binary, tmp_path: Path, pictures: list[bytes], local: OnnxEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue(preferred=(4, 8), delay_us=500, limit=64, timeout_ms=60_000)
-    options = RepoOptions(queue=queue, instances=2, threads=1, response_cache=True)
-    write_repository("demo", tmp_path / "R", options)
-    running = Running(
-        binary, tmp_path / "R", [f"--cache-config=local,size={2**24}", f"--cache-directory={binary.caches}"]
-    )
-    with running.server:
-        running.start()
-        expected = local.encode_images(pictures[:40])["clip"]
-        with open_encoder(running.url) as encoder:
-            for _ in range(2):
-                assert np.array_equal(encoder.encode_images(pictures[:40])["clip"], expected)
-        with running.client() as client:
-            ensemble = next(m for m in client.get_inference_statistics("vlm").model_stats)
-        assert ensemble.inference_stats.cache_hit.count > 0
-
-
-def test_tls_in_both_directions_and_headers(
-    binary: Binary, repository: Path, tmp_path: Path, pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    write_repository("demo", tmp_path / "R", RepoOptions(queue=queue, instances=2, threads=1, response_cache=True))
     authority = trustme.CA()
     server, client = authority.issue_cert("127.0.0.1"), authority.issue_cert("client@example.org")
     files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "server", "server-key", "client", "client-key")}
@@ -194,7 +120,8 @@ def test_tls_in_both_directions_and_headers(
         issued.private_key_pem.write_to_path(files[f"{name}-key"])
     flags = ["--grpc-use-ssl=true", "--grpc-use-ssl-mutual=true", f"--grpc-root-cert={files['ca']}"]
     flags += [f"--grpc-server-cert={files['server']}", f"--grpc-server-key={files['server-key']}"]
-    running = Running(binary, repository, [*flags, "--grpc-restricted-protocol=inference:team=search"])
+    flags += [f"--cache-config=local,size={2**24}", f"--cache-directory={binary.caches}"]
+    running = Running(binary, tmp_path / "R", [*flags, "--grpc-restricted-protocol=inference:team=search"])
     url = f"{running.url}?tls=true&deadline=3"
     with running.server:
         running.start()
@@ -208,5 +135,10 @@ def test_tls_in_both_directions_and_headers(
         with open_encoder(url) as encoder, pytest.raises(BackendError, match="restricted"):
             encoder.encode_images(pictures[:1])
         monkeypatch.setenv("VLMSEARCH_TRITON_HEADERS", "triton-grpc-protocol-team: search")
-        with open_encoder(url) as encoder:
-            assert encoder.encode_images(pictures[:5])["clip"].shape == (5, 64)
+        expected = local.encode_images(pictures[:40])["clip"]
+        with open_encoder(f"{running.url}?tls=true") as encoder:
+            for _ in range(2):
+                assert np.array_equal(encoder.encode_images(pictures[:40])["clip"], expected)
+        metrics = urlopen(f"http://127.0.0.1:{running.ends.metrics}/metrics", timeout=30).read().decode()
+    hits = re.findall(r'^nv_cache_num_hits_per_model\{model="vlm".*\} (\d+)', metrics, re.MULTILINE)
+    assert [int(count) > 0 for count in hits] == [True]

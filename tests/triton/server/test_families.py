@@ -47,7 +47,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The location of the two together."""
     folder = tmp_path_factory.mktemp("families")
     siglip = make_recipe(folder, make_siglip(folder / "siglip-checkpoint", positions=POSITIONS), space="siglip")
-    siglip.write_text(siglip.read_text().replace("images = 32", "relevance_scenes = 0\nimages = 32"))
     build_bundle(read_recipe(siglip), out=folder / "siglip", precisions=["fp32"])
     words = make_text_model(folder / "words-checkpoint", "xlm-roberta")
     build_bundle(dataclasses.replace(TEXT_MODEL, checkpoint=str(words)), out=folder / "words")

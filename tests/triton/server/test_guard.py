@@ -1,6 +1,8 @@
 """What a client, or another user of the machine, must not be able to do to a real Triton server."""
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,10 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 from tests.support.cli import run
-from tests.support.triton_server import serving
+from tests.support.triton_load import Load
+from tests.support.triton_server import children, serving, stubs
+from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.triton.server.commands import Binary
 
 Served = tuple[str, "subprocess.Popen[str]"]
@@ -55,6 +60,20 @@ def test_http_lets_nobody_register_it_either(served: Served) -> None:
     address = f"http://127.0.0.1:{port}/v2/systemsharedmemory/region/mine/register"
     with pytest.raises(HTTPError, match="403"):
         urlopen(Request(address, data=body), timeout=30)
+
+
+def test_a_killed_model_process_costs_no_answer(served: Served, pictures: list[bytes], local: OnnxEncoder) -> None:
+    """`vlmsearch triton serve` notices that Triton has lost a model, and starts it again."""
+    expected = local.encode_images(pictures)["clip"]
+    url, process = served
+    with TritonEncoder(url, timeout=20) as encoder:
+        load = Load(encoder, pictures, expected)
+        load.settle()
+        for pid, line in stubs(children(process.pid)[0]).items():
+            if "/image_preprocess/" in line:
+                os.kill(pid, signal.SIGKILL)
+        load.settle()
+        load.finish()
 
 
 @pytest.mark.parametrize("group", ["triton", "llm"])

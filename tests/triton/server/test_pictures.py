@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.triton_server import Running, started
+from tests.support.triton_server import Running
 from vlmsearch import Answer, Document, Picture, PictureOptions, PicturesRefusedError, Pipeline
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.generators.triton.generator import TritonGenerator
-from vlmsearch.triton.server.commands import Binary
-
-SOURCE = Path(__file__).parents[2] / "support" / "sighted_model"
-MODELS = {"streaming": ("true", "true"), "unary": ("false", "true"), "ignoring": ("false", "false")}
-"""Whether a model is decoupled, and whether it reads the input for pictures."""
 
 
-@pytest.fixture(scope="module")
-def server(binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    repository = tmp_path_factory.mktemp("sighted")
-    config, code = ((SOURCE / name).read_text() for name in ("config.pbtxt", "model.py"))
-    for name, (decoupled, multimodal) in MODELS.items():
-        (repository / name / "1").mkdir(parents=True)
-        (repository / name / "1" / "model.py").write_text(code)
-        text = config.replace("NAME", name).replace("DECOUPLED", decoupled).replace("MULTIMODAL", multimodal)
-        (repository / name / "config.pbtxt").write_text(text)
-    (repository / "blind" / "1").mkdir(parents=True)
-    (repository / "blind" / "1" / "model.py").write_text(code)
-    lines = [line for line in text.splitlines() if "image_url" not in line]
-    (repository / "blind" / "config.pbtxt").write_text("\n".join(lines).replace("ignoring", "blind"))
-    with started(binary, repository) as running:
-        yield running
-
-
-def open_model(server: Running, model: str) -> TritonGenerator:
-    return TritonGenerator(f"//127.0.0.1:{server.ends.grpc}/{model}")
+def open_model(texts_server: Running, model: str) -> TritonGenerator:
+    return TritonGenerator(f"//127.0.0.1:{texts_server.ends.grpc}/{model}")
 
 
 def picture(width: int, height: int) -> Picture:
@@ -44,8 +21,8 @@ def picture(width: int, height: int) -> Picture:
 
 
 @pytest.mark.parametrize(("model", "pieces"), [("streaming", 2), ("unary", 1)])
-def test_a_model_decodes_the_pictures_that_are_sent(server: Running, model: str, pieces: int) -> None:
-    with open_model(server, model) as generator:
+def test_a_model_decodes_the_pictures_that_are_sent(texts_server: Running, model: str, pieces: int) -> None:
+    with open_model(texts_server, model) as generator:
         assert generator.max_pictures == 16
         parts: list[str | Picture] = ["[1] a\n", picture(300, 200), "\n[2] b\n", picture(64, 70), "\nQuestion"]
         text = list(generator.stream_parts(parts))
@@ -69,8 +46,10 @@ def test_a_model_decodes_the_pictures_that_are_sent(server: Running, model: str,
         ("blind", "It has 0 pictures in 0 places: [] [1]."),
     ],
 )
-def test_an_answer_says_how_its_sources_were_read(server: Running, model: str, expected: str, tmp_path: Path) -> None:
-    generator = f"triton://127.0.0.1:{server.ends.grpc}/{model}"
+def test_an_answer_says_how_its_sources_were_read(
+    texts_server: Running, model: str, expected: str, tmp_path: Path
+) -> None:
+    generator = f"triton://127.0.0.1:{texts_server.ends.grpc}/{model}"
     with Pipeline.open(encoder="onnx:demo", store="mock:", generator=generator) as pipeline:
         for number in range(4):
             make_scene(number).draw(128).save(tmp_path / f"{number}.png")

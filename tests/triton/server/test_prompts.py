@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from tests.support.prompted import prompted_minilm
-from tests.support.triton_server import Running, started
+from tests.support.triton_server import Running
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError, TextTruncatedWarning
 from vlmsearch.registry import open_encoder
-from vlmsearch.triton.repository.options import RepoOptions
-from vlmsearch.triton.repository.writer import write_repository
-from vlmsearch.triton.server.commands import Binary
 
 TEXTS = ["a red star", "", "a large blue ring above a small heart", "a red star and two blue rings on a meadow " * 30]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prompted_minilm(tmp_path_factory.mktemp("models") / "prompted")
-
-
-@pytest.fixture(scope="module")
-def server(binary: Binary, folder: Path) -> Iterator[Running]:
-    repository = folder.parent / "repository"
-    write_repository(str(folder), repository, RepoOptions())
-    with started(binary, repository) as running:
-        yield running
-
-
-def test_each_role_has_its_prompt_on_both_sides(server: Running, folder: Path) -> None:
-    with open_encoder(server.url) as encoder, OnnxEncoder(str(folder)) as local:
+def test_each_role_has_its_prompt_on_both_sides(texts_server: Running, prompted: Path) -> None:
+    with open_encoder(texts_server.url) as encoder, OnnxEncoder(str(prompted)) as local:
         assert encoder.fingerprint == local.fingerprint
         documents, expected = encoder.encode_texts(TEXTS)["minilm"], local.encode_texts(TEXTS)["minilm"]
         np.testing.assert_allclose(documents, expected, atol=1e-5)
@@ -49,24 +31,24 @@ def test_each_role_has_its_prompt_on_both_sides(server: Running, folder: Path) -
     assert (queries * documents).sum(axis=1).max() < 0.999
 
 
-def test_vectors_are_cut_by_the_client(server: Running, folder: Path) -> None:
-    with open_encoder(f"{server.url}?dim=48") as encoder, open_encoder(f"onnx:{folder}?dim=48") as local:
+def test_vectors_are_cut_by_the_client(texts_server: Running, prompted: Path) -> None:
+    with open_encoder(f"{texts_server.url}?dim=48") as encoder, open_encoder(f"onnx:{prompted}?dim=48") as local:
         assert (encoder.fingerprint, encoder.spaces) == (local.fingerprint, local.spaces)
         assert encoder.relevance == local.relevance == {}
         found = encoder.encode_texts(TEXTS)["minilm"]
         assert found.shape == (len(TEXTS), 48)
         np.testing.assert_allclose(found, local.encode_texts(TEXTS)["minilm"], atol=1e-5)
     with pytest.raises(ConfigError, match="dim=40 is a length that no model was trained for; there are: minilm 96, 32"):
-        open_encoder(f"{server.url}?dim=40")
+        open_encoder(f"{texts_server.url}?dim=40")
 
 
-def test_a_client_without_the_library_says_the_role_of_each_text(server: Running, folder: Path) -> None:
+def test_a_client_without_the_library_says_the_role_of_each_text(texts_server: Running, prompted: Path) -> None:
     texts = [b"a red star", b"a red star", b"a red star"]
-    found = server.ask(["MINILM"], TEXT=texts, ROLE=[b"document", b"query", b"document"])["MINILM"]
-    with OnnxEncoder(str(folder)) as local:
+    found = texts_server.ask(["MINILM"], TEXT=texts, ROLE=[b"document", b"query", b"document"])["MINILM"]
+    with OnnxEncoder(str(prompted)) as local:
         for role, row in (("document", 0), ("query", 1), ("document", 2)):
             expected = local.encode_texts(["a red star"], role=role)["minilm"][0]  # type: ignore[arg-type]
             np.testing.assert_allclose(found[row], expected, atol=1e-5)
-    np.testing.assert_allclose(server.ask(["MINILM"], TEXT=texts[:1])["MINILM"][0], found[0], atol=1e-6)
+    np.testing.assert_allclose(texts_server.ask(["MINILM"], TEXT=texts[:1])["MINILM"][0], found[0], atol=1e-6)
     with pytest.raises(InferenceServerException, match="ROLE is query or document, not b'passage'"):
-        server.ask(["MINILM"], TEXT=texts[:1], ROLE=[b"passage"])
+        texts_server.ask(["MINILM"], TEXT=texts[:1], ROLE=[b"passage"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,29 +9,19 @@ import pytest
 from tritonclient.utils import InferenceServerException
 from vlmsearch_mocks.contracts import RerankerContract
 
-from tests.support.triton_server import Running, started
+from tests.support.triton_server import Running
 from vlmsearch.errors import BackendError
 from vlmsearch.registry import open_reranker
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.triton.repository.options import RepoOptions
 from vlmsearch.triton.repository.writer import write_repository
-from vlmsearch.triton.server.commands import Binary
 from vlmsearch.types import Document
-
-
-@pytest.fixture(scope="module")
-def server(binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server of a sentence encoder and a re-ranker."""
-    folder = tmp_path_factory.mktemp("reranker") / "repository"
-    write_repository("demo-minilm", folder, RepoOptions(reranker="demo-reranker", max_text_bytes=4096))
-    with started(binary, folder) as running:
-        yield running
 
 
 class TestOnTriton(RerankerContract):
     @pytest.fixture(autouse=True)
-    def _server(self, server: Running) -> None:
-        self.url = server.url.replace("/vlm", "/reranker")
+    def _server(self, texts_server: Running) -> None:
+        self.url = texts_server.url.replace("/vlm", "/reranker")
 
     def make_reranker(self) -> Reranker:
         return open_reranker(f"{self.url}?batch_size=3")
@@ -52,15 +41,18 @@ class TestOnTriton(RerankerContract):
         )
         assert short == pytest.approx(long, abs=0.02)
 
-    def test_what_is_not_utf8_fails_its_own_request_alone(self, server: Running) -> None:
+    def test_what_is_not_utf8_fails_its_own_request_alone(self, texts_server: Running) -> None:
         with pytest.raises(InferenceServerException, match="not UTF-8"):
-            server.ask(["PROBABILITY"], model="reranker", QUERY=[b"a"], TEXT=[b"\xff"])
-        assert server.ask(["PROBABILITY"], model="reranker", QUERY=[b"a"], TEXT=[b"b"])["PROBABILITY"].shape == (1, 1)
+            texts_server.ask(["PROBABILITY"], model="reranker", QUERY=[b"a"], TEXT=[b"\xff"])
+        assert texts_server.ask(["PROBABILITY"], model="reranker", QUERY=[b"a"], TEXT=[b"b"])["PROBABILITY"].shape == (
+            1,
+            1,
+        )
 
 
-def test_a_model_that_is_not_a_re_ranker_is_refused(server: Running) -> None:
+def test_a_model_that_is_not_a_re_ranker_is_refused(texts_server: Running) -> None:
     with pytest.raises(BackendError, match=r"minilm of Triton at .* is not a re-ranker"):
-        open_reranker(server.url.replace("/vlm", "/minilm"))
+        open_reranker(texts_server.url.replace("/vlm", "/minilm"))
 
 
 def test_the_repository_holds_one_precision_of_it(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Chroma, embedded or on a server."""
+"""Chroma, on a server."""

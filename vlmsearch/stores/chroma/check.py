@@ -22,7 +22,6 @@ class Discrepancies:
         self.orphans: KeysByField = defaultdict(set)
         self.stale: KeysByField = defaultdict(set)
         self.missing: KeysByField = defaultdict(set)
-        self.unindexed: KeysByField = defaultdict(set)
 
     def remove(self, vectors: VectorRows) -> None:
         """Remove the vectors that belong to nothing."""
@@ -33,7 +32,7 @@ class Discrepancies:
         self, store: str, documents: int, *, unfinished: Iterable[str], in_progress: int, repaired: bool
     ) -> CheckReport:
         """Return the report on a store."""
-        kinds = {"orphans": self.orphans, "stale": self.stale, "missing": self.missing, "unindexed": self.unindexed}
+        kinds = {"orphans": self.orphans, "stale": self.stale, "missing": self.missing}
         names = {kind: _row_names(keys) for kind, keys in kinds.items()}
         return CheckReport(
             store,
@@ -44,14 +43,6 @@ class Discrepancies:
             repaired=repaired,
             **names,
         )
-
-    def lost_fields(self) -> dict[str, set[Field]]:
-        """Return the fields whose vectors are missing, by document."""
-        lost: dict[str, set[Field]] = {}
-        for field, keys in self.missing.items():
-            for id, _ in keys:
-                lost.setdefault(id, set()).add(field)
-        return lost
 
 
 def _row_names(keys_by_field: Mapping[Field, set[Key]]) -> tuple[str, ...]:
@@ -96,7 +87,6 @@ def compare(
         if lost := wanted - rows:
             lost -= vectors.among(field, lost)
             result.missing[field] = lost & _named(field, read_again({id for id, _ in lost}))
-        result.unindexed[field] = vectors.lost(field) & wanted & rows
     return result
 
 

@@ -16,15 +16,14 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from chromadb import Collection
 from chromadb.api import ServerAPI
-from chromadb.errors import InternalError, NotFoundError
+from chromadb.errors import NotFoundError
 from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
 from vlmsearch._util.batching import groups, pages
 from vlmsearch._util.retry import MOST_RETRIES
 from vlmsearch.errors import ConfigError
-from vlmsearch.stores.chroma.connection import Address, ChromaConnection, ServedChroma, parse_location
-from vlmsearch.stores.chroma.embedded import EmbeddedChroma
+from vlmsearch.stores.chroma.connection import ChromaConnection, parse_location
 from vlmsearch.stores.chroma.filters import Where
 from vlmsearch.types import Field, Vectors
 
@@ -33,9 +32,6 @@ EXACT_UP_TO = 1000
 """Rows of collections that are searched exactly: HNSW is asked for all of them."""
 _LEAST = 2
 _REQUEST_BYTES = 8 * 2**20
-_SAME, _TINY = 4, 1e-30
-_OWN = 0.999
-"""The least cosine of a vector with itself, as HNSW keeps it."""
 VERSION_CHARS = 16
 """Characters at the beginning of a row's id that are its version; the rest is the document's id."""
 
@@ -68,17 +64,13 @@ UNSEARCHED_HNSW = HnswOptions(max_neighbors=2, ef_construction=4, ef_search=4)
 
 
 def connect(location: str, *, ssl: bool = False, timeout: float = 30.0, retries: int = 3) -> ChromaConnection:
-    """Return the database at a folder or at ``//host:8000/name``; nothing is opened yet."""
+    """Return the index at ``//host:8000/name``; nothing is opened yet."""
     address = parse_location(location)
     if not timeout > 0:
         raise ConfigError(f"timeout is a number of seconds above 0, not {timeout}")
     if not 0 <= retries <= MOST_RETRIES:
         raise ConfigError(f"retries are from 0 to {MOST_RETRIES}, not {retries}")
-    if isinstance(address, Address):
-        return ServedChroma(address, ssl=ssl, timeout=timeout, retries=retries)
-    if ssl:
-        raise ConfigError(f"ssl is for a Chroma server, and {location!r} is a folder")
-    return EmbeddedChroma(address)
+    return ChromaConnection(address, ssl=ssl, timeout=timeout, retries=retries)
 
 
 class ChromaCollection:
@@ -112,7 +104,7 @@ class ChromaCollection:
                 self.name, configuration=configuration, metadata=dict(metadata) if metadata else None
             )
 
-        self._model = self._connection.run(f"create {self.name}", make, writes=True)
+        self._model = self._connection.run(f"create {self.name}", make)
 
     def needed(self, name: str) -> None:
         """Raise ConfigError, naming the index, where there is no such collection."""
@@ -128,8 +120,7 @@ class ChromaCollection:
             with suppress(NotFoundError):
                 server.delete_collection(self.name)
 
-        with self._connection.dropping(self.name):
-            self._connection.run(f"drop {self.name}", remove, writes=True)
+        self._connection.run(f"drop {self.name}", remove)
         self._model = None
 
     def upsert(
@@ -155,7 +146,7 @@ class ChromaCollection:
             sizes = [size + len(text) for size, text in zip(sizes, texts)]
         for part in groups(range(len(sizes)), sizes, total=_REQUEST_BYTES, max_items=self._limit()):
             some = {name: [values[i] for i in part] for name, values in columns.items() if values is not None}
-            self._rows(f"write {len(part)} rows", partial(_call, verb, some), writes=True)
+            self._rows(f"write {len(part)} rows", partial(_call, verb, some))
 
     def _limit(self) -> int:
         limit = self._max_rows or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
@@ -165,7 +156,7 @@ class ChromaCollection:
     def insert(self, id: str, text: str) -> None:
         """Write one row without a vector of its own, unless there is one with this id."""
         vector, texts = placeholders([id]), [text]
-        self._rows("write a row", lambda rows: rows.add(ids=[id], embeddings=vector, uris=texts), writes=True)
+        self._rows("write a row", lambda rows: rows.add(ids=[id], embeddings=vector, uris=texts))
 
     def get(self, ids: Ids[str], include: Literal["metadatas", "uris"]) -> dict[str, Any]:
         """Return the metadata or the texts of those ids that are there."""
@@ -207,44 +198,6 @@ class ChromaCollection:
         cut = [((id, min(1.0, max(-1.0, cosine))) for id, cosine in rows.items()) for rows in cosines]
         return [sorted(rows, key=best_first)[:count] for rows in cut]
 
-    def lost(self) -> set[str]:
-        """Return rows that a search for their own vectors does not find, among those in the database's log.
-
-        Every vector is compared with the one in the graph; what differs, and one in each page, is searched for.
-        """
-        lost: set[str] = set()
-        for ids, vectors in self._connection.logged(self.name):
-            is_odd = vectors.any(axis=1) & ~self._are_in_graph(ids, vectors)
-            some = np.flatnonzero(is_odd)
-            if not len(some) and vectors[0].any() and self._unfound(ids[:1], vectors[:1]):
-                some = np.flatnonzero(vectors.any(axis=1))
-            lost |= self._unfound([ids[i] for i in some], vectors[some])
-        return lost
-
-    def _are_in_graph(self, ids: list[str], vectors: Vectors) -> NDArray[np.bool_]:
-        def read(rows: Collection) -> Any:
-            try:
-                return rows.get(ids=ids, include=["embeddings"])
-            except InternalError:  # Chroma gives none where it lacks one
-                return None
-
-        answer = self._rows("read rows", read)
-        there = dict(zip(answer["ids"], answer["embeddings"])) if answer else {}
-        kept = np.stack([there.get(id, np.zeros_like(vectors[0])) for id in ids])
-        products = np.linalg.norm(kept, axis=1) * np.linalg.norm(vectors, axis=1)
-        return np.asarray((kept * vectors).sum(axis=1) > _OWN * np.maximum(products, _TINY))
-
-    def _unfound(self, ids: list[str], vectors: Vectors) -> set[str]:
-        lost: set[str] = set()
-        for count in (_SAME, EXACT_UP_TO):  # with many equal vectors, it is some of them that are found
-            if ids:
-                near = self._query(vectors, count, None)
-                same = [{id for id, cosine in page.items() if cosine > _OWN} for page in near]
-                lost |= {id for id, own in zip(ids, same) if id not in own and len(own) < count}
-                many = [i for i, own in enumerate(same) if len(own) == count and ids[i] not in own]
-                ids, vectors = [ids[i] for i in many], vectors[many]
-        return lost
-
     def _query(self, vectors: Vectors, count: int, where: Where | None) -> list[dict[str, float]]:
         def ask(rows: Collection) -> Any:
             return rows.query(query_embeddings=vectors, n_results=count, where=where, include=["distances"])
@@ -285,21 +238,17 @@ class ChromaCollection:
     def delete(self, ids: Ids[str]) -> None:
         """Remove rows; unknown ids are ignored."""
         for some in pages(ids):
-            self._rows(f"delete {len(some)} rows", lambda rows, some=some: rows.delete(ids=some), writes=True)  # type: ignore[misc]
-            self._connection.note_garbage(len(some))
+            self._rows(f"delete {len(some)} rows", lambda rows, some=some: rows.delete(ids=some))  # type: ignore[misc]
 
     def __len__(self) -> int:
         return self._rows("count its rows", lambda rows: rows.count())
 
-    def _rows(self, operation: str, call: Callable[[Collection], T], *, writes: bool = False) -> T:
+    def _rows(self, operation: str, call: Callable[[Collection], T]) -> T:
         model = self._model
         if model is None:
             raise ConfigError(f"{self._connection.name} has no collection {self.name}")
         return self._connection.run(
-            operation,
-            lambda server: call(Collection(client=server, model=model, embedding_function=None)),
-            writes=writes,
-            collection=self.name,
+            operation, lambda server: call(Collection(client=server, model=model, embedding_function=None))
         )
 
 

@@ -1,13 +1,13 @@
-"""Connections to Chroma, embedded or served, and the translation of its errors."""
+"""Connections to Chroma servers, and the translation of their errors."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,11 +24,12 @@ from vlmsearch._util.files import expand_home
 from vlmsearch._util.retry import retrying
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
-from vlmsearch.types import Vectors
 
 T = TypeVar("T")
 TOKEN_VARIABLE = "VLMSEARCH_CHROMA_TOKEN"  # noqa: S105 - the name of a variable, not its value
 DEFAULT_PORT = 8000
+FOLDER_INDEX = "vlmsearch"
+"""The name of the index in a folder, where earlier versions had Chroma without a server."""
 EXPECTED = (ChromaError, httpx.HTTPError, OSError, ValueError)
 """Errors that a call to Chroma may raise; any other error is a bug."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -53,12 +54,17 @@ class Address:
     name: str
 
 
-def parse_location(location: str) -> Address | Path:
-    """Return ``//host:8000/name`` as an Address, anything else as a folder."""
+def parse_location(location: str) -> Address:
+    """Read ``//host:8000/name``; ConfigError for anything else, which says how to leave a folder."""
     if not location.strip():
-        raise ConfigError("a Chroma store needs a folder (chroma:./index) or a server (chroma://host:8000/name)")
+        raise ConfigError("a Chroma store needs a server and the name of an index: chroma://host:8000/name")
     if not location.startswith("//") or location.startswith("///"):
-        return expand_home(location[2:] if location.startswith("///") else location)
+        folder = expand_home(location[2:] if location.startswith("///") else location)
+        raise ConfigError(
+            f"chroma:{location} is a folder, and Chroma is used on a server, chroma://host:8000/name; in a folder, use "
+            f"sqlite:. To keep an index that is there already, start `{run_command(folder)}` and run `vlmsearch copy "
+            f"--from chroma://localhost:{DEFAULT_PORT}/{FOLDER_INDEX} --to sqlite:./index`"
+        )
     server, _, path = location[2:].partition("/")
     if "@" in server:
         raise ConfigError(f"a Chroma URL takes no user and password; a token goes into {TOKEN_VARIABLE}")
@@ -72,92 +78,21 @@ def parse_location(location: str) -> Address | Path:
     return Address(host, port or DEFAULT_PORT, name)
 
 
-class ChromaConnection(ABC):
-    """One Chroma database, opened at the first call that needs it. May be used from several threads."""
+def run_command(folder: Path) -> str:
+    """Return the command that starts a server on a folder of Chroma."""
+    return f"chroma run --path {shlex.quote(str(folder))}"
+
+
+class ChromaConnection:
+    """A Chroma server, connected at the first call. May be used from several threads.
+
+    ``timeout`` is in seconds, for each attempt; ``retries`` are further attempts where the server was not reached.
+    """
 
     name: str
-    """The database, for messages."""
+    """The index, for messages."""
     prefix: str
     """The beginning of the names of this index's collections."""
-    retries: int = 0
-    """Further attempts where the database was not reached."""
-    most_bytes: int = 0
-    """Bytes of a request that one row may take; 0 for any number."""
-    is_shared: bool = False
-    """Whether other processes may write at the same time."""
-
-    def exists(self) -> bool:
-        """Return whether there is a database to read from; looking creates nothing."""
-        return True
-
-    def prepare(self) -> None:  # noqa: B027 - a server needs nothing
-        """Make sure that a database can be written here; ConfigError where it would land among other files."""
-
-    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """Call Chroma, again after errors of the moment.
-
-        Args:
-            operation: What the call does, for messages.
-            call: Takes the client.
-            writes: Whether the call changes anything.
-            collection: The collection whose rows the call needs, if any.
-
-        Returns:
-            What ``call`` returns.
-
-        Raises:
-            BackendError: It failed; the cause is Chroma's own error.
-        """
-
-        def attempt() -> T:
-            return self.attempt(operation, call, writes=writes, collection=collection)
-
-        def reach() -> T:
-            return retrying(attempt, self.retries, lambda exc: isinstance(exc, BackendUnavailableError))
-
-        return retrying(reach, max(self.retries, _RACES), _has_raced)
-
-    @abstractmethod
-    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
-        """Call Chroma once; see `run`."""
-
-    @abstractmethod
-    def writing(self) -> AbstractContextManager[None]:
-        """Hold off other writers of this process meanwhile, and those of other processes unless `is_shared`."""
-
-    def dropping(self, collection: str) -> AbstractContextManager[None]:
-        """Remove what Chroma leaves on the disk of a collection that is dropped meanwhile."""
-        return nullcontext()
-
-    def note_garbage(self, rows: int) -> None:  # noqa: B027 - a server looks after its own files
-        """Note that so many rows have been replaced or deleted: what they held may be forgotten."""
-
-    def disk_use(self) -> tuple[int, int] | None:
-        """Return how many bytes the database takes, and how many are left for it; None where nobody says."""
-        return None
-
-    def places(self) -> tuple[Path, ...]:
-        """Return the folders of this machine that hold the database."""
-        return ()
-
-    def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
-        """Yield the rows of a collection with the vectors that were written, where these are kept beside the graph."""
-        yield from ()
-
-    def renew(self) -> bool:
-        """Have the graphs of all vectors made again; False where not all can be."""
-        return False
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the database; the next call opens it again."""
-
-
-class ServedChroma(ChromaConnection):
-    """A database on a Chroma server; ``timeout`` is in seconds, for each attempt."""
-
-    is_shared = True
-    most_bytes = 36 * 2**20  # a server takes requests of 40 MiB unless it is told otherwise
 
     def __init__(self, address: Address, *, ssl: bool, timeout: float, retries: int) -> None:
         host = f"[{address.host}]" if ":" in address.host else address.host
@@ -176,7 +111,30 @@ class ServedChroma(ChromaConnection):
         self._writing = threading.Lock()
         self._system: System | None = None
 
-    def attempt(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
+    def run(self, operation: str, call: Callable[[ServerAPI], T]) -> T:
+        """Call the server, again after errors of the moment.
+
+        Args:
+            operation: What the call does, for messages.
+            call: Takes the client.
+
+        Returns:
+            What ``call`` returns.
+
+        Raises:
+            BackendError: It failed; the cause is Chroma's own error.
+        """
+
+        def reach() -> T:
+            return retrying(
+                lambda: self.attempt(operation, call),
+                self.retries,
+                lambda exc: isinstance(exc, BackendUnavailableError),
+            )
+
+        return retrying(reach, max(self.retries, _RACES), _has_raced)
+
+    def attempt(self, operation: str, call: Callable[[ServerAPI], T]) -> T:
         """Call the server once; BackendUnavailableError where it does not answer in time."""
         try:
             return call(self._server())
@@ -187,14 +145,12 @@ class ServedChroma(ChromaConnection):
                 raise translate(exc, self.name, operation, secret=self._token) from exc
             raise
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold off other writers of this process; those of other processes are not held off."""
-        with self._writing:
-            yield
+    def writing(self) -> AbstractContextManager[object]:
+        """Hold off other writers of this process meanwhile; those of other processes are not held off."""
+        return self._writing
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; the next call opens them again."""
         with self._opening:
             system, self._system = self._system, None
         if system is not None:
@@ -256,16 +212,16 @@ def translate(exc: BaseException, name: str, operation: str, *, secret: str = ""
         return BackendUnavailableError(f"{name} did not answer in time to {operation}: {type(exc).__name__}")
     if isinstance(exc, (httpx.TransportError, RateLimitError)) or status in _TRY_AGAIN:
         return BackendUnavailableError(f"{name} could not be reached to {operation}: {said}")
-    if is_damage(exc):
+    if _is_damage(exc):
         said += ". Its vector files are damaged, as after a crash of the server: index again under another name"
     return BackendError(f"{name} failed to {operation}: {said}")
 
 
 def _has_raced(exc: BackendError) -> bool:
     """Return whether a row was removed while the server searched, which looks like damage to it."""
-    return exc.__cause__ is not None and is_damage(exc.__cause__)
+    return exc.__cause__ is not None and _is_damage(exc.__cause__)
 
 
-def is_damage(exc: BaseException) -> bool:
+def _is_damage(exc: BaseException) -> bool:
     """Return whether Chroma could not load its vector files."""
     return isinstance(exc, InternalError) and _DAMAGE.search(str(exc)) is not None

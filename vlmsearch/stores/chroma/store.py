@@ -1,8 +1,8 @@
-"""Chroma as a store: embedded in this process, or on a server.
+"""Chroma, on a server, as a store.
 
 An index ``name`` has the collections ``name.about`` (what built it, and which generation is in use) and
-``name.rejects``. Each generation has ``name.N.documents``, one collection for the vectors of each field and, on a
-server, ``name.N.journal``.
+``name.rejects``. Each generation has ``name.N.documents``, one collection for the vectors of each field and
+``name.N.journal``.
 
 The documents' row is written after the vectors and removed before them. It names the version of the vectors that
 belongs to it. So a document is replaced at one instant, and what a killed process left behind is never a hit.
@@ -10,20 +10,16 @@ belongs to it. So a document is replaced at one instant, and what a killed proce
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.chroma.check import Discrepancies, compare
+from vlmsearch.stores.base import CheckReport, changed_records
+from vlmsearch.stores.chroma.check import compare
 from vlmsearch.stores.chroma.collections import (
     DEFAULT_HNSW,
     UNSEARCHED_HNSW,
@@ -33,9 +29,8 @@ from vlmsearch.stores.chroma.collections import (
     placeholders,
 )
 from vlmsearch.stores.chroma.connection import ChromaConnection
-from vlmsearch.stores.chroma.filters import filterable
 from vlmsearch.stores.chroma.journal import ChromaJournal
-from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows, row_bytes
+from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows
 from vlmsearch.stores.documents import DocumentRow, DocumentState
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.writers import is_under_way
@@ -48,18 +43,20 @@ _PATIENCE = 30.0
 _MOMENT = 0.02
 _LAST_GASP = 5.0
 """Seconds that a server may still be carrying out what a writer sent before it noticed that its entry is gone."""
+_MAX_BYTES = 36 * 2**20
+"""Bytes of a request that one document may take: a server takes 40 MiB unless it is told otherwise."""
 
 
 class ChromaStore(ChromaVectorStore):
-    """Documents and vectors in a folder (``chroma:./index``) or on a server (``chroma://host:8000/name``).
+    """Documents and vectors on a Chroma server: ``chroma://host:8000/name``.
 
-    A folder is used by one process at a time, for searching too. A server needs no credentials, or a token in the
-    environment variable VLMSEARCH_CHROMA_TOKEN; ``ssl``, ``timeout``, in seconds for one attempt, and ``retries``, how
-    many follow, are for servers. ``hnsw`` shapes a new index; in a URL its fields are options, such as
-    ``hnsw_ef_search``. Up to 1,000 vectors of a field, search is exact.
+    It needs no credentials, or a token in the environment variable VLMSEARCH_CHROMA_TOKEN. ``timeout`` is in seconds
+    for one attempt, and ``retries`` is how many follow. ``hnsw`` shapes a new index; in a URL its fields are options,
+    such as ``hnsw_ef_search``. Up to 1,000 vectors of a field, search is exact.
     """
 
     kind = "chroma"
+    is_served = True
 
     def __init__(
         self,
@@ -74,7 +71,6 @@ class ChromaStore(ChromaVectorStore):
         if isinstance(connection, str):
             connection = connect(connection, ssl=ssl, timeout=timeout, retries=retries)
         super().__init__(connection.name)
-        self.is_served = connection.is_shared
         self._connection = connection
         self._hnsw = hnsw
         self._about = ChromaCollection(connection, f"{connection.prefix}.about")
@@ -84,7 +80,7 @@ class ChromaStore(ChromaVectorStore):
 
     def read_slot(self, slot: Slot) -> dict[str, Any] | None:
         """Read the row of a slot; None where it has none."""
-        about = self._about.find() if self._connection.exists() else None
+        about = self._about.find()
         if about is None:
             return None
         if about != _OURS:
@@ -104,7 +100,7 @@ class ChromaStore(ChromaVectorStore):
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
         """Put another row in the place of one of this revision, at one instant; False where there is no such row.
 
-        On a server, another process may change it between the look and the write: Chroma has no conditional write.
+        Another process may change it between the look and the write: Chroma has no conditional write.
         """
         with self._connection.writing():
             if not self._is_at(slot, revision):
@@ -124,7 +120,6 @@ class ChromaStore(ChromaVectorStore):
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the collections of a generation."""
-        self._connection.prepare()
         self._vectors_of(generation, spaces).create(self._hnsw)
         self._documents_of(generation).create(UNSEARCHED_HNSW)
         self._rejects.create(UNSEARCHED_HNSW)
@@ -153,31 +148,22 @@ class ChromaStore(ChromaVectorStore):
 
     def check_keepable(self, records: Sequence[Record]) -> None:
         """Raise InvalidBatchError that names the documents that no request to the server can hold."""
-        if self._connection.most_bytes:
-            apply_to_each(self._check_size, records)
+        apply_to_each(self._check_size, records)
 
     def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant, which is when its documents' row is written."""
         for batch in self.batches(records, _WRITES):
             with self._connection.writing():
-                self._write_beside_others(batch) if self._connection.is_shared else self._write_alone(batch)
+                self._write(batch)
 
     def _check_size(self, record: Record) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
-        max_bytes = self._connection.most_bytes
         size = len(json.dumps(_dump_document(record.document), ensure_ascii=False).encode())
-        if size > max_bytes:
-            large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {max_bytes:,}"
+        if size > _MAX_BYTES:
+            large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {_MAX_BYTES:,}"
             raise InvalidInputError("too_large", large)
 
-    def _write_alone(self, records: Sequence[Record]) -> None:
-        versions = {record.document.id: digest_version(record) for record in records}
-        old = self.read_states(list(versions))
-        self._vectors.write(records, versions)
-        self._name(records, versions)
-        self._clean([id for id, state in old.items() if state.version != versions[id]])
-
-    def _write_beside_others(self, records: Sequence[Record]) -> None:
+    def _write(self, records: Sequence[Record]) -> None:
         """Write under a version of its own, again for as long as someone took the write for cut off meanwhile."""
         ids = [record.document.id for record in records]
         replaced = set(self.read_states(ids))
@@ -206,8 +192,7 @@ class ChromaStore(ChromaVectorStore):
 
         BackendUnavailableError where others keep writing to the server.
         """
-        change = self._change_beside_others if self._connection.is_shared else self._change_alone
-        return [id for batch in self.batches(changes, _WRITES) for id in change(batch)]
+        return [id for batch in self.batches(changes, _WRITES) for id in self._change_batch(batch)]
 
     def _wait_for_changes(self) -> None:
         """Return when no change of metadata is under way, so that none undoes what is about to be named."""
@@ -217,14 +202,7 @@ class ChromaStore(ChromaVectorStore):
             time.sleep(_LAST_GASP if over else _MOMENT)
             self._journal.remove(over)
 
-    def _change_alone(self, changes: Sequence[MetadataChange]) -> list[str]:
-        with self._connection.writing():
-            records = changed_records(self.records([change.document.id for change in changes]), changes)
-            if records:
-                self._write_alone(records)
-        return [record.document.id for record in records]
-
-    def _change_beside_others(self, changes: Sequence[MetadataChange]) -> list[str]:
+    def _change_batch(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Change metadata while no other writer names versions: see `ChromaJournal`."""
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
@@ -251,7 +229,7 @@ class ChromaStore(ChromaVectorStore):
         self._journal.remove([version])
         self._clean(ids)
         if not is_whole:  # whoever took this for gone may have removed vectors
-            self._write_beside_others([record for record in records if record.document.id in named])
+            self._write([record for record in records if record.document.id in named])
         return [id for id in ids if id in named]
 
     def _name(self, records: Sequence[Record], versions: Mapping[str, str], *, only_there: bool = False) -> None:
@@ -279,14 +257,10 @@ class ChromaStore(ChromaVectorStore):
     def _clean(self, ids: Collection[str]) -> None:
         """Remove those vectors of documents that no row names and no write under way is about to name."""
         keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
-        busy = self._under_way() if any(keys.values()) else set()  # before the rows are read
+        busy = self._journal.versions() if any(keys.values()) else set()  # before the rows are read
         named = {(id, state.version) for id, state in self.read_states(ids).items()} if any(keys.values()) else set()
         for field, found_keys in keys.items():
             self._vectors.remove_from(field, [key for key in found_keys - named if key[1] not in busy])
-
-    def _under_way(self) -> set[str]:
-        """Return the versions that writers of other processes may be about to name; a folder has none."""
-        return self._journal.versions() if self._connection.is_shared else set()
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents, then their vectors, also those that a killed process left."""
@@ -313,10 +287,10 @@ class ChromaStore(ChromaVectorStore):
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents, by id.
 
-        On a server, a document that lacks a vector has no digest: it counts as changed and is indexed again.
+        A document that lacks a vector has no digest: it counts as changed and is indexed again.
         """
         states = self.states(ids)
-        broken = self._lacking(states) if self._connection.is_shared else ()
+        broken = self._lacking(states)
         return {id: Stamp("", s.stamp.source) if id in broken else s.stamp for id, s in states.items()}
 
     def _lacking(self, states: Mapping[str, DocumentState]) -> set[str]:
@@ -335,26 +309,6 @@ class ChromaStore(ChromaVectorStore):
     def count(self) -> int:
         """Count the documents."""
         return len(self._documents)
-
-    # ---- the disk
-
-    def disk_use(self) -> DiskUse | None:
-        """Measure the folder with everything in it; None for a server, which does not say."""
-        use = self._connection.disk_use()
-        if use is None:
-            return None
-        collections = map(self._documents_of, self.kept_generations())
-        return DiskUse(
-            use[0], sum(len(collection) for collection in collections if collection.find() is not None), use[1]
-        )
-
-    def places(self) -> tuple[Path, ...]:
-        """Return the folder; nothing for a server."""
-        return self._connection.places()
-
-    def vector_bytes(self, dim: int) -> int:
-        """Estimate how many bytes a vector takes: in the graph, and in Chroma's log of it."""
-        return row_bytes(dim)
 
     # ---- the reject list
 
@@ -377,26 +331,22 @@ class ChromaStore(ChromaVectorStore):
     def check(self, *, repair: bool = False) -> CheckReport:
         """Check whether documents and vectors agree; with ``repair``, remove what belongs to nothing.
 
-        In a folder, each vector is searched for, too; where one is not found, ``repair`` has Chroma make its graphs
-        again.
-
-        On a server, a write of another machine counts as under way, and ``repair`` ends it: if its writer is still
-        there, it writes once more. Missing vectors stay missing there until their documents are indexed again.
+        A write of another machine counts as under way, and ``repair`` ends it: if its writer is still there, it writes
+        once more. Missing vectors stay missing until their documents are indexed again.
         """
         self.needed()
-        is_shared = self._connection.is_shared
         with self._connection.writing():
             entries = self._journal.entries()
-            cut_off = [entry for entry in entries if not is_shared or entry.life == "gone"]
+            cut_off = [entry for entry in entries if entry.life == "gone"]
             if repair:
-                cut_off = [entry for entry in entries if not is_shared or not is_under_way(entry.version)]
+                cut_off = [entry for entry in entries if not is_under_way(entry.version)]
                 self._journal.remove([entry.version for entry in cut_off])
-                if cut_off and is_shared:
+                if cut_off:
                     time.sleep(_LAST_GASP)
             documents = len(self._documents)
-            discrepancies = compare(self._vectors, self._every_state, self.read_states, self._under_way)
+            discrepancies = compare(self._vectors, self._every_state, self.read_states, self._journal.versions)
             if repair:
-                self._repair(discrepancies)
+                discrepancies.remove(self._vectors)
         return discrepancies.report(
             self.name,
             documents,
@@ -405,26 +355,11 @@ class ChromaStore(ChromaVectorStore):
             repaired=repair,
         )
 
-    def _repair(self, discrepancies: Discrepancies) -> None:
-        discrepancies.remove(self._vectors)
-        if any(discrepancies.unindexed.values()):
-            self._connection.renew()
-            for field, keys in discrepancies.unindexed.items():
-                still = self._vectors.lost(field) & keys
-                self._vectors.remove_from(field, still)
-                discrepancies.missing[field] |= still
-        lost = discrepancies.lost_fields()
-        if lost and not self._connection.is_shared:  # else others might replace a row between reading and writing it
-            rows = self.read_rows(lost)
-            stamps = {id: replace(row.stamp, digest="") for id, row in rows.items()}
-            states = [DocumentState(stamps[id], row.version, row.fields - lost[id]) for id, row in rows.items()]
-            self._write_documents([row.document for row in rows.values()], states)
-
     def _every_state(self) -> dict[str, DocumentState]:
         return self.read_states(self._documents.ids())
 
     def close(self) -> None:
-        """Let go of the database, and of the lock on its folder."""
+        """Close the connections to the server."""
         self._connection.close()
 
 
@@ -435,16 +370,6 @@ def _dump_state(state: DocumentState) -> str:
 def _load_state(metadata: Mapping[str, str]) -> DocumentState:
     digest, source, version, fields = json.loads(metadata["state"])
     return DocumentState(Stamp(digest, source), version, frozenset(map(Field.parse, fields)))
-
-
-def digest_version(record: Record) -> str:
-    """Return the version of a record by its content."""
-    digest = hashlib.blake2b(digest_size=8)
-    for field in sorted(record.vectors, key=str):
-        digest.update(str(field).encode())
-        digest.update(np.ascontiguousarray(record.vectors[field], "<f4").tobytes())
-    digest.update(json.dumps(filterable(record.document.metadata), sort_keys=True).encode())
-    return "d" + digest.hexdigest()[:15]
 
 
 def _dump_document(document: Document) -> str:

@@ -96,10 +96,6 @@ class VectorRows:
         """Return the keys that have a vector."""
         return set(map(_key, self.fields[field].there([version + id for id, version in keys])))
 
-    def lost(self, field: Field) -> set[Key]:
-        """Return vectors that a search for the same ones does not find, as far as can be told."""
-        return set(map(_key, self.fields[field].lost()))
-
     def read(self, keys: Mapping[Key, Collection[Field]]) -> dict[Key, dict[Field, NDArray[np.float32]]]:
         """Return the vectors of versions of documents, of the fields that are given for each."""
         vectors: dict[Key, dict[Field, NDArray[np.float32]]] = {key: {} for key in keys}

@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pymongo.operations import UpdateOne
 
 from vlmsearch._util.batching import pages
+from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
-from vlmsearch.stores.chroma.connection import ChromaConnection
+from vlmsearch.stores.chroma.connection import DEFAULT_PORT, FOLDER_INDEX, ChromaConnection, run_command
 from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows, row_bytes
 from vlmsearch.stores.mongodb.connection import (
     DEFAULT_OPTIONS,
@@ -46,13 +46,14 @@ _CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "terms", "
 class MongoChromaStore(ChromaVectorStore, MongoIndex):
     """Documents in a database, vectors in Chroma: ``mongodb+chroma://host:27017/database?chroma=http://host:8000``.
 
-    ``chroma`` is a server or a folder; ``index`` names the index in the database. `MongoOptions` says how both are
+    ``chroma`` is a server; ``index`` names the index in the database. `MongoOptions` says how both are
     reached, `HnswOptions` shapes a new index. MongoDB ranks words, too: ``language`` is how a new index compares them:
     see `vlmsearch.stores.terms`. A user and password come from VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD, a
     token for the Chroma server from VLMSEARCH_CHROMA_TOKEN.
     """
 
     kind = "mongodb+chroma"
+    is_served = True
 
     def __init__(
         self,
@@ -68,7 +69,6 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         if isinstance(chroma, str):
             chroma = chroma_at(chroma, f"{self._connection.database}-{index}", options)
         self.name = f"{self.name.replace('mongodb:', 'mongodb+chroma:', 1)} with {chroma.name}"
-        self.is_served = chroma.is_shared
         self._chroma = chroma
         self._hnsw = hnsw
 
@@ -76,7 +76,6 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the collections of a generation."""
-        self._chroma.prepare()
         self._rows_of(generation, spaces).create(self._hnsw)
 
     def opened(self, manifest: Manifest, generation: str) -> None:
@@ -95,17 +94,9 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         return VectorRows(self._chroma, generation, spaces)
 
     def disk_use(self) -> DiskUse:
-        """Measure documents and vectors; the vectors on a Chroma server are estimated."""
+        """Measure the documents and estimate the vectors: Chroma's server does not say."""
         documents, dims = super().disk_use(), [s.dim for s in self.needed().spaces for _ in s.fields]
-        folder = self._chroma.disk_use()
-        if folder is None:
-            return replace(documents, bytes=documents.bytes + documents.documents * sum(map(self.vector_bytes, dims)))
-        free = folder[1] if documents.free is None else min(documents.free, folder[1])
-        return DiskUse(documents.bytes + folder[0], documents.documents, free)
-
-    def places(self) -> tuple[Path, ...]:
-        """Return the folder of the vectors; nothing where a server has them."""
-        return self._chroma.places()
+        return replace(documents, bytes=documents.bytes + documents.documents * sum(map(self.vector_bytes, dims)))
 
     def vector_bytes(self, dim: int) -> int:
         """Return about how many bytes a vector takes in Chroma."""
@@ -265,7 +256,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
 
 
 def chroma_at(url: str, name: str, options: MongoOptions) -> ChromaConnection:
-    """Return the Chroma that ``url`` names: a folder, or a server such as ``http://host:8000`` or ``https://host``."""
+    """Return the Chroma server that ``url`` names, such as ``http://host:8000`` or ``https://host``."""
     scheme, _, place = url.partition(":")
     scheme = scheme.lower()
     timeout, retries = options.timeout, options.retries
@@ -273,6 +264,11 @@ def chroma_at(url: str, name: str, options: MongoOptions) -> ChromaConnection:
         server, _, path = place[2:].partition("/")
         location = f"//{server}/{path.strip('/') or name}"
         return connect_chroma(location, ssl=scheme == "https", timeout=timeout, retries=retries)
-    if not url or scheme in ("http", "https") or "://" in url.removeprefix("chroma:"):
-        raise ConfigError("the option chroma is a server (http://host:8000) or a folder (./vectors)")
-    return connect_chroma(url.removeprefix("chroma:"), timeout=timeout, retries=retries)
+    folder = url.removeprefix("chroma:")
+    if not folder or scheme in ("http", "https") or folder.startswith("//") or "://" in folder:
+        raise ConfigError("the option chroma is a server, such as http://host:8000")
+    raise ConfigError(
+        f"the option chroma is a server, such as http://host:8000, and {url} is a folder. To keep the vectors that are "
+        f"there already, start `{run_command(expand_home(folder))}` and write "
+        f"chroma=http://localhost:{DEFAULT_PORT}/{FOLDER_INDEX} in the place of the folder"
+    )

@@ -236,13 +236,14 @@ class PostgresConnection:
     def __post_init__(self) -> None:
         self._pool = _Pool(self._connect, self.options.connections, self.options.timeout)
 
-    def run(self, operation: str, call: Callable[[Session], T], *, settings: str = "") -> T:
+    def run(self, operation: str, call: Callable[[Session], T], *, settings: str = "", proof: str = "") -> T:
         """Call a function within a transaction, again after errors of the moment, so it must bear repetition.
 
         Args:
             operation: What it does, for messages.
             call: The function.
             settings: Statements ``SET LOCAL`` for the transaction.
+            proof: Statements that end with a ``SELECT`` of whether the tables are those that are meant.
 
         Raises:
             BackendUnavailableError: It keeps failing; the message names server and operation.
@@ -251,7 +252,7 @@ class PostgresConnection:
 
         def attempt() -> T:
             try:
-                return self._attempt(call, settings)
+                return self._attempt(call, settings, proof)
             except VlmsearchError:
                 raise
             except (psycopg.Error, OSError) as exc:
@@ -261,12 +262,14 @@ class PostgresConnection:
 
         return retrying(attempt, self.options.retries, _may_pass)
 
-    def _attempt(self, call: Callable[[Session], T], settings: str) -> T:
+    def _attempt(self, call: Callable[[Session], T], settings: str, proof: str) -> T:
         if self._pool.process != os.getpid():
             self._pool = _Pool(self._connect, self.options.connections, self.options.timeout, self._pool)
         with self._pool.session() as session:
             try:
-                session.execute(f"{self._begin()}{settings}")
+                begun = session.execute(f"{self._begin()}{settings}{proof}")
+                if proof:
+                    _check_proof(begun)
                 result = call(session)
                 self._commit(session)
             except Exception:
@@ -343,6 +346,10 @@ class PostgresConnection:
         if not rows:
             return ""
         schema, number = rows[0]
+        if "%" in schema:  # psycopg reads it as the sign of a placeholder
+            raise ConfigError(
+                f"{self.name} has pgvector in the schema {schema!r}: move it to one without a % in its name"
+            )
         if tuple(map(int, number.split(".")[:2])) < _LEAST_VERSION:
             raise ConfigError(
                 f"{self.name} has pgvector {number}, and 0.8 or later is needed: run ALTER EXTENSION vector UPDATE"
@@ -443,6 +450,14 @@ def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConne
     conninfo = make_conninfo(**{key: value for key, value in settings.items() if value not in ("", None)})
     password = os.environ.get(_PASSWORD_VARIABLE, "")
     return PostgresConnection(str(address), conninfo, options, (password,) if password else ())
+
+
+def _check_proof(cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
+    """Raise UndefinedTable unless the last of several statements gave a true value."""
+    while cursor.nextset():
+        continue
+    if cursor.fetchone() != (True,):
+        raise errors.UndefinedTable("another table has the name of one of the index by now")
 
 
 def _authorities() -> str:

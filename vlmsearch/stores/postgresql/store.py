@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,7 +32,7 @@ from vlmsearch.stores.postgresql.connection import (
     connect,
     quoted,
 )
-from vlmsearch.stores.postgresql.ownership import check_tables, exposures
+from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, exposures, proof_of
 from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable, rename_earlier, rough_size
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
@@ -127,46 +129,58 @@ class PostgresStore(DatabaseStore):
         self._schema, self._table = schema, table
         self._slots, self._rejects = quoted(schema, f"{table}_index"), quoted(schema, f"{table}_rejects")
         self._exact_up_to, self._ef_search = exact_up_to, ef_search
-        self._is_checked = False
-        """Whether the tables that all generations share are known to be of this role."""
+        self._proof_of_slots = ""
+        """Statements that prove that the tables beside the generations are those that were looked at."""
 
     # ---- what it is made of
 
     def read_slot(self, slot: Slot) -> dict[str, Any] | None:
         """Read the row of a slot; None where it has none."""
+        query = f"SELECT row FROM {self._slots} WHERE slot = %s"
+        if self._proof_of_slots:
+            try:
+                return self._read_slot(slot, query)
+            except BackendError as exc:
+                if not isinstance(exc.__cause__, errors.UndefinedTable):
+                    raise
+                self._proof_of_slots = ""
+        if not self._connection.run("look for the index", self._check_slots):
+            return None
+        return self._read_slot(slot, query)
 
-        def read(session: Session) -> list[tuple[Any, ...]]:
-            self._is_checked = self._is_checked or self._check_shared(session)
-            query = f"SELECT row FROM {self._slots} WHERE slot = %s"
-            return all_rows(session, query, (slot,)) if self._is_checked else []
-
-        try:
-            rows = self._connection.run("look for the index", read)
-        except BackendError as exc:
-            if isinstance(exc.__cause__, errors.UndefinedTable):
-                return None
-            raise
+    def _read_slot(self, slot: Slot, query: str) -> dict[str, Any] | None:
+        rows = self._connection.run(
+            "look for the index", lambda session: all_rows(session, query, (slot,)), proof=self._proof_of_slots
+        )
         return dict(rows[0][0]) if rows else None
 
-    def _check_shared(self, session: Session) -> bool:
+    def _check_slots(self, session: Session) -> bool:
         """Return whether the tables beside the generations are there; ConfigError where they are a stranger's."""
         tables = {f"{self._table}_index": _SLOTS, f"{self._table}_rejects": _REJECTS}
-        return f"{self._table}_index" in check_tables(session, self._schema, tables, self.name)
+        checked = check_tables(session, self._schema, tables, self.name)
+        if f"{self._table}_index" in checked:
+            self._proof_of_slots = proof_of(self._schema, checked)
+        return bool(self._proof_of_slots)
+
+    def _change_slot(self, operation: str, query: str, values: Sequence[object]) -> int:
+        return self._connection.run(
+            operation, lambda session: session.execute(query, values).rowcount, proof=self._proof_of_slots
+        )
 
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
         """Make the row of a slot, unless there is one."""
         query = f"INSERT INTO {self._slots} (slot, row) VALUES (%s, %s::json) ON CONFLICT DO NOTHING"
-        self._do("make the index", query, (slot, json.dumps(row)))
+        self._change_slot("make the index", query, (slot, json.dumps(row)))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
         """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
         query = f"UPDATE {self._slots} SET row = %s::json WHERE slot = %s AND {_IS_OF_REVISION}"
-        return self._do("change the index", query, (json.dumps(row), slot, revision)) == 1
+        return self._change_slot("change the index", query, (json.dumps(row), slot, revision)) == 1
 
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
         """Remove the row of a slot, if it is of this revision."""
         query = f"DELETE FROM {self._slots} WHERE slot = %s AND {_IS_OF_REVISION}"
-        self._do("forget an index", query, (slot, revision))
+        self._change_slot("forget an index", query, (slot, revision))
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the tables of a generation, and what is missing of the index beside them."""
@@ -174,7 +188,7 @@ class PostgresStore(DatabaseStore):
         tables = self._tables_of(generation, spaces)
 
         def check(session: Session) -> None:
-            self._check_shared(session)
+            self._check_slots(session)
             tables.check(session, self.name)
 
         def create(session: Session) -> None:
@@ -189,15 +203,24 @@ class PostgresStore(DatabaseStore):
             )
             tables.create(session)
             check(session)  # what another role made meanwhile was taken as it is
+            if taken := tables.missing_indexes(session):
+                raise ConfigError(
+                    f"{self.name} cannot have its index {taken[0]}: something else in the schema {self._schema} has "
+                    "that name"
+                )
 
         self._connection.run("make its tables", create)
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the tables of the generation; ConfigError where they are a stranger's."""
         self._tables = self._tables_of(generation, manifest.spaces)
-        if self._tables.name not in self._check_tables():
+        checked = self._prove()
+        if self._tables.name not in checked:
             self._rename_earlier()
-            self._check_tables()
+            checked = self._prove()
+        if unmarked := [name for name, table in checked.items() if not table.comment]:
+            with suppress(BackendError):  # as it may not where it only reads
+                self._connection.run("mark its tables", lambda session: self._tables.mark(session, unmarked))
         self._words = WordRanking(self._tables.documents, manifest.language)
         self._large: set[Field] = set()
         """The fields that are known to have more than ``exact_up_to`` vectors."""
@@ -208,8 +231,17 @@ class PostgresStore(DatabaseStore):
         extension = self._connection.needed_extension()
         return IndexTables.of(self._schema, self._table, generation, spaces, extension=extension)
 
-    def _check_tables(self) -> dict[str, str]:
-        return self._connection.run("look at its tables", lambda session: self._tables.check(session, self.name))
+    def _prove(self) -> dict[str, CheckedTable]:
+        """Look at the tables of the generation, and note how later transactions know them."""
+        vector = quoted(self._tables.extension, "vector")
+
+        def check(session: Session) -> tuple[dict[str, CheckedTable], int]:
+            (number,) = all_rows(session, "SELECT to_regtype(%s)::oid::bigint", (vector,))[0]
+            return self._tables.check(session, self.name), number
+
+        checked, number = self._connection.run("look at its tables", check)
+        self._proof = proof_of(self._schema, checked, (vector, number)) if checked else ""
+        return checked
 
     def _rename_earlier(self) -> None:
         """Give tables of an earlier version their names of today."""
@@ -238,8 +270,9 @@ class PostgresStore(DatabaseStore):
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
+        self.as_opened()  # which renames tables of an earlier version
         tables = self._tables_of(generation, spaces)
-        self._session("drop its tables", lambda session: tables.drop(session, self.name))
+        self._connection.run("drop its tables", lambda session: tables.drop(session, self.name))
 
     # ---- writing
 
@@ -576,28 +609,33 @@ class PostgresStore(DatabaseStore):
                 "WHERE (v.row IS NOT NULL) <> (%s = ANY(d.fields))"
             )
             missing |= {id for (id,) in self._run("check it", query, (str(field),))}
-        indexes = {vectors.index: vectors for vectors in tables.vectors.values() if vectors.can_be_indexed}
-        valid = {name for (name,) in self._run("check it", _VALID, (self._schema, list(indexes), tables.names))}
-        unindexed = [vectors for name, vectors in indexes.items() if name not in valid]
+        unindexed = self._session("check it", tables.missing_indexes)
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = '' WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
-        for vectors in unindexed if repair else ():
-            self._session("index its vectors", vectors.index_again, _SLOW)
+        for vectors in tables.vectors.values() if repair else ():
+            if vectors.index in unindexed:
+                self._session("index its vectors", vectors.index_again, _SLOW)
+        if repair and unindexed:
+            self._session("index its documents", tables.create, _SLOW)
         return CheckReport(
             self.name,
             self.count(),
             counts,
             missing=tuple(sorted(missing)),
-            unindexed=tuple(f"vectors of {vectors.field}" for vectors in unindexed),
+            unindexed=tuple(tables.indexes[name] for name in unindexed),
             repaired=repair,
             exposed=self.exposures(),
         )
 
     def exposures(self) -> tuple[str, ...]:
         """Say who else may create in the schemas of the index and of pgvector, or make triggers on its tables."""
-        schemas = sorted({self._schema, self._connection.needed_extension()})
-        return self._connection.run("look at its schemas", lambda session: exposures(session, schemas, self._table))
+        self.needed()
+        names = [*self._tables.names, f"{self._table}_index", f"{self._table}_rejects"]
+        extension = self._connection.needed_extension()
+        return self._connection.run(
+            "look at its schemas", lambda session: exposures(session, self._schema, names, extension)
+        )
 
     def _count_rows(self, table: str) -> int:
         return int(self._run("count vectors", f"SELECT count(*) FROM {table}")[0][0])
@@ -608,10 +646,16 @@ class PostgresStore(DatabaseStore):
         size = documents = 0
         for generation in self.kept_generations():
             tables = self._tables_of(generation, spaces)
-            size += int(self._run("measure it", _SIZE, (self._schema, tables.names))[0][0])
-            if self._run("measure it", "SELECT to_regclass(%s) IS NOT NULL", (tables.documents,))[0][0]:
-                documents += self._count_rows(tables.documents)  # a build that was cut off may have no table yet
+            there, rows = self._connection.run("measure it", partial(self._use, tables))
+            size, documents = size + there, documents + rows
         return DiskUse(size, documents, None)
+
+    def _use(self, tables: IndexTables, session: Session) -> tuple[int, int]:
+        """Return the bytes and the documents of a generation; a build that was cut off may have no table yet."""
+        checked = tables.check(session, self.name)
+        size = int(all_rows(session, _SIZE, ([table.oid for table in checked.values()],))[0][0])
+        query = f"SELECT count(*) FROM {tables.documents}"
+        return size, all_rows(session, query)[0][0] if tables.name in checked else 0
 
     def vector_bytes(self, dim: int) -> int:
         """Return about how many bytes a vector takes, in its row and in an HNSW index."""
@@ -629,11 +673,13 @@ class PostgresStore(DatabaseStore):
         return self._session(operation, lambda session: session.execute(query, values).rowcount)
 
     def _session(self, operation: str, call: Callable[[Session], T], settings: str = "") -> T:
+        proof = self._proof_of_slots if self._row is None else self._proof
         try:
-            return self._connection.run(operation, call, settings=settings)
+            return self._connection.run(operation, call, settings=settings, proof=proof)
         except BackendError as exc:
             if isinstance(exc.__cause__, errors.UndefinedTable) and self._row is not None:
                 self.check_in_use(to_read=True)  # its tables may have been dropped with the generation
+                self._prove()  # or be others, of a stranger or restored meanwhile
             raise
 
 
@@ -645,15 +691,7 @@ _SLOW = (
     "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB');"
 )
 """Settings to build an index of vectors: where it does not fit into this memory, that takes far longer."""
-_VALID = (
-    "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
-    "i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid "
-    "WHERE n.nspname = %s AND c.relname = ANY(%s) AND t.relname = ANY(%s) AND i.indisvalid"
-)
-_SIZE = (
-    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n "
-    "ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = %s AND c.relname = ANY(%s)"
-)
+_SIZE = "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM unnest(%s::bigint[]::oid[]) AS own(oid)"
 
 
 def _array(vector: Any) -> NDArray[np.float32]:

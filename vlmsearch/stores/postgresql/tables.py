@@ -20,7 +20,7 @@ from psycopg import sql
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
-from vlmsearch.stores.postgresql.ownership import check_tables
+from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables
 from vlmsearch.stores.postgresql.values import escape
 from vlmsearch.types import Field, Space
 
@@ -49,7 +49,13 @@ _NULLABLE = ("text", "image")
 _DOCUMENTS = ("row", *(name for name, _ in _COLUMNS))
 _VECTORS = ("row", "vector")
 _INDEXED = ("terms", "metadata", "draw")
+"""The columns of documents that have an index."""
 _MARK = "vlmsearch: documents"
+_VALID = (
+    "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
+    "i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid "
+    "WHERE n.nspname = %s AND c.relname = ANY(%s) AND t.relname = ANY(%s) AND i.indisvalid"
+)
 _ORDERED = ' COLLATE "C"'
 """The order of ids, by their characters in every database."""
 _NAMES = ", ".join(name for name, _ in _COLUMNS)
@@ -183,23 +189,42 @@ class IndexTables:
         """Return the names of the tables, in an order in which they can be dropped."""
         return [*(vectors.name for vectors in self.vectors.values()), self.name]
 
-    def check(self, session: Session, index: str) -> dict[str, str]:
-        """Return the comments on the tables that are there; ConfigError where one is not as `create` makes it."""
+    @property
+    def indexes(self) -> dict[str, str]:
+        """Return the names of the indexes, each with what it finds."""
+        own = {f"{self.name}${column}": f"{column} of documents" for column in _INDEXED}
+        indexed = [table for table in self.vectors.values() if table.can_be_indexed]
+        return {**own, **{table.index: f"vectors of {table.field}" for table in indexed}}
+
+    @property
+    def _marks(self) -> dict[str, str]:
+        return {**{vectors.name: vectors.mark for vectors in self.vectors.values()}, self.name: _MARK}
+
+    def check(self, session: Session, index: str) -> dict[str, CheckedTable]:
+        """Return the tables that are there; ConfigError where one is not as `create` makes it."""
         columns = {vectors.name: _VECTORS for vectors in self.vectors.values()}
-        return check_tables(session, self.schema, {**columns, self.name: _DOCUMENTS}, index)
+        checked = check_tables(session, self.schema, {**columns, self.name: _DOCUMENTS}, index)
+        return {name: checked[name] for name in self.names if name in checked}
+
+    def mark(self, session: Session, names: Sequence[str]) -> None:
+        """Put their marks on tables, such as those that were restored without comments."""
+        for name in names:
+            _mark(session, quoted(self.schema, name), self._marks[name])
 
     def drop(self, session: Session, index: str) -> None:
         """Remove the tables that are there; ConfigError where one lacks its mark."""
-        comments = self.check(session, index)
-        marks = {self.name: _MARK, **{vectors.name: vectors.mark for vectors in self.vectors.values()}}
-        for name in self.names:
-            if name in comments:
-                if comments[name] != marks[name]:
-                    raise ConfigError(
-                        f"{self.schema}.{name} has no comment {marks[name]!r}, so it is not dropped: if it is one of "
-                        f"{index}, drop it by hand"
-                    )
-                session.execute(f"DROP TABLE {quoted(self.schema, name)}")
+        for name, table in self.check(session, index).items():
+            if table.comment != self._marks[name]:
+                raise ConfigError(
+                    f"{self.schema}.{name} has no comment {self._marks[name]!r}, so it is not dropped: if it is one of "
+                    f"{index}, drop it by hand"
+                )
+            session.execute(f"DROP TABLE {quoted(self.schema, name)}")
+
+    def missing_indexes(self, session: Session) -> list[str]:
+        """Return the names of indexes that are not there, or are another's."""
+        valid = {name for (name,) in all_rows(session, _VALID, (self.schema, list(self.indexes), self.names))}
+        return [name for name in self.indexes if name not in valid]
 
     def create(self, session: Session) -> None:
         """Make the tables that are not there."""
@@ -216,9 +241,7 @@ class IndexTables:
             f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$draw')} ON {self.documents} (draw, id);"
             + "".join(vectors.create(self.documents) for vectors in self.vectors.values())
         )
-        _mark(session, self.documents, _MARK)
-        for vectors in self.vectors.values():
-            _mark(session, vectors.table, vectors.mark)
+        self.mark(session, self.names)
 
     def upsert(
         self, session: Session, rows: Mapping[str, str], vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]]
@@ -301,9 +324,10 @@ def rename_earlier(session: Session, schema: str, index: str, generations: int, 
             table = f"{earlier}_{n}"
             if not _has_columns(session, schema, table, _VECTORS):
                 break
-            field = check_tables(session, schema, {table: _VECTORS}, name)[table]
+            field = check_tables(session, schema, {table: _VECTORS}, name)[table].comment
             _rename(session, "TABLE", schema, table, f"{now}${n}")
-            _mark(session, quoted(schema, f"{now}${n}"), f"vlmsearch: vectors of {field}")
+            if field:  # a dump without comments says of none
+                _mark(session, quoted(schema, f"{now}${n}"), f"vlmsearch: vectors of {field}")
             indexes.append((f"{table}_hnsw", f"{now}${n}$hnsw"))
         _rename(session, "TABLE", schema, earlier, now)
         _mark(session, quoted(schema, now), _MARK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sqlite3
 import sys
 import threading
@@ -390,10 +391,10 @@ class Database:
 
     def _why_a_folder(self) -> str:
         if (self.path / "chroma.sqlite3").exists():
-            path = str(self.path)
+            path = shlex.quote(str(self.path))
             return (
-                f"{path} is a folder with an index of chroma: open it as chroma:{path}, or copy it with "
-                f"`vlmsearch copy --from chroma:{path} --to sqlite:{path}.db`"
+                f"{self.path} is a folder of Chroma: start `chroma run --path {path}` and copy its index with "
+                f"`vlmsearch copy --from chroma://localhost:8000/vlmsearch --to sqlite:{path}.db`"
             )
         return f"{self.path} is a folder; an index of sqlite: is a file: name one, such as sqlite:{self.path / 'index'}"
 
