@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psycopg
@@ -15,6 +13,7 @@ import pytest
 from pymongo.errors import OperationFailure
 from tritonclient.utils import InferenceServerException
 
+from tests.support.scripted_http import Answer, scripted_server
 from tests.support.triton_server import free_ports
 from vlmsearch import ConfigError, Document, VlmsearchError
 from vlmsearch._util.credentials import child_environment
@@ -162,28 +161,8 @@ def test_what_is_encrypted_or_stays_on_this_machine_may(
 @contextmanager
 def answering(status: int, body: Callable[[str], str]) -> Iterator[str]:
     """The address of a server that answers everything with ``body`` of the headers that it was sent."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            data = body(str(self.headers)).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_POST = do_GET  # noqa: N815 - the name that the base class calls
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with scripted_server(Answer(status, lambda headers: body(headers).encode())) as server:
+        yield server.url.removeprefix("http://")
 
 
 def echo(headers: str) -> str:
