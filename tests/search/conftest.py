@@ -17,7 +17,7 @@ __all__ = ["chroma_address", "mongo_address", "postgres_url"]
 
 @pytest.fixture(params=["mock", "sqlite", "mongodb", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """An empty store of each kind."""
+    """Open an empty store of each kind."""
     if request.param == "mongodb":
         url = f"mongodb://{request.getfixturevalue('mongo_address')}/{uuid.uuid4().hex[:12]}"
     elif request.param == "postgresql":

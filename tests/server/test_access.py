@@ -68,7 +68,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedService
 
 
 def settings_of(tokens: TokenFile, **more: Any) -> ServerSettings:
-    """The settings of a service with one index, ``notes``, and these tokens."""
+    """Return the settings of a service with one index, ``notes``, and these tokens."""
     indexes = {"notes": IndexSettings("mock:", "mock:")}
     return ServerSettings(indexes=indexes, tokens=str(tokens.path), uploads=str(tokens.path.parent), **more)
 

@@ -370,7 +370,7 @@ def test_connections_are_kept_and_a_closed_one_is_replaced() -> None:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that a client would have waited."""
+    """Note the seconds that a client would have waited."""
     seconds: list[float] = []
     monkeypatch.setattr("time.sleep", seconds.append)
     return seconds

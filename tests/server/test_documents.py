@@ -59,7 +59,7 @@ def test_documents_are_added_found_read_and_deleted(service: RunningService) -> 
 
 
 def ids_page_by_page(service: RunningService, **asked: str | int) -> list[str]:
-    """The ids of all documents, read from the first page to the last."""
+    """Return the ids of all documents, read from the first page to the last."""
     ids: list[str] = []
     after = None
     while True:

@@ -43,7 +43,7 @@ class OddFile:
 
 
 def odd_files(folder: Path, seed: int) -> list[OddFile]:
-    """About 230 odd and damaged files, written to ``folder``; the same for the same seed and libraries.
+    """Write about 230 odd and damaged files to ``folder``; the same for the same seed and libraries.
 
     Formats, pipes and permissions that this machine cannot make are left out.
     """
