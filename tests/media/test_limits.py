@@ -269,25 +269,11 @@ def test_limits_are_written_as_text(text: str, expected: ImageLimits) -> None:
     assert ImageLimits().replace_from(str(expected)) == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "pixels",
-        "pixels=",
-        "pixels=-1",
-        "pixels=0",
-        "area=5",
-        "encoded=513Mi",
-        "pixels=1m",
-        "pixels=1B",
-        "time=1B",
-        "memory=1s",
-    ],
-)
-def test_what_is_no_limit_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError):
-        ImageLimits().replace_from(text)
+def test_what_is_no_limit_is_refused() -> None:
+    wrong = ("", "pixels", "pixels=", "pixels=-1", "pixels=0", "pixels=1m", "pixels=1B", "area=5", "encoded=513Mi")
+    for text in (*wrong, "time=1B", "memory=1s"):
+        with pytest.raises(ConfigError):
+            ImageLimits().replace_from(text)
 
 
 @pytest.mark.parametrize("strip", [1, 700])
