@@ -124,14 +124,14 @@ def test_the_command(tmp_path: Path) -> None:
         "  c: first only",
         "  d: second only",
     ]
-    done = run("diff", "sqlite:one", "sqlite:two", "--json", "--limit", "1", cwd=tmp_path)
+    done = run("diff", "sqlite:one", "sqlite:two", "--json", cwd=tmp_path)
     assert done.returncode == 1
     assert json.loads(done.stdout) == {
         "same": False,
         "documents": 4,
         "index": [],
         "counts": {"first only": 1, "second only": 1},
-        "differences": [{"id": "c", "what": ["first only"]}],
+        "differences": [{"id": "c", "what": ["first only"]}, {"id": "d", "what": ["second only"]}],
     }
     assert_one_line(run("diff", "sqlite:one", "sqlite:none", cwd=tmp_path), "no index at sqlite:none")
     assert_one_line(run("diff", "sqlite:one", "none.parquet", cwd=tmp_path), "no such file: 'none.parquet'")

@@ -51,7 +51,8 @@ def feeds_of(checkpoint: Checkpoint, texts: Sequence[str], batch: int = 4) -> Fe
 
 def assert_same(ours: Vectors, theirs: Vectors) -> None:
     """Check that vectors are the same, whatever the length of ``theirs``, and that they differ from each other."""
-    assert (ours.dtype, ours.shape) == (np.float32, theirs.shape)
+    assert ours.dtype == np.float32
+    assert ours.shape == theirs.shape
     np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
     theirs = theirs / np.linalg.norm(theirs, axis=1, keepdims=True)
     assert (ours * theirs).sum(axis=1).min() > 0.99999

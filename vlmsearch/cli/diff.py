@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Tolerance of the numbers in vectors. 0 asks for the same bits.",
 )
-@option("--limit", type=click.IntRange(0), default=1000, show_default=True, help="Maximum differences in --json.")
 @json_option
-def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -> None:
+def diff(first: str, second: str, tolerance: float, as_json: bool) -> None:
     """Compare two indexes: documents, metadata, vectors, stamps, reject lists and tuning.
 
     FIRST and SECOND are URLs of stores. One of them may be a Parquet file of `vlmsearch export`. The exit status is 0
@@ -46,7 +45,7 @@ def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -
     ):
         for index in (first_index, second_index):
             need_manifest(index)
-        report = comparing.diff(first_index, second_index, tolerance=tolerance, limit=limit, on_progress=advance)
+        report = comparing.diff(first_index, second_index, tolerance=tolerance, on_progress=advance)
     if as_json:
         print_json({"same": report.same, **asdict(report)})
     else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table, short_path
+from vlmsearch.cli.common import command, json_option, option, print_json, print_table, short_path
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
 from vlmsearch.cli.search_options import query_options, search_flags
@@ -25,14 +25,12 @@ _MOST_PASSAGES = 5
 @search_flags(RankingKeywords)
 @index_options("encoder", "image_limits", "server")
 @option("--parts", is_flag=True, help="Find the sentences and the image regions that mattered.")
-@option("--seconds", default=10.0, show_default=True, type=SECONDS, help="Maximum seconds to look for regions.")
 @json_option
 def explain(
     query: dict[str, Any],
     id: str,
     chosen: IndexChoice,
     parts: bool,
-    seconds: float,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -47,7 +45,7 @@ def explain(
     is_quiet = as_json or not parts or bool(chosen.server)
     with chosen.open() as index, progress(WINDOWS, quiet=is_quiet, what="covering") as advance:
         for name in (id, file_id(id)):
-            explanation = index.explain(**keywords, id=name, parts=parts, seconds=seconds, on_progress=advance)
+            explanation = index.explain(**keywords, id=name, parts=parts, on_progress=advance)
             if explanation.outcome != "absent":
                 break
     if as_json:
