@@ -82,7 +82,7 @@ def test_examples_run(module: str) -> None:
 
 
 def arguments_of(cls: type) -> list[str]:
-    """What the docstring of a class lists: the fields of a dataclass, or what its constructor takes."""
+    """Return what the docstring of a class lists: the fields of a dataclass, or what its constructor takes."""
     if dataclasses.is_dataclass(cls):
         return [field.name for field in dataclasses.fields(cls)]
     is_listed = cls in (vlmsearch.AsyncPipeline, vlmsearch.BatchingEncoder, vlmsearch.Paths, vlmsearch.Pipeline)
@@ -112,7 +112,7 @@ def test_a_function_says_what_it_takes_gives_and_raises() -> None:
             missing.append(f"{name}: {first}")
         signature = inspect.signature(function)
         listed = found.get("Args", "") + "\n    self: \n    cls: "
-        missing += [f"{name}({each})" for each in signature.parameters if f"\n    {each}: " not in listed]
+        missing += [f"{name}({argument})" for argument in signature.parameters if f"\n    {argument}: " not in listed]
         if name not in PROPERTIES and ("Returns" in found) != (signature.return_annotation not in ("None", None)):
             missing.append(f"{name} -> {signature.return_annotation}")
     assert missing == []

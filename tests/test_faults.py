@@ -245,7 +245,10 @@ def test_a_writer_that_was_taken_for_dead_writes_once_more() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unreachable", "timeout", "lost reply", "partial write"])
-def test_a_chroma_server_that_fails_for_a_moment_is_asked_again(kind: FaultKind) -> None:
+def test_a_chroma_server_that_fails_for_a_moment_is_asked_again(
+    kind: FaultKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
     faults = Faults()
     store = mock_chroma_store(faults=faults)
     store.bind("encoder 1", SPACES)

@@ -84,17 +84,8 @@ def test_tests_are_marked_by_what_they_use_and_one_that_starts_a_server_unmarked
         (tmp_path / f"test_{name}.py").write_text(text)
     (tmp_path / "conftest.py").write_text(SHOWS_MARKS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  server\n  slow\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "tests.support.parts",
-        "-p",
-        "no:cacheprovider",
-        "-v",
-        str(tmp_path),
-    ]
+    options = ["-p", "tests.support.parts", "-p", "no:cacheprovider", "-v"]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     marked = set(re.findall(r"^server: (\S+)$", done.stdout, re.MULTILINE))

@@ -148,9 +148,6 @@ def test_values_and_bytes_of_tags_are_limited_in_either_byte_order(order: str) -
             check_directory(directory(4, 2**60, is_big=True), "x")
 
 
-# ---------------------------------------------------------------------------------------------------------- memory
-
-
 # ---------------------------------------------------------------------------------------------------------- limits
 
 
@@ -272,25 +269,11 @@ def test_limits_are_written_as_text(text: str, expected: ImageLimits) -> None:
     assert ImageLimits().replace_from(str(expected)) == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "pixels",
-        "pixels=",
-        "pixels=-1",
-        "pixels=0",
-        "area=5",
-        "encoded=513Mi",
-        "pixels=1m",
-        "pixels=1B",
-        "time=1B",
-        "memory=1s",
-    ],
-)
-def test_what_is_no_limit_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError):
-        ImageLimits().replace_from(text)
+def test_what_is_no_limit_is_refused() -> None:
+    wrong = ("", "pixels", "pixels=", "pixels=-1", "pixels=0", "pixels=1m", "pixels=1B", "area=5", "encoded=513Mi")
+    for text in (*wrong, "time=1B", "memory=1s"):
+        with pytest.raises(ConfigError):
+            ImageLimits().replace_from(text)
 
 
 @pytest.mark.parametrize("strip", [1, 700])
@@ -338,15 +321,17 @@ def saved(image: Image.Image, form: str, **options: object) -> bytes:
 SMALL_PNG = flat(8)
 
 
-MEASURED: dict[str, bytes] = {
-    "16 bits and a key": flat(5000, bits=16, colour=0, extra=chunk(b"tRNS", b"\0\0")),
-    "a palette with alpha": flat(5000, colour=3, extra=chunk(b"PLTE", b"\1\2\3" * 256) + chunk(b"tRNS", b"\x80" * 256)),
-    "RGBA": flat(5000, colour=6),
-    "floats": saved(Image.fromarray(np.zeros((5000, 5000), np.float32)), "TIFF", compression="tiff_deflate"),
-    "CMYK": saved(Image.new("CMYK", (5000, 5000)), "TIFF", compression="tiff_deflate"),
-    "progressive": saved(Image.new("RGB", (5000, 5000)), "JPEG", progressive=True),
-    "JPEG 2000": saved(Image.new("RGB", (2500, 2500)), "JPEG2000"),
-    "WebP": saved(Image.new("RGBA", (5000, 5000), (1, 2, 3, 4)), "WEBP", lossless=True, quality=0, method=0),
+MEASURED: dict[str, Callable[[], bytes]] = {
+    "16 bits and a key": lambda: flat(5000, bits=16, colour=0, extra=chunk(b"tRNS", b"\0\0")),
+    "a palette with alpha": lambda: flat(
+        5000, colour=3, extra=chunk(b"PLTE", b"\1\2\3" * 256) + chunk(b"tRNS", b"\x80" * 256)
+    ),
+    "RGBA": lambda: flat(5000, colour=6),
+    "floats": lambda: saved(Image.fromarray(np.zeros((5000, 5000), np.float32)), "TIFF", compression="tiff_deflate"),
+    "CMYK": lambda: saved(Image.new("CMYK", (5000, 5000)), "TIFF", compression="tiff_deflate"),
+    "progressive": lambda: saved(Image.new("RGB", (5000, 5000)), "JPEG", progressive=True),
+    "JPEG 2000": lambda: saved(Image.new("RGB", (2500, 2500)), "JPEG2000"),
+    "WebP": lambda: saved(Image.new("RGBA", (5000, 5000), (1, 2, 3, 4)), "WEBP", lossless=True, quality=0, method=0),
 }
 
 
@@ -370,7 +355,7 @@ print(claimed, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1
 @pytest.mark.parametrize("name", MEASURED)
 def test_an_image_takes_the_memory_that_its_header_was_taken_to_mean(name: str) -> None:
     code = DECODE.format(small=SMALL_PNG)
-    done = subprocess.run([sys.executable, "-c", code], input=MEASURED[name], capture_output=True, timeout=200)
+    done = subprocess.run([sys.executable, "-c", code], input=MEASURED[name](), capture_output=True, timeout=200)
     assert done.returncode == 0, done.stderr.decode()
     claimed, taken = map(int, done.stdout.split())
     assert taken < 1.15 * claimed + 48 * MIB, (claimed / MIB, taken / MIB)

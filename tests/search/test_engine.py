@@ -4,7 +4,6 @@ import io
 import random
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,18 +37,6 @@ from vlmsearch.types import ImageSource, Role, Vectors
 
 COLOURS = ("red", "green", "blue", "yellow")
 THINGS = ("star", "ring", "heart", "circle", "cross")
-
-
-@pytest.fixture(params=["mock", "sqlite", "mongodb", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "mongodb":
-        url = f"mongodb://{request.getfixturevalue('mongo_address')}/{uuid.uuid4().hex[:12]}"
-    elif request.param == "postgresql":
-        url = f"{request.getfixturevalue('postgres_url')}?table=t{uuid.uuid4().hex[:12]}"
-    else:
-        url = {"mock": "mock:", "sqlite": f"sqlite:{tmp_path / 'index'}"}[request.param]
-    with open_store(url) as opened:
-        yield opened
 
 
 @pytest.fixture

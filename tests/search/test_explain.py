@@ -1,7 +1,6 @@
 """Explanations: what they say is what the search did, on several stores."""
 
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from vlmsearch_mocks import MemoryStore, MockEncoder, MockReranker
 
 from vlmsearch import ConfigError, Document, Explanation, InvalidInputError, Match, Pipeline, Regions, Scalar, Store
 from vlmsearch.demo.scenes import Scene, make_scene
-from vlmsearch.registry import open_store
 from vlmsearch.search.explanation import LEAST_FALL, WINDOWS
 from vlmsearch.search.occlusion import find_passages
 from vlmsearch.search.relevance import THRESHOLD, to_relevance
@@ -21,18 +19,6 @@ from vlmsearch.stores.base import Tunable
 
 COLOURS = ("red", "green", "blue", "yellow")
 THINGS = ("star", "ring", "heart", "circle", "cross")
-
-
-@pytest.fixture(params=["mock", "sqlite", "mongodb", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "mongodb":
-        url = f"mongodb://{request.getfixturevalue('mongo_address')}/{uuid.uuid4().hex[:12]}"
-    elif request.param == "postgresql":
-        url = f"{request.getfixturevalue('postgres_url')}?table=t{uuid.uuid4().hex[:12]}"
-    else:
-        url = {"mock": "mock:", "sqlite": f"sqlite:{tmp_path / 'index'}"}[request.param]
-    with open_store(url) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ import pytest
 import trustme
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from PIL import Image
 from starlette.routing import BaseRoute
 
 from tests.support.cli import assert_one_line, run
@@ -68,6 +65,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedService
         for name, index in running.service.indexes.items():
             index.pipeline.add(Document("a", text=f"a dog of {name}"))
         yield GuardedService(running, tokens, secrets)
+
+
+def settings_of(tokens: TokenFile, **more: Any) -> ServerSettings:
+    """Return the settings of a service with one index, ``notes``, and these tokens."""
+    indexes = {"notes": IndexSettings("mock:", "mock:")}
+    return ServerSettings(indexes=indexes, tokens=str(tokens.path), uploads=str(tokens.path.parent), **more)
 
 
 def all_routes(routes: Sequence[BaseRoute]) -> Iterator[BaseRoute]:
@@ -269,8 +272,7 @@ def test_a_crowd_of_sessions_ends_the_oldest_of_its_token(tmp_path: Path, monkey
 def test_a_session_that_begins_is_a_request_of_its_token(tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
     secret, other = tokens.add("page", role="read"), tokens.add("other", role="read")
-    settings = ServerSettings(indexes={"notes": IndexSettings("mock:", "mock:")}, tokens=str(tokens.path), rate=0.5)
-    with serving(settings) as running:
+    with serving(settings_of(tokens, rate=0.5)) as running:
         own = {"Origin": running.url}
         said = [running.http.post("/api/v1/session", json={"token": secret}, headers=own) for _ in range(7)]
         assert said[0].status_code == 200
@@ -286,12 +288,9 @@ def test_a_cookie_never_writes_for_a_site_that_may_ask(tmp_path: Path) -> None:
     site = "https://photos.example.com"
     tokens = TokenFile(tmp_path / "tokens.json")
     secret = tokens.add("page", role="write")
-    settings = ServerSettings(
-        indexes={"notes": IndexSettings("mock:", "mock:")}, tokens=str(tokens.path), cors=(site,), uploads=str(tmp_path)
-    )
     add = {"documents": (None, '{"documents": [{"id": "planted", "text": "x"}]}')}
     path = "/api/v1/indexes/notes/documents"
-    with serving(settings) as running, httpx.Client(base_url=running.url) as browser:
+    with serving(settings_of(tokens, cors=(site,))) as running, httpx.Client(base_url=running.url) as browser:
         assert browser.post("/api/v1/session", json={"token": secret}).status_code == 200
         assert browser.post(path, files=add, headers={"Origin": site}).status_code == 403
         assert browser.delete("/api/v1/session", headers={"Origin": site}).status_code == 403
@@ -370,13 +369,7 @@ PREFLIGHT = {
 def test_other_sites_may_ask_where_the_operator_says_so(tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
     secret = tokens.add("page", role="read")
-    settings = ServerSettings(
-        indexes={"notes": IndexSettings("mock:", "mock:")},
-        tokens=str(tokens.path),
-        cors=("https://photos.example.com",),
-        uploads=str(tmp_path),
-    )
-    with serving(settings) as running:
+    with serving(settings_of(tokens, cors=("https://photos.example.com",))) as running:
         allowed = running.http.options(SEARCH, headers=PREFLIGHT)
         assert allowed.headers["access-control-allow-origin"] == "https://photos.example.com"
         assert "access-control-allow-credentials" not in allowed.headers
@@ -397,10 +390,7 @@ def test_other_sites_may_not_ask_by_default(running_service: RunningService) -> 
 def test_a_token_that_asks_too_often_waits(tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
     secrets = [tokens.add(name, role="read") for name in ("busy", "quiet")]
-    settings = ServerSettings(
-        indexes={"notes": IndexSettings("mock:", "mock:")}, tokens=str(tokens.path), rate=0.3, uploads=str(tmp_path)
-    )
-    with serving(settings) as running:
+    with serving(settings_of(tokens, rate=0.3)) as running:
         busy, quiet = ({"Authorization": f"Bearer {secret}"} for secret in secrets)
         answers = [running.http.get("/api/v1/indexes", headers=busy) for _ in range(5)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
@@ -454,14 +444,11 @@ def test_a_caller_is_needed_by_each_route_of_an_index(guarded: GuardedService) -
 def test_a_file_without_tokens_is_said_when_the_service_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "tokens.json"
-    settings = ServerSettings(
-        indexes={"notes": IndexSettings("mock:", "mock:")}, tokens=str(path), uploads=str(tmp_path)
-    )
-    with serving(settings) as running:
+    tokens = TokenFile(tmp_path / "tokens.json")
+    with serving(settings_of(tokens)) as running:
         assert "holds no tokens" in caplog.text
         assert running.http.get("/api/v1/indexes").status_code == 401
-        secret = TokenFile(path).add("first", role="read")
+        secret = tokens.add("first", role="read")
         headers = {"Authorization": f"Bearer {secret}"}
         assert running.http.get("/api/v1/indexes", headers=headers).status_code == 200
 
@@ -489,13 +476,7 @@ def test_tls_is_served_and_its_sessions_are_for_tls_alone(tmp_path: Path) -> Non
         part.write_to_path(certificate, append=True)
     tokens = TokenFile(tmp_path / "tokens.json")
     secret = tokens.add("page", role="read")
-    settings = ServerSettings(
-        indexes={"notes": IndexSettings("mock:", "mock:")},
-        tokens=str(tokens.path),
-        tls_cert=str(certificate),
-        tls_key=str(key),
-        uploads=str(tmp_path),
-    )
+    settings = settings_of(tokens, tls_cert=str(certificate), tls_key=str(key))
     trusted = ssl.create_default_context()
     authority.configure_trust(trusted)
     with serving(settings) as running:
@@ -509,16 +490,3 @@ def test_tls_is_served_and_its_sessions_are_for_tls_alone(tmp_path: Path) -> Non
             assert found.status_code == 200
         with pytest.raises(httpx.HTTPError):
             running.http.get("/healthz")
-
-
-def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(running_service: RunningService) -> None:
-    data = BytesIO()
-    Image.new("1", (20_000, 20_000)).save(data, "PNG")
-    encoded = base64.b64encode(data.getvalue()).decode()
-    refused = running_service.http.post(SEARCH, json={"image": encoded})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_large")
-    embedded = running_service.http.post(
-        "/v1/embeddings",
-        json={"model": "notes/clip", "input": f"data:image/png;base64,{encoded}", "modality": "image"},
-    )
-    assert (embedded.status_code, embedded.json()["error"]["code"]) == (400, "too_large")

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from PIL import Image
 
+from tests.support.odd_images import encoded
 from tests.support.service import RunningService, serving
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import BackendError
@@ -20,9 +21,7 @@ DOCUMENTS = "/api/v1/indexes/default/documents"
 
 
 def png(seed: int = 1, size: int = 64) -> bytes:
-    data = BytesIO()
-    make_scene(seed).draw(size).save(data, "PNG")
-    return data.getvalue()
+    return encoded(make_scene(seed).draw(size), "PNG")
 
 
 @pytest.fixture
@@ -59,29 +58,29 @@ def test_documents_are_added_found_read_and_deleted(service: RunningService) -> 
     ]
 
 
+def ids_page_by_page(service: RunningService, **asked: str | int) -> list[str]:
+    """Return the ids of all documents, read from the first page to the last."""
+    ids: list[str] = []
+    after = None
+    while True:
+        page = service.http.get(DOCUMENTS, params=asked | ({"after": after} if after else {})).json()
+        ids += [document["id"] for document in page["documents"]]
+        after = page["after"]
+        if after is None:
+            return ids
+
+
 def test_all_documents_are_read_page_by_page(service: RunningService) -> None:
     ids = [f"{n:03}" for n in range(25)]
     add(service, *({"id": id, "text": id} for id in reversed(ids)))
-    seen, after = [], None
-    while True:
-        page = service.http.get(DOCUMENTS, params={"limit": 10} | ({"after": after} if after else {})).json()
-        seen += [document["id"] for document in page["documents"]]
-        after = page["after"]
-        if after is None:
-            break
-    assert seen == ids
+    assert ids_page_by_page(service, limit=10) == ids
 
 
 def test_documents_that_pass_a_filter_are_read_page_by_page(service: RunningService) -> None:
     add(service, *({"id": f"{n:02}", "text": str(n), "metadata": {"odd": n % 2}} for n in range(25)))
     odd: dict[str, str | int] = {"where": json.dumps({"odd": 1}), "limit": 7}
-    first = service.http.get(DOCUMENTS, params=odd).json()
-    rest = service.http.get(DOCUMENTS, params={**odd, "after": first["after"]}).json()
-    assert [document["id"] for document in first["documents"] + rest["documents"]] == [
-        f"{n:02}" for n in range(1, 25, 2)
-    ]
-    assert rest["after"] is None
-    assert service.http.get(DOCUMENTS, params={**odd, "where": "odd=1"}).json() == first
+    assert ids_page_by_page(service, **odd) == [f"{n:02}" for n in range(1, 25, 2)]
+    assert ids_page_by_page(service, where="odd=1", limit=7) == ids_page_by_page(service, **odd)
 
 
 def test_documents_are_read_pictures_and_the_newest_first(service: RunningService) -> None:
@@ -93,15 +92,7 @@ def test_documents_are_read_pictures_and_the_newest_first(service: RunningServic
         {"id": "undated", "image": encoded},
     )
     asked: dict[str, str | int] = {"order": "gallery", "limit": 2}
-    seen: list[str] = []
-    after = None
-    while True:
-        page = service.http.get(DOCUMENTS, params=asked | ({"after": after} if after else {})).json()
-        seen += [document["id"] for document in page["documents"]]
-        after = page["after"]
-        if after is None:
-            break
-    assert seen == ["1\u00e9 b", "3\u00e9 b", "0\u00e9 b", "2\u00e9 b", "undated", "text"]
+    assert ids_page_by_page(service, **asked) == ["1\u00e9 b", "3\u00e9 b", "0\u00e9 b", "2\u00e9 b", "undated", "text"]
     asked["where"] = json.dumps({"date": {"$gt": 20240101}})
     page = service.http.get(DOCUMENTS, params=asked | {"limit": 9}).json()
     assert [document["id"] for document in page["documents"]] == ["1\u00e9 b", "3\u00e9 b", "text"]

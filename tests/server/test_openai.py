@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.support.checkpoints import make_bert, make_recipe
+from tests.support.odd_images import encoded
 from tests.support.service import RunningService, serving
 from vlmsearch import Document
 from vlmsearch.building.bundle import build_bundle
@@ -73,9 +73,7 @@ def client_of(url: str, secret: str) -> Any:
 
 
 def data_url(seed: int = 1) -> str:
-    data = BytesIO()
-    make_scene(seed).draw(64).save(data, "PNG")
-    return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
+    return "data:image/png;base64," + base64.b64encode(encoded(make_scene(seed).draw(64), "PNG")).decode()
 
 
 # ------------------------------------------------------------------------------------------------------- models

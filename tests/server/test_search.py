@@ -2,11 +2,11 @@
 
 import base64
 import json
-from io import BytesIO
 
 import pytest
 from PIL import Image
 
+from tests.support.odd_images import encoded
 from tests.support.service import RunningService
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.wire import to_json
@@ -15,9 +15,7 @@ SEARCH = "/api/v1/indexes/notes/search"
 
 
 def png() -> bytes:
-    data = BytesIO()
-    make_scene(1).draw(64).save(data, "PNG")
-    return data.getvalue()
+    return encoded(make_scene(1).draw(64), "PNG")
 
 
 def test_a_search_gives_what_the_pipeline_gives(running_service: RunningService) -> None:
@@ -91,13 +89,16 @@ def test_a_broken_image_is_refused_by_a_full_and_by_an_empty_index(running_servi
 
 
 def test_an_image_beyond_the_limits_of_a_server_is_refused(running_service: RunningService) -> None:
-    wide = BytesIO()
-    Image.new("1", (12_001, 10_000)).save(wide, "PNG")  # within what the command line reads
-    for index in ("notes", "empty"):
-        found = running_service.http.post(
-            f"/api/v1/indexes/{index}/search", json={"image": base64.b64encode(wide.getvalue()).decode()}
-        )
-        assert (found.status_code, found.json()["error"]["code"]) == (400, "too_large")
+    wide = encoded(Image.new("1", (12_001, 10_000)), "PNG")  # within what the command line reads
+    image = base64.b64encode(wide).decode()
+    embed = {"model": "notes/clip", "input": f"data:image/png;base64,{image}", "modality": "image"}
+    for path, body in (
+        (SEARCH, {"image": image}),
+        ("/api/v1/indexes/empty/search", {"image": image}),
+        ("/v1/embeddings", embed),
+    ):
+        found = running_service.http.post(path, json=body)
+        assert (found.status_code, found.json()["error"]["code"]) == (400, "too_large"), path
         assert "120,000,000" in found.json()["error"]["message"]
 
 

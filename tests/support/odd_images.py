@@ -43,7 +43,7 @@ class OddFile:
 
 
 def odd_files(folder: Path, seed: int) -> list[OddFile]:
-    """About 300 odd and damaged files, written to ``folder``; the same for the same seed and libraries.
+    """Write about 230 odd and damaged files to ``folder``; the same for the same seed and libraries.
 
     Formats, pipes and permissions that this machine cannot make are left out.
     """
@@ -165,13 +165,8 @@ Case = tuple[str, bytes, "frozenset[str] | set[str]"]
 
 def _sound() -> Iterator[Case]:
     """Unusual, but in order."""
-    for kind in sorted(formats() & {"JPEG", "PNG", "WEBP", "TIFF", "AVIF", "HEIC"}):
-        for orientation in range(1, 9):
-            yield f"turned-{orientation}.{kind.lower()}", turned(orientation, kind), OK
     for name, image, kind, options in (*_modes(), *_options()):
         yield name, encoded(image, kind, **options), OK
-    for mode in ("L", "CMYK"):
-        yield f"turned-{mode}.jpg", turned(6, "JPEG", scene(mode=mode)), OK
     for size in ((1, 1), (1, 900), (900, 1), (2, 3), (7, 5), (16, 16)):
         for kind in ("JPEG", "PNG", "WEBP", "GIF"):
             yield f"{size[0]}x{size[1]}.{kind.lower()}", encoded(scene(*size), kind), OK
@@ -181,14 +176,8 @@ def _sound() -> Iterator[Case]:
     yield "png named.jpg", encoded(scene(), "PNG"), OK
     yield "x" * 200 + ".jpg", whole, OK
     yield "trailing.jpg", whole + b"some bytes after the end" * 9, OK
-    yield "orientation-99.jpg", turned(99, "JPEG"), OK
-    yield "16-bit.png", png(4, 2, 16, 0, struct.pack(">8H", *range(0, 64000, 8000))), OK
-    yield "16-bit-key.png", png(2, 1, 16, 0, struct.pack(">2H", 7, 60000), (b"tRNS", struct.pack(">H", 7))), OK
-    yield "16-bit-rgb.png", png(2, 1, 16, 2, struct.pack(">6H", 65535, 0, 0, 0, 32768, 65535)), OK
     yield "16-bit-rgba.png", png(1, 1, 16, 6, struct.pack(">4H", 65535, 0, 0, 32768)), OK
-    yield "16-bit-la.png", png(1, 1, 16, 4, struct.pack(">2H", 0, 32768)), OK
     yield "16-bit.ppm", b"P6 2 1 65535\n" + struct.pack(">6H", 65535, 0, 0, 0, 32768, 65535), OK
-    yield "16-bit.pgm", b"P5 2 1 65535\n" + struct.pack(">2H", 65535, 32768), OK
     yield "text.ppm", b"P3\n# a comment\n2 1\n255\n255 0 0 0 128 255\n", OK
     yield "float.pfm", b"Pf\n2 1\n-1.0\n" + struct.pack("<2f", 0.5, 1.0), OK
 
@@ -220,12 +209,8 @@ def _modes() -> Iterator[tuple[str, Image.Image, str, Mapping[str, Any]]]:
 
 
 def _options() -> Iterator[tuple[str, Image.Image, str, Mapping[str, Any]]]:
-    """Transparent colours, compressions, animations, EXIF data and colour profiles."""
-    base, swapped = scene(), rgb_profile(order="grb")
-    yield "key-L.png", base.convert("L"), "PNG", {"transparency": 76}
-    yield "key-1.png", base.convert("1"), "PNG", {"transparency": 0}
-    yield "key-rgb.png", base, "PNG", {"transparency": RED}
-    yield "key-P.png", base.quantize(4), "PNG", {"transparency": 0}
+    """Transparent colours and compressions; animations, EXIF data and profiles have tests of their own."""
+    base = scene()
     yield "alphas-P.png", base.quantize(4), "PNG", {"transparency": b"\x00\x80\xff\x40"}
     yield "key.gif", base.quantize(4), "GIF", {"transparency": 1}
     for compression in ("tiff_lzw", "packbits", "tiff_adobe_deflate", "jpeg"):
@@ -234,21 +219,6 @@ def _options() -> Iterator[tuple[str, Image.Image, str, Mapping[str, Any]]]:
     yield "big.tiff", base, "TIFF", {"big_tiff": True}
     yield "progressive.jpg", base, "JPEG", {"progressive": True}
     yield "codestream.j2k", base, "JPEG2000", {"no_jp2": True}
-    frames = [Image.new("RGB", base.size, colour) for colour in CORNERS]
-    for kind in ("GIF", "WEBP", "PNG", "TIFF", "MPO"):
-        others = frames[:1] if kind == "MPO" else frames  # Pillow 11.0 breaks an MPO with more
-        yield f"animated.{kind.lower()}", base, kind, {"save_all": True, "append_images": others}
-    yield "bad-exif.jpg", base, "JPEG", {"exif": b"Exif\0\0II*\0\xff\xff\xff\xff" + bytes(20)}
-    yield "no-exif.jpg", base, "JPEG", {"exif": b"Exif\0\0"}
-    yield "bad-profile.jpg", base, "JPEG", {"icc_profile": b"not a profile" * 20}
-    yield "cut-profile.png", base, "PNG", {"icc_profile": swapped[:300]}
-    yield "wrong-profile.jpg", base, "JPEG", {"icc_profile": grey_profile(1.0)}
-    yield "srgb.jpg", base, "JPEG", {"icc_profile": srgb_profile()}
-    yield "swapped.jpg", base, "JPEG", {"icc_profile": swapped}
-    yield "swapped.png", base.quantize(4), "PNG", {"icc_profile": swapped}
-    yield "linear-grey.png", base.convert("L"), "PNG", {"icc_profile": grey_profile(1.0)}
-    for kind in ("JPEG", "TIFF"):
-        yield f"cmyk-profile.{kind.lower()}", base.convert("CMYK"), kind, {"icc_profile": grey_cmyk_profile()}
 
 
 def _bombs() -> Iterator[Case]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,10 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Answer:
-    """What is sent back: None as a status closes the connection without a word."""
+    """What is sent back: None as a status closes the connection without a word.
+
+    A body may be a function of the headers that were sent.
+    """
 
     status: int | None
-    body: bytes = b""
+    body: bytes | Callable[[str], bytes] = b""
     headers: dict[str, str] = field(default_factory=dict)
     is_last: bool = False
     """Whether the connection is closed after it, which the client is not told."""
@@ -49,11 +52,12 @@ def scripted_server(*answers: Answer) -> Iterator[ScriptedServer]:
             self.close_connection = answer.status is None or answer.is_last
             if answer.status is None:
                 return
+            data = answer.body if isinstance(answer.body, bytes) else answer.body(str(self.headers))
             self.send_response(answer.status)
-            for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
+            for name, value in {"Content-Length": str(len(data)), **answer.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(answer.body)
+            self.wfile.write(data)
 
         do_GET = do_POST  # noqa: N815 - the names are the standard library's
         do_DELETE = do_POST  # noqa: N815
