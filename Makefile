@@ -1,7 +1,7 @@
 # make demo    draw a gallery, index it, search it: nothing but Python is needed
 # make quick   the tests that start no server and export no model, in about three minutes
 # make test    lint, types, then the quick tests and all others, in two processes; prints what took longest
-# make lint    lint and types alone
+# make lint    lint, types and the budget of lines alone
 # make exhaustive    the long tests: chaos, every crash point, fuzzing
 # make docs    the manual, into site/
 # make dist    the wheel and the sdist, into dist/: checked, each installed alone, and the demonstration run
@@ -45,6 +45,7 @@ lint: $(VENV)/.test
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy engines/demo-minilm/train.py
 	$(VENV)/bin/mypy engines/demo-gpt2/train.py
+	$(VENV)/bin/python -m tests.support.line_budget
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

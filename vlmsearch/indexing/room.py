@@ -56,11 +56,11 @@ def room_needed(store: Store, fingerprint: str, spaces: Sequence[Space]) -> Room
     drawn = heapq.nsmallest(_SAMPLE, store.ids(), key=lambda id: (sampling_key(id), id))
     held = [{field.modality for field in fields} for fields in store.fields(drawn).values()]
     use = store.disk_use() if isinstance(store, OnDisk) else None
-    each = _vector_bytes(store, spaces, held)
+    needed = _vector_bytes(store, spaces, held)
     if use is not None:
         now = _vector_bytes(store, needed_manifest(store).spaces, held)
-        each += max(use.bytes / max(use.documents, 1) - now, 0)
-    return RoomNeeded(round(left * each), None if use is None else use.free)
+        needed += max(use.bytes / max(use.documents, 1) - now, 0)
+    return RoomNeeded(round(left * needed), None if use is None else use.free)
 
 
 def _vector_bytes(store: Store, spaces: Iterable[Space], held: Sequence[set[Modality]]) -> float:
