@@ -11,6 +11,8 @@ CREATE ROLE vlmsearch_reader LOGIN PASSWORD :'reader_password';
 REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC;
 GRANT CONNECT ON DATABASE :"DBNAME" TO vlmsearch, vlmsearch_reader;
 
+-- the reader trusts the tables of the writer, and has none of its rights
+GRANT vlmsearch TO vlmsearch_reader WITH INHERIT FALSE, SET FALSE;
 GRANT USAGE, CREATE ON SCHEMA vlmsearch TO vlmsearch;
 GRANT USAGE ON SCHEMA vlmsearch TO vlmsearch_reader;
 
