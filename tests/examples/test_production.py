@@ -394,7 +394,7 @@ def test_the_writer_of_the_set_indexes_and_the_reader_only_searches(roles: str) 
                 with pytest.raises(BackendError, match="refused to"):
                     change()
     with psycopg.connect(f"postgresql://vlmsearch_reader@{roles}") as session:
-        assert session.execute("SELECT count(*) FROM vlmsearch.photos_1").fetchone() == (2,)
+        assert session.execute("SELECT count(*) FROM vlmsearch.photos$1").fetchone() == (2,)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             session.execute("CREATE TABLE vlmsearch.mine ()")
 
