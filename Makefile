@@ -1,5 +1,5 @@
 # make demo    draw a gallery, index it, search it: nothing but Python is needed
-# make quick   the tests that start no server and export no model, in about three minutes
+# make quick   the tests that start no server and export no model, in about four minutes
 # make test    lint, types, then the quick tests and all others, in two processes; prints what took longest
 # make lint    lint, types and the budget of lines alone
 # make exhaustive    the long tests: chaos, every crash point, fuzzing
