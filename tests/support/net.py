@@ -77,9 +77,9 @@ def table(catches: Iterable[Catch]) -> str:
     """Return the table in Markdown."""
     rows = ["| commit | subject | tests run | tests that fail |", "|---|---|---|---|"]
     for catch in catches:
-        rest = len(catch.tests) - _SHOWN
-        failing = [f"`{test}`" for test in catch.tests[:_SHOWN]] + ([f"and {rest} more"] if rest > 0 else [])
-        outcome = catch.lost or ", ".join(failing) or "**none**"
+        shown = [f"`{test.partition('::')[2]}`" for test in catch.tests[:_SHOWN]]
+        rest = [f"and {len(catch.tests) - _SHOWN} more"] if len(catch.tests) > _SHOWN else []
+        outcome = catch.lost or ", ".join(shown + rest) or "**none**"
         rows.append(f"| {catch.fault.commit} | {catch.fault.subject} | {', '.join(catch.fault.tests)} | {outcome} |")
     return "\n".join(rows)
 
