@@ -141,7 +141,6 @@ class Database:
                     connection.execute("ROLLBACK")
                 raise
             finally:
-                connection.end_statements()
                 self._give_back(connection)
 
     def create(self) -> None:
@@ -235,7 +234,6 @@ class Database:
         try:
             yield connection
         finally:
-            connection.end_statements()
             self._give_back(connection)
 
     def _take(self) -> _Connection:
@@ -261,6 +259,7 @@ class Database:
             raise
 
     def _give_back(self, connection: _Connection) -> None:
+        connection.end_statements()
         with self._guard:
             self._taken -= 1
             if not connection.in_transaction:
