@@ -36,7 +36,7 @@ from vlmsearch._util.extras import install_command
 from vlmsearch.cli import cli
 from vlmsearch.indexing import watch as watching
 from vlmsearch.indexing.sources import Paths, file_id
-from vlmsearch.indexing.watch import FolderWatch
+from vlmsearch.indexing.watch import FileChanges, FolderWatch
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 
@@ -307,6 +307,24 @@ def test_a_disk_that_is_unmounted_loses_nothing_and_is_named(tmp_path: Path) -> 
         assert len(index.store) == 5
     finally:
         subprocess.run(["umount", "--lazy", disk], check=False, capture_output=True)
+
+
+def test_a_folder_in_another_ones_place_loses_no_file_that_is_told_of(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "a.txt").write_text("a")
+
+    def tell(*_folders: str, **_options: object) -> Iterator[set[tuple[int, str]]]:
+        yield set()  # all is as it was listed
+        folder.rename(tmp_path / "before")
+        folder.mkdir()
+        yield {(watchfiles.Change.deleted, str(folder / "a.txt"))}
+        yield set()
+        pytest.fail("the lost folder was not told of")
+
+    monkeypatch.setattr(watchfiles, "watch", tell)
+    watch = FolderWatch(Paths([folder]), settled_after=0)
+    assert next(watch.changes()) == FileChanges((), (), lost=(str(folder),))
 
 
 def test_what_went_while_nothing_watched_is_removed(folder: Path) -> None:

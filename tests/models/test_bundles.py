@@ -23,6 +23,7 @@ from vlmsearch.cli import cli
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.generators.text import token_counter
 from vlmsearch.models.bundle import DamagedBundleWarning, built_bundles, find_bundles, open_bundle
+from vlmsearch.models.session import OnnxSession, Place
 from vlmsearch.registry import open_encoder, open_generator, open_store
 from vlmsearch.tensorrt.builder.graph import engine_graph
 
@@ -239,8 +240,11 @@ def test_a_model_reads_no_file_of_the_current_folder(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="reads its weights from other files, which no bundle does"):
         open_encoder("onnx:./b?precision=fp32").encode_texts(["a red star"])
+    data = (folder / "text.onnx").read_bytes()
     with pytest.raises(ConfigError, match="reads its weights from other files, which no bundle does"):
-        engine_graph((folder / "text.onnx").read_bytes(), {}, [], spelled_out=True)
+        engine_graph(data, {}, [], spelled_out=True)
+    with pytest.raises(ConfigError, match=r"^b reads its weights from other files, which no bundle does$"):
+        OnnxSession(data, Place(1), "b")
 
 
 SPLIT = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}

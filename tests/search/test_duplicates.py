@@ -185,3 +185,13 @@ def test_pages_that_look_alike_and_say_different_things_are_no_copies(tmp_path: 
     assert [sorted(group) for group in sorted(groups)] == [
         [f"pump again.pdf#page={page}", f"pump.pdf#page={page}"] for page in (1, 2)
     ]
+
+
+def test_one_pair_that_agrees_joins_no_groups(tmp_path: Path) -> None:
+    for page in range(4):  # each says almost the same as the next, and something else than the one after that
+        words = [f"new{word}" if int(word) < page else f"old{word}" for word in "0123456789"]
+        write_pdf(tmp_path / f"{page}.pdf", [" ".join(words)])
+    with Pipeline.open(encoder="onnx:demo", store="mock:") as pipeline:
+        pipeline.index(Paths([tmp_path], options=SourceOptions(pdf=True)))
+        groups = pipeline.duplicates().groups
+    assert {len(group.files) for group in groups} == {2}
