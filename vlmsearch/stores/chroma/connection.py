@@ -62,7 +62,7 @@ def parse_location(location: str) -> Address:
         folder = expand_home(location[2:] if location.startswith("///") else location)
         raise ConfigError(
             f"chroma:{location} is a folder, and Chroma is used on a server, chroma://host:8000/name; in a folder, use "
-            f"sqlite:. To keep an index that is there already, start `{run_command(folder)}` and run `vlmsearch copy "
+            f"sqlite:. To keep an index that is there already, start {run_command(folder)} and run `vlmsearch copy "
             f"--from chroma://localhost:{DEFAULT_PORT}/{FOLDER_INDEX} --to sqlite:./index`"
         )
     server, _, path = location[2:].partition("/")
@@ -79,8 +79,8 @@ def parse_location(location: str) -> Address:
 
 
 def run_command(folder: Path) -> str:
-    """Return the command that starts a server on a folder of Chroma."""
-    return f"chroma run --path {shlex.quote(str(folder))}"
+    """Return the command that starts a server on a folder of Chroma, as messages have it."""
+    return f"`chroma run --path {shlex.quote(str(folder))}`"
 
 
 class ChromaConnection:

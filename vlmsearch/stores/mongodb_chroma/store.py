@@ -269,6 +269,6 @@ def chroma_at(url: str, name: str, options: MongoOptions) -> ChromaConnection:
         raise ConfigError("the option chroma is a server, such as http://host:8000")
     raise ConfigError(
         f"the option chroma is a server, such as http://host:8000, and {url} is a folder. To keep the vectors that are "
-        f"there already, start `{run_command(expand_home(folder))}` and write "
+        f"there already, start {run_command(expand_home(folder))} and write "
         f"chroma=http://localhost:{DEFAULT_PORT}/{FOLDER_INDEX} in the place of the folder"
     )
