@@ -25,7 +25,7 @@ def lines_of(path: Path) -> int:
     """Count the lines of code of a file."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix != ".py":
-        return sum(bool(line.strip()) for line in text.splitlines()) if path.suffix in _OTHERS else 0
+        return sum(bool(line.strip()) for line in text.splitlines())
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return len({token.start[0] for token in tokens if token.type not in _QUIET})
 
@@ -37,7 +37,7 @@ def lines_by_room(root: Path = ROOT) -> Counter[str]:
         for path in (root / top).rglob("*"):
             parts = path.relative_to(root).parts
             room = "/".join(parts[:2]) if top == "vlmsearch" and len(parts) > 2 else top
-            if path.is_file():
+            if path.suffix in (".py", *_OTHERS):
                 rooms[room] += lines_of(path)
     return rooms
 
