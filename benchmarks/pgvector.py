@@ -26,7 +26,6 @@ from vlmsearch.bench.search import Widened, draw_documents
 from vlmsearch.registry import open_encoder
 from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, connect, quoted
 from vlmsearch.stores.postgresql.store import PostgresStore
-from vlmsearch.stores.postgresql.tables import IndexTables
 from vlmsearch.types import Field, Vectors
 
 _BATCH = 500
@@ -85,8 +84,8 @@ def fill(
 ) -> tuple[float, float]:
     """Write both, the last documents in turns with an index in place, and return how many each wrote a second."""
     kept: list[list[Record]] = []
-    tables = IndexTables.of("public", _TABLE, store.generation, store.needed().spaces)
-    store._do("drop an index", f"DROP INDEX {quoted('public', tables.vectors[field].index)}")  # noqa: SLF001
+    index = store._tables.vectors[field].index  # noqa: SLF001
+    store._do("drop an index", f"DROP INDEX {quoted('public', index)}")  # noqa: SLF001
     for batch in records:
         kept.append(batch)
         if len(kept) * _BATCH > timed:

@@ -95,11 +95,22 @@ class PostgresServer:
     def conninfo(self, database: str) -> str:
         return f"postgresql://{self.address}/{database}"
 
+    def url_of(self, role: str, database: str) -> str:
+        """The URL of a database for a role."""
+        return f"postgresql://{role}@127.0.0.1:{self.port}/{database}"
+
     def make_database(self, name: str) -> str:
         """Make an empty database, and return its URL."""
         with psycopg.connect(self.conninfo("postgres"), autocommit=True) as session:
             session.execute(f'CREATE DATABASE "{name}"')
         return self.conninfo(name)
+
+
+def execute(url: str, *statements: str) -> None:
+    """Run statements one by one, each in a transaction of its own."""
+    with psycopg.connect(url, autocommit=True) as session:
+        for statement in statements:
+            session.execute(statement.encode())
 
 
 def _runs(process: int) -> bool:

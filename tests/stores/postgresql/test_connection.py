@@ -17,7 +17,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records,
 
 from tests.support.cli import assert_one_line, run
 from tests.support.forks import forked, in_a_child
-from tests.support.postgres_servers import ADMIN, PostgresServer, postgres_folder, postgres_server
+from tests.support.postgres_servers import ADMIN, PostgresServer, execute, postgres_folder, postgres_server
 from tests.support.servers import free_port
 from tests.support.tls_front import tls_front
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline
@@ -46,9 +46,9 @@ def server() -> Iterator[PostgresServer]:
         (found.data / "pg_hba.conf").write_text(hosts)
         try:
             found.start()
-            _do(found.conninfo("postgres"), f"CREATE ROLE writer LOGIN PASSWORD '{SECRET}'")
-            _do(found.conninfo("postgres"), f"CREATE ROLE reader LOGIN PASSWORD '{SECRET}'")
-            _do(found.conninfo("postgres"), "GRANT writer TO reader WITH INHERIT FALSE, SET FALSE")
+            execute(found.conninfo("postgres"), f"CREATE ROLE writer LOGIN PASSWORD '{SECRET}'")
+            execute(found.conninfo("postgres"), f"CREATE ROLE reader LOGIN PASSWORD '{SECRET}'")
+            execute(found.conninfo("postgres"), "GRANT writer TO reader WITH INHERIT FALSE, SET FALSE")
             yield found
         finally:
             found.kill()
@@ -59,8 +59,8 @@ def database(server: PostgresServer) -> str:
     """The name of an empty database of that server with pgvector, in which ``writer`` may make tables."""
     name = next(_names)
     url = server.make_database(name)
-    _do(url, "CREATE SCHEMA extensions; CREATE EXTENSION vector SCHEMA extensions")
-    _do(url, "GRANT USAGE ON SCHEMA extensions TO writer, reader; GRANT CREATE ON SCHEMA public TO writer")
+    execute(url, "CREATE SCHEMA extensions; CREATE EXTENSION vector SCHEMA extensions")
+    execute(url, "GRANT USAGE ON SCHEMA extensions TO writer, reader; GRANT CREATE ON SCHEMA public TO writer")
     return name
 
 
@@ -77,16 +77,6 @@ def tls_port(server: PostgresServer, authority: trustme.CA) -> Iterator[int]:
 def authority_file(authority: trustme.CA, tmp_path: Path) -> Path:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     return tmp_path / "ca.pem"
-
-
-def _do(url: str, *statements: str) -> None:
-    with psycopg.connect(url, autocommit=True) as session:
-        for statement in statements:
-            session.execute(statement)
-
-
-def _as(user: str, server: PostgresServer, database: str) -> str:
-    return f"postgresql://{user}@127.0.0.1:{server.port}/{database}"
 
 
 def _log(server: PostgresServer, text: str) -> int:
@@ -177,7 +167,7 @@ def test_a_password_comes_from_the_environment(
     where: str, server: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
-    url = _as("writer", server, database)
+    url = server.url_of("writer", database)
     with open_store(url) as store, pytest.raises(BackendError, match="no password supplied; the user goes into"):
         store.manifest()
     (tmp_path / "pgpass").write_text(f"127.0.0.1:*:*:writer:{SECRET}\n")
@@ -234,8 +224,8 @@ def test_a_reader_finds_everything_and_writes_nothing(
     server: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", SECRET)
-    as_writer, as_reader = _as("writer", server, database), _as("reader", server, database)
-    _do(server.conninfo(database), "ALTER DEFAULT PRIVILEGES FOR ROLE writer GRANT SELECT ON TABLES TO reader")
+    as_writer, as_reader = server.url_of("writer", database), server.url_of("reader", database)
+    execute(server.conninfo(database), "ALTER DEFAULT PRIVILEGES FOR ROLE writer GRANT SELECT ON TABLES TO reader")
     encoders = MockEncoder(), MockEncoder(neighbours={"a red star": ["a blue moon"]})
     with open_store(as_writer) as store:
         pipeline = Pipeline(encoders[0], store)
@@ -257,20 +247,20 @@ def test_a_reader_finds_everything_and_writes_nothing(
 def test_who_may_not_install_pgvector_is_told_who_may(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", SECRET)
     name = next(_names)
-    _do(server.make_database(name), "GRANT CREATE ON SCHEMA public TO writer")
-    with open_store(_as("writer", server, name)) as store:
+    execute(server.make_database(name), "GRANT CREATE ON SCHEMA public TO writer")
+    with open_store(server.url_of("writer", name)) as store:
         with pytest.raises(ConfigError, match=r"has no pgvector: have an administrator .* run CREATE EXTENSION vector"):
             store.bind("e", SPACES)
-        _do(server.conninfo(name), "CREATE EXTENSION vector")
+        execute(server.conninfo(name), "CREATE EXTENSION vector")
         store.bind("e", SPACES)
         store.upsert(RECORDS)
         assert len(store) == 20
 
 
 def test_an_old_pgvector_is_named(server: PostgresServer, database: str) -> None:
-    _do(server.conninfo(database), "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
+    execute(server.conninfo(database), "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
     with (
-        open_store(_as(ADMIN, server, database)) as store,
+        open_store(server.url_of(ADMIN, database)) as store,
         pytest.raises(ConfigError, match=r"has pgvector 0\.7\.4, and 0\.8 or later is needed: run ALTER EXTENSION"),
     ):
         store.bind("e", SPACES)
@@ -279,7 +269,7 @@ def test_an_old_pgvector_is_named(server: PostgresServer, database: str) -> None
 def test_an_index_that_is_made_while_another_process_looks_for_it_is_searched_there(server: PostgresServer) -> None:
     name = next(_names)
     server.make_database(name)
-    with open_store(_as(ADMIN, server, name)) as early, open_store(_as(ADMIN, server, name)) as store:
+    with open_store(server.url_of(ADMIN, name)) as early, open_store(server.url_of(ADMIN, name)) as store:
         assert early.search(IMAGE, unit_vectors(1), limit=3) == [[]]
         store.bind("e", SPACES)
         store.upsert(RECORDS)
@@ -290,7 +280,7 @@ def test_an_index_that_is_made_while_another_process_looks_for_it_is_searched_th
 
 
 def test_a_statement_that_takes_too_long_is_ended_and_not_repeated(server: PostgresServer, database: str) -> None:
-    url = _as(ADMIN, server, database)
+    url = server.url_of(ADMIN, database)
     with open_store(f"{url}?timeout=0.5&retries=3") as store:
         store.bind("e", SPACES)
         store.upsert(RECORDS)
@@ -304,7 +294,7 @@ def test_a_statement_that_takes_too_long_is_ended_and_not_repeated(server: Postg
 
 
 def test_many_threads_share_a_connection(server: PostgresServer, database: str) -> None:
-    with open_store(f"{_as(ADMIN, server, database)}?connections=1") as store, ThreadPoolExecutor(8) as threads:
+    with open_store(f"{server.url_of(ADMIN, database)}?connections=1") as store, ThreadPoolExecutor(8) as threads:
         store.bind("e", SPACES)
         store.upsert(RECORDS)
         assert list(threads.map(lambda _: len(store), range(40))) == [20] * 40
@@ -314,7 +304,7 @@ def test_many_threads_share_a_connection(server: PostgresServer, database: str) 
 
 
 def test_who_waits_too_long_for_a_connection_is_told(server: PostgresServer, database: str) -> None:
-    with open_store(f"{_as(ADMIN, server, database)}?connections=1&timeout=0.3&retries=0") as store:
+    with open_store(f"{server.url_of(ADMIN, database)}?connections=1&timeout=0.3&retries=0") as store:
         assert isinstance(store, PostgresStore)
         begun, may_end = threading.Event(), threading.Event()
 
@@ -333,7 +323,7 @@ def test_who_waits_too_long_for_a_connection_is_told(server: PostgresServer, dat
 
 
 def test_a_fork_has_connections_of_its_own(server: PostgresServer, database: str) -> None:
-    with open_store(_as(ADMIN, server, database)) as store:
+    with open_store(server.url_of(ADMIN, database)) as store:
         assert isinstance(store, PostgresStore)
         store.bind("e", SPACES)
         store.upsert(RECORDS)

@@ -13,7 +13,7 @@ from vlmsearch_mocks import MockEncoder
 from vlmsearch_mocks.contracts.records import SPACES
 
 from tests.support.cli import run
-from tests.support.postgres_servers import PostgresServer, postgres_server
+from tests.support.postgres_servers import PostgresServer, execute, postgres_server
 from vlmsearch import BackendError, ConfigError, Document, IndexMismatchError, Pipeline, Space
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.registry import open_store
@@ -31,7 +31,7 @@ _names = map("walls{}".format, count())
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     with postgres_server() as postgres:
-        _do(postgres.conninfo("postgres"), *(f"CREATE ROLE {role} LOGIN" for role in ("app", "mallory", "reader")))
+        execute(postgres.conninfo("postgres"), *(f"CREATE ROLE {role} LOGIN" for role in ("app", "mallory", "reader")))
         yield postgres
 
 
@@ -39,23 +39,13 @@ def server() -> Iterator[PostgresServer]:
 def database(server: PostgresServer) -> str:
     """A database in which everybody may create in ``public``, as they may up to PostgreSQL 14."""
     name = next(_names)
-    _do(
+    execute(
         server.make_database(name),
         "CREATE SCHEMA ext; CREATE EXTENSION vector SCHEMA ext; GRANT USAGE ON SCHEMA ext TO PUBLIC",
         "GRANT CREATE ON SCHEMA public TO PUBLIC; CREATE SCHEMA app AUTHORIZATION app",
         "CREATE TABLE public.loot (who text); GRANT ALL ON public.loot TO PUBLIC",
     )
     return name
-
-
-def _do(url: str, *statements: str) -> None:
-    with psycopg.connect(url, autocommit=True) as session:
-        for statement in statements:
-            session.execute(statement)
-
-
-def _as(role: str, server: PostgresServer, database: str) -> str:
-    return f"postgresql://{role}@127.0.0.1:{server.port}/{database}"
 
 
 def _loot(server: PostgresServer, database: str) -> list[tuple[str]]:
@@ -84,9 +74,9 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("what", FUNCTIONS)
 def test_a_function_of_another_role_is_never_called(what: str, server: PostgresServer, database: str) -> None:
-    url = f"{_as('app', server, database)}?schema=app"
+    url = f"{server.url_of('app', database)}?schema=app"
     _fill(url)
-    _do(_as("mallory", server, database), FUNCTIONS[what])
+    execute(server.url_of("mallory", database), FUNCTIONS[what])
     with Pipeline(ENCODER, open_store(url)) as pipeline:
         assert pipeline.search("cat", min_score=0)
         pipeline.add([Document("more", text="a dog")])
@@ -124,14 +114,14 @@ def test_a_table_that_is_not_as_it_is_made_is_refused(
     what: str, role: str, server: PostgresServer, database: str
 ) -> None:
     """By the role that owns it, and by what is planted into it where the role would do."""
-    _do(_as("mallory", server, database), *FUNCTIONS_OF_MALLORY)
+    execute(server.url_of("mallory", database), *FUNCTIONS_OF_MALLORY)
     slots = "CREATE TABLE public.vlmsearch_index (slot text PRIMARY KEY, row json NOT NULL)"
     planted = PLANTED.get(what, "SELECT")
     table = "public.vlmsearch_index"
     grant = "SELECT" if what == "a view" else f"GRANT ALL ON {table} TO PUBLIC"
-    _do(_as(role, server, database), slots, grant, planted.replace("{table}", table))
-    _do(server.conninfo(database), "TRUNCATE public.loot")
-    with open_store(_as("app", server, database)) as store:
+    execute(server.url_of(role, database), slots, grant, planted.replace("{table}", table))
+    execute(server.conninfo(database), "TRUNCATE public.loot")
+    with open_store(server.url_of("app", database)) as store:
         if (role, what) == ("app", "the table alone"):
             return store.bind("e", SPACES)
         message = "it belongs to mallory" if role == "mallory" else "it (has|is|inherits)"
@@ -144,14 +134,14 @@ def test_a_table_that_is_not_as_it_is_made_is_refused(
 
 @pytest.mark.parametrize("table", ["vlmsearch$1", "vlmsearch$1$2", "vlmsearch_rejects"])
 def test_every_table_of_an_index_is_looked_at(table: str, server: PostgresServer, database: str) -> None:
-    url = _as("app", server, database)
-    _do(_as("mallory", server, database), *FUNCTIONS_OF_MALLORY)
-    _do(_as("mallory", server, database), f'CREATE TABLE public."{table}" (id text)')
+    url = server.url_of("app", database)
+    execute(server.url_of("mallory", database), *FUNCTIONS_OF_MALLORY)
+    execute(server.url_of("mallory", database), f'CREATE TABLE public."{table}" (id text)')
     with open_store(url) as store, pytest.raises(ConfigError, match="it belongs to mallory"):
         store.bind("e", SPACES)
-    _do(_as("mallory", server, database), f'DROP TABLE public."{table}"')
+    execute(server.url_of("mallory", database), f'DROP TABLE public."{table}"')
     _fill(url)
-    _do(url, f'CREATE TRIGGER t BEFORE INSERT ON public."{table}" FOR EACH ROW EXECUTE FUNCTION public.steal()')
+    execute(url, f'CREATE TRIGGER t BEFORE INSERT ON public."{table}" FOR EACH ROW EXECUTE FUNCTION public.steal()')
     with open_store(url) as store, pytest.raises(ConfigError, match="it has a trigger"):
         store.upsert([])
     done = run("search", "cat", "--encoder", "mock:", "--store", url)
@@ -160,14 +150,14 @@ def test_every_table_of_an_index_is_looked_at(table: str, server: PostgresServer
 
 
 def test_nothing_is_dropped_without_its_mark(server: PostgresServer, database: str) -> None:
-    url = _as("app", server, database)
+    url = server.url_of("app", database)
     _fill(url)
     with open_store(url) as store:
         assert reindex(store, OTHER).switched
-        _do(url, "COMMENT ON TABLE \"vlmsearch$1\" IS 'of somebody else'")
+        execute(url, "COMMENT ON TABLE \"vlmsearch$1\" IS 'of somebody else'")
         with pytest.raises(ConfigError, match=r"public\.vlmsearch\$1 has no comment 'vlmsearch: documents'"):
             drop_old(store)
-        _do(url, "COMMENT ON TABLE \"vlmsearch$1\" IS 'vlmsearch: documents'")
+        execute(url, "COMMENT ON TABLE \"vlmsearch$1\" IS 'vlmsearch: documents'")
         assert drop_old(store)
 
 
@@ -178,14 +168,14 @@ VIEWS = [
 
 def test_names_that_an_open_index_no_longer_has_are_not_read(server: PostgresServer, database: str) -> None:
     """Another process removed the generation that this one reads, and mallory took the names."""
-    url = _as("app", server, database)
+    url = server.url_of("app", database)
     _fill(url)
-    _do(_as("mallory", server, database), *FUNCTIONS_OF_MALLORY)
+    execute(server.url_of("mallory", database), *FUNCTIONS_OF_MALLORY)
     with Pipeline(ENCODER, open_store(url)) as reading, open_store(url) as store:
         assert len(reading.store) == len(TEXTS)
         assert reindex(store, OTHER).switched
         assert drop_old(store)
-        _do(_as("mallory", server, database), *VIEWS)
+        execute(server.url_of("mallory", database), *VIEWS)
         for door in (lambda: len(reading.store), lambda: reading.search("cat"), lambda: list(reading.store.ids())):
             with pytest.raises(IndexMismatchError):
                 door()
@@ -193,9 +183,9 @@ def test_names_that_an_open_index_no_longer_has_are_not_read(server: PostgresSer
 
 
 def test_the_next_generation_is_measured_and_made_without_reading_a_view(server: PostgresServer, database: str) -> None:
-    url = _as("app", server, database)
+    url = server.url_of("app", database)
     _fill(url)
-    _do(_as("mallory", server, database), *FUNCTIONS_OF_MALLORY, VIEWS[0].replace("$1", "$2"))
+    execute(server.url_of("mallory", database), *FUNCTIONS_OF_MALLORY, VIEWS[0].replace("$1", "$2"))
     with open_store(url) as store:
         assert isinstance(store, PostgresStore)
         for door in (lambda: reindex(store, OTHER), store.disk_use, lambda: reindex(store, OTHER)):
@@ -205,12 +195,27 @@ def test_the_next_generation_is_measured_and_made_without_reading_a_view(server:
     assert _loot(server, database) == []
 
 
+def test_every_generation_is_measured_with_all_of_its_fields(server: PostgresServer, database: str) -> None:
+    url = server.url_of("app", database)
+    _fill(url)
+    with open_store(url) as store:
+        assert isinstance(store, PostgresStore)
+        before = store.disk_use()
+        built = store.beside("other", [Space("minilm", 8, frozenset({"text"}))])
+        store.freeze(built)
+        store.switch(built)
+        assert store.disk_use().bytes > before.bytes
+        assert store.disk_use().documents == before.documents
+        assert drop_old(store)
+        assert store.disk_use().bytes < before.bytes / 2
+
+
 def test_a_table_that_was_restored_is_used_from_the_next_call_on(server: PostgresServer, database: str) -> None:
-    url = _as("app", server, database)
+    url = server.url_of("app", database)
     _fill(url)
     with open_store(url) as store:
         assert len(store) == len(TEXTS)
-        _do(
+        execute(
             url,
             'CREATE TABLE public.copied (LIKE "vlmsearch$1" INCLUDING ALL)',
             'INSERT INTO public.copied OVERRIDING SYSTEM VALUE SELECT * FROM "vlmsearch$1"',
@@ -223,21 +228,21 @@ def test_a_table_that_was_restored_is_used_from_the_next_call_on(server: Postgre
 
 def test_who_made_a_role_is_not_in_it(server: PostgresServer, database: str) -> None:
     """PostgreSQL 16 and later give the maker of a role a membership that administers it, and no more."""
-    _do(server.conninfo("postgres"), f"CREATE ROLE maker_{database} LOGIN CREATEROLE")
-    _do(_as(f"maker_{database}", server, "postgres"), f"CREATE ROLE made_{database} LOGIN")
+    execute(server.conninfo("postgres"), f"CREATE ROLE maker_{database} LOGIN CREATEROLE")
+    execute(server.url_of(f"maker_{database}", "postgres"), f"CREATE ROLE made_{database} LOGIN")
     slots = "CREATE TABLE public.vlmsearch_index (slot text PRIMARY KEY, row json NOT NULL)"
-    _do(_as(f"made_{database}", server, database), slots)
+    execute(server.url_of(f"made_{database}", database), slots)
     with (
-        open_store(_as(f"maker_{database}", server, database)) as store,
+        open_store(server.url_of(f"maker_{database}", database)) as store,
         pytest.raises(ConfigError, match="it belongs to made_"),
     ):
         store.manifest()
 
 
 def test_marks_that_a_restored_index_lacks_are_made_anew(server: PostgresServer, database: str) -> None:
-    url = _as("app", server, database)
+    url = server.url_of("app", database)
     _fill(url)
-    _do(url, 'COMMENT ON TABLE "vlmsearch$1" IS NULL; COMMENT ON TABLE "vlmsearch$1$1" IS NULL')
+    execute(url, 'COMMENT ON TABLE "vlmsearch$1" IS NULL; COMMENT ON TABLE "vlmsearch$1$1" IS NULL')
     with open_store(url) as store:
         assert reindex(store, OTHER).switched
         assert drop_old(store)
@@ -245,13 +250,13 @@ def test_marks_that_a_restored_index_lacks_are_made_anew(server: PostgresServer,
 
 @pytest.mark.parametrize("name", ["vlmsearch$1$terms", "vlmsearch$1$1$hnsw"])
 def test_an_index_whose_name_is_taken_is_said(name: str, server: PostgresServer, database: str) -> None:
-    url = _as("app", server, database)
-    _do(_as("mallory", server, database), f'CREATE SEQUENCE public."{name}"')
+    url = server.url_of("app", database)
+    execute(server.url_of("mallory", database), f'CREATE SEQUENCE public."{name}"')
     with open_store(url) as store, pytest.raises(ConfigError, match=f"cannot have its index {re.escape(name)}"):
         store.bind("e", SPACES)
-    _do(_as("mallory", server, database), f'DROP SEQUENCE public."{name}"')
+    execute(server.url_of("mallory", database), f'DROP SEQUENCE public."{name}"')
     _fill(url)
-    _do(url, f'DROP INDEX "{name}"')
+    execute(url, f'DROP INDEX "{name}"')
     with Pipeline(ENCODER, open_store(url)) as pipeline:
         assert len(pipeline.check().unindexed) == 1
         assert len(pipeline.check(repair=True).unindexed) == 1
@@ -262,7 +267,7 @@ def test_an_index_whose_name_is_taken_is_said(name: str, server: PostgresServer,
 
 
 def test_no_two_indexes_mean_the_same_table(server: PostgresServer, database: str) -> None:
-    url = _as("app", server, database)
+    url = server.url_of("app", database)
     names = ("n", "n_1", "n_1_1", "n_2", "n_index", "n_rejects")
     for name in names:
         with Pipeline(ENCODER, open_store(f"{url}?table={name}")) as pipeline:
@@ -282,16 +287,16 @@ def test_an_index_of_an_earlier_version_opens_and_is_renewed(
 ) -> None:
     """`index-0.2.sql` is a dump of an index that vlmsearch 0.2.0 made, and whose model it replaced."""
     statements = (Path(__file__).parent / "index-0.2.sql").read_text()
-    _do(server.make_database(f"{database}old"), "ALTER SCHEMA public OWNER TO app", "CREATE EXTENSION vector")
-    url = _as("app", server, f"{database}old")
-    _do(url, "\n".join(line for line in statements.splitlines() if "EXTENSION" not in line))
+    execute(server.make_database(f"{database}old"), "ALTER SCHEMA public OWNER TO app", "CREATE EXTENSION vector")
+    url = server.url_of("app", f"{database}old")
+    execute(url, "\n".join(line for line in statements.splitlines() if "EXTENSION" not in line))
     if neighbour:
         with Pipeline(OTHER, open_store(f"{url}?table={neighbour}")) as pipeline:
             pipeline.add([Document("beside", text="a dog")])
-    _do(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
-    _do(server.conninfo("postgres"), "GRANT app TO reader WITH INHERIT FALSE, SET FALSE")
+    execute(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+    execute(server.conninfo("postgres"), "GRANT app TO reader WITH INHERIT FALSE, SET FALSE")
     with (
-        open_store(f"{_as('reader', server, f'{database}old')}?table=photos") as reading,
+        open_store(f"{server.url_of('reader', f'{database}old')}?table=photos") as reading,
         pytest.raises(ConfigError, match=r"was made by vlmsearch 0\.2, and its tables have to be renamed once"),
     ):
         reading.manifest()
@@ -393,14 +398,14 @@ def test_settings_of_a_role_or_a_variable_change_nothing(
     queries: list[tuple[str, dict[str, object] | None]] = [
         ("a dog in the snow", None), ("cat", {"n": {"$gte": 30}}), ("雪", {"kind": "cat"}),
     ]  # fmt: skip
-    plain = _as("app", server, database)
-    hostile = _as("app", server, database)
+    plain = server.url_of("app", database)
+    hostile = server.url_of("app", database)
     results = []
     for url, table in ((plain, "plain"), (hostile, "hostile")):
         if table == "hostile":
             monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
             monkeypatch.setenv("PGOPTIONS", "-c search_path=public -c gin_fuzzy_search_limit=1")
-            _do(
+            execute(
                 server.conninfo("postgres"),
                 *(f"ALTER DATABASE {database} SET {name} = {value}" for name, value in HOSTILE.items()),
             )
@@ -414,19 +419,22 @@ def test_settings_of_a_role_or_a_variable_change_nothing(
 
 
 def test_a_role_that_leaves_vectors_behind_is_refused(server: PostgresServer, database: str) -> None:
-    _do(server.conninfo(database), f"ALTER DATABASE {database} SET session_replication_role = replica")
-    with open_store(_as("app", server, database)) as store, pytest.raises(ConfigError, match="RESET session_replicat"):
+    execute(server.conninfo(database), f"ALTER DATABASE {database} SET session_replication_role = replica")
+    with (
+        open_store(server.url_of("app", database)) as store,
+        pytest.raises(ConfigError, match="RESET session_replicat"),
+    ):
         store.manifest()
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
 def test_a_database_that_is_not_of_utf8_is_refused_at_opening(encoding: str, server: PostgresServer) -> None:
     name = next(_names)
-    _do(
+    execute(
         server.conninfo("postgres"),
         f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0",
     )
-    done = run("index", str(PACKAGE), "--encoder", "mock:", "--store", _as("postgres", server, name))
+    done = run("index", str(PACKAGE), "--encoder", "mock:", "--store", server.url_of("postgres", name))
     assert done.returncode == 1
     assert f"is encoded in {encoding}, and texts need UTF8" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -434,12 +442,12 @@ def test_a_database_that_is_not_of_utf8_is_refused_at_opening(encoding: str, ser
 
 @pytest.mark.parametrize("setting", ["on", "off"])
 def test_a_name_in_a_comment_stays_one(setting: str, server: PostgresServer, database: str) -> None:
-    _do(server.conninfo("postgres"), f"ALTER DATABASE {database} SET standard_conforming_strings = {setting}")
-    _do(_as("app", server, database), "CREATE TABLE public.victim (x int)")
+    execute(server.conninfo("postgres"), f"ALTER DATABASE {database} SET standard_conforming_strings = {setting}")
+    execute(server.url_of("app", database), "CREATE TABLE public.victim (x int)")
     name = "a\\'; DROP TABLE public.victim; --\x00'"
-    with open_store(_as("app", server, database)) as store:
+    with open_store(server.url_of("app", database)) as store:
         store.bind("f", [Space(name, 4, frozenset({"text"}))])
-    _do(_as("app", server, database), "SELECT FROM public.victim")
+    execute(server.url_of("app", database), "SELECT FROM public.victim")
 
 
 def test_no_value_is_put_between_quotes_by_hand() -> None:
@@ -463,7 +471,7 @@ def test_no_value_is_put_between_quotes_by_hand() -> None:
 
 
 def test_check_and_doctor_name_who_else_may_create(server: PostgresServer, database: str) -> None:
-    open_url, closed_url = _as("app", server, database), f"{_as('app', server, database)}?schema=app"
+    open_url, closed_url = server.url_of("app", database), f"{server.url_of('app', database)}?schema=app"
     for url in (open_url, closed_url):
         _fill(url)
     shown = json.loads(run("check", "--json", "--store", open_url).stdout)
@@ -472,7 +480,7 @@ def test_check_and_doctor_name_who_else_may_create(server: PostgresServer, datab
     said = run("doctor", "--store", open_url)
     assert "every role may create in the schema public" in said.stdout
     assert "exposed" not in run("doctor", "--store", closed_url).stdout
-    _do(
+    execute(
         server.conninfo(database),
         f"GRANT CREATE ON SCHEMA ext TO mallory; CREATE ROLE crew_of_{database}",
         f"GRANT crew_of_{database} TO app, mallory",
@@ -491,19 +499,19 @@ def test_check_and_doctor_name_who_else_may_create(server: PostgresServer, datab
 
 def test_a_reader_is_in_the_role_of_the_writer(server: PostgresServer, database: str) -> None:
     """`INHERIT FALSE, SET FALSE` trusts a role, and takes none of its rights."""
-    _fill(f"{_as('app', server, database)}?schema=app")
-    _do(
+    _fill(f"{server.url_of('app', database)}?schema=app")
+    execute(
         server.conninfo(database),
         "GRANT USAGE ON SCHEMA app TO reader; GRANT SELECT ON ALL TABLES IN SCHEMA app TO reader",
     )
-    _do(server.conninfo("postgres"), "REVOKE app FROM reader")
-    url = f"{_as('reader', server, database)}?schema=app"
+    execute(server.conninfo("postgres"), "REVOKE app FROM reader")
+    url = f"{server.url_of('reader', database)}?schema=app"
     with (
         open_store(url) as store,
         pytest.raises(ConfigError, match=r"it belongs to app; .*GRANT that role TO re"),
     ):
         store.manifest()
-    _do(server.conninfo("postgres"), "GRANT app TO reader WITH INHERIT FALSE, SET FALSE")
+    execute(server.conninfo("postgres"), "GRANT app TO reader WITH INHERIT FALSE, SET FALSE")
     with Pipeline(ENCODER, open_store(url)) as pipeline:
         assert pipeline.search("cat", min_score=0)
         with pytest.raises(BackendError, match="permission denied"):

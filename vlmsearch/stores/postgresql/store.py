@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +32,7 @@ from vlmsearch.stores.postgresql.connection import (
     quoted,
 )
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, exposures, proof_of
-from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable, rename_earlier, rough_size
+from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable, measure, rename_earlier, rough_size
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
@@ -149,9 +148,7 @@ class PostgresStore(DatabaseStore):
         return self._read_slot(slot, query)
 
     def _read_slot(self, slot: Slot, query: str) -> dict[str, Any] | None:
-        rows = self._connection.run(
-            "look for the index", lambda session: all_rows(session, query, (slot,)), proof=self._proof_of_slots
-        )
+        rows = self._read_beside("look for the index", query, (slot,))
         return dict(rows[0][0]) if rows else None
 
     def _check_slots(self, session: Session) -> bool:
@@ -162,7 +159,14 @@ class PostgresStore(DatabaseStore):
             self._proof_of_slots = proof_of(self._schema, checked)
         return bool(self._proof_of_slots)
 
-    def _change_slot(self, operation: str, query: str, values: Sequence[object]) -> int:
+    def _read_beside(self, operation: str, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Read from the tables beside the generations."""
+        return self._connection.run(
+            operation, lambda session: all_rows(session, query, values), proof=self._proof_of_slots
+        )
+
+    def _change_beside(self, operation: str, query: str, values: Sequence[object]) -> int:
+        """Change the tables beside the generations, and return how many rows it was about."""
         return self._connection.run(
             operation, lambda session: session.execute(query, values).rowcount, proof=self._proof_of_slots
         )
@@ -170,17 +174,17 @@ class PostgresStore(DatabaseStore):
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
         """Make the row of a slot, unless there is one."""
         query = f"INSERT INTO {self._slots} (slot, row) VALUES (%s, %s::json) ON CONFLICT DO NOTHING"
-        self._change_slot("make the index", query, (slot, json.dumps(row)))
+        self._change_beside("make the index", query, (slot, json.dumps(row)))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
         """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
         query = f"UPDATE {self._slots} SET row = %s::json WHERE slot = %s AND {_IS_OF_REVISION}"
-        return self._change_slot("change the index", query, (json.dumps(row), slot, revision)) == 1
+        return self._change_beside("change the index", query, (json.dumps(row), slot, revision)) == 1
 
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
         """Remove the row of a slot, if it is of this revision."""
         query = f"DELETE FROM {self._slots} WHERE slot = %s AND {_IS_OF_REVISION}"
-        self._change_slot("forget an index", query, (slot, revision))
+        self._change_beside("forget an index", query, (slot, revision))
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the tables of a generation, and what is missing of the index beside them."""
@@ -229,7 +233,10 @@ class PostgresStore(DatabaseStore):
 
     def _tables_of(self, generation: str, spaces: Sequence[Space]) -> IndexTables:
         extension = self._connection.needed_extension()
-        return IndexTables.of(self._schema, self._table, generation, spaces, extension=extension)
+        return IndexTables.of(self._schema, self._documents_of(generation), spaces, extension)
+
+    def _documents_of(self, generation: str) -> str:
+        return f"{self._table}${generation}"
 
     def _prove(self) -> dict[str, CheckedTable]:
         """Look at the tables of the generation, and note how later transactions know them."""
@@ -562,7 +569,7 @@ class PostgresStore(DatabaseStore):
 
     def read_rejects(self) -> list[Reject]:
         """Read the reject list."""
-        rows = self._run("list failed inputs", f"SELECT id, code, message, digest, source FROM {self._rejects}")
+        rows = self._read_beside("list failed inputs", f"SELECT id, code, message, digest, source FROM {self._rejects}")
         return [
             Reject(id, code, unescape(message), Stamp(unescape(digest), unescape(source)))
             for id, code, message, digest, source in rows
@@ -585,11 +592,11 @@ class PostgresStore(DatabaseStore):
             "message text, digest text, source text) ON CONFLICT (id) DO UPDATE SET code = EXCLUDED.code, "
             "message = EXCLUDED.message, digest = EXCLUDED.digest, source = EXCLUDED.source"
         )
-        self._do("note failed inputs", query, (json.dumps(rows),))
+        self._change_beside("note failed inputs", query, (json.dumps(rows),))
 
     def remove_rejects(self, ids: list[str]) -> None:
         """Take some inputs off the reject list."""
-        self._do("release inputs", f"DELETE FROM {self._rejects} WHERE id = ANY(%s)", (ids,))
+        self._change_beside("release inputs", f"DELETE FROM {self._rejects} WHERE id = ANY(%s)", (ids,))
 
     # ---- the server
 
@@ -642,20 +649,16 @@ class PostgresStore(DatabaseStore):
 
     def disk_use(self) -> DiskUse:
         """Measure the tables and indexes of all generations; the server does not say how much room is left."""
-        spaces = self.needed().spaces
+        self.needed()
         size = documents = 0
         for generation in self.kept_generations():
-            tables = self._tables_of(generation, spaces)
-            there, rows = self._connection.run("measure it", partial(self._use, tables))
+            name = self._documents_of(generation)
+            there, rows = self._connection.run(
+                "measure it",
+                lambda session: measure(session, self._schema, name, self.name),  # noqa: B023
+            )
             size, documents = size + there, documents + rows
         return DiskUse(size, documents, None)
-
-    def _use(self, tables: IndexTables, session: Session) -> tuple[int, int]:
-        """Return the bytes and the documents of a generation; a build that was cut off may have no table yet."""
-        checked = tables.check(session, self.name)
-        size = int(all_rows(session, _SIZE, ([table.oid for table in checked.values()],))[0][0])
-        query = f"SELECT count(*) FROM {tables.documents}"
-        return size, all_rows(session, query)[0][0] if tables.name in checked else 0
 
     def vector_bytes(self, dim: int) -> int:
         """Return about how many bytes a vector takes, in its row and in an HNSW index."""
@@ -691,7 +694,6 @@ _SLOW = (
     "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB');"
 )
 """Settings to build an index of vectors: where it does not fit into this memory, that takes far longer."""
-_SIZE = "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM unnest(%s::bigint[]::oid[]) AS own(oid)"
 
 
 def _array(vector: Any) -> NDArray[np.float32]:

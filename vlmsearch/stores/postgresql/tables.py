@@ -56,6 +56,10 @@ _VALID = (
     "i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid "
     "WHERE n.nspname = %s AND c.relname = ANY(%s) AND t.relname = ANY(%s) AND i.indisvalid"
 )
+_SIZE = (
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n "
+    "ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = %s AND (c.relname = %s OR c.relname ^@ %s)"
+)
 _ORDERED = ' COLLATE "C"'
 """The order of ids, by their characters in every database."""
 _NAMES = ", ".join(name for name, _ in _COLUMNS)
@@ -158,7 +162,7 @@ class IndexTables:
         name: The name of the table of documents.
         schema: The schema that all are in.
         vectors: The tables of vectors.
-        extension: The schema of pgvector; "" where nothing is made or searched.
+        extension: The schema of pgvector.
     """
 
     name: str
@@ -167,12 +171,9 @@ class IndexTables:
     extension: str
 
     @classmethod
-    def of(
-        cls, schema: str, index: str, generation: str, spaces: Sequence[Space], *, extension: str = ""
-    ) -> IndexTables:
-        """Return the tables of a generation of an index."""
+    def of(cls, schema: str, name: str, spaces: Sequence[Space], extension: str) -> IndexTables:
+        """Return the tables of a generation, whose table of documents has a name."""
         dims = {field: space.dim for space in spaces for field in space.fields}
-        name = f"{index}${generation}"
         vectors = {
             field: VectorTable(field, f"{name}${n}", schema, dims[field], extension)
             for n, field in enumerate(sorted(dims, key=str), 1)
@@ -295,6 +296,21 @@ class IndexTables:
             (f"[{','.join(rows)}]",),
         )
         return dict(written)
+
+
+def measure(session: Session, schema: str, name: str, index: str) -> tuple[int, int]:
+    """Return the bytes on the disk of a generation, whatever fields it has, and the number of its documents.
+
+    Args:
+        session: A connection within a transaction.
+        schema: The schema that its tables are in.
+        name: The table of documents; a build that was cut off may not have it yet.
+        index: Name of the index, for messages.
+    """
+    size = int(all_rows(session, _SIZE, (schema, name, f"{name}$"))[0][0])
+    if name not in check_tables(session, schema, {name: _DOCUMENTS}, index):
+        return size, 0
+    return size, int(all_rows(session, f"SELECT count(*) FROM {quoted(schema, name)}")[0][0])
 
 
 def _mark(session: Session, table: str, mark: str) -> None:
