@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, cast, overload
 from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.markup import Shown, brief, plain
+from vlmsearch._util.markup import HtmlDisplay, brief, plain
 from vlmsearch._util.plain import is_array, is_picture, is_pixels, plain_mapping, plain_value
 from vlmsearch.errors import InvalidInputError, RejectCode
 
@@ -369,7 +369,7 @@ def check_here(image: Path) -> None:
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Document(Shown):
+class Document(HtmlDisplay):
     """A document that is indexed and found: a text, an image or both.
 
     Values are taken as people have them. Numpy scalars become Python's, and dates become ISO 8601. None, NaN and NaT
@@ -673,7 +673,7 @@ class FieldScore:
 
 
 @dataclass(frozen=True, repr=False)
-class Match(Shown):
+class Match(HtmlDisplay):
     """A document that a search found, with its scores.
 
     Attributes:
@@ -703,7 +703,7 @@ class Match(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Matches(Sequence[Match], Shown):
+class Matches(Sequence[Match], HtmlDisplay):
     """The matches of a search as a sequence, best first.
 
     Attributes:
@@ -801,7 +801,7 @@ class Citation:
 
 
 @dataclass(frozen=True, repr=False)
-class Answer(Shown):
+class Answer(HtmlDisplay):
     """The answer to a question, with its sources.
 
     Attributes:
@@ -936,7 +936,7 @@ class DuplicateGroup:
 
 
 @dataclass(frozen=True, repr=False)
-class Duplicates(Shown):
+class Duplicates(HtmlDisplay):
     """The duplicate images of an index.
 
     Attributes:
@@ -989,7 +989,7 @@ class DescribeReport:
 
 
 @dataclass(frozen=True, repr=False)
-class IndexReport(Shown):
+class IndexReport(HtmlDisplay):
     """The numbers of documents of one run of `Pipeline.add` or `Pipeline.index`.
 
     Attributes:
