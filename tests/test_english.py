@@ -45,7 +45,7 @@ def test_names_docstrings_and_comments_are_plain_english() -> None:
         (f'A = 1\n"""{"word " * 15}`{"word " * 5}`.\n\n{"Word " * 17}."""', []),
         (f'A = 1\n"""{"word " * 17}."""', ["first"]),
         (
-            f'def f(a, b):\n    """Return it.\n\n    Args:\n        a: {"word " * 9}\n        b: {"word " * 17}\n    """',
+            f'def f(a, b):\n    """Return.\n\n    Args:\n        a: {"word " * 9}\n        b: {"word " * 17}\n    """',
             [],
         ),
         ('def f(a):\n    """Return it.\n\n    Args:\n        b: A number: 1.\n    """', ["argument"]),

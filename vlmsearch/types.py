@@ -57,7 +57,7 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs."""
-LARGEST_INT = 2**63 - 1
+MAX_INT = 2**63 - 1
 _PART = re.compile(
     r"(?P<of>.+)#(?:page=(?P<page>[1-9][0-9]{0,8})|t=(?P<t>[0-9]{1,9}\.[0-9]{3})"
     r"|xywh=(?P<xy>[0-9]{1,9},[0-9]{1,9}),(?P<wh>[1-9][0-9]{0,8},[1-9][0-9]{0,8}))",
@@ -187,7 +187,7 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
             raise InvalidInputError("invalid", f"metadata {key!r} must be a string, number or bool, not {value!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidInputError("invalid", f"metadata {key!r} must be a finite number, not {value!r}")
-        if isinstance(value, int) and abs(value) > LARGEST_INT:
+        if isinstance(value, int) and abs(value) > MAX_INT:
             raise InvalidInputError("invalid", f"metadata {key!r} does not fit 64 bits: {value}")
         size += len(key.encode("utf-8", "surrogatepass"))
         if isinstance(value, str):

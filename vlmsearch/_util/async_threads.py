@@ -25,7 +25,7 @@ class AsyncThreads:
     def __init__(self, threads: int, queue: int, *, owner: str) -> None:
         self._owner = owner
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlmsearch-async")
-        self._most, self._room = threads, threads + queue
+        self._max_items, self._room = threads, threads + queue
         self._calls = 0
         self._counting = threading.Lock()
         self._closed = False
@@ -33,7 +33,7 @@ class AsyncThreads:
     @property
     def in_use(self) -> tuple[int, int]:
         """Return how many threads work, and how many calls wait for one."""
-        busy = min(self._calls, self._most)
+        busy = min(self._calls, self._max_items)
         return busy, self._calls - busy
 
     async def run(
@@ -95,7 +95,7 @@ class ThreadReading(Generic[T]):
     """An iterator that is read in threads, so many items at a time, in one context throughout."""
 
     def __init__(self, threads: AsyncThreads, begin: Callable[[], Iterator[T]], max_items: int) -> None:
-        self._threads, self._begin, self._most = threads, begin, max_items
+        self._threads, self._begin, self._max_items = threads, begin, max_items
         self._token, self._context = CancelToken(), copy_context()
         self._items: Iterator[T] | None = None
         self._turn = threading.Lock()
@@ -125,7 +125,7 @@ class ThreadReading(Generic[T]):
     def _read_some(self) -> list[T]:
         if self._items is None:
             self._items = self._begin()
-        return list(islice(self._items, self._most))
+        return list(islice(self._items, self._max_items))
 
     def _close(self) -> None:
         with self._turn:

@@ -20,7 +20,7 @@ from vlmsearch._util.machine import machine_name
 from vlmsearch.building.calibrate import calibrate as observe
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.data import Samples, gather
-from vlmsearch.building.export import Exported, export
+from vlmsearch.building.export import ExportedTower, export
 from vlmsearch.building.fetch import as_bundle, checkpoint_folder
 from vlmsearch.building.inputs import Feeds, run
 from vlmsearch.building.load import load_checkpoint, read_config
@@ -73,7 +73,7 @@ class _Work:
     held_out: Samples
     tokenizer: Tokenizer
     proof: Proof
-    exported: dict[Tower, Exported] = field(default_factory=dict)
+    exported: dict[Tower, ExportedTower] = field(default_factory=dict)
     feeds: dict[Tower, Feeds] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     quantisation: dict[str, Json] = field(default_factory=dict)

@@ -76,11 +76,11 @@ def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
         lower_case(peer.backend_tokenizer)
     padding = "max_length" if form.fill else False
 
-    def theirs(given: list[str]) -> list[list[int]]:
+    def reference_ids(given: list[str]) -> list[list[int]]:
         rows: list[list[int]] = peer(given, truncation=True, max_length=form.max_tokens, padding=padding)["input_ids"]
         return rows
 
-    return token_check("tokens.different", tokenizer_cases(TOKENISED), form, tokenizer, theirs)
+    return token_check("tokens.different", tokenizer_cases(TOKENISED), form, tokenizer, reference_ids)
 
 
 def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:

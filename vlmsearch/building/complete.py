@@ -25,7 +25,7 @@ from vlmsearch.models.recipe import Recipe, RerankerRecipe
 
 _MODES = {"mean": "mean_tokens", "cls": "cls_token"}
 _SENTENCEPIECE = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
-_LEAST_SHARE = 0.9
+_MIN_SHARE = 0.9
 """Of the tokens that a model knows, how many its vocabulary must have: models are padded to round numbers."""
 
 
@@ -104,7 +104,7 @@ def _converted(folder: Path) -> str:
         raise ConfigError(f"{folder} has no tokenizer.json, and none can be made: {one_line(exc)}{mend}") from exc
     config = read_json(folder / "config.json")
     words = (config.get("text_config") or config).get("vocab_size", 0)
-    if made.get_vocab_size() < _LEAST_SHARE * words:  # transformers makes an empty one where it finds no vocabulary
+    if made.get_vocab_size() < _MIN_SHARE * words:  # transformers makes an empty one where it finds no vocabulary
         raise ConfigError(
             f"{folder} has no tokenizer.json, and none can be made: its other files have {made.get_vocab_size():,} "
             f"tokens, and the model knows {words:,}"

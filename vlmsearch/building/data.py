@@ -20,8 +20,8 @@ from vlmsearch.types import ImageSource, local_image
 
 CALIBRATION_SEED = 20_000_000
 """The first seed of the drawn scenes used here; those of training and of evaluation are smaller."""
-_LEAST = 32
-_MOST = 20_000
+_MIN_ITEMS = 32
+_MAX_ITEMS = 20_000
 """Files and rows of a user that are looked at."""
 T = TypeVar("T")
 
@@ -118,15 +118,15 @@ def _drawn(seeds: Sequence[int]) -> tuple[ImageSource, ...]:
 def _own(paths: Sequence[Path], *, images: bool, need_all: bool) -> tuple[list[ImageSource], list[str]]:
     if not paths:
         return [], []
-    documents = [item.document for item in islice(Paths(paths), _MOST) if isinstance(item, Sourced)]
+    documents = [item.document for item in islice(Paths(paths), _MAX_ITEMS) if isinstance(item, Sourced)]
     pictures = [local_image(document.image) for document in documents if images and document.image is not None]
     lines = (line.strip() for document in documents for line in (document.text or "").splitlines())
     texts = list(dict.fromkeys(line for line in lines if line))
     if not need_all:
-        return (pictures if len(pictures) >= _LEAST else []), (texts if len(texts) >= _LEAST else [])
+        return (pictures if len(pictures) >= _MIN_ITEMS else []), (texts if len(texts) >= _MIN_ITEMS else [])
     for items, what in ((pictures, "images"), (texts, "texts")):
-        if 0 < len(items) < _LEAST:
-            raise ConfigError(f"`calibrate` holds {len(items)} {what}; {_LEAST} are needed at least, or none")
+        if 0 < len(items) < _MIN_ITEMS:
+            raise ConfigError(f"`calibrate` holds {len(items)} {what}; {_MIN_ITEMS} are needed at least, or none")
     if not pictures and not texts:
         raise ConfigError(f"`calibrate` holds no {'images and no ' if images else ''}texts")
     return pictures, texts
@@ -151,7 +151,7 @@ def _split(items: Sequence[T], fitted: int, held_out: int) -> tuple[tuple[T, ...
     """Return the items to fit and those held out, spread evenly over all; fewer of both where there are not enough."""
     total = min(len(items), fitted + held_out)
     chosen = [items[i * len(items) // total] for i in range(total)]
-    share = max(total * held_out // (fitted + held_out), _LEAST // 2)
+    share = max(total * held_out // (fitted + held_out), _MIN_ITEMS // 2)
     marks = {(2 * i + 1) * total // (2 * share) for i in range(share)}
     return (
         tuple(item for i, item in enumerate(chosen) if i not in marks),

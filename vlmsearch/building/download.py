@@ -27,7 +27,7 @@ _TRIES = 6
 """Cuts of a download in a row without a byte between them."""
 _PAUSE_SECONDS = 0.5
 _BLOCK = 2**20
-_MOST_JSON = 2**26
+_MAX_JSON = 2**26
 _DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 _REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -56,9 +56,9 @@ class _Head:
 def get_json(url: str, token: str = "") -> object:
     """Return the JSON at a URL; OSError where it cannot be had, ValueError where it is none."""
     with _opened(url, token, timeout=_TIMEOUT_SECONDS) as answer:
-        content = answer.read(_MOST_JSON + 1)
-    if len(content) > _MOST_JSON:
-        raise ValueError(f"the answer has more than {_MOST_JSON:,} bytes")
+        content = answer.read(_MAX_JSON + 1)
+    if len(content) > _MAX_JSON:
+        raise ValueError(f"the answer has more than {_MAX_JSON:,} bytes")
     value: object = json.loads(content)
     return value
 

@@ -50,7 +50,7 @@ _OPEN_CLIP = (
 _PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_MOST_CARD = 2**16
+_MAX_CARD = 2**16
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def model_card(folder: Path) -> dict[str, object]:
     That is a few lines of YAML between two lines of dashes. Values and lists of values are read, tables are not.
     """
     path = folder / "README.md"
-    text = path.read_text(encoding="utf-8", errors="replace")[:_MOST_CARD] if path.is_file() else ""
+    text = path.read_text(encoding="utf-8", errors="replace")[:_MAX_CARD] if path.is_file() else ""
     lines = text.lstrip("\ufeff").splitlines()
     if not lines or lines[0].strip() != "---" or "---" not in lines[1:]:
         return {}

@@ -16,16 +16,15 @@ from vlmsearch._util.ort import ort
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import TextInput
-from vlmsearch.models.inputs import Pixels, to_pixels, token_arrays, token_rows
+from vlmsearch.models.inputs import Pixels, pad_texts, to_pixels, token_arrays, token_rows
 from vlmsearch.models.mapped import MappedModel, map_model
 from vlmsearch.models.reranker import pair_arrays
 from vlmsearch.models.session import session_file
-from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
 
 Feed = Mapping[str, NDArray[np.generic]]
 BATCH = 16
-_LEAST = 8
+_MIN_PICTURES = 8
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def image_feeds(pictures: Sequence[ImageSource], preprocess: Preprocess) -> Feed
             pixels.append(to_pixels(picture, preprocess))
         except InvalidInputError as exc:
             reason = str(exc)
-    if len(pixels) < min(_LEAST, len(pictures)):
+    if len(pixels) < min(_MIN_PICTURES, len(pictures)):
         raise ConfigError(f"only {len(pixels)} of {len(pictures)} calibration images can be used: {reason}")
     return pixel_feeds(np.stack(pixels))
 

@@ -23,7 +23,7 @@ from vlmsearch.models.bundle import UNPADDED
 Array = NDArray[np.float32]
 Arithmetic = type[np.float32 | np.float16]
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "silu"]
-LARGEST_TABLE = 10**9
+MAX_TABLE = 10**9
 """Bytes of a table in float32: SigLIP 2 L/16 has 256,000 tokens, which with its layers would not fit one ONNX file."""
 _TANH_SLOPE = math.sqrt(2 / math.pi)
 _MASKED = -1e4
@@ -77,7 +77,7 @@ class Rotary:
 
 
 @dataclass(frozen=True)
-class Quantised:
+class Int8Scaling:
     """INT8 for one Linear.
 
     ``scale`` and ``zero`` map its input to integers; without a scale the range is measured at run time. ``smooth`` is
@@ -118,7 +118,7 @@ class Layers:
         y = self.graph.op("MatMul", x, self.weight(layer.weight, f"{layer.name}.weight"), scope=layer.name)
         return self._add_bias(y, layer)
 
-    def _smooth(self, x: str, layer: Linear, how: Quantised) -> tuple[str, Array]:
+    def _smooth(self, x: str, layer: Linear, how: Int8Scaling) -> tuple[str, Array]:
         """Return the input and the weight of a Linear, smoothed."""
         if how.smooth is None:
             return x, layer.weight
@@ -132,7 +132,7 @@ class Layers:
 
     def lookup(self, table: Array, ids: str, name: str = "tokens") -> str:
         """Return the rows of a table, one for each id; a very large one is kept in float16, so that a file holds it."""
-        if table.nbytes > LARGEST_TABLE:
+        if table.nbytes > MAX_TABLE:
             return self._half_lookup(table, ids, name)
         return self.graph.op("Gather", self.weight(table, name), ids, scope="embed")
 
@@ -225,7 +225,7 @@ class Layers:
 class _QuantisedLayers(Layers, ABC):
     """Writes the Linears named in ``quantised`` in INT8, each as a subclass says."""
 
-    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
+    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Int8Scaling]) -> None:
         super().__init__(graph)
         self._quantised = quantised
 
@@ -238,7 +238,7 @@ class _QuantisedLayers(Layers, ABC):
         return self.linear_int8(smoothed, weight, layer, how)
 
     @abstractmethod
-    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
+    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Int8Scaling) -> str:
         """Write one of the Linears that are quantised."""
 
 
@@ -249,7 +249,7 @@ class QdqLayers(_QuantisedLayers):
     calls explicit quantisation: QuantizeLinear and DequantizeLinear with zero points of 0.
     """
 
-    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
+    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Int8Scaling) -> str:
         """``x @ weight + bias`` with both factors through INT8."""
         op, constant, name = self.graph.op, self.graph.constant, layer.name
         scale = constant(np.array(how.scale, np.float32), f"{name}.input_scale")
@@ -275,11 +275,11 @@ class CpuInt8Layers(_QuantisedLayers):
     bits no such sum overflows. The table of tokens is kept in float16, at half the size.
     """
 
-    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
+    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Int8Scaling]) -> None:
         super().__init__(graph, quantised)
         self._whole: dict[str, str] = {}
 
-    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
+    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Int8Scaling) -> str:
         """``x @ weight + bias`` in INT8 with INT32 sums, in and out float32."""
         op, constant, name = self.graph.op, self.graph.constant, layer.name
         integers, scales = quantise_weight(weight, 63)

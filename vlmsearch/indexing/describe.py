@@ -137,7 +137,7 @@ class DescribeOptions:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _DocumentAnswer:
     """The answer of a generator about the picture of a document."""
 
     document: Document
@@ -245,7 +245,7 @@ class Describer:
                 wanted.append(document)
         return wanted, unchanged
 
-    def _tell(self, documents: Sequence[Document]) -> Iterator[_Told]:
+    def _tell(self, documents: Sequence[Document]) -> Iterator[_DocumentAnswer]:
         """Yield what the generator says of the pictures, in their order."""
         if self._options.concurrency == 1 or len(documents) < 2:
             yield from map(self._ask, documents)
@@ -253,7 +253,7 @@ class Describer:
         with ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="vlmsearch-describe") as pool:
             yield from pool.map(self._ask, documents)
 
-    def _ask(self, document: Document) -> _Told:
+    def _ask(self, document: Document) -> _DocumentAnswer:
         from vlmsearch.media.images import shrunk_image
 
         check_cancelled()
@@ -263,8 +263,8 @@ class Describer:
             image = shrunk_image(local_image(document.image), edge=side, limits=self._options.image_limits)  # type: ignore[arg-type]
             text = self._generated(document, image, tokens)
         except InvalidInputError as exc:
-            return _Told(document, reject=(exc.code, str(exc)))
-        told = partial(_Told, document, tokens=sum(tokens))
+            return _DocumentAnswer(document, reject=(exc.code, str(exc)))
+        told = partial(_DocumentAnswer, document, tokens=sum(tokens))
         if self._options.fields:
             values, why = _values_in(text, self._options.schema)
             return told(reject=("invalid", why)) if values is None else told(values=values)
@@ -285,7 +285,7 @@ class Describer:
         pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
         return "".join(pieces)
 
-    def _keep(self, told: Sequence[_Told], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
+    def _keep(self, told: Sequence[_DocumentAnswer], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
         """Write descriptions of documents that are still as they were read; return their number, and the rejects."""
         good = [answer for answer in told if answer.reject is None and answer.document.id in stamps]
         rejects = [
@@ -310,7 +310,7 @@ class Describer:
         self._reject_list.release(changed)
         return len(changed), rejects
 
-    def _vectors(self, told: Sequence[_Told]) -> list[dict[Field, NDArray[np.float32]]]:
+    def _vectors(self, told: Sequence[_DocumentAnswer]) -> list[dict[Field, NDArray[np.float32]]]:
         """Return the vectors of the descriptions, by field; none for those that fill metadata."""
         texts = [answer.text for answer in told if answer.text]
         if not texts:
@@ -319,7 +319,9 @@ class Describer:
             by_space = self._encoder.encode_texts(texts, role="document")
         return [{Field(space, "text"): rows[at] for space, rows in by_space.items()} for at in range(len(texts))]
 
-    def _change(self, told: _Told, stamp: Stamp, vectors: Mapping[Field, NDArray[np.float32]]) -> MetadataChange:
+    def _change(
+        self, told: _DocumentAnswer, stamp: Stamp, vectors: Mapping[Field, NDArray[np.float32]]
+    ) -> MetadataChange:
         document = told.document
         metadata = {**document.metadata, **(told.values or {}), self._key: self._tag}
         digest = with_description_mark(stamp.digest, f"{self._tag}{told.text}{sorted((told.values or {}).items())}")

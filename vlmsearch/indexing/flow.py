@@ -87,15 +87,15 @@ _UNDER_WAY = 4
 
 
 @dataclass(frozen=True)
-class Unchanged:
+class UnchangedDocument:
     """A document that the index has in just this form, from the same source."""
 
     id: str
 
 
-Outcome: TypeAlias = Union[Ready, Unchanged, Reject]
+Outcome: TypeAlias = Union[Ready, UnchangedDocument, Reject]
 T = TypeVar("T", Item, Union[Sourced, Reject])
-Input: TypeAlias = Union[Sourced, Reject, Unchanged]
+Input: TypeAlias = Union[Sourced, Reject, UnchangedDocument]
 Known: TypeAlias = tuple[Input, Union[Stamp, None], bool]
 
 
@@ -140,7 +140,7 @@ class Tally:
         """Add what became of one input."""
         if isinstance(outcome, Reject):
             self.rejects.append(outcome)
-        elif isinstance(outcome, Unchanged):
+        elif isinstance(outcome, UnchangedDocument):
             self.unchanged += 1
         elif outcome.replaces:
             self.updated += 1
@@ -272,13 +272,13 @@ class Flow:
         for container in changed:
             self._open(workers, container, stamps.get(container.id))
 
-    def _same(self, container: Container, known: Stamp | None) -> list[Unchanged | Reject]:
+    def _same(self, container: Container, known: Stamp | None) -> list[UnchangedDocument | Reject]:
         """Return the outcomes of a file that is unchanged or was rejected before; none for any other file."""
         bad = self._bad_parts.get(container.id, [])
         if self._options.retry_rejects and bad:
             return []
         if self._examiner.is_known(known, Stamp(container.version, container.source)):
-            return [Unchanged(container.id), *bad]
+            return [UnchangedDocument(container.id), *bad]
         old = self._examiner.rejected.get(container.id)
         if old and old.stamp.digest == container.version and not self._options.retry_rejects:
             return [old, *bad]
@@ -466,7 +466,7 @@ class Examiner:
             if is_read:
                 stamp = replace(stamp, digest=with_mark(stamp.digest))
             if self.is_known(known, stamp) and not is_again:
-                return Unchanged(document.id)
+                return UnchangedDocument(document.id)
             old = self.rejected.get(document.id)
             if old and old.stamp.digest == stamp.digest and not self.options.retry_rejects:
                 return old

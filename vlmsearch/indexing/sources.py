@@ -65,7 +65,7 @@ _FILES = 64
 _ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
 """Characters that are escaped in the id of a file: those that no id has, and a % that could be an escape."""
 _ESCAPED = re.compile(rb"%([01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
-_Found: TypeAlias = Union[str, "tuple[str, OSError]"]
+_FileEntry: TypeAlias = Union[str, "tuple[str, OSError]"]
 Unit: TypeAlias = Union["tuple[str | Reject, ...]", str]
 """Some files, and folders that cannot be listed, or a table."""
 
@@ -111,7 +111,7 @@ class Paths:
         self.folders: list[str] = []
         self.tables: list[str] = []
         self._files: list[str] = []
-        self._listed: dict[str, list[_Found]] = {}
+        self._listed: dict[str, list[_FileEntry]] = {}
         """The entries of folders that `__len__` listed, for the iteration after it."""
         self._unread: set[str] = set()
         self._left_out: set[str] = set()
@@ -154,7 +154,7 @@ class Paths:
         for match in urls:
             (self.tables if _is_table(match) else self._files).append(match)
 
-    def files(self) -> Iterator[_Found]:
+    def files(self) -> Iterator[_FileEntry]:
         """Iterate over the names of the files that are taken from the folders.
 
         Returns:
@@ -236,7 +236,7 @@ class Paths:
         if reject.id in self._table_ids:
             self._unread.add(reject.id)
 
-    def _walk(self, folder: str) -> Iterator[_Found]:
+    def _walk(self, folder: str) -> Iterator[_FileEntry]:
         """Yield what is taken of a folder."""
         for entry in _walk(folder, self.options.follow_links):
             kind = kind_of(entry) if isinstance(entry, str) else None
@@ -401,7 +401,7 @@ def _is_table(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in TABLE_SUFFIXES
 
 
-def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
+def _walk(folder: str, follow_links: bool) -> Iterator[_FileEntry]:
     """Yield the files below a folder that are taken; for a folder that cannot be listed its name and the error."""
     if remote_url(folder):
         yield from _walk_remote(folder)
@@ -424,7 +424,7 @@ def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
         left += reversed(folders)
 
 
-def _walk_remote(folder: str) -> Iterator[_Found]:
+def _walk_remote(folder: str) -> Iterator[_FileEntry]:
     try:
         urls = list_remote(folder)
     except OSError as exc:

@@ -28,7 +28,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyEr
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.media.remote import open_remote, remote_url
-from vlmsearch.types import LARGEST_INT
+from vlmsearch.types import MAX_INT
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _cell(column: str, value: object) -> object:
     """Return a CSV cell, in a column of metadata as a number or bool where it is written as one."""
     if not isinstance(value, str) or column in _RESERVED:
         return value
-    if _INTEGER.fullmatch(value) and abs(int(value)) <= LARGEST_INT:
+    if _INTEGER.fullmatch(value) and abs(int(value)) <= MAX_INT:
         return int(value)
     if _NUMBER.fullmatch(value) and math.isfinite(float(value)):
         return float(value)

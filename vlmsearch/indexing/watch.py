@@ -24,7 +24,7 @@ from vlmsearch.indexing.sources import Paths
 
 SETTLED_AFTER = 1.0
 """Seconds after the last write to a file at which it counts as whole."""
-_LONGEST_WAIT = 30.0
+_MAX_WAIT = 30.0
 """Seconds after which a file that is written to again and again is taken as it is."""
 _LISTED_EVERY = 60.0
 """Seconds from one listing of all folders to the next; more where a listing takes more than a hundredth of that."""
@@ -216,7 +216,7 @@ class FolderWatch:
             return False
         age = time.time() - signature[0] / 1e9
         since = self._waiting.setdefault(name, time.monotonic())
-        if 0 <= age < self._settled_after and time.monotonic() - since < _LONGEST_WAIT:
+        if 0 <= age < self._settled_after and time.monotonic() - since < _MAX_WAIT:
             return False
         del self._waiting[name]
         self._known[name] = signature

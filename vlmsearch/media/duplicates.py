@@ -49,12 +49,12 @@ _SMALL, _HASHED = 32, 16
 """The sides of the image in a `Sketch`, and of its hashes."""
 _FRAME = 0.07
 """The share of each side that may be a frame, and is not compared."""
-_LEAST_CORRELATION = 0.6
+_MIN_CORRELATION = 0.6
 _TRIED = 3
 """The most ways of one in the other that are fitted, beside that of two whole images."""
 _SURE = 0.995
 """The correlation from which only the best way is fitted."""
-_DIFFERENCE, _PER_NOISE, _MOST_NOISE, _PER_SLOPE = 16.0, 2.0, 4.0, 0.5
+_DIFFERENCE, _PER_NOISE, _MAX_NOISE, _PER_SLOPE = 16.0, 2.0, 4.0, 0.5
 """The difference of a pixel, of 255: a constant, a factor of the noise of encoding, and one of the slope of an edge."""
 _FEW = 0.0012
 """The share of pixels that may differ anywhere."""
@@ -184,7 +184,7 @@ def placements(first: Sketch, second: Sketch) -> list[Placement]:
         for at in np.argsort(-values, axis=None)[:_TRIED]
     }
     best = sorted(correlations, key=lambda key: -correlations[key])[:_TRIED]
-    if correlations[best[0]] < _LEAST_CORRELATION:
+    if correlations[best[0]] < _MIN_CORRELATION:
         return []
     if correlations[best[0]] >= _SURE:
         best = best[:1]
@@ -310,7 +310,7 @@ def _differing(part: Pixels, whole: Pixels) -> NDArray[np.bool_]:
     hues: Pixels = (left - lighter[..., None]).astype(np.float32)
     other_hue = np.minimum(np.abs(_blurred(hues)), np.abs(hues)).max(2)
     worst = np.maximum(np.abs(lighter), other_hue)
-    noise = min(float(np.percentile(worst, 80)), _MOST_NOISE)
+    noise = min(float(np.percentile(worst, 80)), _MAX_NOISE)
     slope = np.maximum(*(np.hypot(*np.gradient(grey)) for grey in greys))
     differing: NDArray[np.bool_] = worst > _DIFFERENCE + _PER_NOISE * noise + _PER_SLOPE * slope
     return differing

@@ -58,7 +58,7 @@ _LATE = 0.001
 """Seconds by which a frame may begin after the time that names it, which is rounded to three decimals."""
 _MISSING_TENTH, _MISSING_SECONDS = 0.1, 2.0
 """The share and the seconds of the duration in the header that a film may lack before it counts as cut short."""
-_LEAST_BITS, _MOST_BITS = 8, 16
+_MIN_BITS, _MAX_BITS = 8, 16
 _SUBTITLE_BYTES = 2**24
 _SHOWN = 5.0
 """Seconds that a subtitle without an end is shown."""
@@ -159,7 +159,7 @@ def scenes(
         )
     with _opened(path, limits) as film:
         cues = _cues_beside(path, follow_links)
-        taken: _Taken | None = None
+        taken: _Still | None = None
         for shot in _choose(film, min_seconds, max_seconds):
             if taken:
                 yield taken.frame(film.cues if cues is None else cues, until=shot.seconds)
@@ -226,7 +226,7 @@ def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _Still:
     seconds: float
     image: Image.Image
 
@@ -236,7 +236,7 @@ class _Taken:
         return Frame(self.seconds, self.image, "\n".join(dict.fromkeys(texts)))
 
 
-def _choose(film: _Film, min_seconds: float, max_seconds: float) -> Iterator[_Taken]:
+def _choose(film: _Film, min_seconds: float, max_seconds: float) -> Iterator[_Still]:
     """Yield the frames that are taken of a film."""
     before: NDArray[np.int16] | None = None
     change, seen, last, first = 0.0, 0.0, -float("inf"), None
@@ -252,11 +252,11 @@ def _choose(film: _Film, min_seconds: float, max_seconds: float) -> Iterator[_Ta
             is_waiting = True
         before, seen = luma, seconds
         if first is None:
-            first = _Taken(seconds, film.picture(frame))
+            first = _Still(seconds, film.picture(frame))
         is_waiting |= seconds - last >= max_seconds
         if is_waiting and seconds - last >= min_seconds and luma.std() >= _BLANK:
             is_waiting, last = False, seconds
-            yield _Taken(seconds, film.picture(frame)) if seconds != first.seconds else first
+            yield _Still(seconds, film.picture(frame)) if seconds != first.seconds else first
     if first is not None and last == -float("inf"):
         yield first
 
@@ -284,7 +284,7 @@ def _luma_bits(name: str) -> int:
     form = av.VideoFormat(name)
     bits = form.components[0].bits if form.components else 0
     is_first = form.is_planar and not (form.is_rgb or form.is_big_endian or form.has_palette)
-    return bits if (is_first or name == "gray") and _LEAST_BITS <= bits <= _MOST_BITS else 0
+    return bits if (is_first or name == "gray") and _MIN_BITS <= bits <= _MAX_BITS else 0
 
 
 class _Film:

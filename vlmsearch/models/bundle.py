@@ -31,10 +31,10 @@ Precision = Literal["fp32", "fp16", "int8", "qdq"]
 """Whose ONNX graphs a bundle holds: those written here from the weights, or those that the repository has."""
 
 FORMAT = 3
-MOST_DIM, MOST_TOKENS, MOST_SIDE = 2**16, 2**20, 2**12
+MAX_DIM, MOST_TOKENS, MAX_SIDE = 2**16, 2**20, 2**12
 """Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
-MOST_ID = 2**31 - 1
-_MOST_FIT = 1e6
+MAX_ID = 2**31 - 1
+_MAX_FIT = 1e6
 BundleKind = Literal["encoder", "llm", "reranker"]
 LANGUAGE: Literal["llm"] = "llm"
 """The kind of the recipes of language models."""
@@ -238,7 +238,7 @@ class Bundle(ModelBundle):
 
 
 @dataclass(frozen=True)
-class Shortened:
+class ShortenedSpaces:
     """The spaces and the fingerprint of an encoder whose vectors are cut; ``names`` are the spaces that are cut."""
 
     spaces: tuple[Space, ...]
@@ -246,7 +246,7 @@ class Shortened:
     names: frozenset[str]
 
 
-def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | None) -> Shortened:
+def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | None) -> ShortenedSpaces:
     """Cut the vectors of the models that were trained for it to ``dim`` numbers.
 
     Args:
@@ -268,7 +268,7 @@ def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | N
     if dim is not None and not names and all(space.dim != dim for space, _, _ in models):
         have = "; ".join(f"{space.name} {', '.join(map(str, (space.dim, *dims)))}" for space, _, dims in models)
         raise ConfigError(f"dim={dim} is a length that no model was trained for; there are: {have}")
-    return Shortened(
+    return ShortenedSpaces(
         tuple(replace(space, dim=dim) if dim and space.name in names else space for space, _, _ in models),
         "+".join(f"{whole}/{dim}" if space.name in names else whole for space, whole, _ in models),
         names,
@@ -459,7 +459,7 @@ def open_bundle(folder: Path) -> Bundle:
         raise ConfigError(f"{folder} holds a {given.string('kind')}, not an encoder")
     preprocess = _preprocess(given.table("image")) if given.value("image") is not None else None
     towers: tuple[Tower, ...] = ("image", "text") if preprocess else ("text",)
-    space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, MOST_DIM), frozenset(towers))
+    space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, MAX_DIM), frozenset(towers))
     fits = given.table("relevance")
     if not set(fits) <= set(towers):
         raise given.wrong(f"relevance is for {' and '.join(towers)}, not {sorted(fits)}")
@@ -498,17 +498,17 @@ def common_fields(given: JsonTable, folder: Path) -> dict[str, Any]:
 def _preprocess(image: JsonTable) -> Preprocess:
     ways: tuple[Interpolation, ...] = get_args(Interpolation)
     way = image.choice("interpolation", ways)
-    return Preprocess(image.whole("size", 1, MOST_SIDE), image.flag("crop"), ways[ways.index(way)])
+    return Preprocess(image.whole("size", 1, MAX_SIDE), image.flag("crop"), ways[ways.index(way)])
 
 
 def _text_input(text: JsonTable) -> TextInput:
-    prefix, suffix = (text.wholes(key, 0, MOST_ID) for key in ("prefix", "suffix"))
+    prefix, suffix = (text.wholes(key, 0, MAX_ID) for key in ("prefix", "suffix"))
     max_tokens = text.whole("max_tokens", 1, MOST_TOKENS)
     form = TextInput(
         max_tokens,
         prefix,
         suffix,
-        text.whole("pad", 0, MOST_ID),
+        text.whole("pad", 0, MAX_ID),
         None if text.value("fill") is None else text.whole("fill", max_tokens, MOST_TOKENS),
         _prompt(text.table("query")),
         _prompt(text.table("document")),
@@ -522,16 +522,16 @@ def _text_input(text: JsonTable) -> TextInput:
 
 
 def _prompt(given: JsonTable) -> TextPrompt:
-    return TextPrompt(given.string("text"), given.wholes("ids", 0, MOST_ID))
+    return TextPrompt(given.string("text"), given.wholes("ids", 0, MAX_ID))
 
 
 def _logits(given: JsonTable) -> Logits:
-    bias = None if given.value("bias") is None else given.number("bias", -_MOST_FIT, _MOST_FIT)
-    return Logits(given.number("scale", 0, _MOST_FIT), bias)
+    bias = None if given.value("bias") is None else given.number("bias", -_MAX_FIT, _MAX_FIT)
+    return Logits(given.number("scale", 0, _MAX_FIT), bias)
 
 
 def _fit(entry: JsonTable) -> RelevanceFit:
-    return RelevanceFit(*(entry.number(field.name, -_MOST_FIT, _MOST_FIT) for field in fields(RelevanceFit)))
+    return RelevanceFit(*(entry.number(field.name, -_MAX_FIT, _MAX_FIT) for field in fields(RelevanceFit)))
 
 
 def find_builder(product: Literal["bundle", "engine"]) -> Callable[..., object]:

@@ -23,12 +23,14 @@ from vlmsearch.errors import (
 )
 from vlmsearch.media.images import Preprocess, opened_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.models.bundle import Bundle, TextInput
+from vlmsearch.models.bundle import LENGTH_STEP, Bundle, TextInput, padded_length
 from vlmsearch.models.tokenizers import no_panics, read_tokenizer, token_row
 from vlmsearch.types import ImageSource, Role, Vectors
 
 Ids = NDArray[np.int32]
 Pixels = NDArray[np.uint8]
+_STEPS = ((64, LENGTH_STEP), (128, 2 * LENGTH_STEP), (1 << 30, 4 * LENGTH_STEP))
+"""The multiples that texts are padded to for an engine, each up to a length: few shapes have to be captured."""
 
 
 def open_tokenizer(bundle: Bundle) -> Tokenizer:
@@ -96,6 +98,27 @@ def token_arrays(rows: Sequence[Sequence[int]], form: TextInput) -> tuple[Ids, I
         ids[i, : len(row)] = token_row(row)
         mask[i, : len(row)] = 1
     return ids, mask
+
+
+def engine_length(length: int, longest: int) -> int:
+    """Return the columns that texts of ``length`` tokens are padded to.
+
+    A multiple of 8, later of 16 and 32, or ``longest``, which is a multiple of 8 itself.
+    """
+    step = next(step for limit, step in _STEPS if length <= limit)
+    return min(padded_length(length, step), longest)
+
+
+def pad_texts(ids: Ids, mask: Ids, form: TextInput) -> tuple[Ids, Ids]:
+    """Return ids and mask with columns of padding and of 0 added, up to a length of `engine_length`."""
+    rows, length = ids.shape
+    target = form.fill or engine_length(length, form.longest)
+    if target == length:
+        return ids, mask
+    longer, seen = np.full((rows, target), form.pad, np.int32), np.zeros((rows, target), np.int32)
+    longer[:, :length] = ids
+    seen[:, :length] = mask
+    return longer, seen
 
 
 def chunk_lengths(tokens: int, room: int, role: Role) -> list[int]:

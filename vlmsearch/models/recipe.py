@@ -73,7 +73,7 @@ class Calibration:
     ``images`` and ``texts`` are how many; ``held_out`` is how many more of each are kept for measuring. ``texts_from``
     is the project's own English sentences or the captions of drawn scenes. ``trusted`` are the towers whose users'
     data is like that; only their ranges may be fixed without data from the user. ``smoothing`` is SmoothQuant's alpha.
-    ``most_excluded`` is the largest share of layers that may stay in high precision. ``relevance_scenes`` is how many
+    ``max_excluded`` is the largest share of layers that may stay in high precision. ``relevance_scenes`` is how many
     drawn scenes relevance is fitted on, beside the project's labelled passages; 0 fits none.
     """
 
@@ -83,7 +83,7 @@ class Calibration:
     texts_from: Literal["sentences", "scenes"] = "sentences"
     trusted: tuple[Tower, ...] = ("text",)
     smoothing: float = 0.5
-    most_excluded: float = 0.5
+    max_excluded: float = 0.5
     relevance_scenes: int = 300
 
 
@@ -393,7 +393,7 @@ def _check(recipe: Recipe, where: str) -> None:
         raise ConfigError(f"{where}: calibration: at least 1 of images and texts, and 16 of held_out")
     if recipe.domain and not data.relevance_scenes:
         raise ConfigError(f"{where}: domain is measured on what relevance is fitted on, and relevance_scenes is 0")
-    shares = {"smoothing": data.smoothing, "most_excluded": data.most_excluded}
+    shares = {"smoothing": data.smoothing, "max_excluded": data.max_excluded}
     for name, share in shares.items():
         if not 0 <= share <= 1:
             raise ConfigError(f"{where}: calibration: {name} is from 0 to 1, not {share}")

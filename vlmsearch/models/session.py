@@ -24,14 +24,14 @@ from vlmsearch.types import Vectors
 Arrays = Mapping[str, NDArray[np.generic]]
 _CPU = "CPUExecutionProvider"
 _WARNING, _FATAL = 2, 4
-_MOST_THREADS = 1024
+_MAX_THREADS = 1024
 _NO_FOLDER = "/dev/null/models-are-one-file"
 
 
 def check_threads(threads: int | None) -> None:
     """ConfigError for a number of threads that nobody means."""
-    if threads is not None and not 1 <= threads <= _MOST_THREADS:
-        raise ConfigError(f"threads is at least 1 and at most {_MOST_THREADS:,}, not {threads}")
+    if threads is not None and not 1 <= threads <= _MAX_THREADS:
+        raise ConfigError(f"threads is at least 1 and at most {_MAX_THREADS:,}, not {threads}")
 
 
 def gpu_index(device: str) -> int | None:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from vlmsearch.errors import ConfigError, one_line
 
-_MOST_GROWTH = 256
+_MAX_GROWTH = 256
 """Factor by which a normalizer may make a text longer. SentencePiece's rules have 33 bytes for one letter, U+FDFA."""
 
 
@@ -36,8 +36,8 @@ def read_tokenizer(data: bytes, name: str) -> Tokenizer:
             raise ConfigError(f"the tokenizer of {name} is damaged: {one_line(exc)}") from exc
         normalizer = tokenizer.normalizer
         growth = _growth(json.loads(normalizer.__getstate__())) if normalizer else 1
-    if growth > _MOST_GROWTH:
-        raise ConfigError(f"the tokenizer of {name} makes texts {growth:,} times longer; {_MOST_GROWTH} is the most")
+    if growth > _MAX_GROWTH:
+        raise ConfigError(f"the tokenizer of {name} makes texts {growth:,} times longer; {_MAX_GROWTH} is the most")
     return tokenizer
 
 

@@ -24,7 +24,7 @@ from vlmsearch.server.tokens import Token, TokenFile
 
 SESSION_SECONDS = 12 * 3600
 _SESSION_COOKIE = "vlmsearch_session"
-_MOST_SESSIONS = 100
+_MAX_SESSIONS = 100
 """Of one token."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
@@ -83,7 +83,7 @@ class Sessions:
         if refusal is not None:
             raise refusal
         own = [session for session, (sha256, _) in self._open.items() if sha256 == token.sha256]
-        for oldest in own[: max(0, len(own) + 1 - _MOST_SESSIONS)]:
+        for oldest in own[: max(0, len(own) + 1 - _MAX_SESSIONS)]:
             self.end(oldest)
         session = secrets.token_urlsafe(32)
         self._open[session] = token.sha256, self._clock() + SESSION_SECONDS

@@ -40,7 +40,7 @@ from vlmsearch.types import ImageSource
 
 _AHEAD = 2
 """Batches that are decoded while another is used."""
-_MOST_DECODED = 2**28
+_MAX_DECODED = 2**28
 """Pixels that are decoded at once; with them, the memory for them is bounded."""
 _CHANNELS = 3
 
@@ -251,7 +251,7 @@ def _encoded(image: ImageSource) -> ImageSource:
 
 def _parts(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
     """Return all jobs in groups whose decoded images fit the memory."""
-    return groups(jobs, (job.jpeg.width * job.jpeg.height for job in jobs), total=_MOST_DECODED)
+    return groups(jobs, (job.jpeg.width * job.jpeg.height for job in jobs), total=_MAX_DECODED)
 
 
 def _raster(job: _Job, image: Any) -> Raster | None:

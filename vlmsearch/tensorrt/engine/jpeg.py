@@ -21,7 +21,7 @@ _APP1, _APP2, _APP14 = 0xE1, 0xE2, 0xEE
 _ICC = b"ICC_PROFILE\0"
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)(\d)')
 _CHANNELS = 3
-_MOST_SCANS = 20
+_MAX_SCANS = 20
 _FILL = re.compile(rb"\xff+")
 
 
@@ -43,7 +43,7 @@ def read_header(data: bytes) -> Jpeg | None:
     if data[:2] != b"\xff\xd8" or not data[-64:].rstrip(b"\0").endswith(b"\xff\xd9"):
         return None
     try:
-        if check_structure("JPEG", data, "the image").scans > _MOST_SCANS:
+        if check_structure("JPEG", data, "the image").scans > _MAX_SCANS:
             return None
     except InvalidInputError:
         return None

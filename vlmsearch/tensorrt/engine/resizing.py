@@ -69,7 +69,7 @@ def _checked(answer: tuple[object, ...]) -> Any:
 _PTX = Path(__file__).parent / "resize.ptx"
 _KINDS = {"bicubic": (0, 2.0), "bilinear": (1, 1.0)}
 """The number of a filter in the kernels, and its support."""
-_MOST_TAPS = 256
+_MAX_TAPS = 256
 _ELONGATED = 16
 _SWAPPED = 5
 """The first orientation that exchanges width and height."""
@@ -133,7 +133,7 @@ def plan(width: int, height: int, orientation: int, preprocess: Preprocess) -> G
     left, top = (out_width - side) // 2, (out_height - side) // 2
     support = _KINDS[preprocess.interpolation][1]
     taps = max(ceil(support * max(a / b, 1.0)) * 2 + 1 for a, b in ((width, out_width), (height, out_height)))
-    if taps > _MOST_TAPS:
+    if taps > _MAX_TAPS:
         return None
     scale = height / out_height
     reach = support * max(scale, 1.0)

@@ -147,7 +147,7 @@ class TextModel:
         """Open the tokenizers that lie beside model.py."""
         keep_memory()
         given = parameters(args)
-        self._fingerprint, self._most_bytes = given[FINGERPRINT], int(given["max_text_bytes"])
+        self._fingerprint, self._max_bytes = given[FINGERPRINT], int(given["max_text_bytes"])
         folder = version_folder(args) / "bundles"
         bundles = [open_bundle(folder / name) for name in json.loads(given["bundles"])]
         self._stages = {bundle.space.name: TextStage(bundle) for bundle in bundles}
@@ -188,7 +188,7 @@ class TextModel:
         if given is None:
             return []
         encoded = given.as_numpy()[:, 0]
-        if too_large := texts_too_large(sum(map(len, encoded)), self._most_bytes):
+        if too_large := texts_too_large(sum(map(len, encoded)), self._max_bytes):
             raise ValueError(too_large)
         meant = pb_utils.get_input_tensor_by_name(request, PIECE)
         pieces = None if meant is None else meant.as_numpy()[:, 0].tolist()
