@@ -22,7 +22,7 @@ _BUDGET = 256 * 2**20
 
 
 class Spread:
-    """Least and greatest of a stream of rows, per channel and over all, and percentiles from a histogram.
+    """The range of a stream of rows, per channel and over all, with percentiles.
 
     The histogram's bins grow in width by powers of two, so that nothing has to be known of the values beforehand;
     percentiles are exact to one bin.

@@ -224,7 +224,10 @@ def sentence_modules(folder: Path) -> SentenceModules:
 
 
 def lowers(folder: Path) -> bool:
-    """Return whether the tokenizer makes capitals small by itself, so that a setting that says so changes nothing."""
+    """Return whether the tokenizer makes capitals small by itself.
+
+    A setting that says so changes nothing then.
+    """
     normalizer = read_json(folder / "tokenizer.json").get("normalizer") or {}
     parts = normalizer.get("normalizers", [normalizer])
     return any(part.get("type") == "Lowercase" or part.get("lowercase") is True for part in parts)
@@ -235,7 +238,10 @@ _POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls"}
 
 
 def _pooling(path: Path) -> Pooling:
-    """Return the pooling of a module, as ``pooling_mode`` (a name, or several) or as one switch a mode."""
+    """Return the pooling of a module.
+
+    It is a name or several, ``pooling_mode``, or one switch a mode.
+    """
     config = read_json(path)
     if not config.get("include_prompt", True):
         raise ConfigError(f"{path}: pooling that leaves the prompt out (include_prompt) cannot be exported")

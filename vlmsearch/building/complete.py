@@ -30,7 +30,10 @@ _MIN_SHARE = 0.9
 
 
 def completed(folder: Path, recipe: Recipe | RerankerRecipe) -> Path:
-    """Return the checkpoint in ``folder``, or one in the cache that has what it lacks and links to the rest."""
+    """Return the checkpoint in ``folder``, or a complete one in the cache.
+
+    That has what the folder lacks, and links to the rest.
+    """
     made: dict[str, Callable[[Path], object]] = {}
     if not (folder / "tokenizer.json").is_file():
         made["tokenizer.json"] = lambda path: path.write_text(_converted(folder), encoding="utf-8")

@@ -19,7 +19,7 @@ from vlmsearch.models.recipe import Recipe
 from vlmsearch.types import ImageSource, local_image
 
 CALIBRATION_SEED = 20_000_000
-"""The first seed of the drawn scenes used here; those of training and of evaluation are smaller."""
+"""The first seed of the scenes drawn here, above those of training and of evaluation."""
 _MIN_ITEMS = 32
 _MAX_ITEMS = 20_000
 """Files and rows of a user that are looked at."""
@@ -28,9 +28,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Samples:
-    """Images and texts, and where each kind is from; ``own`` are the towers that the user gave data for.
+    """Images and texts, and where each kind is from.
 
-    ``scenes`` are what the texts describe and the images show, in the same order, where both are drawn scenes.
+    ``own`` are the towers that the user gave data for. ``scenes`` are what the texts describe and the images show, in
+    the same order, where both are drawn scenes.
     """
 
     pictures: tuple[ImageSource, ...]
@@ -60,9 +61,9 @@ class Passage:
 def gather(
     recipe: Recipe, calibrate: Sequence[Path], *, images: bool, fit: bool = True, need_all: bool = True
 ) -> tuple[Samples, Samples]:
-    """Samples to take ranges from and, disjoint from them, samples to measure on; with or without ``images``.
+    """Return samples to take ranges from and, disjoint from them, samples to measure on.
 
-    Without ``fit`` no images are drawn to take ranges from.
+    ``images`` says whether these hold images. Without ``fit`` no images are drawn to take ranges from.
 
     ``calibrate`` names folders, files and tables as indexing takes them; a text file counts line by line. Where they
     hold too few images or texts, ConfigError, or without ``need_all`` the project's own.
@@ -148,7 +149,10 @@ def _texts(count: int, *, from_scenes: bool) -> list[str]:
 
 
 def _split(items: Sequence[T], fitted: int, held_out: int) -> tuple[tuple[T, ...], tuple[T, ...]]:
-    """Return the items to fit and those held out, spread evenly over all; fewer of both where there are not enough."""
+    """Return the items to fit and those held out, spread evenly over all.
+
+    There are fewer of both where there are not enough.
+    """
     total = min(len(items), fitted + held_out)
     chosen = [items[i * len(items) // total] for i in range(total)]
     share = max(total * held_out // (fitted + held_out), _MIN_ITEMS // 2)

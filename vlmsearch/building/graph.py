@@ -99,9 +99,10 @@ class OnnxGraph:
         return names
 
     def choice(self, condition: str, then: Callable[[], str], other: Callable[[], str], *, scope: str) -> str:
-        """Add a node that runs one of two branches, as a bool of one element says, and return its float output's name.
+        """Add a node that runs one of two branches, and return its float output's name.
 
-        What ``then`` and ``other`` add and return is the branch; it may read all that was added before.
+        ``condition`` is a bool of one element. What ``then`` and ``other`` add and return is the branch; it may read
+        all that was added before.
         """
         branches = {
             "then_branch": self._branch(then, f"{scope}/then"),

@@ -131,7 +131,10 @@ class Layers:
         return self.graph.op("Add", y, self.weight(layer.bias, f"{layer.name}.bias"), scope=layer.name)
 
     def lookup(self, table: Array, ids: str, name: str = "tokens") -> str:
-        """Return the rows of a table, one for each id; a very large one is kept in float16, so that a file holds it."""
+        """Return the rows of a table, one for each id.
+
+        A very large one is kept in float16, so that a file holds it.
+        """
         if table.nbytes > MAX_TABLE:
             return self._half_lookup(table, ids, name)
         return self.graph.op("Gather", self.weight(table, name), ids, scope="embed")
@@ -152,7 +155,10 @@ class Layers:
         return total, self.norm(total, layer)
 
     def activation(self, x: str, kind: Activation, scope: str) -> str:
-        """GELU by the error function or approximated by a sigmoid or tanh, or SiLU (Hendrycks and Gimpel, 2016)."""
+        """Apply GELU or SiLU.
+
+        GELU is computed by the error function, or approximated by a sigmoid or tanh. See Hendrycks and Gimpel, 2016.
+        """
         op = self.graph.op
         if kind == "gelu_tanh":
             slope = op("Mul", op("Mul", x, x, scope=scope), self.scalar(_TANH_SLOPE * 0.044715), scope=scope)
@@ -204,7 +210,10 @@ class Layers:
         return self.graph.op_many("Split", parts, x, sizes, scope=scope, axis=-1)
 
     def _bias(self, mask: Mask) -> str:
-        """Return what is added to the scores, (n, 1, queries or 1, keys); written once per mask."""
+        """Return the bias of the scores, (n, 1, queries or 1, keys).
+
+        It is written once per mask.
+        """
         if mask not in self._biases:
             op, ints = self.graph.op, self.graph.ints
             hidden = op("Sub", self.scalar(1.0), self.cast(mask.padding, "mask"), scope="mask")

@@ -1,4 +1,4 @@
-"""Lower precisions of one tower, measured against float32, and the search for one that is good enough."""
+"""Lower precisions of one tower, measured against float32, and the search for a good one."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class QuantisedTower(Generic[D]):
 
 @dataclass(frozen=True)
 class Subject(Generic[D]):
-    """One tower, samples held out from calibration, what float32 gives for them, and the gate to pass.
+    """A tower with held-out samples, the vectors that float32 gives for them, and a gate.
 
     ``compare`` takes what float32 and another model give, and the other's rate. ``scratch`` is a file for models that
     are tried.
@@ -314,7 +314,10 @@ def _exclude(
     gate: TowerGate | ScoreGate,
     attempt: Callable[[QuantisationPlan], QuantisedTower[D]],
 ) -> QuantisedTower[D]:
-    """Return the model with as few Linears in high precision as pass the gate, found by bisection; else the nearest."""
+    """Return the model with the fewest Linears in high precision that passes the gate.
+
+    It is found by bisection. Where none passes, the nearest is returned.
+    """
     if max_count < 1:
         return best
     plan = _plan(best)

@@ -21,7 +21,7 @@ _SMALLER = "clip"
 
 
 def check_disk(name: str, *, download: int, weights: int, hub: Path) -> None:
-    """Raise ModelUnavailableError where the disk has no room for a download, or for the bundle that is built of it.
+    """Raise ModelUnavailableError where the disk has no room for a download or its bundle.
 
     Args:
         name: The model, for the message.

@@ -77,7 +77,10 @@ def unpickled(folder: Path) -> dict[str, Any]:
 _FLOATS: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(code) for name, code in (("F32", "<f4"), ("F16", "<f2"), ("F64", "<f8"), ("BF16", "<u2"))
 }
-"""The types of safetensors for fractions; NumPy has no bfloat16, whose bits are the upper half of a float32."""
+"""The types of safetensors for fractions.
+
+NumPy has no bfloat16, whose bits are the upper half of a float32.
+"""
 _MAX_HEADER = 100_000_000
 """Bytes; the format's own limit."""
 
@@ -105,7 +108,10 @@ class _StoredTensor:
 
 
 class StoredWeights(Mapping[str, Array]):
-    """Tensors by name, each read when it is asked for; one that is not there is the checkpoint's fault."""
+    """Tensors by name, each read when it is asked for.
+
+    A missing one is the checkpoint's fault.
+    """
 
     def __init__(self, folder: Path, readers: Mapping[str, Callable[[], Array]]) -> None:
         self._folder, self._readers = folder, readers
@@ -130,7 +136,10 @@ class StoredWeights(Mapping[str, Array]):
 
 
 def read_weights(folder: Path, rename: Callable[[str], str]) -> Weights:
-    """Return all tensors of numbers with a fraction, in float32; each is read from its file when it is asked for."""
+    """Return all tensors of numbers with a fraction, in float32.
+
+    Each is read from its file when it is asked for.
+    """
     stored: dict[str, _StoredTensor] = {}
     for file in weight_files(folder):
         try:

@@ -223,7 +223,10 @@ class Describer:
         )
 
     def _wanted(self, documents: Sequence[Document], rejected: Mapping[str, Reject]) -> tuple[list[Document], int]:
-        """Return the documents to describe, and how many have this description or are on the reject list for it."""
+        """Return the documents to describe, and the number of those that were done before.
+
+        These have this description or are on the reject list for it.
+        """
         wanted, unchanged = [], 0
         for document in documents:
             if not isinstance(document.image, Path):
@@ -286,7 +289,10 @@ class Describer:
         return "".join(pieces)
 
     def _keep(self, told: Sequence[_DocumentAnswer], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
-        """Write descriptions of documents that are still as they were read; return their number, and the rejects."""
+        """Write descriptions of documents that are still as they were read.
+
+        Their number is returned, with the rejects.
+        """
         good = [answer for answer in told if answer.reject is None and answer.document.id in stamps]
         rejects = [
             Reject(
@@ -329,7 +335,10 @@ class Describer:
 
 
 def plain_description(text: str) -> str:
-    """Return a description in one line, without citations, quotes and a beginning such as "Here is a description:"."""
+    """Return a description in one line, without citations and quotes.
+
+    A beginning such as "Here is a description:" goes too.
+    """
     line = " ".join(_CITATION.sub("", text).split())
     line = _PREAMBLE.sub("", line).strip()
     if len(line) > 1 and line[0] == line[-1] == '"':
@@ -338,7 +347,10 @@ def plain_description(text: str) -> str:
 
 
 def _values_in(text: str, schema: Mapping[str, str]) -> tuple[dict[str, Scalar] | None, str]:
-    """Return the values of the fields in a generated JSON object; None, and why, where they are not of the schema."""
+    """Return the values of the fields in a generated JSON object.
+
+    None, and why, where they are not of the schema.
+    """
     begin, end = text.find("{"), text.rfind("}")
     try:
         given = json.loads(text[begin : end + 1]) if 0 <= begin < end else None

@@ -40,11 +40,17 @@ _MIN_CONFIDENCE = 0.5
 _SURE = 0.9
 """The confidence above which a line is not read the other way round as well."""
 _TALL = 1.5
-"""The ratio of height to width from which RapidOCR turns a line by 90 degrees before it reads it."""
+"""The ratio of height to width from which RapidOCR turns a line to read it.
+
+It turns by 90 degrees.
+"""
 _SAME_LINE = 0.5
-"""The share of its height by which the lower of two boxes on one line overlaps with the other."""
+"""The smallest overlap of two boxes on one line, by the height of the lower."""
 _WORD_GAP = 1.0
-"""The largest gap between words of one line, in heights of the line; the detector parts some lines."""
+"""The largest gap between words of one line, in heights of the line.
+
+The detector parts some lines.
+"""
 _DOWN, _OVER, _UP = 90, 180, 270
 """Text that is read from top to bottom, upside down, and from bottom to top."""
 _MAX_SIDE = 2000
@@ -142,7 +148,10 @@ class _OcrLine:
 
 
 def _prepared(image: Image.Image) -> tuple[NDArray[np.uint8], float]:
-    """Return the pixels that are looked at, blue first, and how much smaller they are than the picture."""
+    """Return the pixels that are looked at, blue first, and their scale.
+
+    The scale is how much smaller they are than the picture.
+    """
     scale = min(_MAX_SIDE / max(image.size), 1.0)
     image = image.convert("RGB")
     if scale < 1:
@@ -216,7 +225,10 @@ def _in_order(parts: Sequence[_OcrLine], size: tuple[int, int]) -> list[_OcrLine
 
 
 def _upright(corners: NDArray[np.float64], direction: int, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of a line in the picture when it is turned so that the text is upright."""
+    """Return the left, top, right and bottom of a line when its text is upright.
+
+    They are those in the picture that is turned so.
+    """
     across, down = corners[:, 0], corners[:, 1]
     if direction == _DOWN:
         across, down = down, size[0] - across

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 VIDEO_SUFFIXES = frozenset(
     ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .mxf .ogv .vob .webm .wmv".split()  # noqa: SIM905
 )
-"""Endings, in lower case, of the files that are taken as films; ``.ts`` is not among them, for most are TypeScript."""
+"""Endings, in lower case, of the files that are taken as films.
+
+``.ts`` is not among them, for most are TypeScript.
+"""
 _CONTAINERS = "asf,avi,flv,matroska,mov,mpeg,mpegts,mxf,ogg,webm"
 """FFmpeg's names of what is read; none of them leads to another file."""
 _TEXT_SUFFIXES = (".srt", ".vtt")
@@ -55,9 +58,15 @@ _BLANK = 4.0
 """Standard deviation of the luma, of 255, below which a frame shows nothing: black, or one colour."""
 _BUFFER = 2**18
 _LATE = 0.001
-"""Seconds by which a frame may begin after the time that names it, which is rounded to three decimals."""
+"""Seconds by which a frame may begin after the time that names it.
+
+That time is rounded to three decimals.
+"""
 _MISSING_TENTH, _MISSING_SECONDS = 0.1, 2.0
-"""The share and the seconds of the duration in the header that a film may lack before it counts as cut short."""
+"""The share and the seconds of its duration that a film may lack.
+
+Beyond them it counts as cut short. The header says the duration.
+"""
 _MIN_BITS, _MAX_BITS = 8, 16
 _SUBTITLE_BYTES = 2**24
 _SHOWN = 5.0
@@ -123,7 +132,9 @@ def scenes(
     limits: ImageLimits = DEFAULT_LIMITS,
     follow_links: bool = True,
 ) -> Generator[Frame, None, None]:
-    """Yield a frame of each scene of a film, in the order of their times; one frame is in memory at a time.
+    """Yield a frame of each scene of a film, in the order of their times.
+
+    One frame is in memory at a time.
 
     A scene begins with a cut (a score of 10 percent, see the module's docstring), or when the one before has lasted for
     ``max_seconds``. Its frame is the first one that shows something: black frames are passed over, unless the film has
@@ -275,7 +286,9 @@ def _luma(frame: VideoFrame) -> NDArray[np.int16]:
 
 @cache
 def _luma_bits(name: str) -> int:
-    """Return how many bits the luma of a pixel format has, where its first plane is that of the luma.
+    """Return the bits of the luma of a pixel format.
+
+    Its first plane has to be that of the luma.
 
     0 where it is not.
     """
@@ -305,7 +318,10 @@ class _Film:
         self.duration = container.duration / av.time_base if container.duration and container.duration > 0 else None
 
     def frames(self) -> Iterator[tuple[float, VideoFrame]]:
-        """Yield the frames that can be decoded, with their times; subtitles on the way are kept in `cues`."""
+        """Yield the frames that can be decoded, with their times.
+
+        Subtitles on the way are kept in `cues`.
+        """
         import av
 
         try:
@@ -431,7 +447,10 @@ def _plain(dialogue: bytes) -> str:
 
 
 def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
-    """Return the subtitles in a file beside a film; None where there is none, or none that can be read."""
+    """Return the subtitles in a file beside a film.
+
+    None where there is none, or none that can be read.
+    """
     import av
 
     beside = subtitles_beside(path, follow_links)

@@ -233,13 +233,19 @@ class Bundle(ModelBundle):
         return self.read_model(model_file(tower, precision), precision, self.precisions)
 
     def mapped(self, tower: Tower, precision: Precision) -> MappedModel:
-        """Return the same with its large tensors left on the disk, for ONNX Runtime on a CPU."""
+        """Return the same with its large tensors left on the disk.
+
+        It is for ONNX Runtime on a CPU.
+        """
         return self.map_model(model_file(tower, precision), precision, self.precisions)
 
 
 @dataclass(frozen=True)
 class ShortenedSpaces:
-    """The spaces and the fingerprint of an encoder whose vectors are cut; ``names`` are the spaces that are cut."""
+    """The spaces and the fingerprint of an encoder whose vectors are cut.
+
+    ``names`` are the spaces that are cut.
+    """
 
     spaces: tuple[Space, ...]
     fingerprint: str
@@ -299,7 +305,10 @@ def cache_folder() -> Path:
 
 
 def recipe_names(kind: BundleKind = "encoder") -> list[str]:
-    """Return the models of a kind that there are recipes for; a recipe of anything but an encoder says its ``kind``."""
+    """Return the models of a kind that have recipes.
+
+    A recipe of anything but an encoder says its ``kind``.
+    """
     paths = data_folder("engines").glob("*/recipe.toml")
     return sorted(path.parent.name for path in paths if _recipe_kind(path) == kind)
 
@@ -316,7 +325,10 @@ def _recipe_string(recipe: Path, key: str) -> str | None:
 
 
 def recipe_of_source(source: str, kind: BundleKind = "encoder") -> str | None:
-    """Return the name of the recipe that builds a model of the hub, None where it has none."""
+    """Return the name of the recipe that builds a model of the hub.
+
+    None where it has none.
+    """
     for path in sorted(data_folder("engines").glob("*/recipe.toml")):
         if _recipe_string(path, "source") == source and _recipe_kind(path) == kind:
             return path.parent.name
@@ -329,14 +341,19 @@ def bundle_names(location: str) -> tuple[str, ...]:
 
 
 def bundle_name(location: str, kind: BundleKind = "encoder") -> str:
-    """Return the name of a model's bundle, by its name or that of the hub, unless a recipe has another one."""
+    """Return the name of a model's bundle.
+
+    It is the model's own, or that of the hub, unless a recipe has another.
+    """
     if is_hub_name(location):
         return recipe_of_source(location, kind) or hub_bundle_name(location)
     return location
 
 
 def find_bundles(location: str, calibrate: Sequence[Path] = ()) -> list[Bundle]:
-    """Return the bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
+    """Return the bundles of a location: a profile, a name, a model of the hub or a folder.
+
+    Several have a ``+`` between them.
 
     A model with a recipe or of the hub that is not here yet is built once, into the user's cache. Progress is on
     standard error. ``calibrate`` names images and texts like those that it will see, if there are some already.
@@ -348,12 +365,17 @@ def find_bundles(location: str, calibrate: Sequence[Path] = ()) -> list[Bundle]:
 
 
 def is_known(name: str) -> bool:
-    """Return whether ``name`` is that of a recipe or of a bundle in the user's cache, and no path."""
+    """Return whether ``name`` is that of a recipe or of a bundle in the user's cache.
+
+    A path is neither.
+    """
     return PLAIN_NAME.fullmatch(name) is not None and (name in recipe_names() or built_folder(name) is not None)
 
 
 def encoder_url(manifest: Manifest) -> str | None:
-    """Return the embedded encoder with the models that built an index; None where some have no name of their own.
+    """Return the embedded encoder with the models that built an index.
+
+    None where some have no name of their own.
 
     Whoever made the index wrote it, so it is never taken for a path or for options.
     """
@@ -378,7 +400,9 @@ def built_bundles() -> list[Bundle]:
 
 
 def built_models(kind: BundleKind, open: Callable[[Path], B]) -> list[B]:
-    """Return every bundle of a kind that is built, by name; ``open`` opens the one in a folder.
+    """Return every bundle of a kind that is built, by name.
+
+    ``open`` opens the one in a folder.
 
     One that cannot be opened is left out, with a DamagedBundleWarning.
     """
@@ -392,7 +416,10 @@ def built_models(kind: BundleKind, open: Callable[[Path], B]) -> list[B]:
 
 
 def built_folders(kind: BundleKind = "encoder") -> Iterator[tuple[str, Path]]:
-    """Yield the names and folders of the bundles of a kind that are built; what the user built comes last."""
+    """Yield the names and folders of the bundles of a kind that are built.
+
+    What the user built comes last.
+    """
     for place in (data_folder("engines").glob("*/bundle"), (cache_folder() / "bundles").glob("[!.]*")):
         for folder in place:
             if (folder / "bundle.json").is_file() and _bundle_kind(folder) == kind:
@@ -412,7 +439,10 @@ def _bundle_kind(folder: Path) -> str:
 
 
 def find_model(location: str, kind: BundleKind, open: Callable[[Path], B], calibrate: Sequence[Path] = ()) -> B:
-    """Return the bundle of a folder, or of a name; a recipe or a model of the hub is built if it is not here yet."""
+    """Return the bundle of a folder, or of a name.
+
+    A recipe or a model of the hub is built if it is not here yet.
+    """
     if is_path(location):
         return open(expand_home(location))
     name = bundle_name(location, kind)
@@ -436,7 +466,10 @@ def built_folder(name: str) -> Path | None:
 
 
 def _open_named(open: Callable[[Path], B], folder: Path, name: str) -> B:
-    """Return the bundle in a folder that is kept under ``name``, so that none passes for another."""
+    """Return the bundle in a folder that is kept under ``name``.
+
+    ConfigError where it has another name: none passes for another.
+    """
     bundle = open(folder)
     if bundle.name != name:
         raise ConfigError(f"{folder} holds a bundle called {bundle.name}, which {name} is not: remove that folder")

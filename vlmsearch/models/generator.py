@@ -67,7 +67,7 @@ def generator_names() -> list[str]:
 
 
 def generator_folder(location: str) -> Path | None:
-    """Return the folder of a language model, by the name that it has on this machine or a path.
+    """Return the folder of a language model, by its name on this machine or a path.
 
     None for one of the hub.
 
@@ -84,7 +84,10 @@ def _kept_folder(name: str) -> Path | None:
 
 
 def sees_pictures(location: str) -> bool:
-    """Return whether the description of a bundle, by its name or folder, says that the model sees pictures."""
+    """Return whether the description of a model's bundle says that it sees pictures.
+
+    The bundle is given by its name or folder.
+    """
     folder = expand_home(location) if "/" in location else _kept_folder(location)
     if folder is None or not (folder / DESCRIPTION).is_file():
         return False

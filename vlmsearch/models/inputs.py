@@ -44,19 +44,28 @@ def open_tokenizer(bundle: Bundle) -> Tokenizer:
 
 
 def lower_case(tokenizer: Tokenizer) -> None:
-    """Have a tokenizer lower-case texts first; its special tokens are found before that, as they are written."""
+    """Have a tokenizer lower-case texts first.
+
+    Its special tokens are found before that, as they are written.
+    """
     own = [tokenizer.normalizer] if tokenizer.normalizer else []
     tokenizer.normalizer = NormalizerSequence([Lowercase(), *own])
 
 
 def to_pixels(image: ImageSource, preprocess: Preprocess, limits: ImageLimits = DEFAULT_LIMITS) -> Pixels:
-    """Pixels as a model takes them, uint8 (size, size, 3); InvalidInputError for an image that cannot be used."""
+    """Return pixels as a model takes them, uint8 (size, size, 3).
+
+    InvalidInputError for an image that cannot be used.
+    """
     with opened_image(image, at_least=preprocess.at_least, limits=limits) as upright:
         return preprocess.apply(upright)
 
 
 def check_length(bundle: Bundle, vectors: Vectors) -> Vectors:
-    """Return vectors that a model gave; ConfigError where they are not of the length that its bundle says."""
+    """Return vectors that a model gave.
+
+    ConfigError where they are not of the length that its bundle says.
+    """
     if vectors.shape[1:] != (bundle.space.dim,):
         raise ConfigError(
             f"{bundle.name} says that its vectors have {bundle.space.dim} numbers, and its model gives the shape "
@@ -67,7 +76,10 @@ def check_length(bundle: Bundle, vectors: Vectors) -> Vectors:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stretch of one text that fits the model, with its prompt; ``tokens`` is how many are the text's own."""
+    """A stretch of one text that fits the model, with its prompt.
+
+    ``tokens`` is how many are the text's own.
+    """
 
     text: int
     ids: list[int]
@@ -81,7 +93,10 @@ def prompted(texts: Sequence[str], form: TextInput, role: Role) -> list[str]:
 
 
 def token_rows(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, role: Role) -> list[list[int]]:
-    """Return all ids of each text as its tower gets them, prompt and special tokens included, cut where too long."""
+    """Return all ids of each text as its tower gets them, cut where too long.
+
+    The prompt and special tokens are included.
+    """
     encodings = tokenizer.encode_batch_fast(prompted(texts, form, role), add_special_tokens=False)
     max_ids = form.room(role) + len(form.prompt(role).ids)
     return [[*form.prefix, *encoding.ids[:max_ids], *form.suffix] for encoding in encodings]
@@ -110,7 +125,10 @@ def engine_length(length: int, longest: int) -> int:
 
 
 def pad_texts(ids: Ids, mask: Ids, form: TextInput) -> tuple[Ids, Ids]:
-    """Return ids and mask with columns of padding and of 0 added, up to a length of `engine_length`."""
+    """Return ids and mask with columns of padding and of 0 added.
+
+    They get a length of `engine_length`.
+    """
     rows, length = ids.shape
     target = form.fill or engine_length(length, form.longest)
     if target == length:
@@ -140,7 +158,10 @@ def chunk_lengths(tokens: int, room: int, role: Role) -> list[int]:
 
 
 def warn_truncated(model: str, tokens: int, room: int, *, stacklevel: int) -> None:
-    """Warn that a query has more tokens than its model reads; ``stacklevel`` counts from the caller of this."""
+    """Warn that a query has more tokens than its model reads.
+
+    ``stacklevel`` counts from the caller of this.
+    """
     message = f"the query has {tokens} tokens and {model} reads {room}: the rest was not used"
     warnings.warn(message, TextTruncatedWarning, stacklevel=stacklevel + 1)
 
@@ -166,7 +187,9 @@ def pool_chunks(vectors: Vectors, texts: Sequence[int], tokens: Sequence[int], c
 
 
 def cut_vectors(vectors: Vectors, dim: int) -> Vectors:
-    """Return the first ``dim`` numbers of unit vectors, scaled to length one; the vectors themselves if that is all.
+    """Return the first ``dim`` numbers of unit vectors, scaled to length one.
+
+    Vectors of that length are returned as they are.
 
     >>> cut_vectors(np.array([[0.6, 0.0, 0.8]], np.float32), 2)
     array([[1., 0.]], dtype=float32)
@@ -227,7 +250,10 @@ def split_batches(lengths: Sequence[int], limits: BatchLimits) -> Iterator[slice
 
 
 class TextBatches:
-    """Tokenises for one bundle and forms batches of like lengths, so that little is computed on padding."""
+    """A tokenizer of one bundle that forms batches of like lengths.
+
+    So little is computed on padding.
+    """
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
@@ -296,7 +322,10 @@ class TextBatches:
             return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(given, add_special_tokens=False)]
 
     def _split(self, text: int, ids: list[int], role: Role, lengths: Sequence[int]) -> Iterator[Chunk]:
-        """Yield the chunks of a text; the first begins with the prompt as it was tokenised together with the text."""
+        """Yield the chunks of a text.
+
+        The first begins with the prompt as it was tokenised together with the text.
+        """
         head = list(self._input.prompt(role).ids)
         start = len(head)
         before = ids[:start]

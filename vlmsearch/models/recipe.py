@@ -285,7 +285,10 @@ def find_any_recipe(location: str) -> Recipe | RerankerRecipe | None:
 
 
 def _of_hub(location: str) -> Recipe | RerankerRecipe | None:
-    """Return the recipe that ships for a model of the hub, or that was written when it was built."""
+    """Return the recipe of a model of the hub.
+
+    It ships, or was written when the model was built.
+    """
     check_location(location)
     known = bundle_name(location)
     if known in recipe_names():
@@ -337,7 +340,10 @@ def _recipe_file(location: str) -> Path:
 
 
 def find_recipe(location: str) -> Recipe:
-    """Return the recipe of a name, or of a file or folder (``./NAME``, ``.toml``); ConfigError says which there are."""
+    """Return the recipe of a name, or of a file or folder (``./NAME``, ``.toml``).
+
+    ConfigError says which there are.
+    """
     if _is_file(location):
         return read_recipe(_recipe_file(location))
     check_location(location)
@@ -433,7 +439,10 @@ def _entries(table: object, path: str = "") -> tuple[list[str], list[str]]:
 
 
 def _toml(value: object) -> str:
-    """Return a string, number, truth or list of them; TOML takes JSON's strings, but for one control character."""
+    """Return a string, number, truth or list of them in TOML.
+
+    TOML takes JSON's strings, but for one control character.
+    """
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float):

@@ -42,7 +42,10 @@ def read_tokenizer(data: bytes, name: str) -> Tokenizer:
 
 
 def _growth(normalizer: Mapping[str, Any]) -> int:
-    """Return how many bytes a normalizer writes for one at most, by the rules that its file brings."""
+    """Return the most bytes that a normalizer writes for one.
+
+    They follow from the rules that its file brings.
+    """
     parts: Sequence[Mapping[str, Any]] = normalizer.get("normalizers", ())
     written = normalizer.get("content") or normalizer.get("prepend") or ""
     sizes = [len(written.encode())]
@@ -54,7 +57,10 @@ def _growth(normalizer: Mapping[str, Any]) -> int:
 
 
 def token_row(ids: Sequence[int]) -> NDArray[np.int32]:
-    """Return token ids as models take them; ConfigError where the tokenizer gives ids that no model has."""
+    """Return token ids as models take them.
+
+    ConfigError where the tokenizer gives ids that no model has.
+    """
     try:
         return np.array(ids, np.int32)
     except OverflowError as exc:
@@ -63,7 +69,9 @@ def token_row(ids: Sequence[int]) -> NDArray[np.int32]:
 
 @contextmanager
 def no_panics(name: str) -> Iterator[None]:
-    """Raise ConfigError for a panic in this block, such as of a regular expression that gives up on a text.
+    """Raise ConfigError for a panic in this block.
+
+    A regular expression that gives up on a text panics, for instance.
 
     The library's panics are not an `Exception`, and so pass by what handles errors.
 

@@ -53,11 +53,17 @@ from vlmsearch.tensorrt.engine.timing import Timing
 PRECISIONS: tuple[BuiltPrecision, ...] = ("fp16", "int8", "fp32")
 """The precisions that ``auto`` chooses from."""
 SHARES = (0.125, 0.25, 0.5)
-"""Shares of the Linears that are left in FP16 where INT8 in all of them does harm, attempt by attempt."""
+"""Shares of the Linears that are left in FP16, attempt by attempt.
+
+They are tried where INT8 in all of them does harm.
+"""
 NEAR = 0.9998
 """The mean cosine to float32 that an engine without INT8 keeps. What is further off is not rounded but miscomputed."""
 ASTRAY = 0.02
-"""The mean cosine by which an INT8 engine may stay behind the same graph on ONNX Runtime. More is no rounding."""
+"""The mean cosine that an INT8 engine may lose to ONNX Runtime on the same graph.
+
+More is no rounding.
+"""
 _FORM = "5"  # changes whenever another graph or network is made of the same file, so that no older plan is used
 
 
@@ -82,7 +88,10 @@ class FailedPlan:
 
 @dataclass
 class EngineBuilder:
-    """One tower, and all that is said about how its engines are to be; ``attempts`` is the report of each so far."""
+    """The builder of the engines of one tower.
+
+    ``attempts`` is the report of each so far.
+    """
 
     bundle: Bundle
     tower: Tower
@@ -246,7 +255,10 @@ class EngineBuilder:
     def _measured(
         self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form, key: PlanKey
     ) -> tuple[bytes, Drift, dict[str, object], tuple[Timing, ...]]:
-        """Return an engine that is built now, how it differs from float32, its report, and what batches take."""
+        """Build an engine, and return how it differs from float32, its report and timings.
+
+        The engine comes first, as the bytes of its plan.
+        """
         data, seconds = self._build(precision, kept, form, key)
         self.report(f"{self.tower}: measuring {words(precision, kept)}", 0, 1)
         with Engine(data, device=self.device, contexts=1) as engine:
@@ -262,7 +274,10 @@ class EngineBuilder:
         return data, drift, report, timings
 
     def _on_onnx_runtime(self, kept: tuple[str, ...]) -> float:
-        """Return the mean cosine to float32 that the same Linears in INT8 come to on ONNX Runtime, on the CPU."""
+        """Return the mean cosine to float32 that ONNX Runtime reaches with the same Linears in INT8.
+
+        It runs on the CPU.
+        """
         names = [name for name in self.int8 if name not in kept]
         self.report(f"{self.tower}: {words('int8', kept)} on ONNX Runtime", 0, 1)
         vectors, _ = run(engine_graph(self._file("fp32"), self.int8, names, spelled_out=False), self.check.feeds)

@@ -90,7 +90,10 @@ class Steps:
         return step
 
     def _profile(self, rows: int, tails: tuple[Shape, ...]) -> int:
-        """Return the smallest profile that takes them; of several alike the one whose best shape is nearest."""
+        """Return the smallest profile that takes them.
+
+        Of several alike, it is the one whose best shape is nearest.
+        """
         fitting = [
             (max(rows, _min_rows(profile)), _volume(profile), abs(profile[0].opt[0] - rows), index)
             for index, profile in enumerate(self._profiles)

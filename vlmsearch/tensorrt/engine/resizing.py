@@ -1,4 +1,7 @@
-"""Decoded images on the GPU to a model's pixels, equal bit for bit to what `Preprocess.apply` gives."""
+"""Decoded images on the GPU to a model's pixels.
+
+They are equal bit for bit to what `Preprocess.apply` gives.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,9 @@ class Geometry:
 
 
 def plan(width: int, height: int, orientation: int, preprocess: Preprocess) -> Geometry | None:
-    """Return what has to be computed for an image of that size; None where only the CPU path does it.
+    """Return the computation for an image of that size.
+
+    None where only the CPU path does it.
 
     The first of the two passes, which shows in the rounding, is that of Pillow 13.
     """

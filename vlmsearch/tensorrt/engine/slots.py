@@ -156,7 +156,10 @@ class ExecutionSlot(Closable):
         return prepared
 
     def _capture(self, step: Step, prepared: _PreparedStep) -> CudaGraph | None:
-        """Return a graph of it; a step that cannot be captured runs without one from now on."""
+        """Return a graph of a step.
+
+        A step that cannot be captured runs without one from now on.
+        """
         try:
             with Capture(self.stream) as capture:
                 prepared.context.enqueue(self.stream)
@@ -202,7 +205,10 @@ class ExecutionSlot(Closable):
 
 
 class SlotPool(Closable):
-    """Up to ``size`` slots, made by ``make`` when they are first needed; fewer once the memory did not suffice."""
+    """Up to ``size`` slots, made by ``make`` when they are first needed.
+
+    There are fewer once the memory did not suffice.
+    """
 
     def __init__(self, make: Callable[[], ExecutionSlot], size: int) -> None:
         self.all: list[ExecutionSlot] = []
@@ -215,7 +221,10 @@ class SlotPool(Closable):
 
     @contextmanager
     def take(self, wanted: int = 1) -> Iterator[list[ExecutionSlot]]:
-        """Give one slot, waited for, and more up to ``wanted`` where they are free; BackendError after `close`."""
+        """Wait for one slot, and take up to ``wanted`` where more are free.
+
+        BackendError after `close`.
+        """
         first = self._free_slot()
         held = [first] if first else []
         try:
