@@ -138,7 +138,9 @@ def measure_gpu(
     say: Callable[[str], None],
     others: Mapping[str, Callable[[], Towers]] = MappingProxyType({}),
 ) -> Iterator[GpuTiming | LeftOut]:
-    """Time every contender at every batch size, then JPEGs from bytes to vectors; engines are built where need be.
+    """Time every contender at every batch size, then JPEGs from bytes to vectors.
+
+    Engines are built where need be.
 
     Args:
         bundle: The model.
@@ -254,7 +256,7 @@ def _time(call: Callable[[], object], seconds: float) -> tuple[float, float]:
 
 
 def _decoding(preprocess: Preprocess, jpegs: Sequence[bytes], setting: GpuSetting) -> Iterator[GpuTiming | LeftOut]:
-    """From the bytes of all JPEGs to the pixels that the model takes, on the CPU and on the GPU."""
+    """Time the way from the bytes of all JPEGs to pixels, on CPU and GPU."""
     task, cores = "JPEG to pixels", available_cores()
     decode = partial(to_pixels, preprocess=preprocess)
     with ThreadPoolExecutor(cores) as pool:

@@ -239,7 +239,10 @@ def speed_up(first: Level, second: Level) -> dict[str, float]:
 
 
 def with_model(url: str, model: str) -> str:
-    """Return the URL of a generator with the name of a model in the place that the scheme has for it."""
+    """Return the URL of a generator with the name of a model.
+
+    It is in the place that the scheme has for it.
+    """
     place, question, options = url.partition("?")
     scheme, _, location = place.partition(":")
     if scheme == "openai":

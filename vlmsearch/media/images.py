@@ -453,7 +453,7 @@ def thumbnail(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAULT_L
 
 
 def data_url(source: ImageSource, *, edge: int) -> str:
-    """Return an image as the data URL of a JPEG of at most ``edge`` pixels a side.
+    """Return an image as a JPEG's data URL, with at most ``edge`` pixels a side.
 
     Colours have the resolution of the pixels, as models for small images need. Errors as `open_image`.
     """

@@ -43,7 +43,7 @@ _LLAMA = {
 
 
 def model_folder(recipe: LlmRecipe) -> Path:
-    """Return the folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
+    """Return the folder with a recipe's checkpoint, which is downloaded where it is missing.
 
     Progress is shown by the hub's own library. ModelUnavailableError where the hub cannot be reached, has no such
     revision, or wants the licence accepted first.
@@ -133,7 +133,9 @@ def check_scripts(folder: Path, plan: LlmPlan) -> None:
 
 
 def mounted(folder: Path) -> tuple[Path, str]:
-    """Return what a container must be given to read a folder, and where in it the folder lies.
+    """Return the folder to give a container, and the place of another folder in it.
+
+    The container reads that other one.
 
     The hub's cache has links to files elsewhere in it. ConfigError if they lead too far away.
     """

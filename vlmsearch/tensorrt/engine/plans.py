@@ -280,7 +280,7 @@ def _age(path: Path) -> tuple[float, str]:
 
 @contextmanager
 def building(what: PlanKey | Choice) -> Iterator[Plan | None]:
-    """Let one thread of one process at a time into this block for a key or choice.
+    """Let one thread of one process at a time into this block for a key.
 
     Gives the plan that somebody else finished meanwhile, which then need not be built. One that is damaged is removed.
     """

@@ -65,7 +65,10 @@ class TowerModel:
         ).run
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Return one response a request; where a request cannot be computed, the others of its batch still are."""
+        """Return one response a request.
+
+        Where a request cannot be computed, the others of its batch still are.
+        """
         given = [{name: _array(request, name) for name in self._names} for request in requests]
         try:
             vectors = self._run({name: np.concatenate([arrays[name] for arrays in given]) for name in self._names})

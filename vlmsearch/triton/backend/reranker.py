@@ -29,7 +29,10 @@ class RerankerModel:
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Return one response a request; where a request cannot be computed, the others of its batch still are."""
+        """Return one response a request.
+
+        Where a request cannot be computed, the others of its batch still are.
+        """
         given: list[list[tuple[str, str]] | ValueError] = []
         for request in requests:
             try:

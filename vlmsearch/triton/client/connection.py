@@ -31,7 +31,10 @@ from vlmsearch.triton.client.security import Security
 
 Tensors = Mapping[str, NDArray[np.generic]]
 PreparedInputs = tuple[triton.InferInput, ...]
-"""The inputs of a request in the form that is sent; they may be sent again and again."""
+"""The inputs of a request in the form that is sent.
+
+They may be sent again and again.
+"""
 
 _MAX_MESSAGE = 2**31 - 1
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 2.0
@@ -46,7 +49,10 @@ _TIMED_OUT = "timeout expired"
 
 
 class _TooSlowError(BackendUnavailableError):
-    """An attempt took all the time that it had; another one would add to the server's load."""
+    """An attempt took all the time that it had.
+
+    Another one would add to the server's load.
+    """
 
 
 class Connection(Closable):
@@ -278,7 +284,10 @@ def make_tensor(name: str, array: NDArray[np.generic]) -> triton.InferInput:
 
 
 def _is_too_slow(exc: Exception) -> bool:
-    """Return whether an attempt took all the time that it had, for this side or for the server."""
+    """Return whether an attempt took all of its time.
+
+    It is the time for this side or for the server.
+    """
     if isinstance(exc, InferenceServerException):
         return _TIMED_OUT in (exc.message() or "")
     return isinstance(exc, _TooSlowError)

@@ -24,7 +24,7 @@ _SICK_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class SupervisedCommand:
-    """A server's command and environment, its addresses, and the seconds that its models may take to load."""
+    """A server's command and environment, its addresses, and the time to load its models."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -61,7 +61,10 @@ def supervise(
 
 
 class _Stop(threading.Event):
-    """A request to stop, which every process of a server is told once, also while it is being started."""
+    """A request to stop.
+
+    Every process of a server is told once, also while it is being started.
+    """
 
     def __init__(self) -> None:
         super().__init__()
