@@ -66,13 +66,16 @@ _PART = re.compile(
 _WEB = re.compile("(https?):/{1,2}(?=[^/])")
 """The beginning of a URL of the web; a path keeps only one of its slashes."""
 WORDS = "words"
-"""The name of the field that ranks documents by the words that they share with a query."""
+"""The name of the field that ranks documents by the words of a query."""
 SPREAD, HIDDEN = "spread", "hidden"
 """Marks in the metadata of a field: its JSON has the fields of its value in its place, or leaves it out."""
 _MAX_SHOWN = 5
 """Parts of a value that its `repr` shows."""
 DESCRIBED_BY = "described_by"
-"""The key in the metadata of the model that wrote a document's text, as a description of its picture."""
+"""The metadata key of the model that described a document's picture.
+
+The description is the document's text.
+"""
 MIN_SCORE = "min_score"
 """The name of the lowest relevance of a match in the tuning of an index."""
 
@@ -325,7 +328,10 @@ class RemoteImage:
 
 
 def image_problem(image: object) -> str:
-    """Return why an object is no `ImageInput` or `RemoteImage`, in one line; nothing for one that is."""
+    """Return why an object is no `ImageInput` or `RemoteImage`, in one line.
+
+    It is "" for one that is.
+    """
     if is_array(image) and not is_pixels(image):
         form = f"{getattr(image, 'dtype', '')} of shape {getattr(image, 'shape', '')}"
         return f"an array of pixels is uint8 of shape (height, width, 3), not {form}: scale and cast it first"
@@ -336,7 +342,10 @@ def image_problem(image: object) -> str:
 
 
 def source_of(image: ImageInput) -> ImageSource:
-    """Return a path for a string, and a decoded image for pixels; any other object is returned as it is."""
+    """Return a path for a string, and a decoded image for pixels.
+
+    Any other object is returned as it is.
+    """
     if isinstance(image, str):
         return Path(image)
     if is_pixels(image):
@@ -356,13 +365,19 @@ def local_image(image: ImageInput | RemoteImage) -> ImageSource:
 
 
 def web_url(image: Path) -> str | None:
-    """Return the URL of a file of the web that a path is, with both slashes; None for any other path."""
+    """Return the URL of a file of the web that a path is, with both slashes.
+
+    None for any other path.
+    """
     parts = _WEB.match(str(image))
     return f"{parts[1]}://{str(image)[parts.end() :]}" if parts else None
 
 
 def check_here(image: Path) -> None:
-    """Raise InvalidInputError for a path that is the URL of a file of the web, which is not fetched."""
+    """Raise InvalidInputError for a path that is the URL of a web file.
+
+    Nothing is fetched from there.
+    """
     if url := web_url(image):
         advice = f"download it first, as `curl -O {shlex.quote(url)}` does, and give the path of the file"
         raise InvalidInputError("unreadable", f"{url!r} is on the web, and nothing is fetched from there: {advice}")
@@ -432,7 +447,10 @@ class Document(HtmlDisplay):
 
     @property
     def part(self) -> Part | None:
-        """Return the part of a file that this is; None for a whole file, or a document without one."""
+        """Return the part of a file that this is.
+
+        None for a whole file, or a document without one.
+        """
         return part_of(self.id)
 
 
@@ -454,7 +472,10 @@ def _digest(text: object, image: object, metadata: object) -> str:
 
 
 def _pixels(image: Any) -> bytes:
-    """Return the pixels of a PIL image, with its form; the form alone where they cannot be read, as indexing says."""
+    """Return the pixels of a PIL image, with its form.
+
+    It is the form alone where they cannot be read, as indexing says.
+    """
     form = f"{image.mode} {image.size} {getattr(image, 'filename', '')}".encode("utf-8", "surrogatepass")
     try:
         return form + bytes(image.tobytes())
@@ -755,7 +776,9 @@ class Matches(Sequence[Match], HtmlDisplay):
 
 @dataclass(frozen=True)
 class RelevanceFit:
-    """A fit of the probability that a document is what a text asks for, by the cosine of their vectors.
+    """A fit of the relevance of a document to a text, by their vectors' cosine.
+
+    Relevance is the probability that the document is what the text asks for.
 
     The log-odds are ``bias + cosine * c + mean * m + deviation * s``: c is the cosine, m the median and s the standard
     deviation of the text's cosines with documents of the index. A logistic regression on labelled pairs gives the
@@ -858,7 +881,9 @@ class AnswerParts(Closable, Iterator[Union[str, Citation]], ABC):
 
     @abstractmethod
     def answer(self) -> Answer:
-        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+        """Return the whole answer, after reading what is left of it.
+
+        After `close`, it is what there was until then.
 
         Returns:
             The answer with its sources.

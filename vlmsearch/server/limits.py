@@ -134,7 +134,10 @@ class TokenBuckets:
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, name: str) -> float:
-        """Return the seconds that a request has to wait; 0.0 for a request that may come now."""
+        """Return the seconds that a request has to wait.
+
+        It is 0.0 for a request that may come now.
+        """
         now = self._clock()
         left, since = self._left.get(name, (self._capacity, now))
         left = min(self._capacity, left + (now - since) * self._rate)
@@ -143,7 +146,10 @@ class TokenBuckets:
         return 0.0 if is_free else (1 - left) / self._rate
 
     def refusal(self, name: str) -> ApiError | None:
-        """Return the error of a request that has to wait; None for one that may come now."""
+        """Return the error of a request that has to wait.
+
+        None for one that may come now.
+        """
         wait = self.take(name)
         if not wait:
             return None

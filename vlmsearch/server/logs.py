@@ -1,4 +1,4 @@
-"""Log lines on the error output, each with the id of the request that it is about.
+"""Log lines on the error output, each with the id of its request.
 
 Lines hold no queries, documents or answers. `vlmsearch.server.access` writes the audit lines.
 """

@@ -147,7 +147,9 @@ def check_options(options: RepoOptions) -> None:
 
 
 def check_numbers(*numbers: tuple[str, int, int]) -> None:
-    """Raise ConfigError for the first number that is below its minimum or above 2^31 - 1.
+    """Raise ConfigError for the first number below its minimum or above 2^31 - 1.
+
+    Each has its name before it and its minimum after it.
 
     Each has its name before it.
     """
