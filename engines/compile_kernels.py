@@ -1,4 +1,6 @@
-"""Compile the CUDA kernels of the library to PTX, which every driver since CUDA 11.8 and every GPU since Volta takes.
+"""Compile the CUDA kernels of the library to PTX.
+
+Every driver since CUDA 11.8 and every GPU since Volta takes it.
 
 For developers, after a change of ``vlmsearch/tensorrt/engine/resize.cu``:
 ``pip install nvidia-cuda-nvrtc-cu11==11.8.89``, then ``python engines/compile_kernels.py``. It needs no GPU.

@@ -1,4 +1,6 @@
-"""GPT-2 as a graph for ONNX Runtime, beside a checkpoint of transformers and with the checkpoint's own weights.
+"""GPT-2 as a graph for ONNX Runtime, beside a checkpoint of transformers.
+
+The weights are the checkpoint's own.
 
 ``python engines/gpt2_graph.py FOLDER`` makes the GPT-2 checkpoint in a folder a bundle for ``onnx:/folder``.
 The layout follows Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), with the parameter

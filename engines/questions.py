@@ -257,7 +257,10 @@ def _target(rng: random.Random, scenes: _Scenes) -> tuple[int, Scene | None]:
 
 
 def _entity(rng: random.Random, scenes: _Scenes) -> tuple[int | None, ShapeGroup, str]:
-    """A group, the number of its source (None if nothing says), and in which source the question looks for it."""
+    """Return a group, the number of its source, and the source in the question.
+
+    The number is None if nothing says. The question looks for the group in the last.
+    """
     number, scene = _target(rng, scenes)
     if scene is None or rng.random() < 0.08:
         other = make_scene(int(rng.random() * 1000)).groups[0]
@@ -414,7 +417,10 @@ def _everyday_count(rng: random.Random, scenes: _Scenes) -> _Asked:
 
 
 def _colour_in(thing: _Thing) -> str:
-    """Return the colour that a question names, in canonical words, with a space after it; "" for none."""
+    """Return the colour that a question names, with a space after it; "" for none.
+
+    It is in canonical words.
+    """
     shape = thing.hits[0][2].shape
     is_named = not any(thing.singular == singular for singular, _ in SHAPE_WORDS[shape])
     return f"{thing.hits[0][2].colour} " if is_named else ""

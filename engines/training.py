@@ -29,7 +29,10 @@ from vlmsearch.demo.vocabulary import AGAINST, OPENINGS
 EVALUATION_SEED = 10_000_000
 PARAPHRASE_SEED = 7
 FULL, HINTS = 5, 4
-"""How many paraphrases each scene has beside its canonical caption, and how many texts of each style of ``STYLES``."""
+"""The numbers of paraphrases of a scene, and of its texts of each style.
+
+The paraphrases are beside its canonical caption. The styles are those of ``STYLES``.
+"""
 STYLES = ("partial", "short")
 CHUNK = 250
 ASKED = 0.2
@@ -93,7 +96,10 @@ def training_texts(scenes: int) -> Iterable[str]:
 
 
 def put_as_question(text: str, rng: random.Random) -> str:
-    """Return a question for what a text names; the text itself where it does not go into one."""
+    """Return a question about the content of a text.
+
+    It is the text itself where it does not go into a question.
+    """
     if text.startswith((*filter(None, OPENINGS), *(f"{word} " for word in AGAINST))):
         return text
     return QUESTIONS[int(rng.random() * len(QUESTIONS))].format(NOUNS[int(rng.random() * len(NOUNS))], text)
@@ -182,7 +188,10 @@ def _describe(job: tuple[int, int, str, int, int | None]) -> tuple[np.ndarray, .
 
 
 def _pixels(scene: Scene, pixels: int) -> np.ndarray:
-    """Draw a scene at a multiple of the model's resolution and reduce it as the image processor does."""
+    """Draw a scene larger than the model's resolution, and reduce it.
+
+    The image processor reduces it likewise, from a multiple of the resolution.
+    """
     picture = scene.draw(pixels * (2, 4)[scene.seed % 2]).resize((pixels, pixels), Image.Resampling.BICUBIC)
     channels: np.ndarray = np.asarray(picture).transpose(2, 0, 1)
     return channels
@@ -205,7 +214,9 @@ def contrastive_loss(
 
 
 class Judge(nn.Module):
-    """Learn what a cosine of a hint with a scene says of whether the hint fits it.
+    """The relation of a cosine of a hint with a scene to its fit.
+
+    It is learned.
 
     Attributes:
         slope: The logarithm of the log-odds per unit of cosine.
@@ -220,7 +231,9 @@ class Judge(nn.Module):
         self.scale = nn.Parameter(torch.tensor(math.log(20.0)))
 
     def forward(self, hints: torch.Tensor, items: torch.Tensor, fits: torch.Tensor) -> torch.Tensor:
-        """Return the cross-entropy of each hint with all items, over the number of those that it fits.
+        """Return the cross-entropy of each hint with all items.
+
+        It is divided by the number of items that the hint fits.
 
         Args:
             hints: Embeddings of hints.
@@ -302,7 +315,10 @@ def _report(step: int, options: Options, loss: torch.Tensor, rate: float, second
 
 
 def recall(queries: torch.Tensor, items: torch.Tensor) -> dict[int, float]:
-    """Return recall@1, @5 and @10 where query ``i`` belongs to item ``i``; ties count as misses."""
+    """Return recall@1, @5 and @10 where query ``i`` belongs to item ``i``.
+
+    Ties count as misses.
+    """
     scores = queries @ items.T
     worse = (scores < scores.diagonal().unsqueeze(1)).sum(dim=1)
     return {depth: (worse >= len(items) - depth).float().mean().item() for depth in (1, 5, 10)}

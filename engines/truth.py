@@ -1,4 +1,4 @@
-"""Which drawn scenes a text fits, in a form that is compared for whole batches at once.
+"""The scenes that a text fits, in a form that is compared in batches.
 
 A scene is three sets of marks, one for each group that it can have, and a text is three sets of marks that a group must
 not have: a text fits a scene if its groups can be given to groups of the scene so that none has a mark that it must not
@@ -55,7 +55,10 @@ def _marks(group: ShapeGroup, lies: set[str]) -> int:
 
 
 def forbidden(query: SceneQuery) -> list[int]:
-    """Return the marks that each of three groups must not have in a scene that the query fits."""
+    """Return the marks that a fitting scene's groups must not have.
+
+    There are three groups.
+    """
     behind = _other("background", query.background)
     found = [behind | _BITS[_ABSENT] | _forbidden(group) for group in query.groups]
     for one, relation, other in query.relations:

@@ -43,7 +43,10 @@ GROUPS = 4
 """In how many lengths a batch is computed."""
 CANDIDATES = 8
 ALTERED = 4
-"""How many of the candidates of a query are its own scene with one or two things changed."""
+"""The number of candidates that are the query's own scene, slightly changed.
+
+One or two things are changed.
+"""
 STYLES = ("partial",) * 6 + ("short",) * 3 + ("full",)
 CHUNK = 500
 FIRST = 50
@@ -102,7 +105,10 @@ def _moved(scene: Scene, rng: random.Random) -> Scene:
 
 
 def examples(seed: int, rng: random.Random) -> tuple[str, list[str], list[bool]]:
-    """Return a query of a scene, captions of which the first is of that scene, and which of the scenes it fits."""
+    """Return a query of a scene, captions, and the scenes that the query fits.
+
+    The first caption is that of the query's scene. The scenes are those of the captions.
+    """
     scene = make_scene(seed)
     style = rng.choice(STYLES)
     query = scene.captions(1, rng.randrange(8, 1_000_000), style=style)[0]
@@ -119,7 +125,10 @@ def examples(seed: int, rng: random.Random) -> tuple[str, list[str], list[bool]]
 
 
 def _describe(job: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids, with the place of the second text, and the labels of a range of seeds."""
+    """Return the token ids and the labels of a range of seeds.
+
+    With the ids comes the place of the second text.
+    """
     start, stop, seed = job
     tokenizer = Tokenizer.from_file(str(VOCABULARY / "tokenizer.json"))
     rng = random.Random(seed * 1_000_003 + start)
@@ -190,7 +199,10 @@ def logits(model: Any, pairs: torch.Tensor) -> torch.Tensor:
 
 
 def train(options: training.Options) -> BertForSequenceClassification:
-    """Train a model to tell the captions that a query is true of, and among them the query's own."""
+    """Train a model to tell the captions that a query is true of.
+
+    Among them it tells the query's own.
+    """
     options.out.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         shutil.copy(VOCABULARY / name, options.out / name)

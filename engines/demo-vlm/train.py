@@ -74,7 +74,10 @@ LENGTHS = {0: 512, 1: 448, 2: 576, 3: 704, 4: 832}
 BATCHES = {0: 256, 1: 320, 2: 224, 3: 192, 4: 160}
 SHARES = {0: 0.1, 1: 0.15, 2: 0.15, 3: 0.35, 4: 0.25}
 FIRST = 0.2
-"""The share of the time in which examples have one picture and the tower learns what is in each patch."""
+"""The share of the time in which examples have one picture.
+
+The tower learns what is in each patch then.
+"""
 SIZES = (PIXELS, PIXELS, 192, 224, 256, 256)
 """Sides at which pictures are drawn, before they are reduced to ``PIXELS``."""
 MAX_ITEMS = 12
@@ -214,7 +217,10 @@ class Drawn:
 def make_data(
     scenes: int, cache: Path, out: Path, workers: int, device: torch.device
 ) -> tuple[Drawn, dict[int, Bucket]]:
-    """Draw the scenes and ask about them in parallel, and move both to the device; keep the pictures in ``cache``."""
+    """Draw the scenes and ask about them in parallel, and move both to the device.
+
+    The pictures are kept in ``cache``.
+    """
     cache.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     jobs = [
@@ -246,7 +252,10 @@ def make_data(
 
 
 def _chunk(job: tuple[int, int, str, str]) -> tuple[dict[int, tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:
-    """Return examples and what is drawn of a range of scenes; write the pictures to the cache."""
+    """Return examples of a range of scenes, with their pictures.
+
+    The pictures are written to the cache.
+    """
     first, stop, file, cache = job
     target = Path(cache) / f"{first}-{stop}.npy"
     scenes = [make_scene(seed) for seed in range(first, stop)]
@@ -261,7 +270,10 @@ def _chunk(job: tuple[int, int, str, str]) -> tuple[dict[int, tuple[np.ndarray, 
 
 
 def draw_pixels(scene: Scene) -> np.ndarray:
-    """Draw a scene at one of several sizes and reduce it as the image processor does; some are JPEGs in between."""
+    """Draw a scene and reduce it as the image processor does.
+
+    It is drawn at one of several sizes. Some are JPEGs in between.
+    """
     rng = random.Random(scene.seed ^ 0xBEEF)
     picture = scene.draw(SIZES[int(rng.random() * len(SIZES))])
     if rng.random() < 0.3:
@@ -413,7 +425,10 @@ class Trainer:
         return answers
 
     def _pictures(self, scenes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return pixels and items of scenes; half of them are shifted and stretched, all vary in brightness."""
+        """Return pixels and items of scenes.
+
+        Half of them are shifted and stretched, all vary in brightness.
+        """
         pixels = self.drawn.pixels[scenes].permute(0, 3, 1, 2).float() / 255
         items, count = self.drawn.items[scenes], len(scenes)
         changed = (torch.rand(count, 1, device=self.device) < 0.5).float()

@@ -58,7 +58,9 @@ def make_record(id: str, text: str | None, metadata: Mapping[str, Scalar] | None
 
 
 def bm25(texts: Sequence[str], query: Sequence[str]) -> tuple[dict[int, float], float]:
-    """Return the BM25 of texts, and the highest possible one; k1 is 1.2, b is 0.75, and an idf is at least 1e-6.
+    """Return the BM25 of texts, and the highest possible one.
+
+    Here k1 is 1.2, b is 0.75, and an idf is at least 1e-6.
 
     For an idf, 20 documents without the term count beside those of the index.
     The words of texts are apart, and equal where their stems are. One that the query repeats counts as often, up to 5
