@@ -23,7 +23,10 @@ _FLAGS = (b"--gpu-architecture=compute_70", b"--fmad=false")  # a fused multiply
 
 
 def compile_kernels() -> str:
-    """The PTX of `SOURCE`, with the source's SHA-256 in its first line."""
+    """Return the PTX of `SOURCE`.
+
+    Its first line has the SHA-256 of the source.
+    """
     compiler = ctypes.CDLL(str(_library()))
     source = SOURCE.read_bytes()
     program, flags = ctypes.c_void_p(), (ctypes.c_char_p * len(_FLAGS))(*_FLAGS)

@@ -43,7 +43,10 @@ class Gpt2Sizes:
 
     @classmethod
     def read(cls, folder: Path) -> Gpt2Sizes:
-        """The sizes of a checkpoint; ConfigError unless it is a GPT-2 of the usual form."""
+        """Return the sizes of a checkpoint.
+
+        ConfigError unless it is a GPT-2 of the usual form.
+        """
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as exc:
@@ -80,10 +83,11 @@ def add_graph(folder: Path) -> None:
 
 
 def write_graph(folder: Path, sizes: Gpt2Sizes) -> bytes:
-    """The graph of a checkpoint.
+    """Return the graph of a checkpoint.
 
-    ``input_ids`` int64 (batch, length) after ``past.N.key`` and ``past.N.value`` float32 (batch, heads, past, size)
-    give ``logits`` float32 (batch, vocabulary) of the next token, and ``present.N.key`` and ``.value``.
+    Inputs are ``input_ids`` int64 (batch, length) after ``past.N.key`` and ``past.N.value`` float32 (batch, heads,
+    past, size). Outputs are ``logits`` float32 (batch, vocabulary) of the next token, ``present.N.key`` and
+    ``present.N.value``.
     """
     graph = OnnxGraph("gpt2")
     weights = StoredWeights(graph, folder)
@@ -137,7 +141,10 @@ class StoredWeights:
         return self._made[name]
 
     def refer(self, data: bytes) -> bytes:
-        """The graph's file with its weights read from the safetensors file, not given as inputs."""
+        """Return the graph's file.
+
+        Its weights are read from the safetensors file, not given as inputs.
+        """
         model = onnx.load_model_from_string(data)
         names = {tensor.name for tensor in self._tensors}
         inputs = [value for value in model.graph.input if value.name not in names]

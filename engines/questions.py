@@ -41,7 +41,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What a question asks for: what is None may be anything."""
+    """The group that a question asks for.
+
+    Whatever is None may be anything.
+    """
 
     shape: str | None = None
     colour: str | None = None
@@ -231,7 +234,7 @@ def _want(rng: random.Random, scenes: _Scenes) -> _Wanted:
 
 
 def _phrase(rng: random.Random, wanted: _Wanted) -> str:
-    """How what is wanted is put into words."""
+    """Return the group that is asked for in words."""
     behind = wanted.background or ""
     if wanted.shape is None:
         return pick(rng, (f"something {wanted.colour}", f"{wanted.colour} shapes")) if wanted.colour else behind
@@ -249,7 +252,7 @@ def _numbers(scenes: _Scenes, wanted: _Wanted) -> list[int]:
 
 
 def _target(rng: random.Random, scenes: _Scenes) -> tuple[int, Scene | None]:
-    """A source's number, now and then one that there is not."""
+    """Return a source's number, now and then one that there is not."""
     if rng.random() < 0.05:
         return len(scenes) + 1 + int(rng.random() * 2), None
     number = int(rng.random() * len(scenes)) + 1
@@ -675,7 +678,7 @@ class Gallery:
                 self._by.setdefault(key, []).append(index)
 
     def ask(self, seed: int) -> Question:
-        """The question that belongs to ``seed``."""
+        """Return the question that belongs to ``seed``."""
         rng = random.Random(seed)
         first = pick(rng, self._scenes)
         keys = [first.background, first.groups[0].shape, first.groups[0].colour]

@@ -131,7 +131,7 @@ class Corpus:
         """Choose one hint of each style for every given scene.
 
         Returns:
-            The token ids, those of one style after those of the other, and for each style which hint fits which of the
+            The token ids, those of one style after those of the other. For each style, which hint fits which of the
             scenes, rows x rows.
         """
         chosen = torch.randint(HINTS, (len(STYLES), *rows.shape), device=rows.device)
@@ -250,7 +250,7 @@ class Judge(nn.Module):
 def hint_loss(
     judge: Judge, hinted: Sequence[torch.Tensor], items: torch.Tensor, fits: Sequence[torch.Tensor], share: float
 ) -> torch.Tensor:
-    """Return the loss of hints, each style of which belongs to the scenes in their order.
+    """Return the loss of hints, whose styles all belong to the scenes in their order.
 
     Short queries have to find what fits among what does not. A partial caption has to find its own scene first, as the
     one that it most likely tells of. Both have to be told to fit or not by the cosine alone.

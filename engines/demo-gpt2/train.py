@@ -1,8 +1,8 @@
-"""Train the demonstration language model to answer questions about drawn scenes, or evaluate its checkpoint.
+"""Train the demonstration language model to answer questions about drawn scenes.
 
-``python engines/demo-gpt2/train.py`` trains a GPT-2 of 1.4 million parameters on the prompts of `Pipeline.ask`, on a
-GPU if there is one, and writes ``bundle`` beside this file: the checkpoint in the layout of transformers, and the graph
-for ONNX Runtime that reads the same weights. ``--evaluate`` prints the figures of an existing checkpoint.
+``python engines/demo-gpt2/train.py`` trains a GPT-2 of 1.4 million parameters on the prompts of `Pipeline.ask`. It uses
+a GPU if there is one, and writes ``bundle`` beside this file. That is the checkpoint in the layout of transformers, and
+the graph for ONNX Runtime that reads the same weights. ``--evaluate`` prints the figures of an existing checkpoint.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PROMPT_WEIGHT = 0.1
 
 
 def prompt_of(asked: Question) -> str:
-    """The prompt that `Pipeline.ask` makes."""
+    """Return the prompt that `Pipeline.ask` makes."""
     sources = "\n".join(f"[{number}] {source}" for number, source in enumerate(asked.sources, 1))
     return TEMPLATE.substitute(sources=sources, question=asked.question)
 
@@ -76,7 +76,7 @@ def make_tokenizer(out: Path) -> Tokenizer:
 
 
 def make_model(tokenizer: Tokenizer) -> GPT2LMHeadModel:
-    """An untrained GPT-2 of 1.4 million parameters."""
+    """Return an untrained GPT-2 of 1.4 million parameters."""
     end = tokenizer.token_to_id(END)
     config = GPT2Config(
         vocab_size=tokenizer.get_vocab_size(),
@@ -123,7 +123,7 @@ def make_buckets(options: training.Options) -> list[Bucket]:
 
 
 def _examples(job: tuple[int, int, str]) -> dict[int, tuple[np.ndarray, ...]]:
-    """The examples of a range of scenes, by length."""
+    """Return the examples of a range of scenes, by length."""
     first, stop, file = job
     tokenizer = Tokenizer.from_file(file)
     gallery = Gallery(range(first, stop))
@@ -141,7 +141,7 @@ def _examples(job: tuple[int, int, str]) -> dict[int, tuple[np.ndarray, ...]]:
 
 
 def _arrays(rows: Sequence[tuple[list[int], int]], length: int, end: int) -> tuple[np.ndarray, ...]:
-    """The arrays of a `Bucket`."""
+    """Return the arrays of a `Bucket`."""
     tokens = np.full((len(rows), length), end, np.int16)
     for row, (ids, _) in zip(tokens, rows):
         row[: len(ids)] = ids
@@ -206,7 +206,7 @@ def evaluate(out: Path, count: int = 1000) -> float:
 
 
 def _answers(model: Any, tokenizer: Any, asked: Sequence[Question], device: str) -> Iterator[str]:
-    """The likeliest answers, in batches."""
+    """Yield the likeliest answers, in batches."""
     for first in range(0, len(asked), 50):
         prompts = [prompt_of(one) for one in asked[first : first + 50]]
         inputs = tokenizer(prompts, padding=True, return_tensors="pt").to(device)

@@ -50,7 +50,7 @@ One or two things are changed.
 STYLES = ("partial",) * 6 + ("short",) * 3 + ("full",)
 CHUNK = 500
 FIRST = 50
-"""How many captions, found by demo-minilm, are read again when a checkpoint is evaluated."""
+"""The number of captions from demo-minilm that an evaluation reads again."""
 
 
 def altered(scene: Scene, rng: random.Random) -> Scene:

@@ -89,7 +89,7 @@ class Memory:
         return cls(*(1024 * int(lines[name].split()[0]) for name in ("RssAnon", "RssFile")))
 
 
-class Widened(Encoder):
+class WidenedEncoder(Encoder):
     """A model for texts whose vectors are brought to another length by a random matrix.
 
     Args:
@@ -231,7 +231,7 @@ def measure_http(
 
     Args:
         encoder: URL of the model that queries are encoded with.
-        dim: The length of its vectors, as for `Widened`.
+        dim: The length of its vectors, as for `WidenedEncoder`.
         store: URL of the index.
         kind: Kind of the words of the queries, of `SHARES`.
         length: Their number.
@@ -274,7 +274,7 @@ def _serve(encoder: str, dim: int, store: str, ready: Connection) -> None:
 
     index = IndexSettings(store=store, encoder=encoder, generator="")
     settings = ServerSettings(indexes={"default": index}, port=0)
-    with BatchingEncoder(Widened(open_encoder(encoder), dim)) as batching, open_store(store) as opened:
+    with BatchingEncoder(WidenedEncoder(open_encoder(encoder), dim)) as batching, open_store(store) as opened:
         pipeline = Pipeline(batching, opened)
         with Service(settings, {"default": OpenIndex("default", index, pipeline)}) as service:
             listening = listen(settings)
