@@ -1,8 +1,8 @@
 """The scenes that a text fits, in a form that is compared in batches.
 
 A scene is three sets of marks, one for each group that it can have. A text is three sets of marks that a group must not
-have. It fits a scene if each of its groups can be given to a group of the scene without a mark that it must not
-have. A set is the bits of an integer of 64 bits.
+have. It fits a scene if each of its groups can be given to a group of the scene without a forbidden mark. A set
+is the bits of an integer of 64 bits.
 """
 
 from __future__ import annotations
