@@ -17,20 +17,10 @@ from vlmsearch._util.arguments import check_arguments, check_kind, shown, string
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import operation, staged
-from vlmsearch.answers.pictures import PromptPictures, load_pictures
-from vlmsearch.answers.prompts import (
-    TEMPLATE,
-    AnswerStream,
-    Prompt,
-    PromptReader,
-    check_question,
-    default_options,
-    fit_prompt,
-    nothing_found,
-    parse_template,
-)
+from vlmsearch.answers.prompts import Prompt, check_question, default_options, fit_prompt, template_for
+from vlmsearch.answers.sources import make_sources
+from vlmsearch.answers.stream import AnswerStream, nothing_found, read_prompt
 from vlmsearch.errors import ConfigError
-from vlmsearch.generators.base import SeesPictures
 from vlmsearch.index import (
     SOURCES,
     AddArguments,
@@ -555,35 +545,22 @@ class Pipeline(Index):
     def _ask(self, given: AskArguments) -> Answer | AnswerStream:
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
-        form = TEMPLATE if given.template is None else parse_template(given.template)
+        generator, options = self.generator, given.options or default_options(self.generator)
+        template = template_for(generator, given.template)
         check_question(given.question)
-        question, generator = well_formed(given.question), self.generator
-        search = {"limit": SOURCES, **given.search}
-        chosen = self._options(RankingKeywords, search, group=False)
+        question = well_formed(given.question)
+        chosen = self._options(RankingKeywords, {"limit": SOURCES, **given.search}, group=False)
         with operation("ask"):
             [sure] = self._search([Query(question, given.image)], chosen)
-            matches, pictures = sure.matches or sure.closest, PromptPictures()
-            if isinstance(generator, SeesPictures):
-                pictures = load_pictures(generator, matches, given.image, given.pictures, self.image_limits)
-            if not matches and pictures.of_question is None:
-                return nothing_found() if given.stream else nothing_found().answer()
-            options = given.options or default_options(generator)
-
-            def fit(shown: PromptPictures) -> Prompt:
-                return fit_prompt(
-                    question,
-                    matches,
-                    generator,
-                    options,
-                    form,
-                    is_unsure=bool(matches) and not sure,
-                    pictures=shown,
-                    picture_tokens=given.pictures.tokens,
-                )
-
-            about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
-            reader = PromptReader(generator, options, pictures, fit)
-            answer = AnswerStream(staged("generate", reader, about), lambda: reader.prompt)
+            matches = sure.matches or sure.closest
+            sources, picture = make_sources(matches, given.image, generator, given.pictures, self.image_limits)
+            answer = nothing_found()
+            if sources or picture:
+                is_unsure = bool(matches) and not sure
+                prompt = Prompt(question, sources, template, picture, given.pictures.tokens, is_unsure)
+                prompt = fit_prompt(prompt, generator, options)
+                about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
+                answer = AnswerStream(prompt, staged("generate", read_prompt(prompt, generator, options), about))
             if given.stream:
                 return answer
             with answer:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field
 from typing import TYPE_CHECKING
@@ -67,6 +68,7 @@ def test_options_are_what_a_dataclass_and_those_above_it_declare() -> None:
         ("limit", 2.5, "`limit` of lists is from 1 to 10,000, not 2.5"),
         ("limit", None, "`limit` of lists is from 1 to 10,000, not None"),
         ("share", 0, "`share` of lists is above 0, not 0"),
+        ("share", math.nan, "`share` of lists is above 0, not nan"),
         ("share", "much", "`share` of lists is a number, not 'much'"),
         ("seed", 1.5, "`seed` of lists is a whole number, not 1.5"),
         ("key", "long", "`key` of lists is a string of at most 3 characters, not 'long'"),

@@ -84,16 +84,17 @@ class Option:
     def _is_within(self, value: object, kinds: tuple[type, ...]) -> bool:
         if not _is_number(value, kinds):
             return False
-        is_low = value <= self.above if self.above is not None else self.minimum is not None and value < self.minimum
-        return not is_low and (self.maximum is None or value <= self.maximum)
+        is_enough = value > self.above if self.above is not None else self.minimum is None or value >= self.minimum
+        return is_enough and (self.maximum is None or value <= self.maximum)
 
     def _expected(self, value: object, kinds: tuple[type, ...]) -> str:
         """Return what a number should be."""
         if self.maximum is None and not _is_number(value, kinds):
             return "a whole number" if kinds == (int,) else "a number"
+        low, high = (None if bound is None else f"{bound:,.9g}" for bound in (self.minimum, self.maximum))
         if self.above is not None:
-            return f"above {self.above:g}" + ("" if self.maximum is None else f" and at most {self.maximum:,g}")
-        return f"at least {self.minimum:,g}" if self.maximum is None else f"from {self.minimum:g} to {self.maximum:,g}"
+            return f"above {self.above:g}" + (f" and at most {high}" if high else "")
+        return f"from {low} to {high}" if high else f"at least {low}"
 
 
 def _is_number(value: object, kinds: tuple[type, ...]) -> TypeGuard[float]:

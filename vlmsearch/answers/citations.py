@@ -30,7 +30,7 @@ class CitationChecker:
     """
 
     def __init__(self, sources: int) -> None:
-        self._sources = sources
+        self.sources = sources
         self._shown: list[str] = []
         self._space: list[str] = []
         """Space at the end of the text so far, which stays if anything follows."""
@@ -90,7 +90,7 @@ class CitationChecker:
     def _close(self, bracket: str) -> None:
         group = self._open[-1]
         numbers = [int(digits[:_LONGEST]) for digits in re.findall(r"\d+", "".join(group[1:]))]
-        kept = [number for number in numbers if 1 <= number <= self._sources]
+        kept = [number for number in numbers if 1 <= number <= self.sources]
         self._removed.update(set(numbers) - set(kept))
         if not numbers:
             self._give_up(bracket)

@@ -54,13 +54,18 @@ _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)"
 )
 @option(
     "--pictures",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 16),
     metavar="N",
     help="Pictures that the model sees; 0 for texts alone.  [default: 4]",
 )
-@option("--picture-side", type=click.IntRange(64), metavar="PX", help="Longer side of a picture.  [default: 1024]")
 @option(
-    "--picture-tokens", type=click.IntRange(1), metavar="N", help="Tokens that all pictures share.  [default: 4000]"
+    "--picture-side", type=click.IntRange(64, 4096), metavar="PX", help="Longer side of a picture.  [default: 1024]"
+)
+@option(
+    "--picture-tokens",
+    type=click.IntRange(1, 2**20),
+    metavar="N",
+    help="Tokens that all pictures share.  [default: 4000]",
 )
 @option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
 @json_option

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.options import bounded, options_of
 from vlmsearch.errors import BackendError, ConfigError
 
 if TYPE_CHECKING:
@@ -21,15 +22,15 @@ class GenerationOptions:
     """The options of a generated text.
 
     Attributes:
-        max_tokens: The most tokens of the answer, at least 1.
-        temperature: 0 for the likeliest text, else what logits are divided by before sampling.
-        top_k: Sample from this many of the likeliest tokens; None for all.
-        top_p: Sample from the likeliest tokens that make up this share, above 0 (nucleus sampling, arXiv:1904.09751).
-        repetition_penalty: From 1 (none) up (CTRL, arXiv:1909.05858).
-        stop: The text ends before the first of these.
-        bad_words: What the text must not contain.
-        seed: The same seed samples the same text.
-        beam_width: Of beam search; 1 for none.
+        max_tokens: Maximum number of tokens of the answer.
+        temperature: Randomness of the sampling: 0 takes the likeliest text. Logits are divided by it.
+        top_k: Number of the likeliest tokens to sample from; all by default.
+        top_p: Share of probability of the likeliest tokens to sample from (nucleus sampling, arXiv:1904.09751).
+        repetition_penalty: Penalty of tokens that the text has, from 1 for none up (CTRL, arXiv:1909.05858).
+        stop: Texts before which the answer ends.
+        bad_words: Texts that the answer must not contain.
+        seed: Seed of the sampling. The same seed samples the same text.
+        beam_width: Number of beams of a beam search; 1 for none.
 
     Raises:
         ConfigError: A value is one that no generator can follow.
@@ -39,41 +40,25 @@ class GenerationOptions:
         0.0
     """
 
-    max_tokens: int = 256
-    temperature: float = 0.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
+    max_tokens: int = bounded(256, minimum=1)
+    temperature: float = bounded(0.0, minimum=0)
+    top_k: int | None = bounded(None, minimum=1)
+    top_p: float = bounded(1.0, above=0, maximum=1)
+    repetition_penalty: float = bounded(1.0, above=0)
     stop: tuple[str, ...] = ()
     bad_words: tuple[str, ...] = ()
     seed: int | None = None
-    beam_width: int = 1
+    beam_width: int = bounded(1, minimum=1)
 
     def __post_init__(self) -> None:
-        self._check_types()
-        checks = (
-            (self.max_tokens >= 1, f"`max_tokens` is at least 1, not {self.max_tokens}"),
-            (self.temperature >= 0, f"`temperature` is at least 0, not {self.temperature}"),
-            (self.top_k is None or self.top_k >= 1, f"`top_k` is at least 1, not {self.top_k}"),
-            (0 < self.top_p <= 1, f"`top_p` is above 0 and at most 1, not {self.top_p}"),
-            (self.repetition_penalty > 0, f"`repetition_penalty` is above 0, not {self.repetition_penalty}"),
-            (all(self.stop) and all(self.bad_words), "`stop` and `bad_words` hold no empty string"),
-            (self.beam_width >= 1, f"`beam_width` is at least 1, not {self.beam_width}"),
-        )
-        for holds, message in checks:
-            if not holds:
-                raise ConfigError(message)
-
-    def _check_types(self) -> None:
-        for name in ("max_tokens", "top_k", "seed", "beam_width"):
-            value = getattr(self, name)
-            is_whole = isinstance(value, int) and not isinstance(value, bool)
-            if not is_whole and value is not getattr(type(self), name):  # None is a default
-                raise ConfigError(f"`{name}` is a whole number, not {value!r}")
+        for name, option in options_of(GenerationOptions).items():
+            option.check(getattr(self, name))
         for name in ("stop", "bad_words"):
             words = getattr(self, name)
             if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
                 raise ConfigError(f"`{name}` is a list of strings, such as ['word'], not {words!r}")
+            if not all(words):
+                raise ConfigError(f"`{name}` holds no empty string")
 
 
 class Generator(Closable, ABC):
@@ -195,9 +180,9 @@ class PictureOptions:
     """The pictures that a question shows to a generator that sees.
 
     Attributes:
-        limit: Maximum number of pictures, from 0: the question's own, then those of the best matches.
-        side: Longer side in pixels, at least 64, to which larger pictures are scaled down.
-        tokens: Tokens that all pictures share, above 0. They are scaled down until they fit, and not left out.
+        limit: Maximum number of pictures. The question's own is the first, then come those of the best matches.
+        side: Longer side in pixels to which larger pictures are scaled down.
+        tokens: Tokens that all pictures share. They are scaled down until they fit, and not left out.
 
     Raises:
         ConfigError: A value is out of its range.
@@ -207,15 +192,13 @@ class PictureOptions:
         1024
     """
 
-    limit: int = 4
-    side: int = 1024
-    tokens: int = 4000
+    limit: int = bounded(4, minimum=0, maximum=16)
+    side: int = bounded(1024, minimum=64, maximum=4096)
+    tokens: int = bounded(4000, minimum=1, maximum=2**20)
 
     def __post_init__(self) -> None:
-        for name, minimum in (("limit", 0), ("side", 64), ("tokens", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-                raise ConfigError(f"`{name}` of pictures is a whole number of at least {minimum}, not {value!r}")
+        for name, option in options_of(PictureOptions).items():
+            option.check(getattr(self, name), " of pictures")
 
 
 @runtime_checkable

@@ -25,10 +25,10 @@ from vlmsearch._util.arguments import check_kind, shown, strings
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.tracing import encoding
-from vlmsearch.answers.pictures import PromptPictures
-from vlmsearch.answers.prompts import TEMPLATE, build_parts
+from vlmsearch.answers.prompts import Prompt
+from vlmsearch.answers.sources import make_source
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
-from vlmsearch.generators.base import GenerationOptions, Generator, SeesPictures
+from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
 from vlmsearch.indexing.image_text import with_description_mark
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.filters import Filter, parse_filter
@@ -279,8 +279,8 @@ class Describer:
 
     def _generated(self, document: Document, image: PIL.Image.Image, tokens: list[int]) -> str:
         """Return the answer of the generator, which is asked as `Pipeline.ask` asks about a source."""
-        source = Match(replace(document, text=None), 1.0, {})
-        parts = build_parts(self._options.question, [source], TEMPLATE, PromptPictures({0: image}))
+        source = make_source(1, Match(replace(document, text=None), 1.0, {}), Picture(image))
+        parts = Prompt(self._options.question, (source,)).parts
         options = GenerationOptions(max_tokens=_TOKENS)
         pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
         return "".join(pieces)

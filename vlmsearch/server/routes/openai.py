@@ -20,7 +20,8 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.answers.prompts import default_options
+from vlmsearch.answers.stream import AnswerStream
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.encoders.base import Encoder, TokenizesTexts, prepared_image
 from vlmsearch.encoders.batching import BatchingEncoder
