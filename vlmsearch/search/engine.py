@@ -92,7 +92,9 @@ def run(
     ]
     results = _results(judge, searches)
     if options.reranker is None:
-        again = SearchOptions(options.where, _MOST_CLOSEST, CLOSEST, options.weights, group=options.group)
+        again = SearchOptions(
+            where=options.where, limit=_MOST_CLOSEST, min_score=CLOSEST, weights=options.weights, group=options.group
+        )
         unsure = [at for at, search in enumerate(searches) if search.may_be_unsure and not results[at]]
         closer = [_Search(judge, searches[at].asked, again, searches[at].cursor, searches[at].hidden) for at in unsure]
         for at, near in zip(unsure, _results(judge, closer)):
