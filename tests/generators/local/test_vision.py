@@ -258,12 +258,11 @@ def test_the_checkpoint_in_transformers_says_the_same(vision: OnnxVisionGenerato
     mixtures = (THREE, Mixture(1, own=0.0), Mixture(4), Mixture(2, own=1.0), Mixture(0))
     for seed in range(10):
         parts = parts_of(gallery.ask_pictures(SEED + seed, mixtures[seed % 5])[0])
-        tokens, inputs = vision.encode_parts(parts), reference.inputs(parts)
+        (tokens, images), inputs = vision.read_parts(parts), reference.inputs(parts)
         assert inputs["input_ids"][0].tolist() == tokens
         with torch.inference_mode():
             expected = reference.model(**inputs).logits[0, -1].numpy()
         model: Any = vision._model
-        images = [part.image for part in parts if isinstance(part, Picture)]
-        given = model.open(model.look(images) if images else None).step(np.array([tokens], np.int64))[0]
+        given = model.open(images).step(np.array([tokens], np.int64))[0]
         assert np.abs(given - expected).max() < 1e-2
         assert answer(vision, parts) == reference(parts)

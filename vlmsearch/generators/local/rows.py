@@ -93,8 +93,8 @@ class Rows:
 class RowsCache:
     """One text, or several of the same length; see `vlmsearch.generators.local.decoding.Cache`."""
 
-    def __init__(self, model: Any) -> None:
-        self._rows = Rows(model)
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
 
     def step(self, tokens: NDArray[np.int64]) -> Scores:
         """See `Cache.step`."""
