@@ -162,6 +162,14 @@ def test_the_tokens_of_a_prompt_are_told(vision: OnnxVisionGenerator) -> None:
     assert told == [vision.count_tokens("a b") + 100 + vision.count_tokens("c")]
 
 
+def test_likelihoods_are_those_of_what_the_pictures_show(vision: OnnxVisionGenerator, gallery: Gallery) -> None:
+    parts, others = (parts_of(gallery.ask_pictures(SEED + seed, THREE)[0]) for seed in (1, 2))
+    assert parts[-1] == "\n\nQuestion: Do the pictures show a triangle\nAnswer:"
+    shown = [parts, [other if isinstance(part, Picture) else part for part, other in zip(parts, others)]]
+    (yes, _), (_, no) = (vision.next_word_likelihoods(prompt, ("yes", "no")) for prompt in shown)
+    assert min(yes, no) > 0.99
+
+
 def test_sampling_beams_and_words_work_with_pictures(vision: OnnxVisionGenerator, gallery: Gallery) -> None:
     asked = gallery.ask_pictures(SEED + 3, THREE)[0]
     parts = parts_of(asked)
