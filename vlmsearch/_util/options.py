@@ -140,7 +140,7 @@ def _type_of(cls: type, name: str) -> Any:
 
 
 def attribute_docs(cls: type) -> dict[str, str]:
-    """Return what the docstring of a class says of its attributes, by name; nothing where docstrings are stripped."""
+    """Return what the docstring of a class says of its attributes; nothing if docstrings are stripped."""
     section = re.search(r"^Attributes:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE | re.DOTALL)
     parts = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1] if section else "", re.MULTILINE | re.DOTALL)
     return {name: " ".join(text.split()) for name, text in parts}

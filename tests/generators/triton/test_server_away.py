@@ -16,7 +16,7 @@ from vlmsearch.generators.triton.generator import TritonGenerator
 
 
 class Restarting(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Says what it is once, then fails a request, and is away when it is asked again what it is."""
+    """Tells its configuration once, then fails a request, and is away when it is asked again."""
 
     def __init__(self) -> None:
         self.asked = self.requests = 0

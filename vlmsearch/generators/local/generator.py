@@ -34,7 +34,7 @@ class LocalGenerator(Generator):
         self._model: LanguageModel | None = model
 
     def close(self) -> None:
-        """Let go of the model and its memory; a text that is under way is finished first."""
+        """Let go of the model and its memory. A text that is under way is finished first."""
         self._model = None
 
     @abstractmethod
@@ -84,7 +84,7 @@ class LocalGenerator(Generator):
         return sum_by_word(((self.decode([token]), float(likelihoods[token])) for token in likely), words)
 
     def _read(self, parts: Sequence[str | Picture]) -> tuple[LanguageModel, list[int], Any]:
-        """Return the model with the tokens and pictures of a prompt; an error for a prompt that it cannot read."""
+        """Return the model with the tokens and pictures of a prompt that it can read."""
         images_in(parts, self.name, self.max_pictures)
         tokens, pictures = self.read_parts(parts)
         model = self._model

@@ -1,4 +1,4 @@
-"""The language model of a bundle on ONNX Runtime, and the generator that reads and writes its tokens."""
+"""The language model of a bundle on ONNX Runtime, and a generator with its tokenizer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OnnxModel:
         return _OnnxCache(self._session, self._layers, self._empty, self.look(pictures))
 
     def look(self, pictures: Any) -> NDArray[np.float32] | None:
-        """Return the embeddings (count, width) of all pictures; None for a graph that has no input for them."""
+        """Return the embeddings (count, width) of all pictures; None for a graph without that input."""
         return None
 
 

@@ -66,7 +66,7 @@ class Dialect:
 
     @classmethod
     def of(cls, model: str, inputs: Mapping[str, Input], *, batches: bool) -> Dialect:
-        """Return the dialect of a model with these inputs; ConfigError if it is not a language model."""
+        """Return the dialect of a model with these inputs; ConfigError for another model."""
         if "text_input" not in inputs or not inputs.keys() & {_LLMAPI, "max_tokens"}:
             raise ConfigError(
                 f"{model} is not a model of texts: it has the inputs {', '.join(sorted(inputs))}. TensorRT-LLM's "
@@ -87,15 +87,15 @@ class Dialect:
     @property
     def has_pictures(self) -> bool:
         """Return whether the model has the input for pictures; it may ignore that: see `TritonGenerator`."""
-        given = self.inputs.get(_PICTURES)
-        return given is not None and (given.kind, given.dims) == ("TYPE_STRING", (-1,))
+        tensor = self.inputs.get(_PICTURES)
+        return tensor is not None and (tensor.kind, tensor.dims) == ("TYPE_STRING", (-1,))
 
     def request(
         self, prompt: str, options: GenerationOptions, *, streaming: bool, pictures: Sequence[str] = ()
     ) -> Arrays:
-        """Return the inputs that ask for a text; ConfigError names an option that the model does not have.
+        """Return the inputs that ask for a text.
 
-        ``pictures`` are URLs.
+        ConfigError names an option that the model does not have. ``pictures`` are URLs.
         """
         arrays = {"text_input": self._array("text_input", (prompt,))}
         if pictures:
@@ -151,14 +151,14 @@ def stop_request(model: str, inputs: Mapping[str, Input], *, batches: bool) -> A
     """
     if "stop" not in inputs:
         return {}
-    needed = {name: given for name, given in inputs.items() if name == "stop" or not given.optional}
-    shapes = {name: tuple(max(size, 1) for size in given.dims) for name, given in needed.items()}
-    arrays: Arrays = {name: np.ones(shapes[name], _type_of(model, name, given)) for name, given in needed.items()}
+    needed = {name: tensor for name, tensor in inputs.items() if name == "stop" or not tensor.optional}
+    shapes = {name: tuple(max(size, 1) for size in tensor.dims) for name, tensor in needed.items()}
+    arrays: Arrays = {name: np.ones(shapes[name], _type_of(model, name, tensor)) for name, tensor in needed.items()}
     arrays |= {name: np.full(shapes[name], b"stop", np.object_) for name in needed if arrays[name].dtype == np.object_}
     return {name: array[None] for name, array in arrays.items()} if batches else arrays
 
 
-def _type_of(model: str, name: str, given: Input) -> type[np.generic]:
-    if given.kind not in _TYPES:
-        raise ConfigError(f"{name} of {model} is {given.kind}; this version sends {', '.join(_TYPES)}")
-    return _TYPES[given.kind]
+def _type_of(model: str, name: str, tensor: Input) -> type[np.generic]:
+    if tensor.kind not in _TYPES:
+        raise ConfigError(f"{name} of {model} is {tensor.kind}; this version sends {', '.join(_TYPES)}")
+    return _TYPES[tensor.kind]

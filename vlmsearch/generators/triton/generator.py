@@ -35,7 +35,7 @@ from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
 from vlmsearch.triton.client.stream import Request, stream_responses
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_FIRST_PAUSE, _MAX_PAUSE = 0.1, 2.0
 _INCOMPLETE = "\ufffd"
 _OUTPUTS = ("text_output",)
 _NO_PICTURE = "data:image/jpeg;base64,"
@@ -218,7 +218,7 @@ class TritonGenerator(Generator):
             responses.close()  # type: ignore[attr-defined]
 
     def _retried(self, model: str, inputs: _Response, streams: bool) -> Iterator[_Response]:
-        """Yield the responses of a request, which is sent again where the server is away before the first one comes."""
+        """Yield the responses of a request. It is sent again if the server is away before the first one."""
         end, longest, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
         while True:
             try:
@@ -232,7 +232,7 @@ class TritonGenerator(Generator):
                 if begun or time.monotonic() + wait >= end:
                     raise
                 pause(wait)
-                longest, away = min(2 * longest, _LONGEST_PAUSE), True
+                longest, away = min(2 * longest, _MAX_PAUSE), True
             else:
                 return
 
@@ -252,7 +252,7 @@ class TritonGenerator(Generator):
         )
 
     def _texts(self, before: str, responses: Iterator[_Response]) -> Iterator[str]:
-        """Yield the new text of each response, the first beam's; an answer may begin with ``before``, the prompt."""
+        """Yield the new text of each response, the first beam's. An answer may begin with ``before``, the prompt."""
         shown = ""
         for response in responses:
             text = response["text_output"].reshape(-1)[0].decode(errors="replace")
