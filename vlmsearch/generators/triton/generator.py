@@ -28,7 +28,7 @@ from vlmsearch.generators.pictures import (
     refused_pictures,
 )
 from vlmsearch.generators.text import check_context, open_tokenizer, until_stop
-from vlmsearch.generators.triton.dialects import Dialect, inputs_of, stop_request
+from vlmsearch.generators.triton.dialects import Dialect
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection
@@ -151,14 +151,12 @@ class TritonGenerator(Generator):
     def _look(self, model: str) -> None:
         """Read off the server what the model is called with, and how it is stopped."""
         config = self._connection.config(model)
-        self._dialect = Dialect.of(model, inputs_of(config), batches=config.max_batch_size > 0)
+        self._dialect = Dialect.of(config)
+        self._dialect.check()
         self._streams: bool = config.model_transaction_policy.decoupled
-        steps = [self._connection.config(step.model_name) for step in config.ensemble_scheduling.step]
-        requests = (
-            stop_request(part.name, inputs_of(part), batches=part.max_batch_size > 0) for part in (config, *steps)
-        )
-        stops = [(part.name, arrays) for part, arrays in zip((config, *steps), requests) if arrays]
-        self._stop = Request(*stops[0]) if stops and self._streams else None
+        steps = [Dialect.of(self._connection.config(step.model_name)) for step in config.ensemble_scheduling.step]
+        stops = [Request(part.model, part.stop_request()) for part in (self._dialect, *steps) if "stop" in part.inputs]
+        self._stop = stops[0] if stops and self._streams else None
 
     def _pieces_of(self, text: str, options: GenerationOptions, pictures: Sequence[str] = ()) -> Iterator[str]:
         if options.beam_width > 1 and options.temperature:
