@@ -29,7 +29,7 @@ TEMPLATE = Template(
     "such as [1]. If the sources do not answer the question, say so.\n\n"
     "Sources:\n$sources\n\nQuestion: $question\nAnswer:"
 )
-"""The prompt of `Pipeline.ask`; ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
+"""The prompt of `Pipeline.ask`. ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
 UNSURE = "Nothing surely matches the question. Closest: "
 """The beginning of an answer from unsure sources, where the generator does not read the question."""
 PROMPT_CHARS = 2**20
@@ -44,9 +44,10 @@ _STEP = 0.9
 
 
 def parse_template(text: str) -> Template:
-    """Return a template of one's own; ConfigError unless it has ``$sources`` and ``$question`` once and no other place.
+    """Return a template of one's own.
 
-    The form is that of `string.Template`: ``$$`` is a dollar sign.
+    ConfigError unless it has ``$sources`` and ``$question`` once and no other place. The form is that of
+    `string.Template`: ``$$`` is a dollar sign.
     """
     template = Template(text)
     counts = _places_of(template)
@@ -114,7 +115,7 @@ class Prompt:
 
     @cached_property
     def _layout(self) -> tuple[str | Picture, ...]:
-        """Return texts and pictures, as they are given, in the order in which a model reads them."""
+        """Return texts and pictures as given, in the order in which a model reads them."""
         text = self.template.substitute(sources=_MARK, question=sanitise(self.question))
         text, place, after = text.partition(_MARK)
         parts: list[str | Picture] = []
@@ -173,11 +174,11 @@ class Prompt:
 
 
 def fit_prompt(prompt: Prompt, generator: Generator, options: GenerationOptions) -> Prompt:
-    """Return a prompt with as many sources, best first, as leave room for the answer in the model's context.
+    """Return a prompt with as many sources, best first, as fit into the model's context.
 
-    A generator that does not count tokens gets all that `PROMPT_CHARS` hold. Pictures are scaled down until they fit;
-    of the context they get what texts leave, at least half. Raises InvalidInputError (``too_long``) where not even the
-    best source fits.
+    Room is left for the answer. A generator that does not count tokens gets all that `PROMPT_CHARS` hold. Pictures are
+    scaled down until they fit; of the context they get what texts leave, at least half. Raises InvalidInputError
+    (``too_long``) where not even the best source fits.
     """
     lengths = accumulate(len(source.line) + 1 for source in prompt.sources + prompt.dropped)
     prompt = prompt.with_sources(bisect_right(list(lengths), PROMPT_CHARS - len(prompt.with_sources(0).text)))
@@ -202,7 +203,7 @@ def fit_prompt(prompt: Prompt, generator: Generator, options: GenerationOptions)
 
 
 def _shared_side(pictures: list[Picture], generator: object, tokens: int) -> float:
-    """Return the longer side at which pictures take at most ``tokens`` together, or as few as they can."""
+    """Return the longer side at which pictures take ``tokens`` together, or as few as they can."""
     side: float = max((max(picture.image.size) for picture in pictures), default=0)
     enough = max(tokens, _picture_tokens(pictures, generator, _SMALLEST_SIDE))
     while side > _SMALLEST_SIDE and _picture_tokens(pictures, generator, side) > enough:

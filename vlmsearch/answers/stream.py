@@ -79,11 +79,13 @@ class AnswerStream(AnswerParts):
 
     @property
     def prompt(self) -> str:
-        """Return the text that the generator was given; "" where there is no source, so that none was asked."""
+        """Return the text that the generator was given; "" if it was not asked."""
         return self._prompt.text
 
     def answer(self) -> Answer:
-        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+        """Return the whole answer, after reading what is left of it.
+
+        After `close` it is what there was until then.
 
         Returns:
             The answer with its sources.

@@ -119,7 +119,7 @@ class Generator(Closable, ABC):
 
 @runtime_checkable
 class CountsTokens(Protocol):
-    """A generator that knows how much its model reads, so that a prompt can be fitted to it.
+    """A generator that counts tokens, so that a prompt can be fitted to its model.
 
     Example:
         >>> from vlmsearch.registry import open_generator
@@ -128,10 +128,10 @@ class CountsTokens(Protocol):
     """
 
     context: int
-    """The most tokens of prompt and answer together."""
+    """Maximum number of tokens of prompt and answer together."""
 
     def count_tokens(self, prompt: str) -> int:
-        """Count the tokens that a prompt has for the model, with all that a chat template adds.
+        """Count the tokens of a prompt, with all that a chat template adds.
 
         Args:
             prompt: The prompt.
@@ -143,7 +143,7 @@ class CountsTokens(Protocol):
 
 @runtime_checkable
 class HasPromptTemplate(Protocol):
-    """A generator with a prompt template of its own, which a pipeline uses instead of any other.
+    """A generator with a prompt template of its own. A pipeline uses it instead of any other.
 
     Example:
         >>> from vlmsearch.registry import open_generator
@@ -213,7 +213,9 @@ class SeesPictures(Protocol):
     """Longer side, in pixels, beyond which the model sees nothing more."""
 
     def picture_tokens(self, width: int, height: int) -> int:
-        """Return how many tokens of the context a picture takes; an estimate for a model of another machine.
+        """Return how many tokens of the context a picture takes.
+
+        It is an estimate for a model of another machine.
 
         Args:
             width: Width in pixels.
@@ -250,7 +252,7 @@ class SeesPictures(Protocol):
 
 @runtime_checkable
 class HasLikelihoods(Protocol):
-    """A generator that knows how likely a word is as its answer, so that its doubt can be read.
+    """A generator that knows how likely a word is as its answer.
 
     Example:
         >>> from vlmsearch.registry import open_generator
