@@ -55,7 +55,10 @@ def paths(name: str, value: object) -> list[str | Path]:
 
 
 def check_number(name: str, value: object, low: float, high: float, *, kind: type = float) -> None:
-    """Raise TypeError or ConfigError unless a value is a number, or a whole number, from ``low`` to ``high``."""
+    """Raise TypeError or ConfigError unless a value is a number from ``low`` to ``high``.
+
+    With ``kind`` int it has to be a whole number.
+    """
     kinds = (int,) if kind is int else (int, float)
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise TypeError(f"`{name}` is a {'whole number' if kind is int else 'number'}, not {shown(value)}")

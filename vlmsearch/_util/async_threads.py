@@ -1,4 +1,7 @@
-"""Threads that work for the tasks of an event loop; a task that is cancelled gives its call up."""
+"""Threads that work for the tasks of an event loop.
+
+A task that is cancelled gives its call up.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,15 @@ _RETRY_SECONDS = 1.0
 
 
 class AsyncThreads:
-    """So many threads that work for tasks, and so many more calls that may wait for one; ``owner`` is for messages."""
+    """Threads that work for tasks, and a queue of calls that wait for one.
+
+    ``owner`` is for messages.
+    """
 
     def __init__(self, threads: int, queue: int, *, owner: str) -> None:
         self._owner = owner
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlmsearch-async")
-        self._most, self._room = threads, threads + queue
+        self._max_items, self._room = threads, threads + queue
         self._calls = 0
         self._counting = threading.Lock()
         self._closed = False
@@ -33,7 +39,7 @@ class AsyncThreads:
     @property
     def in_use(self) -> tuple[int, int]:
         """Return how many threads work, and how many calls wait for one."""
-        busy = min(self._calls, self._most)
+        busy = min(self._calls, self._max_items)
         return busy, self._calls - busy
 
     async def run(
@@ -43,7 +49,9 @@ class AsyncThreads:
         *,
         unwanted: Callable[[T], object] | None = None,
     ) -> T:
-        """Call a function in a thread; where the task is cancelled so is the call, through its token.
+        """Call a function in a thread.
+
+        Where the task is cancelled so is the call, through its token.
 
         ``unwanted`` takes the result of a call that nobody waits for any more.
         """
@@ -92,10 +100,13 @@ class AsyncThreads:
 
 
 class ThreadReading(Generic[T]):
-    """An iterator that is read in threads, so many items at a time, in one context throughout."""
+    """An iterator that is read in threads, so many items at a time.
+
+    It has one context throughout.
+    """
 
     def __init__(self, threads: AsyncThreads, begin: Callable[[], Iterator[T]], max_items: int) -> None:
-        self._threads, self._begin, self._most = threads, begin, max_items
+        self._threads, self._begin, self._max_items = threads, begin, max_items
         self._token, self._context = CancelToken(), copy_context()
         self._items: Iterator[T] | None = None
         self._turn = threading.Lock()
@@ -125,7 +136,7 @@ class ThreadReading(Generic[T]):
     def _read_some(self) -> list[T]:
         if self._items is None:
             self._items = self._begin()
-        return list(islice(self._items, self._most))
+        return list(islice(self._items, self._max_items))
 
     def _close(self) -> None:
         with self._turn:

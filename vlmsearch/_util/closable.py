@@ -8,7 +8,10 @@ from typing_extensions import Self
 
 
 class Closable:
-    """An object with files, models or connections behind it, which `close` or the end of a ``with`` block releases."""
+    """An object with files, models or connections behind it.
+
+    `close` or the end of a ``with`` block releases these.
+    """
 
     def close(self) -> None:
         """Release files, models and connections. Calling it twice is allowed."""

@@ -14,7 +14,10 @@ from vlmsearch._util.text import unfiltered, visible
 
 
 class _Console(Console):
-    """Draws what it is told to in styles and on lines of its own; texts in it are `visible`."""
+    """A console that draws in styles and on lines of its own.
+
+    Texts in it are `visible`.
+    """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for text, style, control in super().render(renderable, options):
@@ -30,7 +33,9 @@ def make_console(*, stderr: bool = False) -> Console:
 def make_table(
     names: Sequence[str], rows: Iterable[Sequence[str | Text]], *, left: Collection[str] = (), title: str = ""
 ) -> Table:
-    """Return a table without lines; numbers are on the right, the columns of ``left`` on the left.
+    """Return a table without lines.
+
+    Numbers are on the right, the columns of ``left`` on the left.
 
     Nothing in it is cut.
     """

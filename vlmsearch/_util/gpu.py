@@ -50,7 +50,9 @@ class Driver:
 
 @dataclass(frozen=True)
 class Wheels:
-    """The wheels of ONNX Runtime that are installed, by name, and which of them the module is really from.
+    """The installed wheels of ONNX Runtime, by name, and the one of the module.
+
+    The module is really from that.
 
     ``cuda`` is the CUDA that it is built for, "" for the CPU wheel.
     """
@@ -82,7 +84,10 @@ def find_driver(library: str = DRIVER) -> Driver:
 
 
 def load_library(name: str) -> ctypes.CDLL:
-    """Return a shared library; OSError where the loader does not find it, or something that it needs."""
+    """Return a shared library.
+
+    OSError where the loader does not find it, or something that it needs.
+    """
     return ctypes.CDLL(name)
 
 
@@ -126,7 +131,7 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
-    """Return what is wrong with the wheels of ONNX Runtime, and the command that puts it right.
+    """Return the fault of ONNX Runtime's wheels, and the command that mends it.
 
     Two empty strings where nothing is.
 

@@ -22,7 +22,10 @@ def machine_name() -> str:
 
 
 def available_memory() -> int | None:
-    """Return how many bytes this process may still take, by the system and by its control group; None if unknown."""
+    """Return how many bytes this process may still take; None if unknown.
+
+    The system and its control group limit it.
+    """
     known = [value for value in (_system_memory(), _group_memory()) if value is not None]
     return min(known, default=None)
 
@@ -34,7 +37,10 @@ def _system_memory() -> int | None:
 
 
 def _group_memory(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return what the limit of a control group leaves, of version 2 or 1; files in its cache can be given up."""
+    """Return the memory that the limit of a control group leaves.
+
+    Its version is 2 or 1. Files in its cache can be given up.
+    """
     for limit, used, cached, folder in (
         ("memory.max", "memory.current", "inactive_file", root),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", root / "memory"),

@@ -49,7 +49,10 @@ def read_message(file: IO[bytes]) -> tuple[Any, list[bytes]] | None:
 
 
 def data_bytes(pid: int) -> int:
-    """Return the private memory of a process, as ``RLIMIT_DATA`` counts it; 0 where the system does not say."""
+    """Return the private memory of a process, as ``RLIMIT_DATA`` counts it.
+
+    It is 0 where the system does not say.
+    """
     with suppress(OSError, ValueError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return next((int(line.split()[1]) * 1024 for line in file if line.startswith("VmData")), 0)
     return 0

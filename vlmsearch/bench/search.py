@@ -120,7 +120,10 @@ class Widened(Encoder):
 
 
 def marked_words(kind: str) -> list[str]:
-    """Return the words that are in a share of the drawn documents, of a kind of `SHARES`."""
+    """Return the words that mark a share of the drawn documents.
+
+    ``kind`` is one of `SHARES`.
+    """
     return [f"{kind}{chr(97 + i)}" for i in range(_MARKED)]
 
 

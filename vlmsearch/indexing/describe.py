@@ -74,7 +74,7 @@ _CITATION = re.compile(r"\s*\[\d+\]")
 
 
 @dataclass(frozen=True)
-class _Told:
+class _DocumentAnswer:
     """The answer of a generator about the picture of a document."""
 
     document: Document
@@ -162,7 +162,10 @@ class Describer:
         )
 
     def _wanted(self, documents: Sequence[Document], rejected: Mapping[str, Reject]) -> tuple[list[Document], int]:
-        """Return the documents to describe, and how many have this description or are on the reject list for it."""
+        """Return the documents to describe, and the number of those that were done before.
+
+        These have this description or are on the reject list for it.
+        """
         wanted, unchanged = [], 0
         for document in documents:
             if not isinstance(document.image, Path):
@@ -184,7 +187,7 @@ class Describer:
                 wanted.append(document)
         return wanted, unchanged
 
-    def _tell(self, documents: Sequence[Document]) -> Iterator[_Told]:
+    def _tell(self, documents: Sequence[Document]) -> Iterator[_DocumentAnswer]:
         """Yield what the generator says of the pictures, in their order."""
         if self._options.concurrency == 1 or len(documents) < 2:
             yield from map(self._ask, documents)
@@ -192,7 +195,7 @@ class Describer:
         with ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="vlmsearch-describe") as pool:
             yield from pool.map(self._ask, documents)
 
-    def _ask(self, document: Document) -> _Told:
+    def _ask(self, document: Document) -> _DocumentAnswer:
         from vlmsearch.media.images import shrunk_image
 
         check_cancelled()
@@ -202,8 +205,8 @@ class Describer:
             image = shrunk_image(local_image(document.image), edge=side, limits=self._image_limits)  # type: ignore[arg-type]
             text = self._generated(document, image, tokens)
         except InvalidInputError as exc:
-            return _Told(document, reject=(exc.code, str(exc)))
-        told = partial(_Told, document, tokens=sum(tokens))
+            return _DocumentAnswer(document, reject=(exc.code, str(exc)))
+        told = partial(_DocumentAnswer, document, tokens=sum(tokens))
         if self._options.fields:
             values, why = _values_in(text, self._options.schema)
             return told(reject=("invalid", why)) if values is None else told(values=values)
@@ -224,8 +227,11 @@ class Describer:
         pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
         return "".join(pieces)
 
-    def _keep(self, told: Sequence[_Told], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
-        """Write descriptions of documents that are still as they were read; return their number, and the rejects."""
+    def _keep(self, told: Sequence[_DocumentAnswer], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
+        """Write descriptions of documents that are still as they were read.
+
+        Their number is returned, with the rejects.
+        """
         good = [answer for answer in told if answer.reject is None and answer.document.id in stamps]
         rejects = [
             Reject(
@@ -249,7 +255,7 @@ class Describer:
         self._reject_list.release(changed)
         return len(changed), rejects
 
-    def _vectors(self, told: Sequence[_Told]) -> list[dict[Field, NDArray[np.float32]]]:
+    def _vectors(self, told: Sequence[_DocumentAnswer]) -> list[dict[Field, NDArray[np.float32]]]:
         """Return the vectors of the descriptions, by field; none for those that fill metadata."""
         texts = [answer.text for answer in told if answer.text]
         if not texts:
@@ -258,7 +264,9 @@ class Describer:
             by_space = self._encoder.encode_texts(texts, role="document")
         return [{Field(space, "text"): rows[at] for space, rows in by_space.items()} for at in range(len(texts))]
 
-    def _change(self, told: _Told, stamp: Stamp, vectors: Mapping[Field, NDArray[np.float32]]) -> MetadataChange:
+    def _change(
+        self, told: _DocumentAnswer, stamp: Stamp, vectors: Mapping[Field, NDArray[np.float32]]
+    ) -> MetadataChange:
         document = told.document
         metadata = {**document.metadata, **(told.values or {}), self._key: self._tag}
         digest = with_description_mark(stamp.digest, f"{self._tag}{told.text}{sorted((told.values or {}).items())}")
@@ -266,7 +274,10 @@ class Describer:
 
 
 def plain_description(text: str) -> str:
-    """Return a description in one line, without citations, quotes and a beginning such as "Here is a description:"."""
+    """Return a description in one line, without citations and quotes.
+
+    A beginning such as "Here is a description:" goes too.
+    """
     line = " ".join(_CITATION.sub("", text).split())
     line = _PREAMBLE.sub("", line).strip()
     if len(line) > 1 and line[0] == line[-1] == '"':
@@ -275,7 +286,10 @@ def plain_description(text: str) -> str:
 
 
 def _values_in(text: str, schema: Mapping[str, str]) -> tuple[dict[str, Scalar] | None, str]:
-    """Return the values of the fields in a generated JSON object; None, and why, where they are not of the schema."""
+    """Return the values of the fields in a generated JSON object.
+
+    None, and why, where they are not of the schema.
+    """
     begin, end = text.find("{"), text.rfind("}")
     try:
         given = json.loads(text[begin : end + 1]) if 0 <= begin < end else None

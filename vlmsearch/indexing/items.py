@@ -55,7 +55,9 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Container:
-    """A file of several documents, which is opened only where the index does not have this version of it.
+    """A file of several documents.
+
+    It is opened only where the index does not have this version of it.
 
     Attributes:
         id: The id of the file, and of the document of the whole file.

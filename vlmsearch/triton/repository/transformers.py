@@ -56,7 +56,9 @@ class LlmOptions:
 
 
 def write_repository(model: str, out: Path, options: LlmOptions | None = None) -> Repository:
-    """Write the repository of a model (a name, a folder or a hub id) to ``out``, whole or not at all.
+    """Write the repository of a model to ``out``, whole or not at all.
+
+    The model is a name, a folder or a hub id.
 
     An older repository at ``out`` is replaced; ConfigError if anything else is there.
     """
