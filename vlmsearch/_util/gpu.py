@@ -11,7 +11,8 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+
+from vlmsearch._util.extras import installed_versions
 
 DRIVER = "libcuda.so.1"
 CPU_WHEEL, GPU_WHEEL = "onnxruntime", "onnxruntime-gpu"
@@ -105,24 +106,13 @@ def onnx_wheels() -> Wheels:
     runtime = importlib.import_module("onnxruntime")
     providers = tuple(runtime.get_available_providers())
     return Wheels(
-        installed=installed((CPU_WHEEL, GPU_WHEEL)),
+        installed=installed_versions((CPU_WHEEL, GPU_WHEEL)),
         # wheels of 1.20 do not name themselves
         module=runtime.package_name or (GPU_WHEEL if CUDA_PROVIDER in providers else CPU_WHEEL),
         version=runtime.__version__,
         cuda=str(runtime.cuda_version),
         providers=providers,
     )
-
-
-def installed(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the distributions that are installed, with their versions."""
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions
 
 
 def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:

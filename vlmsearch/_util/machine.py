@@ -23,13 +23,14 @@ def machine_name() -> str:
 
 def available_memory() -> int | None:
     """Return how many bytes this process may still take, by the system and by its control group; None if unknown."""
-    known = [value for value in (_system_memory(), _group_memory()) if value is not None]
+    known = [value for value in (proc_bytes("meminfo", "MemAvailable"), _group_memory()) if value is not None]
     return min(known, default=None)
 
 
-def _system_memory() -> int | None:
-    with suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:
-        return next((int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")), None)
+def proc_bytes(file: str, name: str) -> int | None:
+    """Return a number of kilobytes in a file of ``/proc``, as bytes; None where the system does not say."""
+    with suppress(OSError, ValueError), open(f"/proc/{file}", encoding="utf-8") as lines:
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
     return None
 
 
