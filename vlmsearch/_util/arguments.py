@@ -52,7 +52,7 @@ def _several(rule: str, value: object, kinds: tuple[type, ...]) -> list[Any]:
 
 
 def check_number(name: str, value: object, low: float, high: float, *, kind: type = float) -> None:
-    """Raise TypeError or ConfigError unless a value is a number, or a whole number, from ``low`` to ``high``."""
+    """Raise TypeError or ConfigError unless a value is a number of ``kind`` from ``low`` to ``high``."""
     kinds = (int,) if kind is int else (int, float)
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise TypeError(f"`{name}` is a {'whole number' if kind is int else 'number'}, not {shown(value)}")

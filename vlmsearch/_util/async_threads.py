@@ -1,4 +1,4 @@
-"""Threads that work for the tasks of an event loop; a task that is cancelled gives its call up."""
+"""Threads that work for the tasks of an event loop. A task that is cancelled gives its call up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RETRY_SECONDS = 1.0
 
 
 class AsyncThreads:
-    """So many threads that work for tasks, and so many more calls that may wait for one; ``owner`` is for messages."""
+    """Threads that work for tasks, with a bounded number of calls that wait. ``owner`` is for messages."""
 
     def __init__(self, threads: int, queue: int, *, owner: str) -> None:
         self._owner = owner
@@ -44,7 +44,7 @@ class AsyncThreads:
         *,
         unwanted: Callable[[T], object] | None = None,
     ) -> T:
-        """Call a function in a thread; where the task is cancelled so is the call, through its token.
+        """Call a function in a thread. Where the task is cancelled, so is the call, through its token.
 
         ``unwanted`` takes the result of a call that nobody waits for any more.
         """
@@ -93,7 +93,7 @@ class AsyncThreads:
 
 
 class ThreadReading(Generic[T]):
-    """An iterator that is read in threads, so many items at a time, in one context throughout."""
+    """An iterator that is read in threads, some items at a time, in one context throughout."""
 
     def __init__(self, threads: AsyncThreads, begin: Callable[[], Iterator[T]], max_items: int) -> None:
         self._threads, self._begin, self._max_items = threads, begin, max_items

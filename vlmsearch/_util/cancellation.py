@@ -51,7 +51,10 @@ class CancelToken:
 
     @contextmanager
     def on_cancel(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Have a function called, from the thread that cancels, if the call is given up in the block or was before."""
+        """Have a function called if the call is given up in the block or was before.
+
+        The thread that cancels calls it.
+        """
         key = object()
         with self._lock:
             late = self.cancelled

@@ -6,7 +6,7 @@ from typing_extensions import Self
 
 
 class Closable:
-    """An object with files, models or connections behind it, which `close` or the end of a ``with`` block releases."""
+    """An object whose files, models or connections `close` or the end of a ``with`` block releases."""
 
     def close(self) -> None:
         """Release files, models and connections. Calling it twice is allowed."""

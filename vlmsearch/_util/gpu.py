@@ -51,7 +51,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class Wheels:
-    """The wheels of ONNX Runtime that are installed, by name, and which of them the module is really from.
+    """The wheels of ONNX Runtime that are installed, and the one that the module is from.
 
     ``cuda`` is the CUDA that it is built for, "" for the CPU wheel.
     """
@@ -83,7 +83,7 @@ def find_driver(library: str = DRIVER) -> Driver:
 
 
 def load_library(name: str) -> ctypes.CDLL:
-    """Return a shared library; OSError where the loader does not find it, or something that it needs."""
+    """Return a shared library. OSError where the loader does not find it, or something that it needs."""
     return ctypes.CDLL(name)
 
 
@@ -116,7 +116,7 @@ def onnx_wheels() -> Wheels:
 
 
 def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
-    """Return what is wrong with the wheels of ONNX Runtime, and the command that puts it right.
+    """Return the fault of the wheels of ONNX Runtime, and the command that puts it right.
 
     Two empty strings where nothing is.
 
@@ -140,7 +140,7 @@ def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
 
 
 def missing_library() -> str:
-    """Return the shared library that CUDA in ONNX Runtime lacks, as another process says; "" for none."""
+    """Return the shared library that CUDA in ONNX Runtime lacks, from another process. "" for none."""
     command = [sys.executable, "-c", _LOAD]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS)  # noqa: S603

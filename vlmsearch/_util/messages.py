@@ -49,5 +49,5 @@ def read_message(file: IO[bytes]) -> tuple[Any, list[bytes]] | None:
 
 
 def data_bytes(pid: int) -> int:
-    """Return the private memory of a process, as ``RLIMIT_DATA`` counts it; 0 where the system does not say."""
+    """Return the private memory of a process, as ``RLIMIT_DATA`` counts it. 0 where the system does not say."""
     return proc_bytes(f"{pid}/status", "VmData") or 0

@@ -215,7 +215,7 @@ def _pieces(pieces: Iterator[T], start: Callable[[], Span], tell: Tell) -> Itera
 
 
 def together(name: str, attributes: Attributes, waiting: Sequence[Span]) -> Measured:
-    """Make work for several callers a span in the trace of the first, with links to the others.
+    """Make work for several callers one span, in the trace of the first. It links to the others.
 
     Args:
         name: Name of the work.
