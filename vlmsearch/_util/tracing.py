@@ -88,6 +88,8 @@ def fail(span: Span, error: str) -> None:
 
 def _current(span: Span) -> AbstractContextManager[Span]:
     """Make a span the current one in a ``with`` block."""
+    if span is INVALID_SPAN:
+        return _SILENCE
     return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
 
