@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.tracing import Attributes, encoding, querying, stage
+from vlmsearch._util.tracing import encoding, querying, stage
 from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
@@ -585,11 +585,8 @@ class _Search:
         if options.reranker is None:
             return self.matches
         given = [(match.document.id, match.score, match.document) for match in self.matches]
-        about: Attributes = {
-            "gen_ai.request.model": options.reranker.name,
-            "vlmsearch.count": min(len(given), options.rerank_first),
-        }
-        with stage("rerank", about):
+        count = min(len(given), options.rerank_first)
+        with stage("rerank", {"gen_ai.request.model": options.reranker.name, "vlmsearch.count": count}):
             judged = rerank(
                 self.asked.text, given, options.reranker, first=options.rerank_first, seconds=options.rerank_seconds
             )
