@@ -34,10 +34,7 @@ def has_port(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether ``host`` is written as this machine itself.
-
-    It is a name or an address, in brackets or not.
-    """
+    """Check whether ``host`` is written as this machine itself. It is a name or an address, in brackets or not."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -23,10 +23,7 @@ _UNWRITABLE = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.ENOT
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn the errors of a disk or folder that cannot be written into one.
-
-    That is a full or read-only disk, or a folder that others may write to.
-    """
+    """Raise one clear error for a full or read-only disk, or a folder that is shared."""
     with _writable(folder, "name another cache in $VLMSEARCH_CACHE"):
         make_private(folder)
         yield
@@ -44,10 +41,7 @@ def _writable(place: Path, advice: str) -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder for programs, and check that nobody else may write to it.
-
-    Engines are programs.
-    """
+    """Make a folder for programs, such as engines. Check that nobody else may write to it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     check_private(folder)
@@ -92,9 +86,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def file_in_the_making(target: Path) -> Iterator[Path]:
-    """Give an empty file beside ``target``, which takes its place after the block.
-
-    It is on the disk by then.
+    """Give an empty file beside ``target``, which takes its place on the disk after the block.
 
     Where the block fails, it is gone, and ``target`` is as it was.
     """
@@ -117,10 +109,7 @@ def file_in_the_making(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder_in_the_making(target: Path) -> Iterator[Path]:
-    """Give a new folder beside ``target``, gone afterwards.
-
-    A full or read-only disk is one clear error.
-    """
+    """Give a new folder beside ``target``, gone afterwards. A full or read-only disk is one clear error."""
     parent = target.absolute().parent
     with _writable(target, "try another `out`"):
         parent.mkdir(parents=True, exist_ok=True)
@@ -184,17 +173,12 @@ def expand_home(path: str | Path) -> Path:
 
 
 def is_path(location: str) -> bool:
-    """Return whether ``location`` is written as a path, as ``./folder``.
-
-    A name is ``org/model``.
-    """
+    """Check whether ``location`` is written as a path, such as ``./folder``. ``org/model`` is a name."""
     return location in (".", "..") or location.startswith(("/", "./", "../", "~"))
 
 
 def find_checkpoint(location: str) -> Path | None:
-    """Return the folder of a model that is written as a path.
-
-    None for the name of a model of a hub.
+    """Return the folder of a model that is written as a path. None for the name of a model of a hub.
 
     ConfigError for a path without a folder, and for a name that a folder here has too: loaders of models take that.
     """

@@ -67,9 +67,7 @@ class ProcessLimits:
 def call(
     function: str, value: object, limits: ProcessLimits, *, name: str, data: Sequence[Bytes] = ()
 ) -> tuple[object, list[bytes]]:
-    """Return the one result of a function that runs in a child.
-
-    Arguments and errors are those of `stream`.
+    """Return the one result of a function that runs in a child. Arguments and errors are those of `stream`.
 
     So many calls run at a time as there are cores, and two at least.
     """
@@ -164,10 +162,7 @@ class _Child:
     def run(
         self, request: object, data: Sequence[Bytes], limits: ProcessLimits, name: str
     ) -> Iterator[tuple[object, list[bytes]]]:
-        """Yield the results of one call.
-
-        The child is idle once it has answered to the end.
-        """
+        """Yield the results of one call. The child is idle once it has answered to the end."""
         self.is_idle, self._peak = False, 0
         try:
             write_message(self._requests, request, data)

@@ -124,10 +124,7 @@ class Chart:
         self._legend.append((name, f'<circle cx="12" cy="-4" r="4" fill="{COLOURS[number]}"/>'))
 
     def mark(self, x: float, name: str) -> None:
-        """Mark a value of the lower axis with a line and a name beside it.
-
-        The line goes from top to bottom.
-        """
+        """Mark a value of the lower axis with a line across the area and a name."""
         (left, bottom), (_, top) = self.place((x, 0)), self.place((x, 1))
         is_far = x > 0.5  # the name is where there is room
         self._parts.append(
@@ -138,10 +135,7 @@ class Chart:
         )
 
     def row(self, name: str, cells: Sequence[tuple[float, str]]) -> None:
-        """Write a row of texts above the area, with its name on the left.
-
-        Each text is over a value of the lower axis.
-        """
+        """Write a row of texts above the area, with its name on the left. Each is over a value of the lower axis."""
         _, top = self.place((0, 1))
         self._parts.append(
             f'<text x="{_LEFT - 8}" y="{top - 6}" text-anchor="end" font-size="10">{escape(name)}</text>'

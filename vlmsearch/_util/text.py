@@ -23,7 +23,7 @@ No token of a chat template has them.
 
 
 def sanitise(text: str) -> str:
-    """Return a text as one line that is no source, citation or chat template's token.
+    """Return a text as one line without sources, citations and tokens of chat templates.
 
     Line breaks of every kind become spaces; control and format characters go. Square brackets and what looks like
     them become parentheses, so that ``[1]`` and ``[INST]`` mean nothing; a ``<`` stands alone, so that ``</s>`` and
@@ -39,10 +39,7 @@ def well_formed(text: str) -> str:
 
 
 def utf8_bytes(text: str) -> bytes:
-    """Return a text in UTF-8.
-
-    InvalidInputError for one with half of a surrogate pair, which no tokenizer takes.
-    """
+    """Return a text in UTF-8. InvalidInputError for one with half of a surrogate pair, which no tokenizer takes."""
     try:
         return text.encode()
     except UnicodeEncodeError as exc:
@@ -50,9 +47,7 @@ def utf8_bytes(text: str) -> bytes:
 
 
 def visible(text: str) -> str:
-    r"""Return a text with escapes, ``\u001b``, of characters that a terminal cannot write.
-
-    Those that steer a terminal are escaped too.
+    r"""Return a text with an escape, ``\u001b``, for each character a terminal obeys or cannot write.
 
     These are control characters without line feeds and tabs, marks that change the direction of writing, separators of
     lines and halves of surrogate pairs. The escapes are those of JSON, so that JSON stays what it is.
@@ -97,10 +92,7 @@ def drawing_allowed() -> Iterator[None]:
 
 
 def _shown(char: str) -> str:
-    """Return the character.
-
-    It is nothing for one that cannot be seen, and a mark for half of a surrogate pair.
-    """
+    """Return the character. Nothing for one that cannot be seen, a mark for half of a surrogate pair."""
     kind = unicodedata.category(char)
     if kind == "Cs":
         return "\ufffd"

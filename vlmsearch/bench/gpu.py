@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.extras import install_command
-from vlmsearch._util.gpu import find_driver, installed
+from vlmsearch._util.extras import install_command, installed_versions
+from vlmsearch._util.gpu import find_driver
 from vlmsearch._util.machine import available_cores
 from vlmsearch.building.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -127,7 +127,7 @@ def describe_gpu(device: int) -> dict[str, object]:
     if not 0 <= device < len(driver.devices):
         raise ModelUnavailableError(f"there is no GPU {device}: there are {len(driver.devices)}, numbered from 0")
     cuda = ".".join(map(str, driver.cuda))
-    return {"gpu": driver.devices[device].name, "cuda": cuda, "packages": installed(_PACKAGES)}
+    return {"gpu": driver.devices[device].name, "cuda": cuda, "packages": installed_versions(_PACKAGES)}
 
 
 def measure_gpu(

@@ -8,13 +8,13 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from vlmsearch._util.extras import installed_versions
 from vlmsearch._util.files import file_digest, folder_in_the_making, publish
 from vlmsearch._util.machine import machine_name
 from vlmsearch.building.calibrate import calibrate as observe
@@ -313,19 +313,11 @@ def figures(checks: Sequence[Check], speed: Mapping[str, float], samples: Json, 
         "items_per_second": rounded(speed),
         "samples": samples,
         "machine": machine_name(),
-        "versions": {name: number for name in _VERSIONS if (number := _version(name))},
+        "versions": installed_versions(_VERSIONS),
     }
 
 
 _VERSIONS = ("onnxruntime", "transformers", "tokenizers")
-
-
-def _version(name: str) -> str:
-    """Return the version of a package; "" where it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def _samples(work: _Work, tower: Tower) -> Json:

@@ -11,10 +11,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from vlmsearch._util.extras import installed_versions
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch._util.locks import only_one
 from vlmsearch.errors import ConfigError, ModelUnavailableError
@@ -69,13 +70,8 @@ def requirements(*, onnx: bool = True) -> list[str]:
     With the same versions, vectors are the same. Without ``onnx``, what they need beside TensorRT.
     """
     names = ("onnxruntime", *_SHARED) if onnx else _SHARED
-    packages = [f"{name}=={version(name)}" for name in names]
-    for name in _OPTIONAL:
-        try:
-            packages.append(f"{name}=={version(name)}")
-        except PackageNotFoundError:
-            continue
-    return packages
+    versions = {name: version(name) for name in names} | installed_versions(_OPTIONAL)
+    return [f"{name}=={number}" for name, number in versions.items()]
 
 
 def server_folder() -> Path:
