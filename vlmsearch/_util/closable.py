@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from typing_extensions import Self
@@ -20,3 +22,13 @@ class Closable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def closing_at_end(items: object) -> Iterator[None]:
+    """Close an iterator at the end of the ``with`` block, if it can be closed."""
+    try:
+        yield
+    finally:
+        if close := getattr(items, "close", None):
+            close()

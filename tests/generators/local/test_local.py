@@ -205,11 +205,6 @@ def test_a_model_that_fails_while_it_runs_is_named(width: int) -> None:
             generator.generate("a star", GenerationOptions(beam_width=width))
 
 
-def test_beams_and_temperature_exclude_each_other(onnx: OnnxGenerator) -> None:
-    with pytest.raises(ConfigError, match="beam_width goes with temperature 0"):
-        onnx.generate("a", GenerationOptions(beam_width=2, temperature=1.0))
-
-
 def test_wrong_names_and_damage_are_clear(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no language model 'gpt9' for ONNX Runtime; there is demo-gpt2"):
         open_generator("onnx:gpt9")

