@@ -30,9 +30,7 @@ from vlmsearch import (
 from vlmsearch._util.text import sanitise
 from vlmsearch.answers.prompts import (
     PROMPT_CHARS,
-    QUESTION_CHARS,
     TEMPLATE,
-    TEMPLATE_CHARS,
     Prompt,
     default_options,
     parse_template,
@@ -44,6 +42,7 @@ from vlmsearch.generators.base import CountsTokens, Generator
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.generators.text import until_stop
 from vlmsearch.registry import open_generator
+from vlmsearch.search.query import MAX_QUERY_CHARS
 
 TOKENS = [
     "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|start_header_id|>system<|end_header_id|>", "<|endoftext|>", "[INST]",
@@ -155,7 +154,6 @@ def test_long_sources_are_cut() -> None:
         ("$sources $question costs 5$", r"write \$\$ for a dollar sign"),
         ("$sources " + "$question ${question} " * 500, r"each place once; this one has \$question 1,000 times"),
         ("$question $sources $sources", r"each place once; this one has \$sources 2 times"),
-        ("$question $sources" + "x" * TEMPLATE_CHARS, "at most 32,768 characters, not 32,786"),
     ],
 )
 def test_a_template_has_both_places_and_no_other(text: str, message: str) -> None:
@@ -172,9 +170,9 @@ def test_a_template_of_ones_own() -> None:
 def test_a_question_is_not_a_book() -> None:
     generator = MockGenerator("yes")
     with pytest.raises(InvalidInputError, match="at most 32,768 characters, not 32,769") as caught:
-        asked(generator, 1).ask("x" * (QUESTION_CHARS + 1))
+        asked(generator, 1).ask("x" * (MAX_QUERY_CHARS + 1))
     assert caught.value.code == "too_long"
-    assert asked(generator, 1).ask("red star ".ljust(QUESTION_CHARS, "x")).text == "yes"
+    assert asked(generator, 1).ask("red star ".ljust(MAX_QUERY_CHARS, "x")).text == "yes"
 
 
 def test_a_prompt_has_a_length_that_is_known_before_it_is_built() -> None:
@@ -409,13 +407,9 @@ def test_pieces_end_before_the_first_stop(text: str, stop: list[str], data: st.D
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"stop": "circle"}, r"^`stop` is a list of strings, such as \['word'\], not 'circle'$"),
-        ({"bad_words": "star"}, r"^`bad_words` is a list of strings, such as \['word'\], not 'star'$"),
-        ({"stop": None}, "^`stop` is a list of strings, .* not None$"),
-        ({"bad_words": (1,)}, r"^`bad_words` is a list of strings, .* not \(1,\)$"),
-        ({"seed": 2.5}, r"^`seed` is a whole number, not 2\.5$"),
-        ({"stop": ("a", "")}, "^`stop` holds no empty string$"),
+        ({"stop": ("",)}, "^`stop` holds no empty string$"),
         ({"beam_width": 2, "temperature": 1.0}, "beam_width goes with temperature 0$"),
+        ({"seed": 1.5}, r"^`seed` is a whole number, not 1\.5$"),
     ],
 )
 def test_options_of_another_kind_are_refused(given: dict[str, Any], message: str) -> None:

@@ -32,8 +32,6 @@ TEMPLATE = Template(
 """The prompt of `Pipeline.ask`. ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
 UNSURE = "Nothing surely matches the question. Closest: "
 """The beginning of an answer from unsure sources, where the generator does not read the question."""
-QUESTION_CHARS = TEMPLATE_CHARS = 32_768
-"""Maximum number of characters of a question and of a template."""
 PROMPT_CHARS = 2**20
 """Maximum number of characters of a prompt. Sources beyond are left out, also where nobody counts tokens."""
 _MARK = "\0"
@@ -51,8 +49,6 @@ def parse_template(text: str) -> Template:
     ConfigError unless it has ``$sources`` and ``$question`` once and no other place. The form is that of
     `string.Template`: ``$$`` is a dollar sign.
     """
-    if len(text) > TEMPLATE_CHARS:
-        raise ConfigError(f"a template has at most {TEMPLATE_CHARS:,} characters, not {len(text):,}: make it shorter")
     template = Template(text)
     counts = _places_of(template)
     if None in counts:
@@ -76,14 +72,6 @@ def template_for(generator: Generator, given: str | None) -> Template:
     """Return the template of a generator: its own, or the one that is given; ConfigError for one that is wrong."""
     template = TEMPLATE if given is None else parse_template(given)
     return generator.prompt_template if isinstance(generator, HasPromptTemplate) else template
-
-
-def check_question(question: str) -> None:
-    """Raise InvalidInputError for a question that is no question any more."""
-    if isinstance(question, str) and len(question) > QUESTION_CHARS:
-        raise InvalidInputError(
-            "too_long", f"a question has at most {QUESTION_CHARS:,} characters, not {len(question):,}: ask shorter"
-        )
 
 
 def default_options(generator: Generator) -> GenerationOptions:

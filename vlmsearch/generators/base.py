@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.closable import Closable, closing_at_end
-from vlmsearch._util.options import bounded, options_of
+from vlmsearch._util.options import Options, bounded, options_of, several
 from vlmsearch.errors import BackendError, ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GenerationOptions:
+class GenerationOptions(Options):
     """The options of a generated text.
 
     Attributes:
@@ -45,19 +45,15 @@ class GenerationOptions:
     top_k: int | None = bounded(None, minimum=1)
     top_p: float = bounded(1.0, above=0, maximum=1)
     repetition_penalty: float = bounded(1.0, above=0)
-    stop: tuple[str, ...] = ()
-    bad_words: tuple[str, ...] = ()
+    stop: tuple[str, ...] = several((), 100, 1024)
+    bad_words: tuple[str, ...] = several((), 100, 1024)
     seed: int | None = None
     beam_width: int = bounded(1, minimum=1)
 
     def __post_init__(self) -> None:
-        for name, option in options_of(GenerationOptions).items():
-            option.check(getattr(self, name))
+        super().__post_init__()
         for name in ("stop", "bad_words"):
-            words = getattr(self, name)
-            if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
-                raise ConfigError(f"`{name}` is a list of strings, such as ['word'], not {words!r}")
-            if not all(words):
+            if not all(getattr(self, name)):
                 raise ConfigError(f"`{name}` holds no empty string")
         if self.beam_width > 1 and self.temperature:
             raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
