@@ -37,7 +37,7 @@ PROMPT_CHARS = 2**20
 _MARK = "\0"
 """The place of the sources in a text: a character that neither sources nor questions have."""
 _PLACES = frozenset({"sources", "question"})
-_SMALLEST_SIDE = 64
+_MIN_SIDE = 64
 """Longer side below which pictures are not scaled down."""
 _STEP = 0.9
 """Factor by which pictures are scaled down until they share the tokens."""
@@ -205,9 +205,9 @@ def fit_prompt(prompt: Prompt, generator: Generator, options: GenerationOptions)
 def _shared_side(pictures: list[Picture], generator: object, tokens: int) -> float:
     """Return the longer side at which pictures take ``tokens`` together, or as few as they can."""
     side: float = max((max(picture.image.size) for picture in pictures), default=0)
-    enough = max(tokens, _picture_tokens(pictures, generator, _SMALLEST_SIDE))
-    while side > _SMALLEST_SIDE and _picture_tokens(pictures, generator, side) > enough:
-        side = max(int(side * _STEP), _SMALLEST_SIDE)
+    enough = max(tokens, _picture_tokens(pictures, generator, _MIN_SIDE))
+    while side > _MIN_SIDE and _picture_tokens(pictures, generator, side) > enough:
+        side = max(int(side * _STEP), _MIN_SIDE)
     return side
 
 

@@ -111,7 +111,7 @@ def test_beams_and_penalty_are_those_of_transformers_itself(
 
 
 def test_the_model_answers_and_cites(onnx: OnnxGenerator) -> None:
-    """What `train.py --evaluate` prints for 1,000 questions, here for 80 others."""
+    """Check 80 questions; `train.py --evaluate` prints the figures of 1,000 others."""
     gallery = Gallery(range(40_000_000, 40_000_400))
     right = cited = 0
     for number in range(80):
@@ -119,7 +119,7 @@ def test_the_model_answers_and_cites(onnx: OnnxGenerator) -> None:
         sources = "\n".join(f"[{i}] {source}" for i, source in enumerate(asked.sources, 1))
         text = onnx.generate(TEMPLATE.substitute(sources=sources, question=asked.question), LIKELIEST)
         right += text.strip() == asked.answer
-        cited += {int(found) for found in re.findall(r"\[(\d+)\]", text)} == set(asked.citations)
+        cited += {int(digits) for digits in re.findall(r"\[(\d+)\]", text)} == set(asked.citations)
     assert right >= 0.9 * 80
     assert cited >= 0.95 * 80
 

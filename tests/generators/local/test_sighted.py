@@ -68,8 +68,8 @@ def test_the_text_is_that_of_transformers(generator: TransformersGenerator, seed
 
 
 def test_beams_find_what_transformers_finds(generator: TransformersGenerator) -> None:
-    found = "".join(generator.stream_parts(prompt(1, 2), GenerationOptions(max_tokens=12, beam_width=3)))
-    assert found == own_text(generator, prompt(1, 2), num_beams=3)
+    text = "".join(generator.stream_parts(prompt(1, 2), GenerationOptions(max_tokens=12, beam_width=3)))
+    assert text == own_text(generator, prompt(1, 2), num_beams=3)
 
 
 def test_other_pixels_make_other_logits(generator: TransformersGenerator) -> None:

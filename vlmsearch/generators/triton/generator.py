@@ -37,7 +37,7 @@ from vlmsearch.triton.client.security import Security
 from vlmsearch.triton.client.stream import Request, stream_responses
 
 _RETRIES = 1000
-"""Number of times that a server which is away is asked again; the deadline ends most waits before."""
+"""Number of times that a server is asked again; usually the deadline comes first."""
 _INCOMPLETE = "\ufffd"
 _OUTPUTS = ("text_output",)
 _NO_PICTURE = "data:image/jpeg;base64,"
