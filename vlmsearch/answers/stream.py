@@ -78,11 +78,6 @@ class AnswerStream(AnswerParts):
         """Return the sources, best first."""
         return tuple(source.match for source in self._prompt.sources)
 
-    @property
-    def prompt(self) -> str:
-        """Return the text that the generator was given; "" if it was not asked."""
-        return self._prompt.text
-
     def answer(self) -> Answer:
         """Return the whole answer, after reading what is left of it.
 
