@@ -19,7 +19,7 @@ from vlmsearch.demo.scenes import COLOURS, SHAPES, TEXTURES, Scene, make_scene
 from vlmsearch.demo.vocabulary import COLOURS as COLOUR_WORDS
 from vlmsearch.demo.vocabulary import SHAPES as SHAPE_WORDS
 
-_MOST_SOURCES = 8
+_MAX_SOURCES = 8
 UNANSWERED = "The sources do not answer the question."
 _COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
 _NOUNS = ("scenes", "scenes", "sources", "pictures", "images")
@@ -675,7 +675,7 @@ class Gallery:
         keys = [first.background, first.groups[0].shape, first.groups[0].colour]
         scenes: list[Scene | None] = [first]
         share, images = pick(rng, (0.0, 0.4, 0.8)), pick(rng, (0.0, 0.0, 0.2, 0.5))
-        for _ in range(int(rng.random() * _MOST_SOURCES)):
+        for _ in range(int(rng.random() * _MAX_SOURCES)):
             alike = self._by[pick(rng, keys)] if rng.random() < share else None
             scenes.append(self._scenes[pick(rng, alike)] if alike else pick(rng, self._scenes))
         for index in range(len(scenes)):

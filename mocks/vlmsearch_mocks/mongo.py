@@ -207,7 +207,7 @@ class MockCollection:
         counts |= {"upserted": [], "writeErrors": [], "writeConcernErrors": []}
         for index, write in enumerate(writes):
             try:
-                done = self._one(write)
+                done = self._apply(write)
             except DuplicateKeyError as exc:
                 counts["writeErrors"].append({"index": index, "code": _DUPLICATE, "errmsg": str(exc)})
                 if ordered:
@@ -219,7 +219,7 @@ class MockCollection:
             raise BulkWriteError(counts)
         return BulkWriteResult(counts, acknowledged=True)
 
-    def _one(self, write: ReplaceOne[Row] | UpdateOne) -> UpdateResult:
+    def _apply(self, write: ReplaceOne[Row] | UpdateOne) -> UpdateResult:
         query, upsert = write._filter, bool(write._upsert)  # noqa: SLF001 - pymongo tells it in no other way
         change: Any = write._doc  # noqa: SLF001
         if isinstance(write, ReplaceOne):

@@ -29,7 +29,10 @@ LONG_TOKENS = 256
 _LONG_WORDS = 180
 _PRECISIONS: tuple[Literal["int8", "fp32"], ...] = ("int8", "fp32")
 Report = Callable[[str, int, int], None]
-"""A callback that takes a task's name, how many turns of it are done, and how many there are."""
+"""A callback that takes a task's name, the turns that are done, and all turns.
+
+Turns are given by their number.
+"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,10 @@ def long_texts(count: int) -> list[str]:
 
 
 def measure(task: EncodeTask, *, rounds: int, report: Report) -> list[EncodeTiming]:
-    """Return the times of all contenders, which run in turns; the first run of each does not count."""
+    """Return the times of all contenders, which run in turns.
+
+    The first run of each does not count.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in task.contenders}
     turns = [turn for _ in range(rounds + 1) for turn in task.contenders.items()]
     for done, (name, run) in enumerate(turns):

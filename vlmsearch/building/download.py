@@ -27,7 +27,7 @@ _TRIES = 6
 """Cuts of a download in a row without a byte between them."""
 _PAUSE_SECONDS = 0.5
 _BLOCK = 2**20
-_MOST_JSON = 2**26
+_MAX_JSON = 2**26
 _DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 _REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -54,19 +54,25 @@ class _Head:
 
 
 def get_json(url: str, token: str = "") -> object:
-    """Return the JSON at a URL; OSError where it cannot be had, ValueError where it is none."""
+    """Return the JSON at a URL.
+
+    OSError where it cannot be had, ValueError where it is none.
+    """
     with _opened(url, token, timeout=_TIMEOUT_SECONDS) as answer:
-        content = answer.read(_MOST_JSON + 1)
-    if len(content) > _MOST_JSON:
-        raise ValueError(f"the answer has more than {_MOST_JSON:,} bytes")
+        content = answer.read(_MAX_JSON + 1)
+    if len(content) > _MAX_JSON:
+        raise ValueError(f"the answer has more than {_MAX_JSON:,} bytes")
     value: object = json.loads(content)
     return value
 
 
 def download(remote: Remote, blobs: Path, target: Path, progress: Progress) -> int:
-    """Put a file into ``blobs``, under its digest, and a link to it at ``target``; return its size.
+    """Put a file into ``blobs``, under its digest, and link to it at ``target``.
 
-    One that is there already is not downloaded again. Of two processes that want the same, one downloads it.
+    A file that is there already is not downloaded again. Of two processes that want the same, one downloads it.
+
+    Returns:
+        The size of the file.
 
     Raises:
         OSError: The file cannot be had.
@@ -125,7 +131,10 @@ def _append(head: _Head, partial: Path, begun: int, progress: Progress) -> None:
 
 
 def _head(remote: Remote) -> _Head:
-    """Ask for a file's digest and size, which the hub says before it sends to the server that has the file."""
+    """Ask for a file's digest and size.
+
+    The hub says both before it sends to the server that has the file.
+    """
     url, token = remote.url, remote.token
     digest, size = "", -1
     for _ in range(_TRIES):
@@ -167,7 +176,10 @@ def _headers(token: str) -> dict[str, str]:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Follows redirects, without the token to another host; or gives them as answers where ``follow`` is false."""
+    """A handler of redirects, which sends no token to another host.
+
+    Redirects are given as answers where ``follow`` is false.
+    """
 
     def __init__(self, *, follow: bool) -> None:
         self._follow = follow
@@ -191,7 +203,10 @@ def _opened(
     redirects: bool = True,
     timeout: float = _FILE_TIMEOUT_SECONDS,
 ) -> Iterator[HTTPResponse | HTTPError]:
-    """Send a request and give the answer; OSError where there is none, or it says that something is wrong."""
+    """Send a request and give the answer.
+
+    OSError where there is none, or it says that something is wrong.
+    """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"{url} is no address of a hub")
     headers = _headers(token) | ({"Range": f"bytes={begin}-"} if begin else {})

@@ -162,6 +162,14 @@ def test_the_tokens_of_a_prompt_are_told(vision: OnnxVisionGenerator) -> None:
     assert told == [vision.count_tokens("a b") + 100 + vision.count_tokens("c")]
 
 
+def test_likelihoods_are_those_of_what_the_pictures_show(vision: OnnxVisionGenerator, gallery: Gallery) -> None:
+    parts, others = (parts_of(gallery.ask_pictures(SEED + seed, THREE)[0]) for seed in (1, 2))
+    assert parts[-1] == "\n\nQuestion: Do the pictures show a triangle\nAnswer:"
+    shown = [parts, [other if isinstance(part, Picture) else part for part, other in zip(parts, others)]]
+    (yes, _), (_, no) = (vision.next_word_likelihoods(prompt, ("yes", "no")) for prompt in shown)
+    assert min(yes, no) > 0.99
+
+
 def test_sampling_beams_and_words_work_with_pictures(vision: OnnxVisionGenerator, gallery: Gallery) -> None:
     asked = gallery.ask_pictures(SEED + 3, THREE)[0]
     parts = parts_of(asked)
@@ -258,12 +266,11 @@ def test_the_checkpoint_in_transformers_says_the_same(vision: OnnxVisionGenerato
     mixtures = (THREE, Mixture(1, own=0.0), Mixture(4), Mixture(2, own=1.0), Mixture(0))
     for seed in range(10):
         parts = parts_of(gallery.ask_pictures(SEED + seed, mixtures[seed % 5])[0])
-        tokens, inputs = vision.encode_parts(parts), reference.inputs(parts)
+        (tokens, images), inputs = vision.read_parts(parts), reference.inputs(parts)
         assert inputs["input_ids"][0].tolist() == tokens
         with torch.inference_mode():
             expected = reference.model(**inputs).logits[0, -1].numpy()
         model: Any = vision._model
-        images = [part.image for part in parts if isinstance(part, Picture)]
-        given = model.open(model.look(images) if images else None).step(np.array([tokens], np.int64))[0]
+        given = model.open(images).step(np.array([tokens], np.int64))[0]
         assert np.abs(given - expected).max() < 1e-2
         assert answer(vision, parts) == reference(parts)

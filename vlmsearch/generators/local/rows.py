@@ -16,9 +16,10 @@ from vlmsearch.generators.local.sampling import Scores
 
 
 class Rows:
-    """The texts of one batch and their keys and values; shorter ones are padded on the left.
+    """The texts of one batch and their keys and values.
 
-    Positions and masks are given to the model explicitly, so that what a text says does not depend on its neighbours.
+    Shorter texts are padded on the left. Positions and masks are given to the model explicitly, so that what a text
+    says does not depend on its neighbours.
     """
 
     def __init__(self, model: Any) -> None:
@@ -31,9 +32,10 @@ class Rows:
 
     @torch.inference_mode()
     def read(self, texts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Read the next tokens of every text; float32 logits (rows, vocabulary) of what comes next, on the device.
+        """Read the next tokens of every text.
 
-        The texts may be of several lengths the first time.
+        Return float32 logits (rows, vocabulary) of what comes next, on the device. The texts may be of several lengths
+        the first time.
         """
         device = self._model.device
         longest = max(map(len, texts))
@@ -93,8 +95,8 @@ class Rows:
 class RowsCache:
     """One text, or several of the same length; see `vlmsearch.generators.local.decoding.Cache`."""
 
-    def __init__(self, model: Any) -> None:
-        self._rows = Rows(model)
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
 
     def step(self, tokens: NDArray[np.int64]) -> Scores:
         """See `Cache.step`."""

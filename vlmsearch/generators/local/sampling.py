@@ -15,7 +15,7 @@ Forbidden = Callable[[int], bool]
 
 
 class Sampler:
-    """Chooses the tokens of one text as `GenerationOptions` says; the order of the steps is that of transformers."""
+    """Choice of the tokens of one text by `GenerationOptions`, in the steps of transformers."""
 
     def __init__(self, options: GenerationOptions) -> None:
         self._options = options

@@ -28,14 +28,14 @@ from vlmsearch.generators.pictures import (
     refused_pictures,
 )
 from vlmsearch.generators.text import check_context, open_tokenizer, until_stop
-from vlmsearch.generators.triton.dialects import Dialect, inputs_of, stop_request
+from vlmsearch.generators.triton.dialects import Dialect
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
 from vlmsearch.triton.client.stream import Request, stream_responses
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_FIRST_PAUSE, _MAX_PAUSE = 0.1, 2.0
 _INCOMPLETE = "\ufffd"
 _OUTPUTS = ("text_output",)
 _NO_PICTURE = "data:image/jpeg;base64,"
@@ -151,14 +151,12 @@ class TritonGenerator(Generator):
     def _look(self, model: str) -> None:
         """Read off the server what the model is called with, and how it is stopped."""
         config = self._connection.config(model)
-        self._dialect = Dialect.of(model, inputs_of(config), batches=config.max_batch_size > 0)
+        self._dialect = Dialect.of(config)
+        self._dialect.check()
         self._streams: bool = config.model_transaction_policy.decoupled
-        steps = [self._connection.config(step.model_name) for step in config.ensemble_scheduling.step]
-        requests = (
-            stop_request(part.name, inputs_of(part), batches=part.max_batch_size > 0) for part in (config, *steps)
-        )
-        stops = [(part.name, arrays) for part, arrays in zip((config, *steps), requests) if arrays]
-        self._stop = Request(*stops[0]) if stops and self._streams else None
+        steps = [Dialect.of(self._connection.config(step.model_name)) for step in config.ensemble_scheduling.step]
+        stops = [Request(part.model, part.stop_request()) for part in (self._dialect, *steps) if "stop" in part.inputs]
+        self._stop = stops[0] if stops and self._streams else None
 
     def _pieces_of(self, text: str, options: GenerationOptions, pictures: Sequence[str] = ()) -> Iterator[str]:
         if options.beam_width > 1 and options.temperature:
@@ -218,7 +216,7 @@ class TritonGenerator(Generator):
             responses.close()  # type: ignore[attr-defined]
 
     def _retried(self, model: str, inputs: _Response, streams: bool) -> Iterator[_Response]:
-        """Yield the responses of a request, which is sent again where the server is away before the first one comes."""
+        """Yield the responses of a request. It is sent again if the server is away before the first one."""
         end, longest, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
         while True:
             try:
@@ -232,7 +230,7 @@ class TritonGenerator(Generator):
                 if begun or time.monotonic() + wait >= end:
                     raise
                 pause(wait)
-                longest, away = min(2 * longest, _LONGEST_PAUSE), True
+                longest, away = min(2 * longest, _MAX_PAUSE), True
             else:
                 return
 
@@ -252,7 +250,7 @@ class TritonGenerator(Generator):
         )
 
     def _texts(self, before: str, responses: Iterator[_Response]) -> Iterator[str]:
-        """Yield the new text of each response, the first beam's; an answer may begin with ``before``, the prompt."""
+        """Yield the new text of each response, the first beam's. An answer may begin with ``before``, the prompt."""
         shown = ""
         for response in responses:
             text = response["text_output"].reshape(-1)[0].decode(errors="replace")

@@ -17,10 +17,11 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, cast
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.answers.prompts import default_options
+from vlmsearch.answers.stream import AnswerStream
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.encoders.base import Encoder, TokenizesTexts, prepared_image
 from vlmsearch.encoders.batching import BatchingEncoder
@@ -28,7 +29,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
-from vlmsearch.schema import Entries, Items, Name, Positive, Where, Whole
+from vlmsearch.schema import EncodedImage, Entries, Items, Name, ObjectForm, Positive, Where, Whole
 from vlmsearch.search.options import LONGEST_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
@@ -36,7 +37,6 @@ from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, api_error, error_of, json_line, request_id
 from vlmsearch.server.events import EventStream
 from vlmsearch.server.forms import (
-    EncodedImage,
     LongText,
     Stops,
     TextOrUrl,
@@ -55,10 +55,10 @@ MOST_TOKENS = 8192
 Tokens: TypeAlias = Annotated[list[Whole], Field(min_length=1), Items(MOST_TOKENS)]
 
 
-class OpenForm(BaseModel):
+class OpenForm(ObjectForm):
     """A request in the form of another API. Unknown keys are ignored: new clients send more of them."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore")
 
 
 class EmbeddingsForm(OpenForm):
