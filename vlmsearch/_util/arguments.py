@@ -54,6 +54,13 @@ def paths(name: str, value: object) -> list[str | Path]:
     return several
 
 
+def check_counts(**counts: int | None) -> None:
+    """Raise ConfigError for a number below 1, by its name; None is no number."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ConfigError(f"{name} is at least 1, not {count}")
+
+
 def check_number(name: str, value: object, low: float, high: float, *, kind: type = float) -> None:
     """Raise TypeError or ConfigError unless a value is a number, or a whole number, from ``low`` to ``high``."""
     kinds = (int,) if kind is int else (int, float)
