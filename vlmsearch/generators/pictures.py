@@ -26,7 +26,7 @@ def check_picture_options(scheme: str, pictures: int, picture_tokens: int | None
 
 
 def images_in(parts: Sequence[str | Picture], name: str, max_pictures: int) -> list[PIL.Image.Image]:
-    """Return the pictures of a prompt; PicturesRefusedError where they are more than a generator of a name takes."""
+    """Return the pictures of a prompt. PicturesRefusedError where they are more than a generator of a name takes."""
     images = [part.image for part in parts if isinstance(part, Picture)]
     if len(images) > max_pictures:
         raise PicturesRefusedError(f"{name} takes {max_pictures} pictures, not {len(images)}", max_pictures)
@@ -44,7 +44,7 @@ def is_about_pictures(message: str) -> bool:
 
 
 def refused_pictures(name: str, message: str, *, is_too_long: bool) -> PicturesRefusedError | None:
-    """Return the refusal that a server's message is, with the number of pictures that it takes; None for another."""
+    """Return the refusal that a server's message is, with the number of pictures it takes. None for another."""
     if not is_too_long and not is_about_pictures(message):
         return None
     limit = _AT_MOST.search(message)

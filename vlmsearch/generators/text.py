@@ -1,4 +1,4 @@
-"""From tokens to pieces of text that never end within a character, to the words to stop at, and back to tokens."""
+"""Text in pieces that never end within a character, words to stop at, and tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INCOMPLETE = "\ufffd"
 
 
 class Detokenizer:
-    """A decoder of tokens as they come; all pieces together are what ``decode`` makes of all tokens.
+    """A decoder of tokens as they come. All pieces together are what ``decode`` makes of all tokens.
 
     A piece is decoded together with the one before it: some tokenizers drop the space before the first word.
     """
@@ -84,7 +84,7 @@ def _overlap(text: str, word: str) -> int:
 
 
 def sum_by_word(tokens: Iterable[tuple[str, float]], words: Sequence[str]) -> list[float]:
-    """Return the sum of the probabilities of tokens that are each word but for case and the spaces around it.
+    """Sum the probabilities of tokens that are each word, whatever its case and the spaces around.
 
     >>> sum_by_word([(" Yes", 0.5), ("yes", 0.25), ("No", 0.125)], ["yes", "no"])
     [0.75, 0.125]

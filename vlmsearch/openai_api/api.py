@@ -35,7 +35,7 @@ _KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY")
 
 
 class RefusedError(Exception):
-    """A request whose content the server refused; whoever asked knows whether an item or an option is wrong.
+    """A request whose content the server refused. Whoever asked knows whether an item or an option is wrong.
 
     Attributes:
         status: Status of the answer: 400, 413 or 422.
@@ -85,7 +85,7 @@ class JsonApi(HttpClient):
         self._hint = hint
 
     def post(self, path: str, body: Mapping[str, object], *, max_bytes: int) -> Any:
-        """Send a request, again while the server is away or busy, and return the JSON of the answer.
+        """Send a request, again while the server is away, and return the JSON of the answer.
 
         Args:
             path: Path below the base URL.
@@ -104,7 +104,7 @@ class JsonApi(HttpClient):
         return self._ask("POST", path, data, max_bytes)
 
     def get(self, path: str, *, max_bytes: int) -> Any:
-        """Return the JSON under a path; errors as `post`, and ConfigError for a request that is refused."""
+        """Return the JSON under a path. Errors are those of `post`, and ConfigError for a request that is refused."""
         try:
             return self._ask("GET", path, None, max_bytes)
         except RefusedError as exc:
@@ -124,7 +124,7 @@ class JsonApi(HttpClient):
     @override
     @contextmanager
     def exchange(self, method: str, target: str, data: bytes | None = None) -> Iterator[httpx.Response]:
-        """Send a request to a path below the base URL and yield the response, unread; see `HttpClient.exchange`.
+        """Send a request to a path below the base URL and yield the unread response. See `HttpClient.exchange`.
 
         Raises:
             RefusedError: The server refused the content of the request.
@@ -157,7 +157,7 @@ class JsonApi(HttpClient):
         return ConfigError(f"{where}refused the request ({status}: {message})")
 
     def _detail(self, response: httpx.Response) -> str:
-        """Return what a response says of its error, in one line; the key is never in it."""
+        """Return what a response says of its error, in one line. The key is never in it."""
         data = bytearray()
         for piece in () if is_packed(response) else response.iter_raw():
             data += piece
@@ -182,7 +182,7 @@ def in_parts(
     ask: Callable[[Sequence[Item]], Sequence[Outcome]],
     alone: Callable[[Item, RefusedError], Outcome],
 ) -> list[Outcome]:
-    """Ask about items together and, where the server refuses them, about halves, to find those that it refuses.
+    """Ask about items together, and about halves where the server refuses some, to find those.
 
     Args:
         items: At least one.
@@ -202,7 +202,7 @@ def in_parts(
 
 
 def half_of(text: str) -> int:
-    """Return the place after the last space of the first half of a text, or its middle; at least 1.
+    """Return the place after the last space of a text's first half, or its middle. It is at least 1.
 
     >>> half_of("one two three four"), half_of("abcdef")
     (8, 3)

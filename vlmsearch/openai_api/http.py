@@ -33,7 +33,7 @@ _MAX_IDLE = 32
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """Options of the back ends that use a model server; in a URL, each is one of the back end.
+    """Options of the back ends that use a model server. In a URL, each is one of the back end.
 
     Attributes:
         timeout: Seconds that the server may be silent, above 0.
@@ -118,7 +118,7 @@ class HttpClient(Closable):
 
     @contextmanager
     def exchange(self, method: str, target: str, data: bytes | None = None) -> Iterator[httpx.Response]:
-        """Send a request and yield the response, unread; the connection is kept where it was read to its end.
+        """Send a request and yield the response, unread. The connection is kept where it was read to its end.
 
         Args:
             method: ``GET`` or ``POST``.
@@ -259,7 +259,7 @@ def is_packed(response: httpx.Response) -> bool:
 
 
 def _hang_up(response: httpx.Response) -> None:
-    """Break the connection of a response that another thread may be waiting for; closing it would not wake that up."""
+    """Break the connection of a response that another thread waits for. Closing it would not wake that up."""
     stream = response.extensions.get("network_stream")
     connection = stream.get_extra_info("socket") if stream else None
     if connection is not None:

@@ -98,7 +98,7 @@ class CohereReranker(Reranker):
         return _Content(text, image) if text or image else None
 
     def _image_url(self, document: Document) -> str:
-        """Return the image of a document; "" where it has none, or none that can be read here."""
+        """Return the image of a document. It is "" where there is none, or none that can be read here."""
         from vlmsearch.media.images import data_url
 
         if document.image is None or isinstance(document.image, RemoteImage):
@@ -181,7 +181,7 @@ class _Content:
 
 
 def _scores_of(answer: Any, form: RerankForm, count: int) -> list[float]:
-    """Return the scores of an answer in the order of the documents; ValueError where it is no such answer."""
+    """Return the scores of an answer in the order of the documents. ValueError where it is no such answer."""
     try:
         ranks = answer if form == "tei" else answer["results"]
         key = "score" if form == "tei" else "relevance_score"

@@ -111,7 +111,7 @@ class OpenAIEncoder(Encoder):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        """Return the model, the length of the vectors, and what the model is told about inputs; not where it runs."""
+        """Return what vectors depend on: the model, their length, and what the model is told about inputs."""
         told = {f"{role}_prompt": prompt for role, prompt in self._prompts.items()}
         told |= {f"{role}_role": name for role, name in self._roles.items()}
         given = {"dim": self._length, "images": "true" if self._has_images else "", **told}
@@ -126,7 +126,7 @@ class OpenAIEncoder(Encoder):
 
     @cached_property
     def _length(self) -> int:
-        """Return the length of the vectors; the server is asked where the user does not say it."""
+        """Return the length of the vectors. The server is asked where the user does not say it."""
         try:
             return self._dim or self._send("text", "document", ["a"]).shape[1]
         except RefusedError as exc:
@@ -187,7 +187,7 @@ class OpenAIEncoder(Encoder):
         return [*parts, text]
 
     def _encode_parts(self, role: Role, parts: Sequence[str]) -> list[Outcome]:
-        """Return the outcome for each part of a text; one that the model finds too long is split again."""
+        """Return the outcome for each part of a text. One that the model finds too long is split again."""
         return in_parts(parts, partial(self._ask, "text", role), partial(self._encode_alone, role))
 
     def _encode_alone(self, role: Role, part: str, refused: RefusedError) -> Outcome:
@@ -216,7 +216,7 @@ class OpenAIEncoder(Encoder):
         return [outcomes[place] for place in range(len(images))]
 
     def _ask(self, modality: Modality, role: Role, items: Sequence[str]) -> list[Outcome]:
-        """Return the vectors of some inputs; RefusedError where it is one of them that the server refuses.
+        """Return the vectors of some inputs. RefusedError where it is one of them that the server refuses.
 
         If it has never taken an input of that kind, it is asked for a plain one, to tell that from a wrong option.
         """
@@ -258,7 +258,7 @@ class OpenAIEncoder(Encoder):
         return self._cut(vectors)
 
     def _cut(self, vectors: Vectors) -> Vectors:
-        """Return vectors of the length that was asked for; an error where the model has no such vectors."""
+        """Return vectors of the length that was asked for. An error where the model has no such vectors."""
         whole, dim = vectors.shape[1], self._dim
         if self._whole not in (0, whole):
             what = f"sent vectors of {self._whole} numbers before and sends {whole} now"
@@ -271,7 +271,7 @@ class OpenAIEncoder(Encoder):
 
 
 def _pooled(pieces: Sequence[tuple[str, Outcome]]) -> Outcome:
-    """Return the vector of a text by those of its parts, weighted by their lengths, or the first error among them."""
+    """Return the vector of a text: that of its parts, weighted by their lengths, or the first error among them."""
     rows = []
     for _, outcome in pieces:
         if isinstance(outcome, InvalidInputError):

@@ -91,7 +91,7 @@ def _jina(inputs: Inputs) -> Body:
 
 
 def _vllm(inputs: Inputs) -> Body:
-    """Return a conversation; with a prompt it is that of Qwen3-VL-Embedding, which begins the model's own message."""
+    """Return a conversation. With a prompt it is that of Qwen3-VL-Embedding, which begins the model's own message."""
     [item] = inputs.items
     text: Body = {"type": "text", "text": item}
     image: Body = {"type": "image_url", "image_url": {"url": item}}

@@ -1,4 +1,4 @@
-"""The loop that makes text of a language model, one token after the other, and beam search."""
+"""Text of a language model, one token after the other, and beam search."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class BadWords:
 def generate_text(
     model: LanguageModel, prompt: Sequence[int], options: GenerationOptions, decode: Decode
 ) -> Iterator[str]:
-    """Yield the text that follows a prompt of at least one token, a piece at a time; stop words are the caller's."""
+    """Yield the text that follows a prompt of one or more tokens, in pieces. Stop words are the caller's."""
     max_tokens = min(options.max_tokens, model.context - len(prompt))
     if options.beam_width > 1:
         likeliest = decode(beam_search(model.open(), prompt, options, max_tokens, model.ends, decode))
@@ -106,13 +106,13 @@ class Beams:
 
     @property
     def ranked(self) -> list[tuple[float, list[int]]]:
-        """Return the texts so far with their scores, best first, at most as many as there are beams."""
+        """Return the texts so far with their scores, best first. There are at most as many as beams."""
         if self._finished:
             return self._finished
         return [(score / max(len(tokens), 1), tokens) for score, tokens in self._running]
 
     def advance(self, logits: Scores) -> tuple[list[int], NDArray[np.int64]]:
-        """Return the rows to keep, and their next tokens (rows, 1); `done` says whether that is still needed."""
+        """Return the rows to keep, and their next tokens (rows, 1). `done` says whether that is still needed."""
         width = self._options.beam_width
         scores = self._scores(logits)
         order = np.argsort(-scores, axis=None, kind="stable")
@@ -150,7 +150,7 @@ class Beams:
         self._finished = sorted(self._finished, key=lambda pair: -pair[0])[: self._options.beam_width]
 
     def _close(self, length: int) -> None:
-        """End at the limit, or when no running text can become better than those that are finished."""
+        """End at the limit, or when no running text can become better than finished ones."""
         width = self._options.beam_width
         if length >= self._most:
             for score, tokens in self._running:

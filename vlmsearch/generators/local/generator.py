@@ -28,7 +28,7 @@ class LocalGenerator(Generator):
         self._model: LanguageModel | None = model
 
     def close(self) -> None:
-        """Let go of the model and its memory; a text that is under way is finished first."""
+        """Let go of the model and its memory. A text that is under way is finished first."""
         self._model = None
 
     @abstractmethod
@@ -56,7 +56,7 @@ class LocalGenerator(Generator):
         options: GenerationOptions | None,
         with_pictures: Callable[[LanguageModel], LanguageModel] = lambda model: model,
     ) -> Iterator[str]:
-        """Return the text that follows the tokens of a prompt; ``with_pictures`` makes a model that sees its own."""
+        """Return the text that follows the tokens of a prompt. ``with_pictures`` makes a model that sees its own."""
         model, chosen = self._model_for(tokens), options or GenerationOptions()
         if chosen.beam_width > 1 and chosen.temperature:
             raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
@@ -82,7 +82,7 @@ class LocalGenerator(Generator):
         return sum_by_word(((self.decode([token]), float(likelihoods[token])) for token in likely), words)
 
     def _model_for(self, tokens: list[int]) -> LanguageModel:
-        """Return the model; an error where it is closed, or cannot read a prompt of these tokens."""
+        """Return the model. An error where it is closed, or cannot read a prompt of these tokens."""
         model = self._model
         if model is None:
             raise BackendError(f"{self.name} is closed")

@@ -1,4 +1,4 @@
-"""The language model of a bundle on ONNX Runtime, and the generator that reads and writes its tokens."""
+"""Language model of a bundle on ONNX Runtime, and the generator of its texts."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from vlmsearch.generators.local.sampling import Scores
 
 
 class Rows:
-    """The texts of one batch and their keys and values; shorter ones are padded on the left.
+    """The texts of one batch and their keys and values. Shorter ones are padded on the left.
 
     Positions and masks are given to the model explicitly, so that what a text says does not depend on its neighbours.
     """
@@ -31,7 +31,7 @@ class Rows:
 
     @torch.inference_mode()
     def read(self, texts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Read the next tokens of every text; float32 logits (rows, vocabulary) of what comes next, on the device.
+        """Read the next tokens of every text. Return float32 logits of what comes next: (rows, vocabulary).
 
         The texts may be of several lengths the first time.
         """

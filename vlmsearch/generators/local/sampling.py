@@ -15,7 +15,7 @@ Forbidden = Callable[[int], bool]
 
 
 class Sampler:
-    """Chooses the tokens of one text as `GenerationOptions` says; the order of the steps is that of transformers."""
+    """A choice of the tokens of one text as `GenerationOptions` says. The order of the steps is that of transformers."""
 
     def __init__(self, options: GenerationOptions) -> None:
         self._options = options

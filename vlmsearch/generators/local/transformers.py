@@ -28,7 +28,7 @@ from vlmsearch.models.tokenizers import no_panics
 
 
 def load_tokenizer(location: str, *, revision: str | None = None) -> Any:
-    """Return the tokenizer of a name, a folder or the hub; ModelUnavailableError where it is not to be had."""
+    """Return the tokenizer of a name, a folder or the hub. ModelUnavailableError where it is not to be had."""
     return load_checkpoint(AutoTokenizer.from_pretrained, location, generator_folder(location), revision=revision)
 
 
@@ -76,7 +76,7 @@ class TransformersGenerator(LocalGenerator):
         super().__init__(location, TransformersModel(model, self._tokenizer))
 
     def encode(self, prompt: str) -> list[int]:
-        """Return the token ids of a prompt, in the chat template of a model that has one."""
+        """Return the token ids of a prompt, in the model's chat template if it has one."""
         with no_panics(self.name), self._lock:  # a tokenizer of the hub is changed by its calls
             if self._chat:
                 turns = [{"role": "user", "content": prompt}]
@@ -160,7 +160,7 @@ class _Sighted:
 
 
 def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None = None) -> tuple[Any, Any, Any]:
-    """Return a language model, ready, its tokenizer, and its processor, which is None for a model of texts alone.
+    """Return a language model, ready, its tokenizer, and its processor. The last is None for a model of texts alone.
 
     ModelUnavailableError where they are not to be had.
     """

@@ -66,7 +66,7 @@ class Dialect:
 
     @classmethod
     def of(cls, model: str, inputs: Mapping[str, Input], *, batches: bool) -> Dialect:
-        """Return the dialect of a model with these inputs; ConfigError if it is not a language model."""
+        """Return the dialect of a model with these inputs. ConfigError if it is not a language model."""
         if "text_input" not in inputs or not inputs.keys() & {_LLMAPI, "max_tokens"}:
             raise ConfigError(
                 f"{model} is not a model of texts: it has the inputs {', '.join(sorted(inputs))}. TensorRT-LLM's "
@@ -93,7 +93,7 @@ class Dialect:
     def request(
         self, prompt: str, options: GenerationOptions, *, streaming: bool, pictures: Sequence[str] = ()
     ) -> Arrays:
-        """Return the inputs that ask for a text; ConfigError names an option that the model does not have.
+        """Return the inputs that ask for a text. ConfigError names an option that the model does not have.
 
         ``pictures`` are URLs.
         """

@@ -218,7 +218,7 @@ class TritonGenerator(Generator):
             responses.close()  # type: ignore[attr-defined]
 
     def _retried(self, model: str, inputs: _Response, streams: bool) -> Iterator[_Response]:
-        """Yield the responses of a request, which is sent again where the server is away before the first one comes."""
+        """Yield the responses of a request. It is sent again where the server is away before the first one comes."""
         end, longest, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
         while True:
             try:
@@ -252,7 +252,7 @@ class TritonGenerator(Generator):
         )
 
     def _texts(self, before: str, responses: Iterator[_Response]) -> Iterator[str]:
-        """Yield the new text of each response, the first beam's; an answer may begin with ``before``, the prompt."""
+        """Yield the new text of each response, the first beam's. An answer may begin with ``before``, the prompt."""
         shown = ""
         for response in responses:
             text = response["text_output"].reshape(-1)[0].decode(errors="replace")
