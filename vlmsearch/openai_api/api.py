@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,12 +15,16 @@ from typing_extensions import override
 
 from vlmsearch._util.credentials import redact
 from vlmsearch._util.strict_json import parse_json
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, TextTruncatedWarning
 from vlmsearch.openai_api.http import HttpClient, HttpOptions, is_packed, wait_asked
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
+REQUEST_BYTES = 2**24
+"""Maximum size of the items of a request, unless one alone is larger."""
+SHORTEST = 16
+"""Characters of a text that no model finds too long."""
 _ERROR_BYTES = 2**16
 """Bytes that are read of an answer that is an error."""
 _BUSY = frozenset({429, 502, 503, 504})
@@ -199,6 +204,45 @@ def in_parts(
             return [alone(items[0], exc)]
     middle = len(items) // 2
     return [*in_parts(items[:middle], ask, alone), *in_parts(items[middle:], ask, alone)]
+
+
+def in_order(answer: Any, under: str | None, key: str, count: int, what: str) -> list[Any]:
+    """Return a value of each entry of an answer by its index, whatever order they come in.
+
+    Args:
+        answer: JSON of the server.
+        under: Key of the entries; None where the answer is their list.
+        key: Key of the value.
+        count: Number of the entries.
+        what: Noun for the values, for the message.
+
+    Raises:
+        ValueError: It is not a list of such entries, one for each index; the message says how.
+    """
+    try:
+        entries = answer if under is None else answer[under]
+        values = {entry["index"]: entry[key] for entry in entries}
+        size = len(entries)
+    except (KeyError, TypeError) as exc:
+        raise ValueError(f"a list of {what}") from exc
+    if set(map(type, values)) - {int} or size != count or sorted(values) != list(range(count)):
+        raise ValueError(f"a list of {count} {what}, one for each index")
+    return [values[index] for index in range(count)]
+
+
+def plain_image() -> str:
+    """Return a picture as a data URL, to see whether a server takes any."""
+    from PIL import Image
+
+    from vlmsearch.media.images import data_url
+
+    return data_url(Image.new("RGB", (64, 64), "white"), edge=64)
+
+
+def warn_cut(chars: int) -> None:
+    """Warn that a query was cut."""
+    message = f"the query is too long for the model: its first {chars:,} characters were read"
+    warnings.warn(message, TextTruncatedWarning, stacklevel=2)
 
 
 def half_of(text: str) -> int:

@@ -17,10 +17,10 @@ from typing import TypeVar
 import httpx
 
 from vlmsearch._util.address import is_loopback, parse_address
-from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
+from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import check_seconds, pauses
+from vlmsearch._util.retry import check_seconds, retrying
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OverloadedError, one_line
 
@@ -156,17 +156,14 @@ class HttpClient(Closable):
 
         It is not repeated after a long silence. What is not repeatable is, where the server did not look at it.
         """
-        waits = pauses(self.options.retries)
-        while True:
-            try:
-                return attempt()
-            except BackendUnavailableError as exc:
-                seconds = next(waits, None)
-                is_safe = is_repeatable or isinstance(exc, OverloadedError)
-                is_silent = isinstance(exc.__cause__, (httpx.ReadTimeout, httpx.WriteTimeout))
-                if seconds is None or not is_safe or is_silent or exc.retry_after > MAX_WAIT:
-                    raise
-                pause(max(seconds, exc.retry_after))
+
+        def passes(exc: BackendError) -> bool:
+            is_safe = is_repeatable or isinstance(exc, OverloadedError)
+            is_silent = isinstance(exc.__cause__, (httpx.ReadTimeout, httpx.WriteTimeout))
+            is_away = isinstance(exc, BackendUnavailableError) and exc.retry_after <= MAX_WAIT
+            return is_away and is_safe and not is_silent
+
+        return retrying(attempt, self.options.retries, passes)
 
     def read(self, response: httpx.Response, max_bytes: int) -> bytes:
         """Return the body, which is not unpacked: a few bytes may hold gigabytes.

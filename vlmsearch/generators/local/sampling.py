@@ -15,7 +15,7 @@ Forbidden = Callable[[int], bool]
 
 
 class Sampler:
-    """A choice of the tokens of one text as `GenerationOptions` says. The order of the steps is that of transformers."""
+    """A choice of the tokens of one text by `GenerationOptions`. Its steps are in the order of transformers."""
 
     def __init__(self, options: GenerationOptions) -> None:
         self._options = options
