@@ -278,15 +278,18 @@ def _until(date: str) -> float:
 
 def _server_url(text: str, scheme: str, key_variable: str) -> httpx.URL:
     """Return the URL of a server; ConfigError without repeating what may be a secret."""
-    taker = scheme or "`url`"
-    example = f"{taker} takes the base URL of a server, such as {scheme}http://host:8000{'/v1' if scheme else ''}"
+    example = "a server is named by a URL such as http://127.0.0.1:8080"
+    if scheme:
+        example = f"{scheme} takes the base URL of a server, such as {scheme}http://host:8000/v1"
     try:
         url = httpx.URL(text)
         _ = url.host  # which is decoded where a name is in Punycode
     except (httpx.InvalidURL, ValueError):
         raise ConfigError(example) from None
     if url.userinfo:
-        raise ConfigError(f"the URL of {taker} takes no user and password; a key goes into {key_variable}")
+        raise ConfigError(
+            f"the URL of {scheme or 'a server'} takes no user and password; a key goes into {key_variable}"
+        )
     if url.scheme not in ("http", "https") or parse_address(url.netloc.decode()) is None or url.query or url.fragment:
         raise ConfigError(f"{example}, not {text}")
     return url
