@@ -170,7 +170,7 @@ def test_closed_it_says_so_and_what_is_under_way_fails() -> None:
      "http://[::1", "http://xn--/", "http://h h/", "http://a..b"],
 )  # fmt: skip
 def test_a_wrong_url_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"^a server is named by a URL such as http://127\.0\.0\.1:8080"):
+    with pytest.raises(ConfigError, match=r"^a server is named by a URL such as [^?=]*$"):
         HttpClient(url, PATIENT)
 
 

@@ -291,5 +291,5 @@ def _server_url(text: str, scheme: str, key_variable: str) -> httpx.URL:
             f"the URL of {scheme or 'a server'} takes no user and password; a key goes into {key_variable}"
         )
     if url.scheme not in ("http", "https") or parse_address(url.netloc.decode()) is None or url.query or url.fragment:
-        raise ConfigError(f"{example}, not {text}")
+        raise ConfigError(f"{example}, not {text.partition('?')[0]}")
     return url
