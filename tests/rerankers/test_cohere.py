@@ -218,7 +218,7 @@ def changed(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda answer: {"results": answer["results"][1:]}, "not a list of 3 scores, one for each document"),
+        (lambda answer: {"results": answer["results"][1:]}, "not a list of 3 scores, one for each index"),
         (lambda answer: {"results": [*answer["results"], answer["results"][0]]}, "a list of 3 scores"),
         (changed(index=0), "a list of 3 scores"),
         (changed(index=7), "a list of 3 scores"),

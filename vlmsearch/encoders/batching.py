@@ -460,7 +460,7 @@ class BatchingEncoder(Encoder):
                 self._on_batch(Batch(kind, count, len(parts), seconds))
 
     def _next_kind(self) -> _Lane | None:
-        """Return the kind whose turn it is to be encoded, as soon as a batch is to begin; None when all is done."""
+        """Return the kind whose turn it is, as soon as a batch is to begin. None when all is done."""
         while True:
             ready = [kind for kind in self._turns if self._queues[kind].requests]
             if not ready and self._closed:

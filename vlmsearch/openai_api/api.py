@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,12 +15,16 @@ from typing_extensions import override
 
 from vlmsearch._util.credentials import redact
 from vlmsearch._util.strict_json import parse_json
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, TextTruncatedWarning
 from vlmsearch.openai_api.http import HttpClient, HttpOptions, is_packed, wait_asked
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
+REQUEST_BYTES = 2**24
+"""Maximum size of the items of a request, unless one alone is larger."""
+SHORTEST = 16
+"""Characters of a text that no model finds too long."""
 _ERROR_BYTES = 2**16
 """Bytes that are read of an answer that is an error."""
 _BUSY = frozenset({429, 502, 503, 504})
@@ -35,7 +40,7 @@ _KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY")
 
 
 class RefusedError(Exception):
-    """A request whose content the server refused; whoever asked knows whether an item or an option is wrong.
+    """A request whose content the server refused. Whoever asked knows whether an item or an option is wrong.
 
     Attributes:
         status: Status of the answer: 400, 413 or 422.
@@ -85,7 +90,7 @@ class JsonApi(HttpClient):
         self._hint = hint
 
     def post(self, path: str, body: Mapping[str, object], *, max_bytes: int) -> Any:
-        """Send a request, again while the server is away or busy, and return the JSON of the answer.
+        """Send a request, again while the server is away, and return the JSON of the answer.
 
         Args:
             path: Path below the base URL.
@@ -104,7 +109,7 @@ class JsonApi(HttpClient):
         return self._ask("POST", path, data, max_bytes)
 
     def get(self, path: str, *, max_bytes: int) -> Any:
-        """Return the JSON under a path; errors as `post`, and ConfigError for a request that is refused."""
+        """Return the JSON under a path. Errors are those of `post`, and ConfigError for a request that is refused."""
         try:
             return self._ask("GET", path, None, max_bytes)
         except RefusedError as exc:
@@ -124,7 +129,7 @@ class JsonApi(HttpClient):
     @override
     @contextmanager
     def exchange(self, method: str, target: str, data: bytes | None = None) -> Iterator[httpx.Response]:
-        """Send a request to a path below the base URL and yield the response, unread; see `HttpClient.exchange`.
+        """Send a request to a path below the base URL and yield the unread response. See `HttpClient.exchange`.
 
         Raises:
             RefusedError: The server refused the content of the request.
@@ -157,7 +162,7 @@ class JsonApi(HttpClient):
         return ConfigError(f"{where}refused the request ({status}: {message})")
 
     def _detail(self, response: httpx.Response) -> str:
-        """Return what a response says of its error, in one line; the key is never in it."""
+        """Return what a response says of its error, in one line. The key is never in it."""
         data = bytearray()
         for piece in () if is_packed(response) else response.iter_raw():
             data += piece
@@ -182,7 +187,7 @@ def in_parts(
     ask: Callable[[Sequence[Item]], Sequence[Outcome]],
     alone: Callable[[Item, RefusedError], Outcome],
 ) -> list[Outcome]:
-    """Ask about items together and, where the server refuses them, about halves, to find those that it refuses.
+    """Ask about items together, and about halves where the server refuses some, to find those.
 
     Args:
         items: At least one.
@@ -201,8 +206,47 @@ def in_parts(
     return [*in_parts(items[:middle], ask, alone), *in_parts(items[middle:], ask, alone)]
 
 
+def in_order(answer: Any, under: str | None, key: str, count: int, what: str) -> list[Any]:
+    """Return a value of each entry of an answer by its index, whatever order they come in.
+
+    Args:
+        answer: JSON of the server.
+        under: Key of the entries; None where the answer is their list.
+        key: Key of the value.
+        count: Number of the entries.
+        what: Noun for the values, for the message.
+
+    Raises:
+        ValueError: It is not a list of such entries, one for each index; the message says how.
+    """
+    try:
+        entries = answer if under is None else answer[under]
+        values = {entry["index"]: entry[key] for entry in entries}
+        size = len(entries)
+    except (KeyError, TypeError) as exc:
+        raise ValueError(f"a list of {what}") from exc
+    if set(map(type, values)) - {int} or size != count or sorted(values) != list(range(count)):
+        raise ValueError(f"a list of {count} {what}, one for each index")
+    return [values[index] for index in range(count)]
+
+
+def plain_image() -> str:
+    """Return a picture as a data URL, to see whether a server takes any."""
+    from PIL import Image
+
+    from vlmsearch.media.images import data_url
+
+    return data_url(Image.new("RGB", (64, 64), "white"), edge=64)
+
+
+def warn_cut(chars: int) -> None:
+    """Warn that a query was cut."""
+    message = f"the query is too long for the model: its first {chars:,} characters were read"
+    warnings.warn(message, TextTruncatedWarning, stacklevel=2)
+
+
 def half_of(text: str) -> int:
-    """Return the place after the last space of the first half of a text, or its middle; at least 1.
+    """Return the place after the last space of a text's first half, or its middle. It is at least 1.
 
     >>> half_of("one two three four"), half_of("abcdef")
     (8, 3)

@@ -17,10 +17,10 @@ from typing import TypeVar
 import httpx
 
 from vlmsearch._util.address import is_loopback, parse_address
-from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
+from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import check_seconds, pauses
+from vlmsearch._util.retry import check_seconds, retrying
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OverloadedError, one_line
 
@@ -33,7 +33,7 @@ _MAX_IDLE = 32
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """Options of the back ends that use a model server; in a URL, each is one of the back end.
+    """Options of the back ends that use a model server. In a URL, each is one of the back end.
 
     Attributes:
         timeout: Seconds that the server may be silent, above 0.
@@ -118,7 +118,7 @@ class HttpClient(Closable):
 
     @contextmanager
     def exchange(self, method: str, target: str, data: bytes | None = None) -> Iterator[httpx.Response]:
-        """Send a request and yield the response, unread; the connection is kept where it was read to its end.
+        """Send a request and yield the response, unread. The connection is kept where it was read to its end.
 
         Args:
             method: ``GET`` or ``POST``.
@@ -156,17 +156,14 @@ class HttpClient(Closable):
 
         It is not repeated after a long silence. What is not repeatable is, where the server did not look at it.
         """
-        waits = pauses(self.options.retries)
-        while True:
-            try:
-                return attempt()
-            except BackendUnavailableError as exc:
-                seconds = next(waits, None)
-                is_safe = is_repeatable or isinstance(exc, OverloadedError)
-                is_silent = isinstance(exc.__cause__, (httpx.ReadTimeout, httpx.WriteTimeout))
-                if seconds is None or not is_safe or is_silent or exc.retry_after > MAX_WAIT:
-                    raise
-                pause(max(seconds, exc.retry_after))
+
+        def passes(exc: BackendError) -> bool:
+            is_safe = is_repeatable or isinstance(exc, OverloadedError)
+            is_silent = isinstance(exc.__cause__, (httpx.ReadTimeout, httpx.WriteTimeout))
+            is_away = isinstance(exc, BackendUnavailableError) and exc.retry_after <= MAX_WAIT
+            return is_away and is_safe and not is_silent
+
+        return retrying(attempt, self.options.retries, passes)
 
     def read(self, response: httpx.Response, max_bytes: int) -> bytes:
         """Return the body, which is not unpacked: a few bytes may hold gigabytes.
@@ -259,7 +256,7 @@ def is_packed(response: httpx.Response) -> bool:
 
 
 def _hang_up(response: httpx.Response) -> None:
-    """Break the connection of a response that another thread may be waiting for; closing it would not wake that up."""
+    """Break the connection of a response that another thread waits for. Closing it would not wake that up."""
     stream = response.extensions.get("network_stream")
     connection = stream.get_extra_info("socket") if stream else None
     if connection is not None:
@@ -281,15 +278,18 @@ def _until(date: str) -> float:
 
 def _server_url(text: str, scheme: str, key_variable: str) -> httpx.URL:
     """Return the URL of a server; ConfigError without repeating what may be a secret."""
-    taker = scheme or "`url`"
-    example = f"{taker} takes the base URL of a server, such as {scheme}http://host:8000{'/v1' if scheme else ''}"
+    example = "a server is named by a URL such as http://127.0.0.1:8080"
+    if scheme:
+        example = f"{scheme} takes the base URL of a server, such as {scheme}http://host:8000/v1"
     try:
         url = httpx.URL(text)
         _ = url.host  # which is decoded where a name is in Punycode
     except (httpx.InvalidURL, ValueError):
         raise ConfigError(example) from None
     if url.userinfo:
-        raise ConfigError(f"the URL of {taker} takes no user and password; a key goes into {key_variable}")
+        raise ConfigError(
+            f"the URL of {scheme or 'a server'} takes no user and password; a key goes into {key_variable}"
+        )
     if url.scheme not in ("http", "https") or parse_address(url.netloc.decode()) is None or url.query or url.fragment:
-        raise ConfigError(f"{example}, not {text}")
+        raise ConfigError(f"{example}, not {text.partition('?')[0]}")
     return url

@@ -1,4 +1,4 @@
-"""Re-ranking by a generator, which is asked of one document after the other whether it answers the query.
+"""Re-ranking by a generator, which is asked of each document whether it answers the query.
 
 The score is the probability of "yes" against "no" as the first token, as with the "true" and "false" of monoT5
 (arXiv:2003.06713).
@@ -79,7 +79,7 @@ class GeneratorReranker(Reranker):
         return self._by_beginning(query, None, text) if text else None
 
     def _picture(self, document: Document) -> Picture | None:
-        """Return the picture of a document; None where there is none to read, or the generator does not see."""
+        """Return the picture of a document. None where there is none to read, or the generator does not see."""
         from vlmsearch.media.images import shrunk_image
 
         generator, image = self._generator, document.image
@@ -93,7 +93,7 @@ class GeneratorReranker(Reranker):
             return None
 
     def _by_beginning(self, query: str, picture: Picture | None, text: str) -> float | None:
-        """Return the probability of a document, or of as much of its text as the generator reads."""
+        """Return the probability of a document, or of the text that the generator reads."""
         try:
             return self._ask(_prompt(query, picture, text))
         except InvalidInputError as exc:

@@ -138,7 +138,7 @@ class OpenAIGenerator(Generator):
         return None if tokens is None else sum_by_word(tokens, words)
 
     def _first_token(self, prompt: _Content) -> Any:
-        """Return the answer to a prompt that is one token, with the tokens that were likely in its place."""
+        """Return an answer of one token to a prompt, with the tokens that were likely."""
         asked = {"stream": False, "logprobs": True, "top_logprobs": _MOST_LIKELIHOODS}
         while True:
             limit = self._limit
@@ -205,7 +205,7 @@ class OpenAIGenerator(Generator):
                 self._raise_better(exc, prompt, limit)
 
     def _raise_better(self, exc: BackendError | RefusedError, prompt: _Content, limit: str) -> None:
-        """Raise what an error means for a prompt; return where the limit has another name, which is learnt."""
+        """Raise what an error means for a prompt. Return where the limit has another name, which is learnt."""
         if isinstance(exc, RefusedError):
             if exc.status == 400 and "max_completion_tokens" in exc.message and limit == "max_tokens":
                 self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it

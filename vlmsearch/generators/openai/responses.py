@@ -16,7 +16,7 @@ def prompt_tokens(event: dict[str, Any]) -> int | None:
 
 
 def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
-    """Return the likely first tokens of an answer with their probabilities; None where it does not tell them."""
+    """Return the likely first tokens of an answer with their probabilities. None where it does not tell them."""
     try:
         told = answer["choices"][0].get("logprobs")
         if not told or not told.get("content"):
@@ -31,7 +31,7 @@ class OtherShapeError(Exception):
 
 
 def read_event(event: dict[str, Any], api: Api) -> tuple[str, bool]:
-    """Return the text of an event, whose content may come in parts, and whether it is the last; "" of a mere count."""
+    """Return the text of an event, "" of a count, and whether it is the last. Content may come in parts."""
     try:
         choice = (event.get("choices") or [{}])[0]
         if api == "completions":
