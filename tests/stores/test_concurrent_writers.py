@@ -27,7 +27,7 @@ from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 T = TypeVar("T")
-AT_ONCE = "import vlmsearch.stores.writers as w; w.IN_FLIGHT_SECONDS = 0.0"
+AT_ONCE = "import vlmsearch.stores.writers as w; w.wait_for_requests = lambda: None"
 AHEAD = """
 import datetime, socket, types
 import vlmsearch.stores.mongodb.journal as j
@@ -131,7 +131,7 @@ def test_a_document_that_lacks_a_vector_is_indexed_again(address: str) -> None:
 
 
 def test_a_write_that_a_killed_process_left_is_named_and_ended(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmsearch.stores.writers.IN_FLIGHT_SECONDS", 0.0)
+    monkeypatch.setattr("vlmsearch.stores.writers.wait_for_requests", lambda: None)
     code = (
         "import os\n"
         "from vlmsearch.stores.chroma.store import ChromaStore\n"

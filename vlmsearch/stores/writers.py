@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -96,6 +97,11 @@ class WriteJournal(ABC):
     @abstractmethod
     def entries(self) -> list[WriteEntry]:
         """Return all entries that there are."""
+
+
+def wait_for_requests() -> None:
+    """Wait until a server has carried out what writers that are gone had sent."""
+    time.sleep(IN_FLIGHT_SECONDS)
 
 
 @contextmanager

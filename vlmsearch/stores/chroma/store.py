@@ -198,7 +198,7 @@ class ChromaStore(ChromaVectorStore):
         end = time.monotonic() + _PATIENCE
         while changes := self._journal.changes():
             over = [entry.version for entry in changes if entry.is_gone or time.monotonic() > end]
-            time.sleep(writers.IN_FLIGHT_SECONDS if over else _MOMENT)
+            writers.wait_for_requests() if over else time.sleep(_MOMENT)
             self._journal.remove(over)
 
     def _change_batch(self, changes: Sequence[MetadataChange]) -> list[str]:
@@ -343,7 +343,7 @@ class ChromaStore(ChromaVectorStore):
                 cut_off = [entry for entry in entries if not is_under_way(entry.version)]
                 self._journal.remove([entry.version for entry in cut_off])
                 if cut_off:
-                    time.sleep(writers.IN_FLIGHT_SECONDS)
+                    writers.wait_for_requests()
             documents = len(self._documents)
             discrepancies = compare(self._vectors, self._every_state, self.read_states, self._journal.versions)
             if repair:
