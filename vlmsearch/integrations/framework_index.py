@@ -472,7 +472,7 @@ class FrameworkIndex(Closable):
         """
         store = self.store
         if not isinstance(store, WordSearch):
-            raise ConfigError(f"{store.name} ranks no words; sqlite:, mongodb:, mongodb+chroma: and postgresql: do")
+            raise ConfigError(f"{store.name} ranks no words: docs/howto/stores.md says which stores do")
         if store.manifest() is None or limit < 1:
             return []
         condition = _parsed(where)

@@ -629,9 +629,7 @@ class Checkable(Protocol):
 def check_store(store: Store, *, repair: bool = False) -> CheckReport:
     """Check a store; ConfigError for one that cannot be checked."""
     if not isinstance(store, Checkable):
-        raise ConfigError(
-            f"{store.name} cannot be checked; sqlite:, chroma:, mongodb:, mongodb+chroma: and postgresql: can"
-        )
+        raise ConfigError(f"{store.name} cannot be checked: its class has no method `check`")
     return store.check(repair=repair)
 
 

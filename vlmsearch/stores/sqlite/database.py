@@ -402,7 +402,7 @@ class Database:
         if kind:
             raise ConfigError(
                 f"{self.name} is on a network file system ({kind}), where processes cannot share the memory that a "
-                "write-ahead log needs: put the index on a local disk, or use a server, such as postgresql: or chroma://"
+                "write-ahead log needs: put the index on a local disk, or in a store on a server"
             )
 
     @contextmanager
