@@ -10,7 +10,7 @@ from typing import TypeVar
 from vlmsearch.errors import BackendError, ConfigError
 
 T = TypeVar("T")
-MOST_RETRIES = 20
+MAX_RETRIES = 20
 _FIRST, _LONGEST = 0.1, 5.0
 
 

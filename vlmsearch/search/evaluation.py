@@ -70,7 +70,7 @@ class Searches(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
+class QueryResult:
     """The result of a query: ids with their scores, best first, and the seconds that it took."""
 
     scores: Mapping[str, float]
@@ -92,7 +92,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Measured:
+class FieldMeasures:
     """The measures of one field alone, or of all of them fused.
 
     Attributes:
@@ -105,7 +105,7 @@ class Measured:
 
     estimates: Mapping[str, Estimate]
     values: Mapping[str, Values]
-    results: Mapping[str, Found]
+    results: Mapping[str, QueryResult]
     p50: float
     p95: float
 
@@ -188,7 +188,7 @@ def search_all(
     only: str | None = None,
     batch: int = 1,
     on_search: Progress = lambda: None,
-) -> dict[str, Found]:
+) -> dict[str, QueryResult]:
     """Return what each query finds, by its id, also below the threshold.
 
     The weights are those of the index unless others are given. ``only`` leaves out what that field did not find. The
@@ -214,7 +214,7 @@ def search_all(
         seconds = (time.perf_counter() - begun) / len(answers)
         for query, matches in zip(queries[start:], answers):
             kept = [match for match in matches if only is None or only in match.fields]
-            results[query.id] = Found({id_of(match): match.score for match in kept}, seconds)
+            results[query.id] = QueryResult({id_of(match): match.score for match in kept}, seconds)
             on_search()
     return results
 
@@ -229,7 +229,7 @@ def evaluate(
     weights: Mapping[str, float] | None = None,
     rerank: Reranker | str | bool = False,
     on_search: Progress = lambda: None,
-) -> dict[str, Measured]:
+) -> dict[str, FieldMeasures]:
     """Measure each field alone, on the queries that ask it, and last all of them fused.
 
     Args:
@@ -257,7 +257,9 @@ def evaluate(
     return measured
 
 
-def measure(results: Mapping[str, Found], queries: Sequence[JudgedQuery], *, limit: int, threshold: float) -> Measured:
+def measure(
+    results: Mapping[str, QueryResult], queries: Sequence[JudgedQuery], *, limit: int, threshold: float
+) -> FieldMeasures:
     """Measure what queries found."""
     judged = {query.id: query.relevant for query in queries}
     values = dict(ranking_values({id: list(result.scores) for id, result in results.items()}, judged, limit))
@@ -271,7 +273,7 @@ def measure(results: Mapping[str, Found], queries: Sequence[JudgedQuery], *, lim
             estimates[name] = estimate(both, of.astype(float))
     seconds = [result.seconds for result in results.values()]
     p50, p95 = (float(np.percentile(seconds, part)) for part in (50, 95))
-    return Measured(estimates, values, results, p50, p95)
+    return FieldMeasures(estimates, values, results, p50, p95)
 
 
 def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, limit: int) -> dict[str, Values]:
@@ -285,7 +287,7 @@ def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, li
     return {name: values[measure] for name, measure in names.items()}
 
 
-def shown_f1(results: Mapping[str, Found], judged: Judgements, threshold: float) -> Values:
+def shown_f1(results: Mapping[str, QueryResult], judged: Judgements, threshold: float) -> Values:
     """Return the F1 of what is shown of each query; of one that nothing answers, whether nothing is shown."""
     shown = {id: result.shown(threshold) for id, result in results.items()}
     answered = {id: judged[id] for id in results if judged[id]}
@@ -402,7 +404,7 @@ def tune(
     tried = []
     for weights in settings:
         results = search_all(pipeline, queries, limit=limit, weights=weights, batch=_BATCH, on_search=on_search)
-        tried.append(_Tried(results, queries, limit))
+        tried.append(_TrialMeasures(results, queries, limit))
     parts = split(queries)
     answered = {query.id for query in queries if query.relevant}
     best, picks, gain = 0, [0] * len(parts), None
@@ -444,11 +446,11 @@ def split(queries: Sequence[JudgedQuery], parts: int = _FOLDS) -> list[set[str]]
     return [set(dealt[number::parts]) for number in range(parts)]
 
 
-class _Tried:
+class _TrialMeasures:
     """The results with one setting, measured: nDCG of each query, and F1 at any threshold."""
 
-    def __init__(self, results: Mapping[str, Found], queries: Sequence[JudgedQuery], limit: int) -> None:
-        self._found = results
+    def __init__(self, results: Mapping[str, QueryResult], queries: Sequence[JudgedQuery], limit: int) -> None:
+        self._result = results
         self._judged = {query.id: query.relevant for query in queries}
         self._f1: dict[tuple[str, tuple[str, ...]], float] = {}
         rankings = {id: list(result.scores) for id, result in results.items()}
@@ -456,11 +458,11 @@ class _Tried:
 
     @property
     def scores(self) -> dict[str, Mapping[str, float]]:
-        return {id: result.scores for id, result in self._found.items()}
+        return {id: result.scores for id, result in self._result.items()}
 
     def shown(self, threshold: float) -> Values:
-        shown = {id: (id, tuple(result.shown(threshold))) for id, result in self._found.items()}
-        new = {id: self._found[id] for id, what in shown.items() if what not in self._f1}
+        shown = {id: (id, tuple(result.shown(threshold))) for id, result in self._result.items()}
+        new = {id: self._result[id] for id, what in shown.items() if what not in self._f1}
         self._f1 |= {shown[id]: value for id, value in shown_f1(new, self._judged, threshold).items()}
         return {id: self._f1[what] for id, what in shown.items()}
 
@@ -470,7 +472,7 @@ def _best(measured: Sequence[Values], ids: Collection[str]) -> int:
     return int(np.argmax([round(sum(values[id] for id in ids), 9) for values in measured]))
 
 
-def _best_threshold(tried: _Tried, ids: Collection[str]) -> float:
+def _best_threshold(tried: _TrialMeasures, ids: Collection[str]) -> float:
     """Return the middle one of the thresholds with the highest F1."""
     sums = []
     for threshold in _THRESHOLDS:

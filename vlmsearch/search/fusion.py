@@ -127,7 +127,7 @@ _OfAll: TypeAlias = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.floa
 
 
 @dataclass(frozen=True, eq=False)
-class Fused:
+class FusedDocuments:
     """The documents that fields found, and what each field says of them.
 
     Attributes:
@@ -157,7 +157,7 @@ def fuse(
     behind: Mapping[str, Mapping[str, Hit]] | None = None,
     max_bm25: float = 0.0,
     min_relevance: float = 0.0,
-) -> Fused:
+) -> FusedDocuments:
     """Make one list of what the fields found: the evidence of all documents, added up.
 
     ``ranked`` has the hits by the names of fields, and ``evidence`` says what a field's values are worth. ``owned``
@@ -191,7 +191,7 @@ def fuse(
     near.sort(key=ids.__getitem__)
     near.sort(key=total.tolist().__getitem__, reverse=True)  # which leaves equal ones in the order of their ids
     scored = [(ids[at], to_relevance(log_odds)) for at, log_odds in zip(near, total[near].tolist())]
-    return Fused([field for field in scored if field[1] >= min_relevance], places, fields)
+    return FusedDocuments([field for field in scored if field[1] >= min_relevance], places, fields)
 
 
 def highest_behind(

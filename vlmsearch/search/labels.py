@@ -21,7 +21,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.search import fusion
 from vlmsearch.search.engine import relevance_of
 from vlmsearch.search.label_keys import split_labels, with_labels
-from vlmsearch.search.query import Sought
+from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Document, Field, Labelled, MetadataChange, Scalar, Stamp, Vectors, check_metadata
@@ -105,7 +105,7 @@ def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
             return
 
 
-def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
+def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, PreparedQuery]:
     """Return what each field is asked for, by label.
 
     Images for the mean over all templates, texts for the label itself.
@@ -116,7 +116,7 @@ def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
     texts = [form.replace("{}", label) for label in options.labels for form in forms]
     with encoding(encoder.fingerprint, "text", len(texts)):
         encoded = encoder.encode_texts(texts, role="query")
-    sought: dict[str, Sought] = {}
+    sought: dict[str, PreparedQuery] = {}
     for place, label in enumerate(options.labels):
         start = place * len(forms)
         vectors: dict[Field, Vectors] = {}
@@ -125,12 +125,12 @@ def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
                 rows = encoded[field.space][start : start + len(forms)]
                 shown = [rows[i : i + 1] for i in range(1, len(forms))]
                 vectors[field] = fusion.mean_of(shown) if field.modality == "image" else rows[:1]
-        sought[label] = Sought(label, vectors, by_text=True)
+        sought[label] = PreparedQuery(label, vectors, by_text=True)
     return sought
 
 
 def _label_page(
-    judge: Judge, documents: Sequence[Document], sought: Mapping[str, Sought], options: LabelOptions
+    judge: Judge, documents: Sequence[Document], sought: Mapping[str, PreparedQuery], options: LabelOptions
 ) -> Iterator[Labelled]:
     ids = [document.id for document in documents]
     stamps = judge.store.stamps(ids) if options.write else {}

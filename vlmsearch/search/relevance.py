@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.models.domain import Domain
-    from vlmsearch.search.query import Sought
+    from vlmsearch.search.query import PreparedQuery
     from vlmsearch.stores.base import Store
     from vlmsearch.types import Vectors
 
@@ -76,7 +76,7 @@ _FEW = 32
 """Number of documents up to which a background is rather the usual one than that of the index."""
 _SLOPE, _STANDS_OUT = 2.0, 3.0
 """Without a fit: the log-odds per standard deviation, and how many of them make relevance even odds."""
-_LEAST_DEVIATION = 0.02
+_MIN_DEVIATION = 0.02
 _UNKNOWN_DEVIATION = 0.25
 _FRESH_SECONDS = 10.0
 
@@ -186,7 +186,7 @@ class Evidence:
             evidence = evidence - (1 - _BEYOND) * beyond
         return self.weight * evidence
 
-    def least_value(self, evidence: float) -> float:
+    def min_value(self, evidence: float) -> float:
         """Return the value from which on there is so much evidence: -inf where every value has it."""
         if evidence <= self.weight * FLOOR or self.slope <= 0:
             return -math.inf
@@ -251,7 +251,7 @@ def standing_out(
     if alike:  # between what the query is to documents and what they are to each other, which may be near to it or not
         median, deviation = (sum(both) / 2 for both in zip((median, deviation), background.within))
     mean = share * median + (1 - share) * usual[0]
-    spread = max(share * deviation + (1 - share) * usual[1], _LEAST_DEVIATION)
+    spread = max(share * deviation + (1 - share) * usual[1], _MIN_DEVIATION)
     basis = Basis(fitted=False, documents=len(background.sample), median=mean, deviation=spread)
     even, slope = mean + _STANDS_OUT * spread, _SLOPE / spread
     if not (alike and is_pure):
@@ -361,7 +361,7 @@ class Judge:
         """Return what fields count in this index, where it was tuned."""
         return {name: weight for name, weight in self.manifest.tuning.items() if name != MIN_SCORE}
 
-    def evidence(self, sought: Sought, max_bm25: float) -> dict[str, Evidence]:
+    def evidence(self, sought: PreparedQuery, max_bm25: float) -> dict[str, Evidence]:
         """Return the function from values to evidence of each field, by the fields' names.
 
         ``max_bm25`` is the highest possible BM25; 0 for no words.
@@ -398,7 +398,7 @@ class Judge:
         domain = self.encoder.domains.get((field.space, field.modality))
         return self.backgrounds.get(self.store, self.manifest, field, domain)
 
-    def _of_cosines(self, field: Field, query: NDArray[np.float32], sought: Sought) -> Evidence:
+    def _of_cosines(self, field: Field, query: NDArray[np.float32], sought: PreparedQuery) -> Evidence:
         by_text = sought.by_text
         fit = self.encoder.relevance.get((field.space, field.modality)) if by_text else None
         if fit is not None and not fit.mean and not fit.deviation:

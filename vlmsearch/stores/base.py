@@ -675,13 +675,13 @@ class Replaceable(Protocol):
         """
 
     def freeze(self, built: Store) -> None:
-        """Refuse writes until `switch` or `thaw`: what has returned by now is all there is to copy.
+        """Refuse writes until `switch` or `unfreeze`: what has returned by now is all there is to copy.
 
         Args:
             built: The index that was built beside this one.
         """
 
-    def thaw(self, built: Store | None = None) -> bool:
+    def unfreeze(self, built: Store | None = None) -> bool:
         """Take writes again after a `freeze`.
 
         Args:

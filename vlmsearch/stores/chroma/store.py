@@ -37,7 +37,7 @@ from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import Document, Field, Manifest, MetadataChange, Record, Reject, Space, Stamp
 
-_OURS = {"vlmsearch": "about"}
+_MARK = {"vlmsearch": "about"}
 _WRITES = 1000
 _PATIENCE = 30.0
 """Seconds that changes of metadata and other writes to a server wait for one another."""
@@ -82,7 +82,7 @@ class ChromaStore(ChromaVectorStore):
         about = self._about.find()
         if about is None:
             return None
-        if about != _OURS:
+        if about != _MARK:
             raise ConfigError(
                 f"{self.name} has a collection {self._about.name} that vlmsearch did not make, or not this version "
                 "of it; give the index another name, or upgrade"
@@ -93,7 +93,7 @@ class ChromaStore(ChromaVectorStore):
 
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
         """Make the row of a slot, unless there is one."""
-        self._about.create(UNSEARCHED_HNSW, _OURS)
+        self._about.create(UNSEARCHED_HNSW, _MARK)
         self._about.insert(slot, json.dumps(row))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
