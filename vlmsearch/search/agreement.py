@@ -19,7 +19,7 @@ from vlmsearch.types import Vectors
 
 _MIN_SLOPE, _MAX_SLOPE = 1.2, 3.0
 _AT_FULL = 0.6
-"""The weight where the best of the words are as near as the best of the vectors."""
+"""The weight where words and vectors are equally near at best."""
 _MIN_TEXTS = 48
 """Texts that an estimate needs."""
 _QUERIES, _WORDS, _BEST = 64, 12, 10

@@ -188,7 +188,7 @@ class _QueryValues:
 
     @functools.cached_property
     def held(self) -> tuple[Places, NDArray[np.float32]]:
-        """Return the places of the documents that pass and share words with the query, and their BM25."""
+        """Return the places of passing documents that share words with the query, and their BM25."""
         if self.words is None:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         places = np.flatnonzero((self.words > 0) & self.overview.passing)
@@ -229,7 +229,10 @@ class _QueryValues:
         return places[self.log_odds(places, 1) >= min_log_odds]
 
     def _min_value(self, name: str, said: float, evidence: Evidence) -> float:
-        """Return the value of a field from which on it adds ``said`` to the log-odds; -inf where nothing is needed."""
+        """Return the value from which on a field adds ``said`` to the log-odds.
+
+        It is -inf where nothing is needed.
+        """
         if said <= 0:
             return -math.inf
         return evidence.min_value(said / self.shares[name]) if self.shares[name] > 0 else math.inf
@@ -253,7 +256,10 @@ class _QueryValues:
         return self._judged(places, cosines)[0]
 
     def exact(self, places: Places) -> tuple[_Numbers, dict[str, _Numbers], Mapping[str, _Numbers]]:
-        """Return the log-odds of documents by their vectors, and the value and the evidence of each field."""
+        """Return the exact log-odds of documents.
+
+        Beside them are the value and the evidence of each field.
+        """
         cosines = {}
         for field_ in self.cosines:
             known = self.compared.setdefault(field_, {})
@@ -275,7 +281,10 @@ class _QueryValues:
         return log_odds.total, values, log_odds.evidence
 
     def ranks(self, places: Places) -> dict[str, NDArray[np.int64]]:
-        """Return the rank of documents in each field, from 1; 0 where the field does not find them."""
+        """Return the rank of documents in each field, from 1.
+
+        It is 0 where the field does not find them.
+        """
         order = np.argsort(places)
         ranks = {str(field_): np.zeros(len(places), np.int64) for field_ in self.cosines}
         for field_, known in self.cosines.items():
@@ -371,7 +380,10 @@ def _relevance(asked: _QueryValues, places: Places, side: int | None) -> _Number
 
 
 def _sorted(overview: Overview, best: _ScoredDocuments, query: ArrayQuery) -> _ScoredDocuments:
-    """Return the first by a key of the metadata; equal ones are in the order of their relevance."""
+    """Return the first by a key of the metadata.
+
+    Equal ones are in the order of their relevance.
+    """
     keys = overview.sort_keys(query.sort.removeprefix("-"), best.places, falls=query.sort.startswith("-"))
     order = np.lexsort((best.places, -best.scores, *keys))[: query.size]
     return best.only(order).exactly()
@@ -380,7 +392,10 @@ def _sorted(overview: Overview, best: _ScoredDocuments, query: ArrayQuery) -> _S
 def _other_parts(
     first: _ScoredDocuments, hidden: Places, files: NDArray[np.int64], threshold: float
 ) -> dict[int, list[tuple[int, float]]]:
-    """Return for the place of each match the places and scores of the next best parts of its file."""
+    """Return the next best parts of the file of each match.
+
+    They are places and scores, by the place of the match.
+    """
     of_first = files[first.places]
     owners = dict(zip(of_first.tolist(), first.places.tolist()))
     of_these = np.flatnonzero(np.isin(files, of_first[of_first >= 0]) & first.asked.overview.passing)

@@ -67,7 +67,10 @@ _ATTEMPTS = 10
 _DIVERSE = 200
 """Number of best matches that `diversify` chooses from; the others follow in their order."""
 _FAR = 1000
-"""Hits of each field in a search whose order is not certain yet, and at first in one for all relevant documents."""
+"""Hits of each field in a search whose order is not certain yet.
+
+A search for all relevant documents begins with so many.
+"""
 
 
 def run(
@@ -181,7 +184,7 @@ class DocumentJudgement:
 def examine(
     judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits
 ) -> DocumentJudgement:
-    """Look at one document of the judge's index, and at those that a deep search puts before it."""
+    """Judge one document of the index, and those that a deep search puts before it."""
     store = judge.store
     if options.weights:
         fusion.check_weights(options.weights, judge.encoder.spaces)
@@ -223,7 +226,7 @@ def relevance_of(judge: Judge, asked: PreparedQuery, ids: Sequence[str]) -> dict
 def _fused(
     judge: Judge, asked: PreparedQuery, ranked: Rankings, owned: Mapping[str, frozenset[Field]]
 ) -> fusion.FusedDocuments:
-    """Return each document that a field found with the probability that it is what is asked for."""
+    """Return the documents that fields found, with the probability that they are what is asked for."""
     with stage("fuse"):
         evidence = judge.evidence(asked, ranked.max_bm25)
         return fusion.fuse(
@@ -237,7 +240,10 @@ def _fused(
 def _encode(
     encoder: Encoder, store: Store, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str]
 ) -> list[PreparedQuery]:
-    """Return all queries but for fields that are not asked, and all that they leave out, encoded at once."""
+    """Return all queries, and all that they leave out, encoded at once.
+
+    Fields that are not asked have no vectors.
+    """
     parts = [part for query in queries for part in (query, *query.without)]
     needs_texts = any(str(field) not in unasked for field in fusion.text_fields(encoder.spaces))
     encoded = parts if needs_texts else [part for query in queries for part in query.without]
@@ -295,7 +301,10 @@ def _prepared(encoder: Encoder, images: Sequence[ImageInput | RemoteImage], limi
 
 
 def _records(store: Store, ids: Iterable[str]) -> dict[str, Record]:
-    """Return the records of the documents that queries name; ConfigError where one is not in the index."""
+    """Return the records of the documents that queries name.
+
+    ConfigError where one is not in the index.
+    """
     wanted = sorted(ids)
     records: dict[str, Record] = {}
     if wanted:
@@ -329,12 +338,15 @@ def _join(parts: Sequence[Mapping[str, Vectors]]) -> dict[str, Vectors]:
 
 @dataclass
 class Rankings:
-    """The hits of each field for a query, best first, and the highest possible BM25 of words; 0 for no words."""
+    """The hits of each field for a query, best first.
+
+    Beside them is the highest possible BM25 of words, 0 for no words.
+    """
 
     fields: dict[str, Sequence[Hit]] = field(default_factory=dict)
     max_bm25: float = 0.0
     behind: dict[str, dict[str, Hit]] = field(default_factory=dict)
-    """Hits of a full field of documents that other fields listed and it did not, by id."""
+    """By id, a full field's hits of documents that other fields alone listed."""
 
     @property
     def hits(self) -> Iterator[Hit]:
@@ -390,9 +402,12 @@ class _Search:
     full: set[str] = field(default_factory=set)
     """The fields that listed as many as they were asked for, and may know of more."""
     matches: list[Match] = field(default_factory=list)
-    """The first `size` of the relevant documents; `result` adds what each field says of those that it shows."""
+    """The first `size` of the relevant documents.
+
+    `result` adds what each field says of those that it shows.
+    """
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
-    """The scores of other parts of the file that a relevant document is the best part of."""
+    """The scores of the other parts of a file, by its best part."""
     fused: fusion.FusedDocuments = field(init=False)
     """All candidates with the scores of their fields."""
     is_sorted: bool = False
@@ -512,7 +527,10 @@ class _Search:
         self.matches = [Match(documents[id], score, {}) for id, score in best if id in documents]
 
     def relevant(self) -> list[tuple[str, float]]:
-        """Return the candidates that are likely enough, best first, with what the query leaves out taken off."""
+        """Return the candidates that are likely enough, best first.
+
+        What the query leaves out is taken off.
+        """
         self._fuse()
         candidates = self.fused.order
         self.may_go_on = self._ends_among({id for id, _ in candidates})

@@ -133,7 +133,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The setting that was chosen for an index, and its gain on queries that had no part in the choice.
+    """The setting that was chosen for an index, and its gain on other queries.
 
     Attributes:
         values: Values to keep with the index: weights by fields, and ``min_score``; empty if nothing is better.
@@ -166,7 +166,10 @@ def order_measure(limit: int) -> str:
 
 
 def asked_fields(queries: Iterable[JudgedQuery], spaces: Sequence[Space], *, has_words: bool) -> dict[str, set[str]]:
-    """Return the fields that queries ask, in a fixed order, each with the ids of the queries that ask it."""
+    """Return the fields that queries ask, in a fixed order.
+
+    Each has the ids of the queries that ask it.
+    """
     fields: dict[str, set[str]] = {}
     for query in queries:
         names = [str(field) for field in text_fields(spaces)] if query.text else []
@@ -288,7 +291,10 @@ def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, li
 
 
 def shown_f1(results: Mapping[str, QueryResult], judged: Judgements, threshold: float) -> Values:
-    """Return the F1 of what is shown of each query; of one that nothing answers, whether nothing is shown."""
+    """Return the F1 of what is shown of each query.
+
+    For a query that nothing answers, it is whether nothing is shown.
+    """
     shown = {id: result.shown(threshold) for id, result in results.items()}
     answered = {id: judged[id] for id in results if judged[id]}
     values = _calculate(["SetF"], answered, {id: shown[id] for id in answered})["SetF"]
@@ -326,7 +332,10 @@ def _calculate(measures: Sequence[str], judged: Judgements, rankings: Mapping[st
 
 
 def estimate(values: Sequence[float] | NDArray[np.float64], of: NDArray[np.float64] | None = None) -> Estimate:
-    """Return the mean of what each query has, or the sum as a share of the sum of ``of``, with its 95 % interval."""
+    """Return the mean of what each query has, with its 95 % interval.
+
+    With ``of``, return the sum as a share of the sum of ``of``.
+    """
     have = np.asarray(values, float)
     whole = np.ones_like(have) if of is None else of
     samples = np.random.default_rng(0).integers(len(have), size=(_SAMPLES, len(have)))
@@ -439,7 +448,10 @@ def lattice(fields: Sequence[str]) -> list[dict[str, float]]:
 
 
 def split(queries: Sequence[JudgedQuery], parts: int = _FOLDS) -> list[set[str]]:
-    """Return the ids of queries in parts of one size, each with its share of those that nothing answers."""
+    """Return the ids of queries in parts of one size.
+
+    Each part has its share of the queries that nothing answers.
+    """
     random = np.random.default_rng(0)
     groups = ([query.id for query in queries if bool(query.relevant) is answered] for answered in (True, False))
     dealt = [id for group in groups for id in (group[place] for place in random.permutation(len(group)))]

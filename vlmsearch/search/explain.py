@@ -218,7 +218,10 @@ def _condition(comparison: Comparison) -> str:
 def _reread(
     store: Store, text: str, options: SearchOptions, order: Sequence[tuple[str, float]], own: tuple[str, float]
 ) -> tuple[float, float | None, list[tuple[str, float]]]:
-    """Return the relevance of a document by the re-ranker, too, what that gave it, and the order of all."""
+    """Return the relevance of a document by the re-ranker, too.
+
+    Beside it are what the re-ranker gave, and the order of all.
+    """
     assert options.reranker is not None  # noqa: S101 - the caller asks
     read = {document.id: document for document in store.get([id for id, _ in order[: options.rerank_first]])}
     given = [(id, score, read.get(id, Document(id))) for id, score in order]

@@ -83,9 +83,10 @@ class LabelOptions:
 
 
 def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
-    """Yield each document with its labels, in the order of the ids; with ``write`` once they are in the index.
+    """Yield each document with its labels, in the order of the ids.
 
-    The ids are those of the beginning. A document that others change or delete meanwhile is not written to.
+    With ``write``, they are in the index by then. The ids are those of the beginning. A document that others change or
+    delete meanwhile is not written to.
     """
     condition = None if options.where is None else parse_filter(options.where)
     sought = _encode(judge.encoder, options)
@@ -155,7 +156,10 @@ def _write(
     labels: Mapping[str, Mapping[str, float]],
     key: str,
 ) -> dict[str, Document]:
-    """Put labels into the index where they are not there yet; the documents as they are in it from now on."""
+    """Put labels into the index where they are not there yet.
+
+    Return the documents as they are in it from now on.
+    """
     changes: list[MetadataChange] = []
     for document in documents:
         wanted = _relabelled(document, labels[document.id], key)
@@ -169,7 +173,10 @@ def _write(
 
 
 def _relabelled(document: Document, labels: Mapping[str, float], key: str) -> dict[str, Scalar]:
-    """Return the metadata of a document with other labels under a key; ConfigError where its source uses that key."""
+    """Return the metadata of a document with other labels under a key.
+
+    ConfigError where its source uses that key.
+    """
     own, others = split_labels(document.metadata)
     kept = {name: value for name, value in others.items() if name != key and not name.startswith(f"{key}:")}
     added: dict[str, Scalar] = {key: next(iter(labels))} if labels else {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MAX_PASSAGES = 64
 """Number of parts of a text, from the first on, that are left out in turn."""
 _MAX_WORDS = 40
-"""Maximum number of words in a text of one sentence whose words are left out in turn."""
+"""Maximum number of words in a sentence whose words are left out in turn."""
 _EDGE = 512
 """The longer side, in pixels, that an image is made smaller to."""
 _BATCH = 7
@@ -80,7 +80,9 @@ def _paste(pixels: NDArray[np.uint8], others: NDArray[np.uint8], box: tuple[slic
 
 
 def find_passages(text: str, worth: Callable[[Sequence[str]], NDArray[np.float64]]) -> list[PassageEvidence]:
-    """Return how much of the evidence of a text comes from each of its sentences, or words where it is one sentence.
+    """Return how much of a text's evidence each of its sentences gives.
+
+    Of one sentence, the parts are its words.
 
     Args:
         text: The text.

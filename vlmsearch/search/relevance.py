@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     from vlmsearch.types import Vectors
 
 PRIOR = -3.5
-"""The log-odds that a document which a field found is relevant, before anything else is known of it."""
+"""The log-odds that a document which a field found is relevant.
+
+Nothing else is known of it before.
+"""
 THRESHOLD = 0.3
 """The relevance from which matches are shown where the index has no threshold of its own."""
 FLOOR = math.log(0.2)
@@ -55,25 +58,33 @@ _BEYOND = 0.1
 _SURE = 4.0
 """The log-odds of relevance where a document has the very vector of the query."""
 _NEAR = 0.95
-"""The cosine from which on documents are about the same, however near to each other all are."""
+"""The cosine from which on documents are about the same.
+
+It holds however near to each other all are.
+"""
 USUAL_SLOPE = 1.2
 """The weight of words in an index with too few texts to tell: nats per BM25 divided by the root of the highest one."""
 _EVEN_BM25 = 1.42
-"""The BM25, divided by the root of the highest possible one, that speaks neither for nor against a document."""
+"""The BM25, by the root of the highest possible one, that speaks neither for nor against."""
 _ALONE = (25.6, -2.9)
 """Slope and bias of words alone: the share of what is met."""
 DOUBT, WORD_DOUBT, NAME_DOUBT = 12.0, 4.0, 4.0
-"""Log-odds taken off words alone if vectors of the same text say less, off a single word, and off the name of a file.
-Of a query that is nothing but codes, which models do not know, none are taken off."""
+"""Log-odds taken off words that decide alone.
+
+They are taken off words if vectors of the same text say less, off a single word, and off the name of a file. Of a query
+that is nothing but codes, which models do not know, none are taken off.
+"""
 _FEW_TEXTS, _MANY_TEXTS = 20, 60
-"""Texts up to which words are doubted no more than a single one, and from which on fully: among few, it tells much that
-one of them has the words of a query."""
+"""Texts up to which words are doubted like a single one, and from which on fully.
+
+Among few, it tells much that one of them has the words of a query.
+"""
 _OF_NUMBERS = 3.0
 """The weight of words in a query with a number: models hardly tell numbers apart."""
 SAMPLE = 512
 """Number of documents in the background of an index."""
 _FEW = 32
-"""Number of documents up to which a background is rather the usual one than that of the index."""
+"""Number of documents up to which a background is rather the usual one."""
 _SLOPE, _STANDS_OUT = 2.0, 3.0
 """Without a fit: the log-odds per standard deviation, and how many of them make relevance even odds."""
 _MIN_DEVIATION = 0.02
@@ -106,7 +117,7 @@ class IndexBackground:
     outside: str | None = None
 
     def against(self, query: NDArray[np.float32]) -> tuple[float, float]:
-        """Return the median and the standard deviation of the sample's cosines with a query of shape (dim,)."""
+        """Return the median and standard deviation of the sample's cosines with a query, shape (dim,)."""
         import numpy as np
 
         if not len(self.sample):
@@ -206,7 +217,7 @@ def _softened(distance: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArray[np.float32]) -> Evidence:
-    """Return what the cosines of a text with one field are worth, by the fit of that field.
+    """Return what a text's cosines with one field are worth, by the fit of that field.
 
     Args:
         fit: The encoder's, for the field.
@@ -383,7 +394,10 @@ class Judge:
         return by_field
 
     def outside(self, fields: Iterable[Field]) -> dict[str, str]:
-        """Return which of these fields hold what their model is not made for, by name, with a line that says why."""
+        """Return which of these fields hold what their model is not made for.
+
+        Each name has a line that says why.
+        """
         known = [field for field in fields if (field.space, field.modality) in self.encoder.domains]
         reasons = {str(field): self._background(field).outside for field in known}
         return {name: reason for name, reason in reasons.items() if reason is not None}

@@ -87,7 +87,9 @@ def rerank(
 
 
 def pooled(judged: float, score: float, weight: float = WEIGHT) -> float:
-    """Pool the probabilities of a re-ranker and of the first stage by the weighted mean of their log-odds.
+    """Pool two probabilities by the weighted mean of their log-odds.
+
+    They are the re-ranker's and the first stage's.
 
     >>> round(pooled(0.9, 0.5, 0.5), 3)
     0.75
@@ -103,7 +105,10 @@ def _log_odds(probability: float) -> float:
 def _read(
     query: str, documents: Sequence[Document], reranker: Reranker, seconds: float | None, clock: Callable[[], float]
 ) -> list[float | None]:
-    """Return what the re-ranker gives for as many of the documents, from the first on, as it can read in the time."""
+    """Return what the re-ranker gives for the first documents.
+
+    It reads as many as it can in the time.
+    """
     judged: list[float | None] = []
     begun = clock()
     size = _MANY if seconds is None else _FEW
