@@ -24,7 +24,7 @@ from vlmsearch.stores.base import (
     dim_of,
 )
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.postings import MOST_ROWS, Postings, WordTable, max_score
+from vlmsearch.stores.postings import MAX_ROWS, Postings, WordTable, max_score
 from vlmsearch.stores.terms import AUTO, check_language, query_terms, words_of
 from vlmsearch.types import (
     Document,
@@ -156,9 +156,9 @@ class MemoryStore(Store):
             texts = [words_of(record.document) for record in self._records.values()]
             parts = [
                 Postings.of(
-                    range(start, min(start + MOST_ROWS, len(texts))), texts[start : start + MOST_ROWS], self._language
+                    range(start, min(start + MAX_ROWS, len(texts))), texts[start : start + MAX_ROWS], self._language
                 )
-                for start in range(0, len(texts), MOST_ROWS)
+                for start in range(0, len(texts), MAX_ROWS)
             ]
             self._words = WordTable(parts, None, len(texts))
         return self._words

@@ -10,7 +10,7 @@ from vlmsearch._util.cancellation import pause
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 
 T = TypeVar("T")
-MOST_RETRIES = 20
+MAX_RETRIES = 20
 _FIRST_PAUSE, _MAX_PAUSE = 0.1, 5.0
 
 

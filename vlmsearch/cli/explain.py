@@ -10,7 +10,7 @@ from vlmsearch.cli.common import command, json_option, option, print_json, print
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
 from vlmsearch.cli.search_options import flags, query_options
-from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, FieldEvidence, Regions
+from vlmsearch.search.explanation import MIN_FALL, WINDOWS, Explanation, FieldEvidence, Regions
 from vlmsearch.search.options import ExplainRequest
 from vlmsearch.types import WORDS
 from vlmsearch.wire import to_json
@@ -107,7 +107,7 @@ def _print(explanation: Explanation) -> None:
             ],
             left=("word", "stem"),
         )
-    mattered = [part for part in explanation.passages if part.evidence >= LEAST_FALL]
+    mattered = [part for part in explanation.passages if part.evidence >= MIN_FALL]
     if mattered and explanation.document.text:
         click.echo()
         ordered = sorted(mattered, key=lambda part: -part.evidence)[:_MOST_PASSAGES]

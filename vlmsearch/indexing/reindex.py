@@ -65,7 +65,7 @@ def reindex(
     started = time.monotonic()
     beside, manifest = replaceable(store), needed_manifest(store)
     if manifest.fingerprint == encoder.fingerprint:
-        also = ", stays so and takes writes again" if beside.thaw() else ""
+        also = ", stays so and takes writes again" if beside.unfreeze() else ""
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
     before = _used_bytes(store)
     new = beside.beside(encoder.fingerprint, encoder.spaces)
@@ -87,7 +87,7 @@ def reindex(
         finally:
             if not switched:
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
-                    beside.thaw(new)
+                    beside.unfreeze(new)
     seconds, after = time.monotonic() - started, _used_bytes(store)
     return ReindexReport(
         documents=len(store if switched else new),

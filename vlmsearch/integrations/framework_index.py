@@ -514,7 +514,7 @@ class FrameworkIndex(Closable):
         """
         store = self.store
         if not isinstance(store, WordSearch):
-            raise ConfigError(f"{store.name} ranks no words; sqlite:, mongodb:, mongodb+chroma: and postgresql: do")
+            raise ConfigError(f"{store.name} ranks no words: docs/howto/stores.md says which stores do")
         condition = filter.condition
 
         def fetch(depth: int) -> Hits:

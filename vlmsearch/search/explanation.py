@@ -11,7 +11,7 @@ from vlmsearch._util.markup import HtmlDisplay, brief
 from vlmsearch.search.relevance import PRIOR, Basis
 from vlmsearch.types import Document
 
-LEAST_FALL = 0.05
+MIN_FALL = 0.05
 """Evidence, in nats, from which a part of a document counts as important."""
 SIDE = 7
 """Number of windows of an image in a row, and of rows."""
@@ -121,7 +121,7 @@ class Regions:
         cells = [(value, y, x) for y, row in enumerate(self.evidence) for x, value in enumerate(row) if value]
         value, y, x = max(cells, default=(0.0, 0, 0))
         steps = len(self.evidence) + 1
-        return (x / steps, y / steps, (x + 2) / steps, (y + 2) / steps) if value >= LEAST_FALL else None
+        return (x / steps, y / steps, (x + 2) / steps, (y + 2) / steps) if value >= MIN_FALL else None
 
 
 @dataclass(frozen=True, repr=False)

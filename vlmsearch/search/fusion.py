@@ -46,7 +46,7 @@ def image_fields(spaces: Sequence[Space]) -> list[Field]:
 
 
 def kinds_of(spaces: Sequence[Space]) -> list[frozenset[Field]]:
-    """Return the fields of a document with an image, of one with a text, and of one with both."""
+    """Return the fields of a document with an image, with a text, and with both."""
     by_modality = [
         frozenset(field for space in spaces for field in space.fields if field.modality == modality)
         for modality in ("image", "text")
@@ -57,9 +57,9 @@ def kinds_of(spaces: Sequence[Space]) -> list[frozenset[Field]]:
 def query_vectors(
     spaces: Sequence[Space], text: Mapping[str, Vectors] | None, image: Mapping[str, Vectors] | None
 ) -> dict[Field, Vectors]:
-    """Return the vector, shape (1, dim), that each field is asked for; ``text`` and ``image`` are by space name.
+    """Return the vector, shape (1, dim), that each field is asked for.
 
-    ConfigError for an image that was encoded into no space.
+    ``text`` and ``image`` are by space name. ConfigError for an image that was encoded into no space.
     """
     if image is not None and not image:
         raise ConfigError("the encoder encodes no images: ask with a text")
@@ -90,7 +90,10 @@ def mean_of(vectors: Sequence[Vectors]) -> Vectors:
 
 
 def shares_of(names: Collection[str], weights: Mapping[str, float] | None) -> dict[str, float]:
-    """Return how much each field counts, 1 for those without a weight; ConfigError for a weight that is none."""
+    """Return how much each field counts, 1 for those without a weight.
+
+    ConfigError for a weight that is none.
+    """
     shares = {name: (weights or {}).get(name, 1.0) for name in names}
     if not all(0 <= share < math.inf for share in shares.values()):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
@@ -123,11 +126,14 @@ class LogOdds:
 
 
 _OfAll: TypeAlias = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
-"""A field's ranks of all documents, from 1 and 0 for none; values, NaN for none; and evidence."""
+"""A field's ranks, values and evidence of all documents.
+
+Ranks are from 1 and 0 for none, values are NaN for none.
+"""
 
 
 @dataclass(frozen=True, eq=False)
-class Fused:
+class FusedDocuments:
     """The documents that fields found, and what each field says of them.
 
     Attributes:
@@ -157,7 +163,7 @@ def fuse(
     behind: Mapping[str, Mapping[str, Hit]] | None = None,
     max_bm25: float = 0.0,
     min_relevance: float = 0.0,
-) -> Fused:
+) -> FusedDocuments:
     """Make one list of what the fields found: the evidence of all documents, added up.
 
     ``ranked`` has the hits by the names of fields, and ``evidence`` says what a field's values are worth. ``owned``
@@ -191,7 +197,7 @@ def fuse(
     near.sort(key=ids.__getitem__)
     near.sort(key=total.tolist().__getitem__, reverse=True)  # which leaves equal ones in the order of their ids
     scored = [(ids[at], to_relevance(log_odds)) for at, log_odds in zip(near, total[near].tolist())]
-    return Fused([field for field in scored if field[1] >= min_relevance], places, fields)
+    return FusedDocuments([field for field in scored if field[1] >= min_relevance], places, fields)
 
 
 def highest_behind(
@@ -230,7 +236,9 @@ def add_up(
     evidence: Mapping[str, Evidence],
     max_bm25: float,
 ) -> LogOdds:
-    """Add up what the fields say of documents, each times its share, and of rivals the one that says most.
+    """Add up what the fields say of documents, each times its share.
+
+    Of rivals, the one that says most counts.
 
     Args:
         values: By field, a cosine or BM25 for each document; NaN where it has no such field.
@@ -266,7 +274,10 @@ def add_up(
 
 
 def _put(values: NDArray[np.float64], places: Mapping[str, int], hits: Collection[Hit]) -> NDArray[np.intp]:
-    """Put the scores of hits at the places of their documents; return these places, -1 for one without a place."""
+    """Put the scores of hits at the places of their documents.
+
+    Return these places, -1 for one without a place.
+    """
     rows = np.array([places.get(hit.id, -1) for hit in hits], np.intp)
     scores = np.array([hit.score for hit in hits], np.float64)
     values[rows[rows >= 0]] = scores[rows >= 0]

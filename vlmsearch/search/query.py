@@ -116,7 +116,7 @@ def split_text(text: str) -> tuple[str, list[str]]:
 
 
 @dataclass(frozen=True)
-class Sought:
+class PreparedQuery:
     """A query in the form in which a store is asked.
 
     Attributes:
@@ -129,4 +129,4 @@ class Sought:
     text: str
     vectors: Mapping[Field, Vectors]
     by_text: bool
-    without: tuple[Sought, ...] = ()
+    without: tuple[PreparedQuery, ...] = ()
