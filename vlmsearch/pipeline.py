@@ -469,13 +469,14 @@ class Pipeline(Index):
             [sure] = self._search([Query(question, given.image)], given.of_search(group=False))
             matches = sure.matches or sure.closest
             sources, picture = make_sources(matches, given.image, generator, given.pictures, self.image_limits)
-            answer = nothing_found()
             if sources or picture:
                 is_unsure = bool(matches) and not sure
                 prompt = Prompt(question, sources, template, picture, given.pictures.tokens, is_unsure)
                 prompt = fit_prompt(prompt, generator, options)
                 about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
                 answer = AnswerStream(prompt, staged("generate", read_prompt(prompt, generator, options), about))
+            else:
+                answer = nothing_found()
             if given.stream:
                 return answer
             with answer:

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import PIL.Image
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
 from vlmsearch.encoders.base import BatchSizes, Encoder
@@ -35,8 +36,7 @@ class BundleEncoder(Encoder):
     """
 
     def __init__(self, bundles: Sequence[Bundle], *, batch_size: int, workers: int, dim: int | None = None) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"batch_size is at least 1, not {batch_size}")
+        check_counts(batch_size=batch_size)
         pictures = [bundle for bundle in bundles if bundle.preprocess]
         if len(pictures) > 1 or len({bundle.space.name for bundle in bundles}) < len(bundles):
             raise ConfigError(f"these models cannot work together: {', '.join(bundle.name for bundle in bundles)}")

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.batching import groups
 from vlmsearch._util.text import utf8_bytes, well_formed
-from vlmsearch._util.web_api import JsonApi, RefusedError, half_of, in_parts
 from vlmsearch.errors import ConfigError, InvalidInputError, TextTruncatedWarning
+from vlmsearch.openai_api.api import JsonApi, RefusedError, half_of, in_parts
+from vlmsearch.openai_api.http import DEFAULT_OPTIONS, HttpOptions
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.types import Document, RemoteImage
 
@@ -41,12 +43,8 @@ class CohereReranker(Reranker):
     or logits; scores outside of 0 to 1 are refused unless it is ``logit``.
 
     ``max_chars`` characters of a document are sent at most, and fewer if the server finds them too many. ``batch_size``
-    is the maximum number of documents of a request. ``timeout`` is how many seconds the server may be silent,
-    ``connect_timeout`` how long it may take to connect. ``retries`` is how often a server that is unreachable, busy or
-    starting is asked again.
-
-    The key comes from the environment variable ``key_variable``, CO_API_KEY unless given. Over plain HTTP it is sent to
-    this machine alone, elsewhere only with ``plaintext_key``, for a network that is trusted.
+    is the maximum number of documents of a request. The key comes from the environment variable CO_API_KEY, unless
+    `HttpOptions` name another.
     """
 
     def __init__(
@@ -60,27 +58,13 @@ class CohereReranker(Reranker):
         max_chars: int = 8000,
         image_size: int = 1024,
         batch_size: int = 32,
-        timeout: float = 60.0,
-        connect_timeout: float = 10.0,
-        retries: int = 3,
-        key_variable: str = "CO_API_KEY",
-        plaintext_key: bool = False,
+        options: HttpOptions = DEFAULT_OPTIONS,
     ) -> None:
-        for name, limit in {"max_chars": max_chars, "image_size": image_size, "batch_size": batch_size}.items():
-            if limit < 1:
-                raise ConfigError(f"{name} is at least 1, not {limit}")
+        check_counts(max_chars=max_chars, image_size=image_size, batch_size=batch_size)
         if images and form != "cohere":
             raise ConfigError(f"?form={form} has no place for images; leave it out for vLLM's form")
-        self._server = JsonApi(
-            "cohere",
-            location,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-            retries=retries,
-            key_variable=key_variable,
-            plaintext_key=plaintext_key,
-            hint="the base URL ends before /rerank",
-        )
+        hint = "the base URL ends before /rerank"
+        self._server = JsonApi("cohere", location, options, key_variable="CO_API_KEY", hint=hint)
         self.name = f"{self._server.name}?model={model}" if model else self._server.name
         self._model, self._form, self._has_images, self._is_logit = model, form, images, scores == "logit"
         self._max_chars, self._image_size, self._batch_size = max_chars, image_size, batch_size

@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes, well_formed
 from vlmsearch._util.threads import Workers
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.generators.base import (
     GenerationOptions,
     Generator,
@@ -51,10 +52,7 @@ class GeneratorReranker(Reranker):
     def __init__(
         self, generator: Generator, *, image_size: int = 1024, max_chars: int = 4000, concurrency: int = 4
     ) -> None:
-        limits = {"image_size": image_size, "max_chars": max_chars, "concurrency": concurrency}
-        for name, limit in limits.items():
-            if limit < 1:
-                raise ConfigError(f"{name} is at least 1, not {limit}")
+        check_counts(image_size=image_size, max_chars=max_chars, concurrency=concurrency)
         self.name = f"judge:{generator.name}"
         self._generator, self._image_size, self._max_chars = generator, image_size, max_chars
         self._workers = Workers(concurrency, name="vlmsearch-judge", owner=f"the re-ranker {self.name}")

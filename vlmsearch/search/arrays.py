@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.search.arrange import MOST_PARTS
-from vlmsearch.search.fusion import shares_of, totals
+from vlmsearch.search.fusion import add_up, shares_of
 from vlmsearch.search.query import Sought
 from vlmsearch.search.relevance import PRIOR, Evidence, Judge, to_log_odds, words_alone
 from vlmsearch.stores.overview import Cosines, Overview, Places
@@ -246,7 +246,7 @@ class _Asked:
             cosines[field_] = values.astype(np.float64) + side * errors
         return self._judged(places, cosines)[0]
 
-    def exact(self, places: Places) -> tuple[_Numbers, dict[str, _Numbers], dict[str, _Numbers]]:
+    def exact(self, places: Places) -> tuple[_Numbers, dict[str, _Numbers], Mapping[str, _Numbers]]:
         """Return the log-odds of documents by their vectors, and the value and the evidence of each field."""
         cosines = {}
         for field_ in self.cosines:
@@ -259,14 +259,14 @@ class _Asked:
 
     def _judged(
         self, places: Places, cosines: Mapping[Field, _Numbers]
-    ) -> tuple[_Numbers, dict[str, _Numbers], dict[str, _Numbers]]:
+    ) -> tuple[_Numbers, dict[str, _Numbers], Mapping[str, _Numbers]]:
         has_text = self.has_text[places]
         values = {str(of): known for of, known in cosines.items()}
         if self.words is not None:
             of_words = self.words[places].astype(np.float64)
             values[WORDS] = np.where((of_words > 0) | has_text, of_words, np.nan)
-        total, said = totals(values, has_text, self.shares, self.evidence, self.max_bm25)
-        return total, values, said
+        log_odds = add_up(values, has_text, self.shares, self.evidence, self.max_bm25)
+        return log_odds.total, values, log_odds.evidence
 
     def ranks(self, places: Places) -> dict[str, NDArray[np.int64]]:
         """Return the rank of documents in each field, from 1; 0 where the field does not find them."""

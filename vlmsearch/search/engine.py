@@ -9,6 +9,7 @@ the same whatever the limit, as far as fields tell that from their best `_FAR`.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.tracing import encoding, querying, stage
@@ -152,7 +154,7 @@ class Examined:
         weights: How much each field counts.
         owned: The fields in which the document has a vector.
         fields: What each field says of the document, also where the filter leaves it out; then none has a rank.
-        log_odds: Their sum.
+        log_odds: Their sum, of this one document.
         without: How likely the document is each of the things that the query leaves out.
         order: The ids and scores of all candidates, best first, with no threshold.
     """
@@ -166,6 +168,16 @@ class Examined:
     log_odds: fusion.LogOdds
     without: tuple[float, ...]
     order: list[tuple[str, float]]
+
+    def counts(self, name: str) -> bool:
+        """Return whether a field counts for the document."""
+        return not math.isnan(self.log_odds.parts[name][0])
+
+    @property
+    def words_alone(self) -> float | None:
+        """The log-odds of words by themselves; None where they do not decide."""
+        by_words = self.log_odds.by_words
+        return None if by_words is None or math.isnan(by_words[0]) else float(by_words[0])
 
 
 def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits) -> Examined:
@@ -185,16 +197,19 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
     alone = _compare(store, asked, [id], ranked.max_bm25)
     worth = judge.evidence(asked, alone.max_bm25)
     has_text = any(field.modality == "text" for field in owned)
-    fields: dict[str, FieldScore] = {}
-    for name, hits in alone.fields.items():
-        if hits or (name == WORDS and has_text):
-            value = hits[0].score if hits else 0.0
-            listed = ranked.fields.get(name, ())
-            places = (int(rank) for rank, hit in zip(fusion.ranks_of(listed), listed) if hit.id == id)
-            fields[name] = FieldScore(next(places, None), value, worth[name](value))
     shares = {**judge.weights, **(options.weights or {})}
     weights = {name: shares.get(name, 1.0) for name in alone.fields}
-    log_odds = fusion.add_up(fields, weights, worth, has_text=has_text, max_bm25=alone.max_bm25)
+    values: dict[str, NDArray[np.float64]] = {}
+    for name, hits in alone.fields.items():
+        absent = 0.0 if name == WORDS and has_text else math.nan
+        values[name] = np.array([hits[0].score if hits else absent])
+    log_odds = fusion.add_up(values, np.array([has_text]), weights, worth, alone.max_bm25)
+    fields: dict[str, FieldScore] = {}
+    for name, [value] in values.items():
+        if not math.isnan(value):
+            listed = ranked.fields.get(name, ())
+            places = (int(rank) for rank, hit in zip(fusion.ranks_of(listed), listed) if hit.id == id)
+            fields[name] = FieldScore(next(places, None), float(value), float(log_odds.evidence[name][0]))
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
     return Examined(asked, alone.max_bm25, worth, weights, owned, fields, log_odds, without, order)
 
@@ -696,7 +711,7 @@ def _is_word(text: str, language: str) -> bool:
 def _compare(store: Store, part: Sought, ids: Sequence[str], max_bm25: float | None = None) -> Ranked:
     """Return how each field of a query sees the given documents, best first.
 
-    ``most`` where the BM25 of words is known.
+    ``max_bm25`` is the highest BM25 that words can have, where it is known.
     """
     with querying(store.name, "compare"):
         ranked = Ranked({str(field): store.compare(field, vectors, ids) for field, vectors in part.vectors.items()})

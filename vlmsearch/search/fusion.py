@@ -105,41 +105,21 @@ def check_weights(weights: Collection[str], spaces: Sequence[Space]) -> None:
             raise ConfigError(f"no field {name!r} to weigh; each is a string, and there are {', '.join(known)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LogOdds:
-    """The log-odds of a relevance: what each field adds to `PRIOR`, or words by themselves if they say more.
+    """The log-odds of documents: what each field adds to `PRIOR`, or words by themselves if they say more.
 
-    ``parts`` holds the fields that count, each with its weight times its evidence; ``by_words`` is None unless words
-    alone decide.
+    Attributes:
+        total: The sum for each document.
+        evidence: By field, what its values say; NaN where a document has no such field.
+        parts: By field, its weight times its evidence; NaN where it does not count.
+        by_words: What words alone say; NaN where they do not decide. None for no words.
     """
 
-    parts: Mapping[str, float]
-    by_words: float | None
-    total: float
-
-
-def add_up(
-    fields: Mapping[str, FieldScore],
-    shares: Mapping[str, float],
-    evidence: Mapping[str, Evidence],
-    *,
-    has_text: bool,
-    max_bm25: float,
-) -> LogOdds:
-    """Add up what the fields say of a document, each times its share, and of rivals the one that says most."""
-    parts = {name: shares[name] * field.evidence for name, field in fields.items()}
-    for name, rival in [(name, evidence[name].rival) for name in parts]:
-        if rival and any(evidence[other].rival == rival and parts[other] > parts[name] for other in parts):
-            del parts[name]
-    if not has_text and WORDS in parts:  # found by the name of its file, which says nothing of it where it is not
-        del parts[WORDS]
-    total = PRIOR + sum(parts.values())
-    if max_bm25 > 0 and WORDS in fields and shares[WORDS]:
-        doubt = evidence[WORDS].doubt[not has_text] if parts.keys() - {WORDS} else 0.0
-        by_words = PRIOR + shares[WORDS] * words_alone(max_bm25)(fields[WORDS].score) - doubt
-        if parts.keys() == {WORDS} or by_words > total:
-            return LogOdds(parts, by_words, by_words)
-    return LogOdds(parts, None, total)
+    total: NDArray[np.float64]
+    evidence: Mapping[str, NDArray[np.float64]]
+    parts: Mapping[str, NDArray[np.float64]]
+    by_words: NDArray[np.float64] | None
 
 
 _OfAll: TypeAlias = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
@@ -178,7 +158,7 @@ def fuse(
     max_bm25: float = 0.0,
     min_relevance: float = 0.0,
 ) -> Fused:
-    """Make one list of what the fields found: `add_up` for all documents at once.
+    """Make one list of what the fields found: the evidence of all documents, added up.
 
     ``ranked`` has the hits by the names of fields, and ``evidence`` says what a field's values are worth. ``owned``
     says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
@@ -204,7 +184,8 @@ def fuse(
         ranks[name] = np.zeros(len(ids), np.intp)
         ranks[name][at[at >= 0]] = ranks_of(hits)[at >= 0]
         values[name][~has] = np.nan
-    total, said = totals(values, has_text, shares, evidence, max_bm25)
+    log_odds = add_up(values, has_text, shares, evidence, max_bm25)
+    total, said = log_odds.total, log_odds.evidence
     fields: dict[str, _OfAll] = {name: (ranks[name], values[name], said[name]) for name in ranked}
     near = np.flatnonzero(total >= to_log_odds(min_relevance) - 1e-6).tolist()  # rounding must lose none
     near.sort(key=ids.__getitem__)
@@ -238,18 +219,18 @@ def highest_behind(
         may_be_found |= has & (name in full)
         if name == WORDS and name not in full:
             values[name][has_text] = 0.0
-    total, _ = totals(values, has_text, shares, evidence, max_bm25)
+    total = add_up(values, has_text, shares, evidence, max_bm25).total
     return float(total[may_be_found].max(initial=-math.inf))
 
 
-def totals(
+def add_up(
     values: Mapping[str, NDArray[np.float64]],
     has_text: NDArray[np.bool_],
     shares: Mapping[str, float],
     evidence: Mapping[str, Evidence],
     max_bm25: float,
-) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Return the log-odds of documents, and the evidence of each field: NaN where it has no value, as in ``values``.
+) -> LogOdds:
+    """Add up what the fields say of documents, each times its share, and of rivals the one that says most.
 
     Args:
         values: By field, a cosine or BM25 for each document; NaN where it has no such field.
@@ -260,23 +241,28 @@ def totals(
     """
     said = {name: evidence[name].of(numbers) for name, numbers in values.items()}
     parts: dict[str, NDArray[np.float64]] = {}
+    highest: dict[str, NDArray[np.float64]] = {}
     beside = np.zeros(len(has_text), np.bool_)
     for name, numbers in said.items():
         counts = ~np.isnan(numbers)
         if name == WORDS:
             counts &= has_text  # a file's name says nothing of a document where it is not
-        part, rival = np.where(counts, shares[name] * numbers, np.nan), evidence[name].rival or name
-        parts[rival] = np.fmax(parts[rival], part) if rival in parts else part
+        parts[name], rival = np.where(counts, shares[name] * numbers, np.nan), evidence[name].rival or name
+        highest[rival] = np.fmax(highest[rival], parts[name]) if rival in highest else parts[name]
         beside |= counts & (name != WORDS)
     total = np.full(len(has_text), PRIOR)
-    for part in parts.values():
+    for part in highest.values():
         total += np.nan_to_num(part)
-    if max_bm25 > 0 and shares.get(WORDS):
-        doubt = np.where(beside, np.where(has_text, *evidence[WORDS].doubt), 0.0)
-        by_words = PRIOR + shares[WORDS] * words_alone(max_bm25).of(values[WORDS]) - doubt
-        decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))
-        total = np.where(decide, by_words, total)
-    return total, said
+    for name, part in parts.items():
+        rival = evidence[name].rival or name
+        if rival != name:
+            parts[name] = np.where(part < highest[rival], np.nan, part)
+    if max_bm25 <= 0 or not shares.get(WORDS):
+        return LogOdds(total, said, parts, None)
+    doubt = np.where(beside, np.where(has_text, *evidence[WORDS].doubt), 0.0)
+    by_words = PRIOR + shares[WORDS] * words_alone(max_bm25).of(values[WORDS]) - doubt
+    decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))
+    return LogOdds(np.where(decide, by_words, total), said, parts, np.where(decide, by_words, np.nan))
 
 
 def _put(values: NDArray[np.float64], places: Mapping[str, int], hits: Collection[Hit]) -> NDArray[np.intp]:

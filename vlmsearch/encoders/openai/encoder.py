@@ -11,10 +11,10 @@ from urllib.parse import quote, urlencode
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.batching import groups
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
-from vlmsearch._util.web_api import OPENAI_KEY, JsonApi, RefusedError, half_of, in_parts
 from vlmsearch.encoders.base import BatchSizes, Encoder
 from vlmsearch.encoders.openai.forms import REQUEST_FORMS, Form, Inputs, vectors_of
 from vlmsearch.errors import (
@@ -28,6 +28,8 @@ from vlmsearch.errors import (
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import cut_vectors, pool_chunks
+from vlmsearch.openai_api.api import JsonApi, RefusedError, half_of, in_parts
+from vlmsearch.openai_api.http import DEFAULT_OPTIONS, HttpOptions
 from vlmsearch.types import ImageSource, Modality, Role, Space, Vectors
 
 Outcome: TypeAlias = Union[NDArray[np.float32], InvalidInputError]
@@ -56,11 +58,8 @@ class OpenAIEncoder(Encoder):
 
     A document with more than ``max_chars`` characters, or one that the server finds too long, is split, and the vectors
     of its parts are pooled. ``batch_size`` is the maximum number of inputs of a request, and ``concurrency`` the number
-    of requests at a time. ``timeout`` is how many seconds the server may be silent, ``connect_timeout`` how long it may
-    take to connect. ``retries`` is how often a server that is unreachable, busy or starting is asked again.
-
-    The key comes from the environment variable ``key_variable``, OPENAI_API_KEY unless given. Over plain HTTP it is
-    sent to this machine alone, elsewhere only with ``plaintext_key``, for a network that is trusted.
+    of requests at a time. The key comes from the environment variable OPENAI_API_KEY, unless `HttpOptions` name
+    another.
     """
 
     def __init__(
@@ -80,17 +79,12 @@ class OpenAIEncoder(Encoder):
         image_size: int = 1024,
         batch_size: int = 32,
         concurrency: int = 4,
-        timeout: float = 60.0,
-        connect_timeout: float = 10.0,
-        retries: int = 3,
-        key_variable: str = OPENAI_KEY,
-        plaintext_key: bool = False,
+        options: HttpOptions = DEFAULT_OPTIONS,
     ) -> None:
         request_form = REQUEST_FORMS[form]
-        limits = {"max_chars": max_chars, "image_size": image_size, "batch_size": batch_size}
-        for name, limit in {**limits, "concurrency": concurrency, "dim": 1 if dim is None else dim}.items():
-            if limit < 1:
-                raise ConfigError(f"{name} is at least 1, not {limit}")
+        check_counts(
+            max_chars=max_chars, image_size=image_size, batch_size=batch_size, concurrency=concurrency, dim=dim
+        )
         if not model:
             raise ConfigError("openai: needs ?model=, the name by which the server knows its model")
         if images and not request_form.has_images:
@@ -98,16 +92,7 @@ class OpenAIEncoder(Encoder):
             raise ConfigError(f"?form={form} has no place for images; these have one: {able}")
         if request_form.is_chat and "" in (query_role, document_role):
             raise ConfigError(f"a message of ?form={form} has a role: query_role and document_role are not empty")
-        self._server = JsonApi(
-            "openai",
-            location,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-            retries=retries,
-            key_variable=key_variable,
-            plaintext_key=plaintext_key,
-            hint=request_form.hint,
-        )
+        self._server = JsonApi("openai", location, options, hint=request_form.hint)
         self._model, self._form, self._request_form, self._has_images = model, form, request_form, images
         self._dim, self._sends_dim, self._refused_dim = dim, dim is not None, ""
         self._whole = 0

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeAlias, Union, cast
+from typing import Annotated, Any, Literal, TypeAlias, Union
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
@@ -21,7 +21,6 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from vlmsearch.answers.prompts import default_options
-from vlmsearch.answers.stream import AnswerStream
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.encoders.base import Encoder, TokenizesTexts, prepared_image
 from vlmsearch.encoders.batching import BatchingEncoder
@@ -328,7 +327,7 @@ async def chat(
         ),
         unwanted=AnswerParts.close,
     )
-    reply = _Reply(form, index, cast("AnswerStream", parts), f"{request.base_url}api/v1/indexes/{index.name}")
+    reply = _Reply(form, index, parts, f"{request.base_url}api/v1/indexes/{index.name}")
     if form.stream:
         return EventStream(reply.chunks(service, request_id(request)))
     data = await service.call(lambda: json_line(reply.whole(parts.answer())).encode())
@@ -375,7 +374,7 @@ def _options(form: ChatForm, generator: Generator) -> GenerationOptions | None:
 class _Reply:
     """An answer in OpenAI's forms."""
 
-    def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerStream, where: str) -> None:
+    def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerParts, where: str) -> None:
         self._form = form
         self._generator = index.pipeline.generator
         self._parts = parts
@@ -454,9 +453,8 @@ class _Reply:
         return f"{self._where}/{part}?{urlencode({'id': document.id})}"
 
     def _usage(self, answer: Answer) -> dict[str, int]:
-        prompt = completion = 0
+        prompt, completion = answer.prompt_tokens or 0, 0
         if isinstance(self._generator, CountsTokens):
-            prompt = self._generator.count_tokens(self._parts.prompt) if self._parts.prompt else 0
             # what a template adds to a prompt is not part of an answer
             completion = self._generator.count_tokens(answer.text) - self._generator.count_tokens("")
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
