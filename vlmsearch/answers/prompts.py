@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -118,19 +117,16 @@ class Prompt:
         """Return texts and pictures as given, in the order in which a model reads them."""
         text = self.template.substitute(sources=_MARK, question=sanitise(self.question))
         text, place, after = text.partition(_MARK)
+        lines = [(source.line, source.picture) for source in self.sources]
+        if self.picture:
+            lines.append(("The picture of the question:", self.picture))
         parts: list[str | Picture] = []
-        for number, (line, picture) in enumerate(self._lines() if place else ()):
+        for number, (line, picture) in enumerate(lines if place else ()):
             text += f"\n{line}" if number else line
             if picture:
                 parts += [f"{text}\n", picture]
                 text = ""
         return tuple(part for part in [*parts, text + after] if part)
-
-    def _lines(self) -> Iterator[tuple[str, Picture | None]]:
-        for source in self.sources:
-            yield source.line, source.picture
-        if self.picture:
-            yield "The picture of the question:", self.picture
 
     @property
     def text(self) -> str:
