@@ -47,12 +47,12 @@ def _text(compiler: ctypes.CDLL, program: ctypes.c_void_p, function: str) -> str
 
 def _library() -> Path:
     try:
-        found = sorted(Path(str(file.locate())) for file in files(_WHEEL) or () if file.name.startswith("libnvrtc"))
+        libraries = sorted(Path(str(file.locate())) for file in files(_WHEEL) or () if file.name.startswith("libnvrtc"))
     except PackageNotFoundError as exc:
         raise MissingDependencyError(f"pip install {_WHEEL}==11.8.89") from exc
-    for path in found:  # the compiler looks for its builtins by their name, which comes first
+    for path in libraries:  # the compiler looks for its builtins by their name, which comes first
         ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
-    return found[-1]
+    return libraries[-1]
 
 
 def _check(status: int) -> None:

@@ -137,7 +137,7 @@ class Corpus:
         chosen = torch.randint(HINTS, (len(STYLES), *rows.shape), device=rows.device)
         tokens = [self.hints[rows, style, chosen[style]] for style in range(len(STYLES))]
         asked = [self.asked[rows, style, chosen[style]] for style in range(len(STYLES))]
-        return torch.cat(tokens).long(), [truth.fits(each, self.shown[rows]) for each in asked]
+        return torch.cat(tokens).long(), [truth.fits(marks, self.shown[rows]) for marks in asked]
 
 
 def make_corpus(options: Options, tokenizer: Path, length: int, pixels: int | None) -> Corpus:
@@ -157,7 +157,7 @@ def make_corpus(options: Options, tokenizer: Path, length: int, pixels: int | No
             stop = jobs[index][1]
             if index % 100 == 0 or stop == options.scenes:
                 print(f"scenes {stop:>7,}/{options.scenes:,}  {stop / (time.monotonic() - begun):,.0f}/s", flush=True)
-    return Corpus(*(torch.from_numpy(np.concatenate(each)).to(options.device) for each in zip(*parts, strict=True)))
+    return Corpus(*(torch.from_numpy(np.concatenate(arrays)).to(options.device) for arrays in zip(*parts, strict=True)))
 
 
 def _describe(job: tuple[int, int, str, int, int | None]) -> tuple[np.ndarray, ...]:
@@ -190,7 +190,7 @@ def _describe(job: tuple[int, int, str, int, int | None]) -> tuple[np.ndarray, .
 def _pixels(scene: Scene, pixels: int) -> np.ndarray:
     """Draw a scene larger than the model's resolution, and reduce it.
 
-    The image processor reduces it likewise, from a multiple of the resolution.
+    It is drawn at a multiple of the resolution, and reduced as the image processor does.
     """
     picture = scene.draw(pixels * (2, 4)[scene.seed % 2]).resize((pixels, pixels), Image.Resampling.BICUBIC)
     channels: np.ndarray = np.asarray(picture).transpose(2, 0, 1)
@@ -264,9 +264,9 @@ def hint_loss(
     """
     partial, short = hinted
     scale = judge.scale.exp().clamp(max=100)
-    found = contrastive_loss(short, items, scale, fits[1]) + contrastive_loss(partial, items, scale)
+    contrast = contrastive_loss(short, items, scale, fits[1]) + contrastive_loss(partial, items, scale)
     judged: torch.Tensor = judge(partial, items, fits[0]) + judge(short, items, fits[1])
-    return 0.5 * found + share * judged
+    return 0.5 * contrast + share * judged
 
 
 def fit(model: nn.Module, loss_of: Callable[[torch.Tensor], torch.Tensor], options: Options) -> None:

@@ -66,7 +66,7 @@ def make_tokenizer(out: Path) -> Tokenizer:
     )
     gallery = Gallery(range(CHUNK))
     asked = (gallery.ask(seed) for seed in range(10_000))
-    tokenizer.train_from_iterator((f"{prompt_of(one)} {one.answer}" for one in asked), trainer)
+    tokenizer.train_from_iterator((f"{prompt_of(question)} {question.answer}" for question in asked), trainer)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out / "tokenizer.json"))
     special = {"bos_token": END, "eos_token": END, "unk_token": END}
@@ -115,8 +115,8 @@ def make_buckets(options: training.Options) -> list[Bucket]:
             for length, arrays in done.items():
                 parts[length].append(arrays)
     buckets = []
-    for _, found in sorted(parts.items()):
-        buckets.append(Bucket(*(torch.from_numpy(np.concatenate(kind)).to(options.device) for kind in zip(*found))))
+    for _, arrays in sorted(parts.items()):
+        buckets.append(Bucket(*(torch.from_numpy(np.concatenate(kind)).to(options.device) for kind in zip(*arrays))))
     counts = ", ".join(f"{len(b.tokens):,} of up to {b.tokens.shape[1]} tokens" for b in buckets)
     print(f"questions: {counts}; {time.monotonic() - begun:.0f} s", flush=True)
     return buckets
@@ -129,15 +129,15 @@ def _examples(job: tuple[int, int, str]) -> dict[int, tuple[np.ndarray, ...]]:
     gallery = Gallery(range(first, stop))
     end = int(tokenizer.token_to_id(END) or 0)
     asked = [gallery.ask(seed) for seed in range(first * PER_SCENE, stop * PER_SCENE)]
-    prompts = tokenizer.encode_batch([prompt_of(one) for one in asked])
-    answers = tokenizer.encode_batch([f" {one.answer}" for one in asked])
+    prompts = tokenizer.encode_batch([prompt_of(question) for question in asked])
+    answers = tokenizer.encode_batch([f" {question.answer}" for question in asked])
     rows: dict[int, list[tuple[list[int], int]]] = defaultdict(list)
     for prompt, answer in zip(prompts, answers):
         ids = [*prompt.ids, *answer.ids, end]
         length = next((length for length in LENGTHS if len(ids) <= length), None)
         if length:
             rows[length].append((ids, len(prompt.ids)))
-    return {length: _arrays(found, length, end) for length, found in rows.items()}
+    return {length: _arrays(examples, length, end) for length, examples in rows.items()}
 
 
 def _arrays(rows: Sequence[tuple[list[int], int]], length: int, end: int) -> tuple[np.ndarray, ...]:
@@ -193,14 +193,14 @@ def evaluate(out: Path, count: int = 1000) -> float:
     gallery = Gallery(range(training.EVALUATION_SEED, training.EVALUATION_SEED + 2000))
     asked = [gallery.ask(training.EVALUATION_SEED + number) for number in range(count)]
     right: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
-    for one, text in zip(asked, _answers(model, tokenizer, asked, device)):
+    for question, text in zip(asked, _answers(model, tokenizer, asked, device)):
         cited = {int(number) for number in re.findall(r"\[(\d+)\]", text)}
-        right[one.kind].append((text == f" {one.answer}", cited == set(one.citations)))
-        if text != f" {one.answer}":
-            print(f"{one.question}\n  right: {one.answer}\n  given:{text}")
-    for kind, found in [*sorted(right.items()), ("all", [pair for pairs in right.values() for pair in pairs])]:
-        exact, cites = (sum(pair[side] for pair in found) / len(found) for side in (0, 1))
-        print(f"{kind:<18}{len(found):>5} questions  exact answers {exact:.3f}  citations {cites:.3f}", flush=True)
+        right[question.kind].append((text == f" {question.answer}", cited == set(question.citations)))
+        if text != f" {question.answer}":
+            print(f"{question.question}\n  right: {question.answer}\n  given:{text}")
+    for kind, pairs in [*sorted(right.items()), ("all", [pair for answers in right.values() for pair in answers])]:
+        exact, cites = (sum(pair[side] for pair in pairs) / len(pairs) for side in (0, 1))
+        print(f"{kind:<18}{len(pairs):>5} questions  exact answers {exact:.3f}  citations {cites:.3f}", flush=True)
     training.print_size(model, out)
     return sum(pair[0] for pairs in right.values() for pair in pairs) / count
 
@@ -208,7 +208,7 @@ def evaluate(out: Path, count: int = 1000) -> float:
 def _answers(model: Any, tokenizer: Any, asked: Sequence[Question], device: str) -> Iterator[str]:
     """Yield the likeliest answers, in batches."""
     for first in range(0, len(asked), 50):
-        prompts = [prompt_of(one) for one in asked[first : first + 50]]
+        prompts = [prompt_of(question) for question in asked[first : first + 50]]
         inputs = tokenizer(prompts, padding=True, return_tensors="pt").to(device)
         made = model.generate(**inputs, max_new_tokens=80, do_sample=False, pad_token_id=tokenizer.pad_token_id)
         yield from tokenizer.batch_decode(made[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
