@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from typing_extensions import Unpack
 
 from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
@@ -38,7 +37,7 @@ from vlmsearch.media.images import format_of
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search.arrange import diversify
-from vlmsearch.search.options import LONGEST_PAGE, SearchKeywords, SearchOptions
+from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import all_documents
@@ -307,7 +306,7 @@ class FrameworkIndex(Closable):
         places = {document.id: place for place, document in enumerate(documents)}
         files = self._files(places)
         try:
-            kept = apply_to_each(lambda document: self._keep(document, files), documents)
+            kept = apply_to_each(lambda document: self._to_index(document, files), documents)
             if self.gives_vectors:
                 encoder = pipeline.encoder
                 every = zip(kept, (document.embedding for document in documents))
@@ -325,7 +324,7 @@ class FrameworkIndex(Closable):
             for path in files - self._files(places):
                 path.unlink(missing_ok=True)
 
-    def _keep(self, given: FrameworkDocument, files: set[Path]) -> Document:
+    def _to_index(self, given: FrameworkDocument, files: set[Path]) -> Document:
         """Return the document as the index keeps it, its bytes in a file, which is added to ``files``."""
         image, name = given.image, ""
         if isinstance(image, Path):
@@ -347,13 +346,8 @@ class FrameworkIndex(Closable):
         flat, rest = _split(given.metadata)
         norm = 1.0 if given.embedding is None else float(np.linalg.norm(np.asarray(given.embedding, np.float64)))
         has_norm = self.gives_vectors and abs(norm - 1) > 1e-6
-        parts = {"metadata": rest, "extra": dict(given.extra), "data": name, "norm": norm if has_norm else None}
-        kept = {key: value for key, value in parts.items() if value}
-        try:
-            packed = {JSON_KEY: json.dumps(kept, ensure_ascii=False)} if kept else {}
-        except (TypeError, ValueError) as exc:
-            raise InvalidInputError("invalid", f"the metadata of {given.id!r} cannot be kept as JSON: {exc}") from exc
-        return Document(given.id, given.text, image, {**flat, **packed})
+        others = {"metadata": rest, "extra": dict(given.extra), "data": name, "norm": norm if has_norm else None}
+        return Document(given.id, given.text, image, _pack(given.id, flat, others))
 
     def update_metadata(self, ids: Sequence[str], metadata: Mapping[str, Any]) -> int:
         """Set keys of the metadata of documents. Nothing is encoded, and nothing that others write is undone.
@@ -523,25 +517,13 @@ class FrameworkIndex(Closable):
 
         return _first(fetch, limit, filter) if limit > 0 else []
 
-    def search(
-        self,
-        text: str | None,
-        *,
-        image: ImageSource | None = None,
-        like: str | Iterable[str] = (),
-        without: str | ImageSource | Sequence[str] | None = None,
-        filter: FrameworkFilter = _ALL,
-        **options: Unpack[SearchKeywords],
-    ) -> Ranking:
+    def search(self, text: str | None, *, filter: FrameworkFilter = _ALL, **arguments: Any) -> Ranking:
         """Return what `Pipeline.search` finds; parts of one file are documents like others here.
 
         Args:
             text: The text to look for.
-            image: The image to look for.
-            like: Ids of documents whose vectors to look for.
-            without: A text or an image that the matches must not be like.
             filter: A filter that the matches pass; where the store cannot apply it, for the 10,000 best documents.
-            options: How the matches are chosen and arranged: see `SearchOptions`.
+            **arguments: Other arguments of `Pipeline.search`; None is the same as leaving one out.
 
         Returns:
             Documents with their relevance from 0 to 1, best first.
@@ -550,18 +532,16 @@ class FrameworkIndex(Closable):
             ConfigError: Vectors are given to this index, and nothing can be encoded; or an option is wrong.
             InvalidInputError: There is nothing to look for, or the image cannot be used.
         """
-        pipeline, asked = self.pipeline, options.pop("limit", None)
-        limit = SearchOptions.limit if asked is None else asked
-        narrowed = filter & FrameworkFilter(options.pop("where", None))
+        pipeline, chosen = self.pipeline, {name: value for name, value in arguments.items() if value is not None}
+        limit, narrowed = chosen.pop("limit", SearchOptions.limit), filter & FrameworkFilter(chosen.pop("where", None))
         if pipeline is None or self.gives_vectors:
             raise ConfigError("a text or an image is looked for where an encoder is named, such as onnx:default")
         if limit < 1:
             return []
 
         def fetch(depth: int) -> Hits:
-            page: SearchKeywords = {"limit": min(depth, LONGEST_PAGE), "where": narrowed.where}
-            chosen: SearchKeywords = {"group": False, **options, **page}
-            matches = pipeline.search(text, image=image, like=like, without=without, **chosen)
+            page = {"limit": min(depth, LONGEST_PAGE), "where": narrowed.where}
+            matches = pipeline.search(text, **{"group": False, **chosen, **page})
             return [(unpack(match.document, self._folder), match.score) for match in matches]
 
         return _first(fetch, limit, narrowed)
@@ -614,15 +594,15 @@ def unpack(document: Document, image_folder: Path | None = None) -> FrameworkDoc
         The document, without its vector.
     """
     metadata = dict(document.metadata)
-    kept = _kept(metadata.pop(JSON_KEY, None))
-    name, image = kept.get("data", ""), document.image
+    others = _unpack_json(metadata.pop(JSON_KEY, None))
+    name, image = others.get("data", ""), document.image
     is_image = bool(name) and isinstance(image, Path) and image.name == name
     file = image if is_image else image_folder / name if name and image_folder is not None else None
     return FrameworkDocument(
         document.id,
         document.text,
-        {**metadata, **kept.get("metadata", {})},
-        kept.get("extra", {}),
+        {**metadata, **others.get("metadata", {})},
+        others.get("extra", {}),
         image if isinstance(image, (Path, RemoteImage)) else None,
         file if isinstance(file, Path) else None,
         mimetypes.guess_type(name)[0] or "",
@@ -749,13 +729,22 @@ def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, An
     return flat, rest
 
 
-def _kept(packed: Scalar | None) -> dict[str, Any]:
+def _pack(id: str, flat: Mapping[str, Scalar], others: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return the metadata that an index keeps; InvalidInputError where the others are no JSON."""
+    parts = {key: value for key, value in others.items() if value}
+    try:
+        return {**flat, JSON_KEY: json.dumps(parts, ensure_ascii=False)} if parts else dict(flat)
+    except (TypeError, ValueError) as exc:
+        raise InvalidInputError("invalid", f"the metadata of {id!r} cannot be kept as JSON: {exc}") from exc
+
+
+def _unpack_json(packed: Scalar | None) -> dict[str, Any]:
     """Return what stands under the key for the rest; nothing where somebody else put something there."""
     try:
-        kept = json.loads(packed) if isinstance(packed, str) else {}
+        parts = json.loads(packed) if isinstance(packed, str) else {}
     except ValueError:
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return parts if isinstance(parts, dict) else {}
 
 
 def _record(document: Document, encoder: Encoder, embedding: Sequence[float] | None) -> Record:
@@ -765,7 +754,7 @@ def _record(document: Document, encoder: Encoder, embedding: Sequence[float] | N
 
 def _embedding(record: Record) -> list[float] | None:
     vector = record.vectors.get(EMBEDDING)
-    norm = _kept(record.document.metadata.get(JSON_KEY)).get("norm", 1.0)
+    norm = _unpack_json(record.document.metadata.get(JSON_KEY)).get("norm", 1.0)
     return None if vector is None else [float(value) for value in vector.astype(np.float64) * norm]
 
 
@@ -777,11 +766,10 @@ def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> MetadataChang
     document = record.document
     before = {key: value for key, value in document.metadata.items() if key != JSON_KEY and key not in metadata}
     flat, rest = _split(metadata)
-    kept = _kept(document.metadata.get(JSON_KEY))
-    others = {key: value for key, value in kept.pop("metadata", {}).items() if key not in metadata}
-    kept |= {"metadata": others | rest} if others or rest else {}
-    packed = {JSON_KEY: json.dumps(kept, ensure_ascii=False)} if kept else {}
-    changed = replace(document, metadata={**before, **flat, **packed})
+    others = _unpack_json(document.metadata.get(JSON_KEY))
+    old = {key: value for key, value in others.get("metadata", {}).items() if key not in metadata}
+    packed = _pack(document.id, before | flat, others | {"metadata": old | rest})
+    changed = replace(document, metadata=packed)
     return MetadataChange(document, record.stamp, changed.metadata, _digest(changed, record.vectors))
 
 

@@ -53,7 +53,7 @@ from vlmsearch.indexing.sources import Paths, read_unit
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.stores.base import Store, reject_list_of
+from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, ImageSource, IndexReport, Record, Reject, Space, Stamp, encodes_images, is_id
 
 try:
@@ -364,13 +364,14 @@ class _Keeper:
                 self._settings.enter()
                 store = open_store(self._settings.store)
                 store.bind(self._described.fingerprint, self._described.spaces)
-                self._saver = Saver(store, _rejects_by_id(store))
+                self._saver = Saver(store)
                 self._store = store
             return self._store
 
     def rejects(self) -> dict[str, Reject]:
         """Return the reject list, by id."""
-        return _rejects_by_id(self._open())
+        self._open()
+        return self._saver.rejects
 
     def stamps(self, ids: list[str]) -> dict[str, Stamp]:
         """Return what the index has of documents."""
@@ -390,10 +391,6 @@ class _Keeper:
         with self._opening:
             if self._store is not None:
                 self._store.close()
-
-
-def _rejects_by_id(store: Store) -> dict[str, Reject]:
-    return {reject.id: reject for reject in reject_list_of(store).rejects()}
 
 
 # ---- the cluster
