@@ -80,7 +80,7 @@ _SIGNS = {
 LIST_OPERATORS = frozenset({"in", "not in", "nin"})
 """Comparisons with a list of values."""
 _OPPOSITE = {"$in": "$nin", "$nin": "$in"}
-_LARGEST_EXACT = 2**53
+_MAX_EXACT = 2**53
 """Whole numbers up to this are the same as doubles, as which filters compare them."""
 
 
@@ -143,7 +143,7 @@ class FrameworkDocument:
 
     @property
     def file_bytes(self) -> bytes | None:
-        """Return the bytes of the file that keeps them; None where there is none, or it has gone."""
+        """Return the bytes in the file that keeps them; None without a file."""
         return self.data.read_bytes() if isinstance(self.data, Path) and self.data.is_file() else None
 
 
@@ -174,7 +174,7 @@ class FrameworkFilter:
 
     def __and__(self, other: FrameworkFilter) -> FrameworkFilter:
         """Return the filter of what passes both."""
-        where = combination([self.where, other.where], every=True)
+        where = combination([self.where, other.where], is_all=True)
         return FrameworkFilter(where, lambda document: self.keeps(document) and other.keeps(document))
 
     def keeps(self, document: FrameworkDocument) -> bool:
@@ -242,12 +242,12 @@ class FrameworkIndex(Closable):
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """Return the pipeline; None where vectors are given and none were yet, so that their length is not known."""
+        """Return the pipeline; None before the first given vectors, whose length nothing else says."""
         if isinstance(self._source, Pipeline):
             return self._source
         with self._lock:
             if self._pipeline is None:
-                encoder = open_encoder(self._encoder) if self._encoder is not None else self._given_vectors()
+                encoder = open_encoder(self._encoder) if self._encoder is not None else self._external_encoder()
                 self._pipeline = None if encoder is None else Pipeline(encoder, self.store)
             return self._pipeline
 
@@ -264,8 +264,11 @@ class FrameworkIndex(Closable):
                     stack.callback(part.close)
             self._store = self._pipeline = None
 
-    def _given_vectors(self) -> ExternalEncoder | None:
-        """Return what stands for the model elsewhere; where the index has vectors of this length, the one it names."""
+    def _external_encoder(self) -> ExternalEncoder | None:
+        """Return the stand-in for the model elsewhere.
+
+        Where the index has vectors of this length, it has the name of their model.
+        """
         manifest = self.store.manifest()
         if manifest is None:
             return None if self._dim is None else ExternalEncoder(self._dim)
@@ -274,7 +277,10 @@ class FrameworkIndex(Closable):
         return ExternalEncoder(dim, fingerprint=manifest.fingerprint if dims == {EMBEDDING.space: dim} else None)
 
     def _ready(self, documents: Sequence[FrameworkDocument]) -> Pipeline:
-        """Return the pipeline for writing; the first vectors say how long all are, where nothing else does."""
+        """Return the pipeline for writing.
+
+        The first vectors say how long all are, where nothing else does.
+        """
         with self._lock:
             pipeline = self.pipeline
             if pipeline is None:
@@ -306,16 +312,16 @@ class FrameworkIndex(Closable):
         places = {document.id: place for place, document in enumerate(documents)}
         files = self._files(places)
         try:
-            kept = apply_to_each(lambda document: self._to_index(document, files), documents)
+            prepared = apply_to_each(lambda document: self._to_index(document, files), documents)
             if self.gives_vectors:
                 encoder = pipeline.encoder
-                every = zip(kept, (document.embedding for document in documents))
-                records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), every)
+                pairs = zip(prepared, (document.embedding for document in documents))
+                records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), pairs)
                 self.store.bind(encoder.fingerprint, encoder.spaces)
                 for some in batches([records[place] for place in places.values()], _PAGE):
                     self.store.upsert(some)
             else:
-                report = add_reported(pipeline, (kept[place] for place in places.values()), retry_rejects=True)
+                report = add_reported(pipeline, (prepared[place] for place in places.values()), retry_rejects=True)
                 if report.rejects:
                     raise InvalidBatchError(
                         {places[reject.id]: InvalidInputError(reject.code, reject.message) for reject in report.rejects}
@@ -324,30 +330,33 @@ class FrameworkIndex(Closable):
             for path in files - self._files(places):
                 path.unlink(missing_ok=True)
 
-    def _to_index(self, given: FrameworkDocument, files: set[Path]) -> Document:
-        """Return the document as the index keeps it, its bytes in a file, which is added to ``files``."""
-        image, name = given.image, ""
+    def _to_index(self, document: FrameworkDocument, files: set[Path]) -> Document:
+        """Return the document as the index keeps it.
+
+        Its bytes are put into a file, which is added to ``files``.
+        """
+        image, name = document.image, ""
         if isinstance(image, Path):
             image = Path(os.path.abspath(image))
-        if isinstance(given.data, bytes):
+        if isinstance(document.data, bytes):
             if self._folder is None:
                 raise ConfigError(
-                    f"{given.id!r} has {len(given.data):,} bytes of data, which an index does not hold: give "
+                    f"{document.id!r} has {len(document.data):,} bytes of data, which an index does not hold: give "
                     "`image_folder`, where they are kept, or the path of a file in place of them"
                 )
-            digests = [hashlib.sha256(part).hexdigest()[:32] for part in (given.id.encode(), given.data)]
-            kind = given.mime_type or f"image/{format_of(given.data).lower()}"
+            digests = [hashlib.sha256(part).hexdigest()[:32] for part in (document.id.encode(), document.data)]
+            kind = document.mime_type or f"image/{format_of(document.data).lower()}"
             name = "-".join(digests) + (mimetypes.guess_extension(kind) or "")
             files.add(self._folder / name)
-            replace_file(self._folder / name, given.data)
-            image = self._folder / name if given.is_image else image
+            replace_file(self._folder / name, document.data)
+            image = self._folder / name if document.is_image else image
         elif image in files:  # read as a path, and given back
             name = image.name
-        flat, rest = _split(given.metadata)
-        norm = 1.0 if given.embedding is None else float(np.linalg.norm(np.asarray(given.embedding, np.float64)))
+        flat, rest = _split(document.metadata)
+        norm = 1.0 if document.embedding is None else float(np.linalg.norm(np.asarray(document.embedding, np.float64)))
         has_norm = self.gives_vectors and abs(norm - 1) > 1e-6
-        others = {"metadata": rest, "extra": dict(given.extra), "data": name, "norm": norm if has_norm else None}
-        return Document(given.id, given.text, image, _pack(given.id, flat, others))
+        others = {"metadata": rest, "extra": dict(document.extra), "data": name, "norm": norm if has_norm else None}
+        return Document(document.id, document.text, image, _pack(document.id, flat, others))
 
     def update_metadata(self, ids: Sequence[str], metadata: Mapping[str, Any]) -> int:
         """Set keys of the metadata of documents. Nothing is encoded, and nothing that others write is undone.
@@ -370,7 +379,7 @@ class FrameworkIndex(Closable):
         return update_documents(self.store, ids, changes)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents, with the files of their bytes, and with a file of several documents all of its parts.
+        """Remove documents, with the files of their bytes and the parts of files.
 
         Args:
             ids: The ids of the documents; unknown ids are ignored.
@@ -579,7 +588,7 @@ def _first(fetch: Callable[[int], Hits], limit: int, filter: FrameworkFilter) ->
 
 
 def best_of(scores: Mapping[str, float], count: int) -> list[tuple[str, float]]:
-    """Return the highest scores with their ids, best first; equal ones in the order of the ids."""
+    """Return the ids with the highest scores, best first and then by id."""
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:count]
 
 
@@ -651,10 +660,13 @@ def comparison(key: str, operator: str, value: object, *, negated: bool) -> Wher
     return None if negated or isinstance(values[0], (str, bool)) else {key: {sign: values[0]}}
 
 
-def combination(parts: Sequence[Where | None], *, every: bool) -> Where | None:
-    """Return the filter of a store that demands all of some filters, or one of them; None where no store can say."""
+def combination(parts: Sequence[Where | None], *, is_all: bool) -> Where | None:
+    """Return the filter of a store that demands all of some filters, or one of them.
+
+    None where no store can apply it.
+    """
     known = [part for part in parts if part is not None]
-    if every:
+    if is_all:
         return {"$and": known} if known else None
     return {"$or": known} if known and len(known) == len(parts) else None
 
@@ -664,7 +676,7 @@ def _comparable(value: object) -> bool:
     if isinstance(value, (str, bool)):
         return True
     if isinstance(value, int):
-        return abs(value) <= _LARGEST_EXACT
+        return abs(value) <= _MAX_EXACT
     return isinstance(value, float) and math.isfinite(value)
 
 
