@@ -199,12 +199,11 @@ class Flow:
     def _run(self, items: Iterable[Item]) -> IndexReport:
         started = time.monotonic()
         self._put_at = started
-        rejected = {reject.id: reject for reject in reject_list_of(self._store).rejects()}
+        self._saver = Saver(self._store, strict=self._options.strict)
         preprocess = self._encoder.preprocess if isinstance(self._encoder, ResizesImages) else None
         self._reading = ReadOptions(self._options.image_limits, preprocess)
-        self._examiner = Examiner.of(self._encoder, self._options, rejected)
-        self._saver = Saver(self._store, rejected, strict=self._options.strict)
-        for reject in rejected.values():
+        self._examiner = Examiner.of(self._encoder, self._options, self._saver.rejects)
+        for reject in self._saver.rejects.values():
             if part := part_of(reject.id):
                 self._bad_parts.setdefault(part.of, []).append(reject)
         threads = [
@@ -532,13 +531,13 @@ def _is_beside(image: Path, source: str) -> bool:
 class Saver:
     """A writer of records that keeps the reject list.
 
-    ``rejected`` is that list by id, and stays up to date.
+    ``rejects`` is that list by id, and stays up to date.
     """
 
-    def __init__(self, store: Store, rejected: dict[str, Reject], *, strict: bool = False) -> None:
+    def __init__(self, store: Store, *, strict: bool = False) -> None:
         self._store = store
         self._reject_list = reject_list_of(store)
-        self._rejects = rejected
+        self.rejects = {reject.id: reject for reject in self._reject_list.rejects()}
         self._is_strict = strict
 
     def save(self, records: Sequence[Record], outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
@@ -577,19 +576,19 @@ class Saver:
 
     def _note_rejects(self, rejects: Sequence[Reject]) -> None:
         """Put new rejects on the list; documents whose content went bad are deleted."""
-        new = [reject for reject in rejects if self._rejects.get(reject.id) != reject and is_id(reject.id)]
+        new = [reject for reject in rejects if self.rejects.get(reject.id) != reject and is_id(reject.id)]
         if new:
             self._store.delete([reject.id for reject in new if reject.code != "unreadable"])
             self._reject_list.reject(new)  # last, since an input on the list is not examined again
-            self._rejects.update((reject.id, reject) for reject in new)
+            self.rejects.update((reject.id, reject) for reject in new)
 
     def release(self, ids: Sequence[str]) -> None:
         """Take inputs off the reject list, where they are on it."""
-        healed = [id for id in ids if id in self._rejects]
+        healed = [id for id in ids if id in self.rejects]
         if healed:
             self._reject_list.release(healed)
             for id in healed:
-                del self._rejects[id]
+                del self.rejects[id]
 
 
 def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from typing_extensions import Unpack
 
 from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
@@ -38,7 +37,7 @@ from vlmsearch.media.images import format_of
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search.arrange import diversify
-from vlmsearch.search.options import LONGEST_PAGE, SearchKeywords, SearchOptions
+from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import all_documents
@@ -81,7 +80,7 @@ _SIGNS = {
 LIST_OPERATORS = frozenset({"in", "not in", "nin"})
 """Comparisons with a list of values."""
 _OPPOSITE = {"$in": "$nin", "$nin": "$in"}
-_LARGEST_EXACT = 2**53
+_MAX_EXACT = 2**53
 """Whole numbers up to this are the same as doubles, as which filters compare them."""
 
 
@@ -144,7 +143,7 @@ class FrameworkDocument:
 
     @property
     def file_bytes(self) -> bytes | None:
-        """Return the bytes of the file that keeps them; None where there is none, or it has gone."""
+        """Return the bytes in the file that keeps them; None without a file."""
         return self.data.read_bytes() if isinstance(self.data, Path) and self.data.is_file() else None
 
 
@@ -175,7 +174,7 @@ class FrameworkFilter:
 
     def __and__(self, other: FrameworkFilter) -> FrameworkFilter:
         """Return the filter of what passes both."""
-        where = combination([self.where, other.where], every=True)
+        where = combination([self.where, other.where], is_all=True)
         return FrameworkFilter(where, lambda document: self.keeps(document) and other.keeps(document))
 
     def keeps(self, document: FrameworkDocument) -> bool:
@@ -243,12 +242,12 @@ class FrameworkIndex(Closable):
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """Return the pipeline; None where vectors are given and none were yet, so that their length is not known."""
+        """Return the pipeline; None before the first given vectors, whose length nothing else says."""
         if isinstance(self._source, Pipeline):
             return self._source
         with self._lock:
             if self._pipeline is None:
-                encoder = open_encoder(self._encoder) if self._encoder is not None else self._given_vectors()
+                encoder = open_encoder(self._encoder) if self._encoder is not None else self._external_encoder()
                 self._pipeline = None if encoder is None else Pipeline(encoder, self.store)
             return self._pipeline
 
@@ -265,8 +264,11 @@ class FrameworkIndex(Closable):
                     stack.callback(part.close)
             self._store = self._pipeline = None
 
-    def _given_vectors(self) -> ExternalEncoder | None:
-        """Return what stands for the model elsewhere; where the index has vectors of this length, the one it names."""
+    def _external_encoder(self) -> ExternalEncoder | None:
+        """Return the stand-in for the model elsewhere.
+
+        Where the index has vectors of this length, it has the name of their model.
+        """
         manifest = self.store.manifest()
         if manifest is None:
             return None if self._dim is None else ExternalEncoder(self._dim)
@@ -275,7 +277,10 @@ class FrameworkIndex(Closable):
         return ExternalEncoder(dim, fingerprint=manifest.fingerprint if dims == {EMBEDDING.space: dim} else None)
 
     def _ready(self, documents: Sequence[FrameworkDocument]) -> Pipeline:
-        """Return the pipeline for writing; the first vectors say how long all are, where nothing else does."""
+        """Return the pipeline for writing.
+
+        The first vectors say how long all are, where nothing else does.
+        """
         with self._lock:
             pipeline = self.pipeline
             if pipeline is None:
@@ -307,16 +312,16 @@ class FrameworkIndex(Closable):
         places = {document.id: place for place, document in enumerate(documents)}
         files = self._files(places)
         try:
-            kept = apply_to_each(lambda document: self._keep(document, files), documents)
+            prepared = apply_to_each(lambda document: self._to_index(document, files), documents)
             if self.gives_vectors:
                 encoder = pipeline.encoder
-                every = zip(kept, (document.embedding for document in documents))
-                records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), every)
+                pairs = zip(prepared, (document.embedding for document in documents))
+                records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), pairs)
                 self.store.bind(encoder.fingerprint, encoder.spaces)
                 for some in batches([records[place] for place in places.values()], _PAGE):
                     self.store.upsert(some)
             else:
-                report = add_reported(pipeline, (kept[place] for place in places.values()), retry_rejects=True)
+                report = add_reported(pipeline, (prepared[place] for place in places.values()), retry_rejects=True)
                 if report.rejects:
                     raise InvalidBatchError(
                         {places[reject.id]: InvalidInputError(reject.code, reject.message) for reject in report.rejects}
@@ -325,35 +330,33 @@ class FrameworkIndex(Closable):
             for path in files - self._files(places):
                 path.unlink(missing_ok=True)
 
-    def _keep(self, given: FrameworkDocument, files: set[Path]) -> Document:
-        """Return the document as the index keeps it, its bytes in a file, which is added to ``files``."""
-        image, name = given.image, ""
+    def _to_index(self, document: FrameworkDocument, files: set[Path]) -> Document:
+        """Return the document as the index keeps it.
+
+        Its bytes are put into a file, which is added to ``files``.
+        """
+        image, name = document.image, ""
         if isinstance(image, Path):
             image = Path(os.path.abspath(image))
-        if isinstance(given.data, bytes):
+        if isinstance(document.data, bytes):
             if self._folder is None:
                 raise ConfigError(
-                    f"{given.id!r} has {len(given.data):,} bytes of data, which an index does not hold: give "
+                    f"{document.id!r} has {len(document.data):,} bytes of data, which an index does not hold: give "
                     "`image_folder`, where they are kept, or the path of a file in place of them"
                 )
-            digests = [hashlib.sha256(part).hexdigest()[:32] for part in (given.id.encode(), given.data)]
-            kind = given.mime_type or f"image/{format_of(given.data).lower()}"
+            digests = [hashlib.sha256(part).hexdigest()[:32] for part in (document.id.encode(), document.data)]
+            kind = document.mime_type or f"image/{format_of(document.data).lower()}"
             name = "-".join(digests) + (mimetypes.guess_extension(kind) or "")
             files.add(self._folder / name)
-            replace_file(self._folder / name, given.data)
-            image = self._folder / name if given.is_image else image
+            replace_file(self._folder / name, document.data)
+            image = self._folder / name if document.is_image else image
         elif image in files:  # read as a path, and given back
             name = image.name
-        flat, rest = _split(given.metadata)
-        norm = 1.0 if given.embedding is None else float(np.linalg.norm(np.asarray(given.embedding, np.float64)))
+        flat, rest = _split(document.metadata)
+        norm = 1.0 if document.embedding is None else float(np.linalg.norm(np.asarray(document.embedding, np.float64)))
         has_norm = self.gives_vectors and abs(norm - 1) > 1e-6
-        parts = {"metadata": rest, "extra": dict(given.extra), "data": name, "norm": norm if has_norm else None}
-        kept = {key: value for key, value in parts.items() if value}
-        try:
-            packed = {JSON_KEY: json.dumps(kept, ensure_ascii=False)} if kept else {}
-        except (TypeError, ValueError) as exc:
-            raise InvalidInputError("invalid", f"the metadata of {given.id!r} cannot be kept as JSON: {exc}") from exc
-        return Document(given.id, given.text, image, {**flat, **packed})
+        others = {"metadata": rest, "extra": dict(document.extra), "data": name, "norm": norm if has_norm else None}
+        return Document(document.id, document.text, image, _pack(document.id, flat, others))
 
     def update_metadata(self, ids: Sequence[str], metadata: Mapping[str, Any]) -> int:
         """Set keys of the metadata of documents. Nothing is encoded, and nothing that others write is undone.
@@ -376,7 +379,7 @@ class FrameworkIndex(Closable):
         return update_documents(self.store, ids, changes)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents, with the files of their bytes, and with a file of several documents all of its parts.
+        """Remove documents, with the files of their bytes and the parts of files.
 
         Args:
             ids: The ids of the documents; unknown ids are ignored.
@@ -523,25 +526,13 @@ class FrameworkIndex(Closable):
 
         return _first(fetch, limit, filter) if limit > 0 else []
 
-    def search(
-        self,
-        text: str | None,
-        *,
-        image: ImageSource | None = None,
-        like: str | Iterable[str] = (),
-        without: str | ImageSource | Sequence[str] | None = None,
-        filter: FrameworkFilter = _ALL,
-        **options: Unpack[SearchKeywords],
-    ) -> Ranking:
+    def search(self, text: str | None, *, filter: FrameworkFilter = _ALL, **arguments: Any) -> Ranking:
         """Return what `Pipeline.search` finds; parts of one file are documents like others here.
 
         Args:
             text: The text to look for.
-            image: The image to look for.
-            like: Ids of documents whose vectors to look for.
-            without: A text or an image that the matches must not be like.
             filter: A filter that the matches pass; where the store cannot apply it, for the 10,000 best documents.
-            options: How the matches are chosen and arranged: see `SearchOptions`.
+            **arguments: Other arguments of `Pipeline.search`; None is the same as leaving one out.
 
         Returns:
             Documents with their relevance from 0 to 1, best first.
@@ -550,18 +541,16 @@ class FrameworkIndex(Closable):
             ConfigError: Vectors are given to this index, and nothing can be encoded; or an option is wrong.
             InvalidInputError: There is nothing to look for, or the image cannot be used.
         """
-        pipeline, asked = self.pipeline, options.pop("limit", None)
-        limit = SearchOptions.limit if asked is None else asked
-        narrowed = filter & FrameworkFilter(options.pop("where", None))
+        pipeline, chosen = self.pipeline, {name: value for name, value in arguments.items() if value is not None}
+        limit, narrowed = chosen.pop("limit", SearchOptions.limit), filter & FrameworkFilter(chosen.pop("where", None))
         if pipeline is None or self.gives_vectors:
             raise ConfigError("a text or an image is looked for where an encoder is named, such as onnx:default")
         if limit < 1:
             return []
 
         def fetch(depth: int) -> Hits:
-            page: SearchKeywords = {"limit": min(depth, LONGEST_PAGE), "where": narrowed.where}
-            chosen: SearchKeywords = {"group": False, **options, **page}
-            matches = pipeline.search(text, image=image, like=like, without=without, **chosen)
+            page = {"limit": min(depth, LONGEST_PAGE), "where": narrowed.where}
+            matches = pipeline.search(text, **{"group": False, **chosen, **page})
             return [(unpack(match.document, self._folder), match.score) for match in matches]
 
         return _first(fetch, limit, narrowed)
@@ -599,7 +588,7 @@ def _first(fetch: Callable[[int], Hits], limit: int, filter: FrameworkFilter) ->
 
 
 def best_of(scores: Mapping[str, float], count: int) -> list[tuple[str, float]]:
-    """Return the highest scores with their ids, best first; equal ones in the order of the ids."""
+    """Return the ids with the highest scores, best first and then by id."""
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:count]
 
 
@@ -614,15 +603,15 @@ def unpack(document: Document, image_folder: Path | None = None) -> FrameworkDoc
         The document, without its vector.
     """
     metadata = dict(document.metadata)
-    kept = _kept(metadata.pop(JSON_KEY, None))
-    name, image = kept.get("data", ""), document.image
+    others = _unpack_json(metadata.pop(JSON_KEY, None))
+    name, image = others.get("data", ""), document.image
     is_image = bool(name) and isinstance(image, Path) and image.name == name
     file = image if is_image else image_folder / name if name and image_folder is not None else None
     return FrameworkDocument(
         document.id,
         document.text,
-        {**metadata, **kept.get("metadata", {})},
-        kept.get("extra", {}),
+        {**metadata, **others.get("metadata", {})},
+        others.get("extra", {}),
         image if isinstance(image, (Path, RemoteImage)) else None,
         file if isinstance(file, Path) else None,
         mimetypes.guess_type(name)[0] or "",
@@ -671,10 +660,13 @@ def comparison(key: str, operator: str, value: object, *, negated: bool) -> Wher
     return None if negated or isinstance(values[0], (str, bool)) else {key: {sign: values[0]}}
 
 
-def combination(parts: Sequence[Where | None], *, every: bool) -> Where | None:
-    """Return the filter of a store that demands all of some filters, or one of them; None where no store can say."""
+def combination(parts: Sequence[Where | None], *, is_all: bool) -> Where | None:
+    """Return the filter of a store that demands all of some filters, or one of them.
+
+    None where no store can apply it.
+    """
     known = [part for part in parts if part is not None]
-    if every:
+    if is_all:
         return {"$and": known} if known else None
     return {"$or": known} if known and len(known) == len(parts) else None
 
@@ -684,7 +676,7 @@ def _comparable(value: object) -> bool:
     if isinstance(value, (str, bool)):
         return True
     if isinstance(value, int):
-        return abs(value) <= _LARGEST_EXACT
+        return abs(value) <= _MAX_EXACT
     return isinstance(value, float) and math.isfinite(value)
 
 
@@ -749,13 +741,22 @@ def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, An
     return flat, rest
 
 
-def _kept(packed: Scalar | None) -> dict[str, Any]:
+def _pack(id: str, flat: Mapping[str, Scalar], others: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return the metadata that an index keeps; InvalidInputError where the others are no JSON."""
+    parts = {key: value for key, value in others.items() if value}
+    try:
+        return {**flat, JSON_KEY: json.dumps(parts, ensure_ascii=False)} if parts else dict(flat)
+    except (TypeError, ValueError) as exc:
+        raise InvalidInputError("invalid", f"the metadata of {id!r} cannot be kept as JSON: {exc}") from exc
+
+
+def _unpack_json(packed: Scalar | None) -> dict[str, Any]:
     """Return what stands under the key for the rest; nothing where somebody else put something there."""
     try:
-        kept = json.loads(packed) if isinstance(packed, str) else {}
+        parts = json.loads(packed) if isinstance(packed, str) else {}
     except ValueError:
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return parts if isinstance(parts, dict) else {}
 
 
 def _record(document: Document, encoder: Encoder, embedding: Sequence[float] | None) -> Record:
@@ -765,7 +766,7 @@ def _record(document: Document, encoder: Encoder, embedding: Sequence[float] | N
 
 def _embedding(record: Record) -> list[float] | None:
     vector = record.vectors.get(EMBEDDING)
-    norm = _kept(record.document.metadata.get(JSON_KEY)).get("norm", 1.0)
+    norm = _unpack_json(record.document.metadata.get(JSON_KEY)).get("norm", 1.0)
     return None if vector is None else [float(value) for value in vector.astype(np.float64) * norm]
 
 
@@ -777,11 +778,10 @@ def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> MetadataChang
     document = record.document
     before = {key: value for key, value in document.metadata.items() if key != JSON_KEY and key not in metadata}
     flat, rest = _split(metadata)
-    kept = _kept(document.metadata.get(JSON_KEY))
-    others = {key: value for key, value in kept.pop("metadata", {}).items() if key not in metadata}
-    kept |= {"metadata": others | rest} if others or rest else {}
-    packed = {JSON_KEY: json.dumps(kept, ensure_ascii=False)} if kept else {}
-    changed = replace(document, metadata={**before, **flat, **packed})
+    others = _unpack_json(document.metadata.get(JSON_KEY))
+    old = {key: value for key, value in others.get("metadata", {}).items() if key not in metadata}
+    packed = _pack(document.id, before | flat, others | {"metadata": old | rest})
+    changed = replace(document, metadata=packed)
     return MetadataChange(document, record.stamp, changed.metadata, _digest(changed, record.vectors))
 
 

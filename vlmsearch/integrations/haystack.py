@@ -55,7 +55,7 @@ class _Component:
     """The method ``run``, to be awaited; only components have it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the arguments as a dictionary, for the file of a pipeline; secrets are not among them."""
+        """Return the arguments as a dictionary for the file of a pipeline, without secrets."""
         arguments = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         plain = {name: value.value if isinstance(value, Enum) else value for name, value in arguments.items()}
         return default_to_dict(self, **plain, **getattr(self, "options", {}))
@@ -209,9 +209,9 @@ class VlmsearchDocumentStore(_Component):
             The values in order, and how many there are on all pages.
         """
         key = metadata_field.removeprefix("meta.")
-        given = [document.metadata.get(key) for document in self.index.find(_filter(filters))]
+        held = [document.metadata.get(key) for document in self.index.find(_filter(filters))]
         term = (search_term or "").lower()
-        values = {_form(value): value for value in given if value is not None and term in str(value).lower()}
+        values = {_form(value): value for value in held if value is not None and term in str(value).lower()}
         ordered = [value for _, value in sorted(values.items(), key=lambda pair: _place(*pair))]
         return ordered[from_ : from_ + size], len(values)
 
@@ -236,7 +236,7 @@ class VlmsearchDocumentStore(_Component):
             raise ValueError("write_documents takes a list of haystack.Document")
         written = len(documents)
         if policy != DuplicatePolicy.OVERWRITE:
-            there = {kept.id for kept in self.index.get([document.id for document in documents])}
+            there = {document.id for document in self.index.get([document.id for document in documents])}
             new: dict[str, Document] = {}
             for given in documents:
                 if given.id not in there and given.id not in new:
@@ -360,47 +360,47 @@ class VlmsearchDocumentStore(_Component):
 
     # ---- between the two
 
-    def _from_document(self, given: Document) -> FrameworkDocument:
-        blob = given.blob
-        path = given.meta.get(self.file_path_meta_field)
+    def _from_document(self, document: Document) -> FrameworkDocument:
+        blob = document.blob
+        path = document.meta.get(self.file_path_meta_field)
         has_path = blob is None and isinstance(path, str) and (mimetypes.guess_type(path)[0] or "").startswith("image/")
         parts = {
             "blob": blob and {"mime_type": blob.mime_type, "meta": blob.meta},
-            "sparse_embedding": given.sparse_embedding and given.sparse_embedding.to_dict(),
+            "sparse_embedding": document.sparse_embedding and document.sparse_embedding.to_dict(),
         }
         return FrameworkDocument(
-            given.id,
-            given.content,
-            given.meta,
+            document.id,
+            document.content,
+            document.meta,
             {"haystack": {key: value for key, value in parts.items() if value}} if any(parts.values()) else {},
             Path(path) if has_path and isinstance(path, str) else None,
             blob.data if blob else None,
             blob.mime_type or "" if blob else "",
             blob is not None and _shows_image(blob),
-            given.embedding,
+            document.embedding,
         )
 
-    def _to_document(self, kept: FrameworkDocument, score: float | None = None) -> Document:
+    def _to_document(self, document: FrameworkDocument, score: float | None = None) -> Document:
         """Return the document with what was kept; bytes whose file has gone are left out."""
-        extra = kept.extra.get("haystack", {})
-        sparse, meta, blob = extra.get("sparse_embedding"), dict(kept.metadata), None
-        if (data := kept.file_bytes) is not None:
-            blob = ByteStream(data, **(extra.get("blob") or {"mime_type": kept.mime_type or None}))
-        elif kept.image is not None and not kept.is_image:  # as Haystack's converters name it
-            meta.setdefault(self.file_path_meta_field, str(kept.image))
+        extra = document.extra.get("haystack", {})
+        sparse, meta, blob = extra.get("sparse_embedding"), dict(document.metadata), None
+        if (data := document.file_bytes) is not None:
+            blob = ByteStream(data, **(extra.get("blob") or {"mime_type": document.mime_type or None}))
+        elif document.image is not None and not document.is_image:  # as Haystack's converters name it
+            meta.setdefault(self.file_path_meta_field, str(document.image))
         return Document(
-            id=kept.id,
-            content=kept.text,
+            id=document.id,
+            content=document.text,
             blob=blob,
             meta=meta,
             score=score,
-            embedding=None if kept.embedding is None else list(kept.embedding),
+            embedding=None if document.embedding is None else list(document.embedding),
             sparse_embedding=SparseEmbedding.from_dict(sparse) if sparse else None,
         )
 
 
 def _shows_image(blob: ByteStream) -> bool:
-    """Return whether bytes are an image, by what is said of them or else by how they begin."""
+    """Return whether bytes are an image, by their type or else by how they begin."""
     return blob.mime_type.startswith("image/") if blob.mime_type else bool(format_of(blob.data))
 
 
@@ -461,13 +461,16 @@ def _check_filter(condition: object) -> None:
 
 
 def _to_where(condition: Mapping[str, Any], *, negated: bool = False) -> Where | None:
-    """Return a weaker filter for the store, of a filter or of its negation; None where no store can apply one."""
+    """Return a weaker filter for the store, of a filter or of its negation.
+
+    None where no store can apply one.
+    """
     if "field" in condition:
         return _comparison(condition["field"], condition["operator"], condition["value"], negated=negated)
     operator = condition["operator"]
     inner_negated = negated != (operator == "NOT")
     inner = [_to_where(part, negated=inner_negated) for part in condition["conditions"]]
-    return combination(inner, every=(operator != "OR") != inner_negated)  # NOT is the negation of AND
+    return combination(inner, is_all=(operator != "OR") != inner_negated)  # NOT is the negation of AND
 
 
 def _comparison(field: str, operator: str, value: object, *, negated: bool) -> Where | None:
@@ -532,7 +535,7 @@ class _SearchRetriever(_Retriever):
 
 @component
 class VlmsearchTextRetriever(_SearchRetriever):
-    """A retriever of documents that fit a text, by their images, texts and words, as `Pipeline.search` does.
+    """A retriever of documents by a text, as `Pipeline.search` finds them.
 
     Where vectors are given to the store, a text is looked for by its words alone. Then this is the keyword side of a
     hybrid pipeline.
@@ -758,7 +761,9 @@ class VlmsearchDocumentEmbedder(_Embedder):
 @component
 @dataclass(eq=False)
 class VlmsearchImageEmbedder(_Embedder):
-    """An embedder of the images of documents, whose vectors are comparable with those of texts in the same space.
+    """An embedder of the images of documents.
+
+    The vectors are comparable with those of texts in the same space.
 
     Args:
         encoder: The URL of the encoder.

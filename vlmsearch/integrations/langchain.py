@@ -83,7 +83,7 @@ def _to_langchain(document: FrameworkDocument, image_key: str) -> LangchainDocum
 
 
 def _from_langchain(document: LangchainDocument, id: str, image_key: str) -> FrameworkDocument:
-    """Return what an index keeps of a document; InvalidInputError where no image is under the key of images."""
+    """Return a document for an index; InvalidInputError if its image is none."""
     image = document.metadata.get(image_key)
     if not isinstance(image, (str, Path, bytes, type(None))):
         raise InvalidInputError("invalid", f"metadata {image_key!r} is the path of an image or bytes, not {image!r}")
@@ -102,7 +102,7 @@ def image_block(
     server: Index | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> ImageContentBlock:
-    """Return the image of a document as a part of a message, for a chat model that sees.
+    """Return the image of a document as a part of a message for a chat model.
 
     Args:
         document: A document that a store or retriever returned, with an image.
@@ -607,7 +607,7 @@ class VlmsearchVectorStore(VectorStore):
         return self._index.search(query, filter=narrowed, **{"limit": k, "min_score": 0.0, **options})
 
     def _nearest(self, embedding: list[float], k: int, *, filter: Mapping[str, object] | None = None) -> Ranking:
-        """Return the documents nearest to a vector in any field of its space, with the cosine as the score."""
+        """Return the documents nearest to a vector by cosine, in any field of its space."""
         fields = choose_space(self.pipeline.encoder, self._space).fields
         return self._index.nearest(embedding, limit=k, fields=fields, filter=FrameworkFilter(filter or None))
 

@@ -235,7 +235,9 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         only: Callable[[FrameworkDocument], bool] | None = None,
         **options: Unpack[SearchKeywords],
     ) -> list[NodeWithScore]:
-        """Return the nodes that fit a text, an image or both best, where nodes are encoded here.
+        """Return the best nodes for a text, an image or both.
+
+        The store encodes its nodes.
 
         Args:
             text: The text to look for.
@@ -321,7 +323,7 @@ def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
 
 
 def _resources(node: BaseNode) -> dict[str, str]:
-    """Return the bytes of a node's image, sound and film in base64, by the names of the fields."""
+    """Return the bytes of a node's image, sound and film in base64, by field."""
     resources = {name: getattr(node, name, None) for name in ("image_resource", "audio_resource", "video_resource")}
     return {
         name: resource.data.decode()
@@ -331,7 +333,10 @@ def _resources(node: BaseNode) -> dict[str, str]:
 
 
 def _to_node(document: FrameworkDocument) -> BaseNode:
-    """Return the node that was kept, or one of a document that no node was; bytes whose file has gone are left out."""
+    """Return the node of a document.
+
+    A document that was written otherwise becomes a text or an image. Bytes whose file has gone are left out.
+    """
     metadata, vector = dict(document.metadata), None if document.embedding is None else list(document.embedding)
     if "node" not in document.extra:
         parts: dict[str, Any] = {
@@ -376,13 +381,16 @@ def _filter(filters: MetadataFilters | None) -> FrameworkFilter:
 
 
 def _to_where(condition: MetadataFilters | MetadataFilter, *, negated: bool = False) -> Where | None:
-    """Return a weaker filter for the store, of a filter or of its negation; None where no store can apply one."""
+    """Return a weaker filter for the store, of a filter or of its negation.
+
+    None where no store can apply one.
+    """
     if isinstance(condition, MetadataFilter):
         return comparison(_key(condition), condition.operator.value, condition.value, negated=negated)
     kind = condition.condition or FilterCondition.AND
     inner_negated = negated != (kind == FilterCondition.NOT)
     inner = [_to_where(part, negated=inner_negated) for part in condition.filters]
-    return combination(inner, every=(kind == FilterCondition.AND) != inner_negated)  # NOT is the negation of OR
+    return combination(inner, is_all=(kind == FilterCondition.AND) != inner_negated)  # NOT is the negation of OR
 
 
 def _key(condition: MetadataFilter) -> str:
@@ -429,7 +437,7 @@ def _merged(dense: Ranking, sparse: Ranking, alpha: float | None, limit: int) ->
 
 
 class VlmsearchMultiModalRetriever(MultiModalRetriever):
-    """A retriever of texts and images by a text or an image, for a store that encodes its nodes.
+    """A retriever of texts and images, for a store that encodes its nodes.
 
     Args:
         vector_store: The store; it names an encoder.
@@ -528,7 +536,7 @@ def _has_image(document: FrameworkDocument) -> bool:
 
 
 class VlmsearchEmbedding(MultiModalEmbedding):
-    """An embedding model of texts and images in one space, for an index of LlamaIndex over any vector store.
+    """An embedding model of texts and images for any vector store of LlamaIndex.
 
     Args:
         encoder: The URL of the encoder.

@@ -26,7 +26,9 @@ Rows: TypeAlias = "Union[NDArray[np.float32], torch.Tensor]"
 
 
 class SentenceModel:
-    """A model with the methods of sentence-transformers, for texts and images in one space of an encoder.
+    """A model with the methods of sentence-transformers over one space of an encoder.
+
+    It takes texts and images.
 
     Vectors are of length one, so that their dot product is the cosine. A string is a text, never a path.
 
