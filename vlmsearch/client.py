@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
+from vlmsearch import verbs
 from vlmsearch._util.arguments import check_arguments, check_kind, strings
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.closable import Closable
@@ -57,21 +58,7 @@ from vlmsearch.types import (
     check_types,
     local_image,
 )
-from vlmsearch.verbs import (
-    AddRequest,
-    AskRequest,
-    CheckRequest,
-    DescribeRequest,
-    DuplicatesRequest,
-    EvaluateRequest,
-    ExplainRequest,
-    IndexRequest,
-    LabelRequest,
-    SearchManyRequest,
-    SearchRequest,
-    ThumbnailRequest,
-    verb,
-)
+from vlmsearch.verbs import verb
 from vlmsearch.wire import (
     ERROR_TYPES,
     Deleted,
@@ -210,15 +197,15 @@ class RemotePipeline(Index):
     # --------------------------------------------------------------------------------------------------------- verbs
 
     @override
-    @verb(SearchRequest)
-    def search(self, given: SearchRequest) -> Matches:
+    @verb(verbs.SearchRequest)
+    def search(self, given: verbs.SearchRequest) -> Matches:
         matches = self._post(Matches, "search", self._form(given))
         self._warn(matches.uncalibrated)
         return matches
 
     @override
-    @verb(SearchManyRequest)
-    def search_many(self, given: SearchManyRequest) -> list[Matches]:
+    @verb(verbs.SearchManyRequest)
+    def search_many(self, given: verbs.SearchManyRequest) -> list[Matches]:
         queries = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in given.queries]
         results = list(self._post(ManyMatches, "search_many", self._form(given, queries=queries)).results)
         for matches in results:
@@ -226,20 +213,20 @@ class RemotePipeline(Index):
         return results
 
     @override
-    @verb(ExplainRequest)
-    def explain(self, given: ExplainRequest) -> Explanation:
+    @verb(verbs.ExplainRequest)
+    def explain(self, given: verbs.ExplainRequest) -> Explanation:
         from vlmsearch.search.explanation import Explanation
 
         return self._post(Explanation, "explain", self._form(given))
 
     @override
-    def _ask(self, given: AskRequest) -> Answer | RemoteAnswerStream:
+    def _ask(self, given: verbs.AskRequest) -> Answer | RemoteAnswerStream:
         if given.stream:
             return RemoteAnswerStream(self._events(self._path("ask"), self._form(given)))
         return self._post(Answer, "ask", self._form(given))
 
     @override
-    def _add(self, given: AddRequest) -> IndexReport:
+    def _add(self, given: verbs.AddRequest) -> IndexReport:
         whole = IndexReport()
         for batch, rejects in self._batches(given_documents(given.documents)):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
@@ -252,8 +239,8 @@ class RemotePipeline(Index):
         return whole
 
     @override
-    @verb(IndexRequest)
-    def index(self, given: IndexRequest) -> IndexReport:
+    @verb(verbs.IndexRequest)
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
         paths: Any = given.paths
         options = self._form(getattr(paths, "options", given.options))
         form = self._form(given, paths=list(map(str, path_list("paths", getattr(paths, "given", paths)))))
@@ -301,15 +288,15 @@ class RemotePipeline(Index):
         return self._send("GET", self._path("image", id=id))
 
     @override
-    @verb(ThumbnailRequest)
-    def thumbnail(self, given: ThumbnailRequest) -> bytes:
+    @verb(verbs.ThumbnailRequest)
+    def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
         return self._send("GET", self._path("thumbnail", id=given.id, size=given.size))
 
     # --------------------------------------------------------------------------------------------------- whole index
 
     @override
-    @verb(LabelRequest)
-    def label(self, given: LabelRequest) -> Iterator[Labelled]:
+    @verb(verbs.LabelRequest)
+    def label(self, given: verbs.LabelRequest) -> Iterator[Labelled]:
         answer = self._job(LabelAnswer, "label", self._form(given), given.on_progress)
         return self._labelled(answer.documents)
 
@@ -320,18 +307,18 @@ class RemotePipeline(Index):
                 yield Labelled(documents.get(item.id, Document(item.id)), item.labels, item.written)
 
     @override
-    @verb(DescribeRequest)
-    def describe(self, given: DescribeRequest) -> DescribeReport:
+    @verb(verbs.DescribeRequest)
+    def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
         return self._job(DescribeReport, "describe", self._form(given), given.on_progress)
 
     @override
-    @verb(DuplicatesRequest)
-    def duplicates(self, given: DuplicatesRequest) -> Duplicates:
+    @verb(verbs.DuplicatesRequest)
+    def duplicates(self, given: verbs.DuplicatesRequest) -> Duplicates:
         return self._job(Duplicates, "duplicates", self._form(given), given.on_progress)
 
     @override
-    @verb(EvaluateRequest)
-    def evaluate(self, given: EvaluateRequest) -> Evaluation:
+    @verb(verbs.EvaluateRequest)
+    def evaluate(self, given: verbs.EvaluateRequest) -> Evaluation:
         from vlmsearch.search.curves import Evaluation
 
         queries = [
@@ -346,8 +333,8 @@ class RemotePipeline(Index):
         return Evaluation(self._job(dict, "eval", self._form(given, queries=queries), given.on_progress))
 
     @override
-    @verb(CheckRequest)
-    def check(self, given: CheckRequest) -> CheckReport:
+    @verb(verbs.CheckRequest)
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
         from vlmsearch.stores.base import CheckReport
 
         return self._job(CheckReport, "check", self._form(given))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self, override
 
+from vlmsearch import verbs
 from vlmsearch._util.arguments import check_kind, shown, strings
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.text import well_formed
@@ -52,22 +53,7 @@ from vlmsearch.types import (
     Reject,
     local_image,
 )
-from vlmsearch.verbs import (
-    AddRequest,
-    AskRequest,
-    CheckRequest,
-    DescribeRequest,
-    DuplicatesRequest,
-    EvaluateRequest,
-    ExplainRequest,
-    IndexRequest,
-    LabelRequest,
-    SearchManyRequest,
-    SearchRequest,
-    ThumbnailRequest,
-    WatchRequest,
-    verb,
-)
+from vlmsearch.verbs import verb
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -192,13 +178,13 @@ class Pipeline(Index):
         return self._in_use[1]
 
     @override
-    def _add(self, given: AddRequest) -> IndexReport:
+    def _add(self, given: verbs.AddRequest) -> IndexReport:
         items = (Sourced(document, "") for document in given_documents(given.documents))
         return self._run(items, given.retry_rejects, given.strict, given.on_progress)
 
     @override
-    @verb(IndexRequest)
-    def index(self, given: IndexRequest) -> IndexReport:
+    @verb(verbs.IndexRequest)
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
         from vlmsearch.indexing.flow import checked_report
 
         source = self._paths("paths", given.paths, given.options)
@@ -212,8 +198,8 @@ class Pipeline(Index):
         limits = self.image_limits
         return given if isinstance(given, Paths) else Paths(path_list(name, given), options=options, limits=limits)
 
-    @verb(WatchRequest)
-    def watch(self, given: WatchRequest) -> Iterator[IndexReport]:
+    @verb(verbs.WatchRequest)
+    def watch(self, given: verbs.WatchRequest) -> Iterator[IndexReport]:
         """Keep the index in step with folders: index them as `index` does with ``prune``, and then their changes.
 
         A file is indexed a second after the last write to it, or half a minute after the first of many. Changes while
@@ -312,20 +298,20 @@ class Pipeline(Index):
         return report
 
     @override
-    @verb(SearchRequest)
-    def search(self, given: SearchRequest) -> Matches:
+    @verb(verbs.SearchRequest)
+    def search(self, given: verbs.SearchRequest) -> Matches:
         with operation("search"):
             return self._search([given.query], given)[0]
 
     @override
-    @verb(SearchManyRequest)
-    def search_many(self, given: SearchManyRequest) -> list[Matches]:
+    @verb(verbs.SearchManyRequest)
+    def search_many(self, given: verbs.SearchManyRequest) -> list[Matches]:
         with operation("search", {"vlmsearch.count": len(given.made)}):
             return self._search(given.made, given.of_search())
 
     @override
-    @verb(ExplainRequest)
-    def explain(self, given: ExplainRequest) -> Explanation:
+    @verb(verbs.ExplainRequest)
+    def explain(self, given: verbs.ExplainRequest) -> Explanation:
         from vlmsearch.search.explain import explain
         from vlmsearch.search.explanation import Explanation
 
@@ -346,16 +332,16 @@ class Pipeline(Index):
             return self._read(read) or Explanation(given.id, "absent", "There is no index yet.")
 
     @override
-    @verb(LabelRequest)
-    def label(self, given: LabelRequest) -> Iterator[Labelled]:
+    @verb(verbs.LabelRequest)
+    def label(self, given: verbs.LabelRequest) -> Iterator[Labelled]:
         from vlmsearch.search.labels import label
 
         judge = self._judge()
         return iter(()) if judge is None else label(judge, given)
 
     @override
-    @verb(DescribeRequest)
-    def describe(self, given: DescribeRequest) -> DescribeReport:
+    @verb(verbs.DescribeRequest)
+    def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
         from vlmsearch.indexing.describe import Describer
 
         if self.generator is None:
@@ -368,8 +354,8 @@ class Pipeline(Index):
             return Describer(judge.encoder, judge.store, rejects, self.generator, given, self.image_limits).run()
 
     @override
-    @verb(DuplicatesRequest)
-    def duplicates(self, given: DuplicatesRequest) -> Duplicates:
+    @verb(verbs.DuplicatesRequest)
+    def duplicates(self, given: verbs.DuplicatesRequest) -> Duplicates:
         from vlmsearch.search.duplicates import find_duplicates
 
         with operation("duplicates"):
@@ -459,7 +445,7 @@ class Pipeline(Index):
         return encoder, store
 
     @override
-    def _ask(self, given: AskRequest) -> Answer | AnswerStream:
+    def _ask(self, given: verbs.AskRequest) -> Answer | AnswerStream:
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         generator, options = self.generator, given.options or default_options(self.generator)
@@ -491,8 +477,8 @@ class Pipeline(Index):
         return store.delete(with_parts(store, strings("ids", ids)))
 
     @override
-    @verb(CheckRequest)
-    def check(self, given: CheckRequest) -> CheckReport:
+    @verb(verbs.CheckRequest)
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
         _, store = self._follow()
         return check_store(store, repair=given.repair)
 
@@ -517,8 +503,8 @@ class Pipeline(Index):
         return len(self._follow()[1])
 
     @override
-    @verb(ThumbnailRequest)
-    def thumbnail(self, given: ThumbnailRequest) -> bytes:
+    @verb(verbs.ThumbnailRequest)
+    def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
         from vlmsearch.media.images import thumbnail
 
         for document in self.get(given.id):
@@ -528,8 +514,8 @@ class Pipeline(Index):
         raise ConfigError(f"there is no document {given.id!r} in the index")
 
     @override
-    @verb(EvaluateRequest)
-    def evaluate(self, given: EvaluateRequest) -> Evaluation:
+    @verb(verbs.EvaluateRequest)
+    def evaluate(self, given: verbs.EvaluateRequest) -> Evaluation:
         from vlmsearch.search.report import evaluate
 
         done = itertools.count(1)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 from fastapi import Path as InPath
 
+from vlmsearch import verbs
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.options import options_of
 from vlmsearch.errors import ConfigError
@@ -34,14 +35,6 @@ from vlmsearch.server.routes.answers import judged_queries, label_answer
 from vlmsearch.server.routes.search import arguments_of
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Reject, Stamp
-from vlmsearch.verbs import (
-    CheckRequest,
-    DescribeRequest,
-    DuplicatesRequest,
-    EvaluateRequest,
-    IndexRequest,
-    LabelRequest,
-)
 from vlmsearch.wire import JobAnswer, JobList, to_json
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
@@ -79,12 +72,12 @@ async def start(
 
 
 _VERBS: Mapping[str, tuple[Callable[..., Any], Callable[..., object]]] = {
-    "index": (Pipeline.index, IndexRequest),
-    "label": (label_answer, LabelRequest),
-    "describe": (Pipeline.describe, DescribeRequest),
-    "duplicates": (Pipeline.duplicates, DuplicatesRequest),
-    "eval": (Pipeline.evaluate, EvaluateRequest),
-    "check": (Pipeline.check, CheckRequest),
+    "index": (Pipeline.index, verbs.IndexRequest),
+    "label": (label_answer, verbs.LabelRequest),
+    "describe": (Pipeline.describe, verbs.DescribeRequest),
+    "duplicates": (Pipeline.duplicates, verbs.DuplicatesRequest),
+    "eval": (Pipeline.evaluate, verbs.EvaluateRequest),
+    "check": (Pipeline.check, verbs.CheckRequest),
 }
 """The verb of each kind of job, and its request."""
 
