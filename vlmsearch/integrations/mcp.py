@@ -7,7 +7,7 @@ documents and their pictures are resources, too. Nothing is written unless that 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Annotated, Any, TypeVar, Union
 from urllib.parse import quote
@@ -19,13 +19,13 @@ from pydantic import Field
 from typing_extensions import ParamSpec, TypedDict
 
 import vlmsearch
-from vlmsearch._util.options import options_of
 from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
 from vlmsearch.index import Index
-from vlmsearch.schema import Where, option_field
-from vlmsearch.search.options import ManyOptions
+from vlmsearch.schema import option_field
+from vlmsearch.search.options import LabelRequest, ManyOptions
 from vlmsearch.types import Document, Match, Matches, Scalar
 from vlmsearch.verbs import AskRequest
+from vlmsearch.wire import simple_options
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,6 +44,11 @@ _READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 Labels = Annotated[list[str], Field(min_length=1, max_length=100, description='Such as ["cat", "dog", "receipt"].')]
+_LABEL = (
+    "Say which of some labels fit each document of the index. Nothing is changed.",
+    "Say which of some labels fit each document of the index, and keep them if that is asked.",
+)
+"""What the tool does where it may not, and where it may write."""
 Id = Annotated[str, Field(description="The id of a document, as another tool gave it.")]
 
 
@@ -158,7 +163,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
-    @_with_options(AskRequest, le=20)
+    @_with_options(AskRequest, leave_out=("stream", "template"), le=20)
     def ask(
         question: Annotated[str, Field(description="The question, in plain words.")], **options: Any
     ) -> AnswerWithSources:
@@ -201,26 +206,11 @@ def _add_labels(server: MCPServer[Any], index: Index, *, allow_write: bool) -> N
                 more += 1
         return {"counts": counts, "documents": documents, "more": more}
 
-    if allow_write:
-
-        @server.tool(name="label", annotations=_WRITE)
-        @_explained(ToolError)
-        def label_and_write(
-            labels: Labels,
-            where: Where = None,
-            write: Annotated[bool | None, Field(description="Whether to put the labels into the index.")] = False,
-            key: Annotated[str | None, Field(description="Key of the metadata that they are put under.")] = "label",
-        ) -> LabelReport:
-            """Say which of some labels fit each document of the index, and keep them if that is asked."""
-            return run(labels, where=where, key=key, write=write)
-
-    else:
-
-        @server.tool(annotations=_READ)
-        @_explained(ToolError)
-        def label(labels: Labels, where: Where = None) -> LabelReport:
-            """Say which of some labels fit each document of the index. Nothing is changed."""
-            return run(labels, where=where)
+    @server.tool(annotations=_WRITE if allow_write else _READ, description=_LABEL[allow_write])
+    @_explained(ToolError)
+    @_with_options(LabelRequest, leave_out=() if allow_write else ("write", "key"))
+    def label(labels: Labels, **options: Any) -> LabelReport:
+        return run(labels, **options)
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
@@ -270,8 +260,10 @@ def _explained(kind: type[Exception]) -> Callable[[Callable[P, T]], Callable[P, 
     return decorate
 
 
-def _with_options(request: type, **limit: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Return a decorator that names the options of a search in a tool's signature, where the SDK reads them.
+def _with_options(
+    request: type, leave_out: Collection[str] = (), **limit: int
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Return a decorator that names the options of a verb in a tool's signature, where the SDK reads them.
 
     ``limit`` is what differs of the option of that name. The re-ranker is the one of the index. A null is left out.
     """
@@ -283,10 +275,9 @@ def _with_options(request: type, **limit: int) -> Callable[[Callable[..., T]], C
             for parameter in signature.parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        ranking = options_of(ManyOptions).keys() & options_of(request).keys()
         added = []
-        for name, option in options_of(request).items():
-            if name in ranking:
+        for name, option in simple_options(request).items():
+            if name not in leave_out:
                 kind, field = option_field(option, **(limit if name == "limit" else {}))
                 annotation: Any = Annotated[Union[kind, None], field]
                 kw = inspect.Parameter.KEYWORD_ONLY
