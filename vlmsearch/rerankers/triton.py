@@ -8,14 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.arguments import check_counts
-from vlmsearch._util.retry import check_seconds
 from vlmsearch._util.text import utf8_bytes, well_formed
 from vlmsearch.errors import BackendError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.client.batches import batches, split_location
 from vlmsearch.triton.client.connection import Connection
-from vlmsearch.triton.client.security import Security
 from vlmsearch.types import Document
 
 
@@ -39,9 +37,7 @@ class TritonReranker(Reranker):
     ) -> None:
         address, self._model = split_location(location)
         check_counts(batch_size=batch_size)
-        check_seconds(timeout=timeout, deadline=deadline)
-        security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
-        self._connection = Connection(address, security=security, timeout=timeout, deadline=deadline)
+        self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         self._closed = False
         try:
             config = self._connection.config(self._model)
