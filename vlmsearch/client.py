@@ -6,24 +6,25 @@ No numpy, no model and no store are loaded where it runs.
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, fields, replace
-from functools import partial, update_wrapper
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, get_args
 from urllib.parse import quote, urlencode
 from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
+from vlmsearch import verbs
 from vlmsearch._util.arguments import check_arguments, check_kind, strings
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.options import options_of
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -34,18 +35,9 @@ from vlmsearch.errors import (
     VlmsearchError,
     one_line,
 )
-from vlmsearch.index import (
-    AddArguments,
-    AskArguments,
-    Index,
-    check_explained,
-    check_thumbnail,
-    judged_queries,
-    query_list,
-)
-from vlmsearch.indexing.items import SourceOptions
-from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, make_options
-from vlmsearch.search.query import Query, make_query, split_text
+from vlmsearch.index import Index
+from vlmsearch.indexing.given import given_documents
+from vlmsearch.search.query import Query, split_text
 from vlmsearch.types import (
     Answer,
     AnswerParts,
@@ -66,6 +58,7 @@ from vlmsearch.types import (
     check_types,
     local_image,
 )
+from vlmsearch.verbs import verb
 from vlmsearch.wire import (
     ERROR_TYPES,
     Deleted,
@@ -75,6 +68,7 @@ from vlmsearch.wire import (
     EventData,
     IndexList,
     LabelAnswer,
+    LabelledId,
     ManyMatches,
     Origin,
     Rejects,
@@ -86,7 +80,6 @@ if TYPE_CHECKING:
     import httpx
 
     from vlmsearch.openai_api.http import HttpClient
-    from vlmsearch.rerankers.base import Reranker
     from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import CheckReport
@@ -97,17 +90,16 @@ _API = "/api/v1"
 _BATCH_DOCUMENTS = 256
 _BATCH_BYTES = 8 * 2**20
 """Bytes of the images, texts and metadata in one request."""
-_BATCH_IDS = 100
+_BATCH_IDS, _BATCH_DELETED = 100, 10_000
 _PAGE = 100
 _MAX_BYTES = 512 * 2**20
 """Maximum length of an answer, and of a line of a stream: a job may name each document of the index."""
 _MAX_TEXT_CHARS = 2**24
 """Maximum length of a streamed answer."""
 _CODES = frozenset(get_args(RejectCode))
-P = ParamSpec("P")
 T = TypeVar("T")
-Given: TypeAlias = dict[str, Any]
-"""Arguments of a verb, by name."""
+Form: TypeAlias = dict[str, Any]
+"""The JSON of a request."""
 
 
 def connect(
@@ -154,31 +146,6 @@ _OPENED: WeakValueDictionary[tuple[str, str], RemotePipeline] = WeakValueDiction
 def opened(image: RemoteImage) -> RemotePipeline | None:
     """Return an open pipeline that can fetch an image; None where there is none."""
     return _OPENED.get((image.server, image.index))
-
-
-def _verb(
-    verb: Callable[Concatenate[Any, P], Any], keywords: type | None = None
-) -> Callable[[Callable[[RemotePipeline, Given], T]], Callable[Concatenate[RemotePipeline, P], T]]:
-    """Return a decorator that gives a method the signature of a verb, and the method the verb's arguments by name.
-
-    ``keywords`` are the options of a search that it takes: the server has their defaults.
-    """
-    signature = inspect.signature(verb)
-
-    def decorate(method: Callable[[RemotePipeline, Given], T]) -> Callable[Concatenate[RemotePipeline, P], T]:
-        def run(self: RemotePipeline, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            bound = signature.bind(self, *args, **kwargs)
-            bound.apply_defaults()
-            _, *arguments = bound.arguments.items()
-            given = dict(arguments)
-            if keywords is not None:
-                given |= _options_form(keywords, given.pop("options"))
-            return method(self, given)
-
-        update_wrapper(run, verb, updated=())  # not what says that it is abstract
-        return run
-
-    return decorate
 
 
 class RemotePipeline(Index):
@@ -229,78 +196,67 @@ class RemotePipeline(Index):
 
     # --------------------------------------------------------------------------------------------------------- verbs
 
-    @_verb(Index.search, SearchKeywords)
-    def search(self, given: Given) -> Matches:
-        matches = self._post(Matches, "search", self._query_form(given))
+    @override
+    @verb(verbs.SearchRequest)
+    def search(self, given: verbs.SearchRequest) -> Matches:
+        matches = self._post(Matches, "search", self._form(given))
         self._warn(matches.uncalibrated)
         return matches
 
-    @_verb(Index.search_many, ManyKeywords)
-    def search_many(self, given: Given) -> list[Matches]:
-        queries = list(given["queries"]) if isinstance(given["queries"], Iterator) else given["queries"]
-        query_list(queries)
-        forms = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in queries]
-        results = list(self._post(ManyMatches, "search_many", {**given, "queries": forms}).results)
+    @override
+    @verb(verbs.SearchManyRequest)
+    def search_many(self, given: verbs.SearchManyRequest) -> list[Matches]:
+        queries = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in given.queries]
+        results = list(self._post(ManyMatches, "search_many", self._form(given, queries=queries)).results)
         for matches in results:
             self._warn(matches.uncalibrated)
         return results
 
-    @_verb(Index.explain, RankingKeywords)
-    def explain(self, given: Given) -> Explanation:
+    @override
+    @verb(verbs.ExplainRequest)
+    def explain(self, given: verbs.ExplainRequest) -> Explanation:
         from vlmsearch.search.explanation import Explanation
 
-        check_explained(given["id"], given["seconds"])
-        check_arguments(parts=given["parts"], on_progress=given.pop("on_progress"))
-        return self._post(Explanation, "explain", self._query_form(given))
+        return self._post(Explanation, "explain", self._form(given))
 
     @override
-    def _ask(self, given: AskArguments) -> Answer | RemoteAnswerStream:
-        form = {
-            "question": given.question,
-            "image": given.image if given.image is None else self._encoded(given.image),
-            "options": given.options and to_json(given.options),
-            "pictures": to_json(given.pictures),
-            "template": given.template,
-            **_options_form(RankingKeywords, given.search),
-        }
+    def _ask(self, given: verbs.AskRequest) -> Answer | RemoteAnswerStream:
         if given.stream:
-            return RemoteAnswerStream(self._events(self._path("ask"), {**form, "stream": True}))
-        return self._post(Answer, "ask", form)
+            return RemoteAnswerStream(self._events(self._path("ask"), self._form(given)))
+        return self._post(Answer, "ask", self._form(given))
 
     @override
-    def _add(self, given: AddArguments) -> IndexReport:
+    def _add(self, given: verbs.AddRequest) -> IndexReport:
         whole = IndexReport()
-        for batch, rejects in self._batches(given.documents):
+        for batch, rejects in self._batches(given_documents(given.documents)):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
             if batch and not (given.strict and rejects):
-                form = {"documents": batch, "retry_rejects": given.retry_rejects}
+                form = self._form(given, documents=batch)
                 whole = _sum(whole, self._post(IndexReport, "documents", form))
             _strictly(whole, strict=given.strict)
             if given.on_progress is not None:
                 given.on_progress(whole.seen)
         return whole
 
-    @_verb(Index.index)
-    def index(self, given: Given) -> IndexReport:
-        paths: Any = given.pop("paths")
-        strict = given.pop("strict")
-        options = getattr(paths, "options", given.pop("options"))
-        check_kind("options", options, SourceOptions, "SourceOptions")
-        check_arguments(strict=strict, **given)
-        given |= to_json(options)
-        del given["follow_links"]  # a service never follows them
-        given["paths"] = list(map(str, path_list("paths", getattr(paths, "given", paths))))
-        report = _strictly(self._job(IndexReport, "index", given), strict=strict)
+    @override
+    @verb(verbs.IndexRequest)
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
+        paths: Any = given.paths
+        options = self._form(getattr(paths, "options", given.options))
+        form = self._form(given, paths=list(map(str, path_list("paths", getattr(paths, "given", paths)))))
+        form.pop("options", None)
+        report = _strictly(self._job(IndexReport, "index", {**form, **options}, given.on_progress), strict=given.strict)
         self._warn(self.info()["uncalibrated"])
         return report
 
-    @_verb(Index.delete)
-    def delete(self, given: Given) -> int:
-        return self._post(Deleted, "documents/delete", {"ids": strings("ids", given["ids"])}).deleted
+    @override
+    def delete(self, ids: str | Iterable[str]) -> int:
+        batches = _chunks(strings("ids", ids), _BATCH_DELETED)
+        return sum(self._post(Deleted, "documents/delete", {"ids": batch}).deleted for batch in batches)
 
-    @_verb(Index.get)
-    def get(self, given: Given) -> list[Document]:
-        ids = strings("ids", given["ids"])
+    @override
+    def get(self, ids: str | Iterable[str]) -> list[Document]:
+        ids = strings("ids", ids)
         documents: dict[str, Document] = {}
         for batch in _chunks(ids, _BATCH_IDS):
             page = self._get(DocumentPage, "documents", id=batch)
@@ -332,41 +288,37 @@ class RemotePipeline(Index):
         return self._send("GET", self._path("image", id=id))
 
     @override
-    def thumbnail(self, id: str, *, size: int = 256) -> bytes:
-        check_thumbnail(id, size)
-        return self._send("GET", self._path("thumbnail", id=id, size=size))
+    @verb(verbs.ThumbnailRequest)
+    def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
+        return self._send("GET", self._path("thumbnail", id=given.id, size=given.size))
 
     # --------------------------------------------------------------------------------------------------- whole index
 
-    @_verb(Index.label)
-    def label(self, given: Given) -> Iterator[Labelled]:
-        from vlmsearch.search.labels import LabelOptions
+    @override
+    @verb(verbs.LabelRequest)
+    def label(self, given: verbs.LabelRequest) -> Iterator[Labelled]:
+        answer = self._job(LabelAnswer, "label", self._form(given), given.on_progress)
+        return self._labelled(answer.documents)
 
-        check_arguments(single=given["single"], write=given["write"], on_progress=given["on_progress"])
-        options = LabelOptions(**given)
-        given |= {"labels": list(options.labels), "templates": list(options.templates)}
-        for batch in _chunks(self._job(LabelAnswer, "label", given).documents, _BATCH_IDS):
-            documents = {document.id: document for document in self.get([labelled.id for labelled in batch])}
-            for labelled in batch:
-                document = documents.get(labelled.id, Document(labelled.id))
-                yield Labelled(document, labelled.labels, labelled.written)
+    def _labelled(self, labelled: Sequence[LabelledId]) -> Iterator[Labelled]:
+        for batch in _chunks(labelled, _BATCH_IDS):
+            documents = {document.id: document for document in self.get([item.id for item in batch])}
+            for item in batch:
+                yield Labelled(documents.get(item.id, Document(item.id)), item.labels, item.written)
 
-    @_verb(Index.describe)
-    def describe(self, given: Given) -> DescribeReport:
-        from vlmsearch.indexing.describe import DescribeOptions
+    @override
+    @verb(verbs.DescribeRequest)
+    def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
+        return self._job(DescribeReport, "describe", self._form(given), given.on_progress)
 
-        check_arguments(
-            retry_rejects=given["retry_rejects"], dry_run=given["dry_run"], on_progress=given["on_progress"]
-        )
-        options = DescribeOptions(**given)
-        return self._job(DescribeReport, "describe", {**given, "fields": list(options.fields)})
+    @override
+    @verb(verbs.DuplicatesRequest)
+    def duplicates(self, given: verbs.DuplicatesRequest) -> Duplicates:
+        return self._job(Duplicates, "duplicates", self._form(given), given.on_progress)
 
-    @_verb(Index.duplicates)
-    def duplicates(self, given: Given) -> Duplicates:
-        return self._job(Duplicates, "duplicates", given)
-
-    @_verb(Index.evaluate)
-    def evaluate(self, given: Given) -> Evaluation:
+    @override
+    @verb(verbs.EvaluateRequest)
+    def evaluate(self, given: verbs.EvaluateRequest) -> Evaluation:
         from vlmsearch.search.curves import Evaluation
 
         queries = [
@@ -376,19 +328,16 @@ class RemotePipeline(Index):
                 "image": None if query.image is None else self._encoded(query.image),
                 "relevant": dict(query.relevant),
             }
-            for query in judged_queries(given["queries"], given["limit"])
+            for query in given.queries
         ]
-        check_arguments(on_progress=given["on_progress"])
-        return Evaluation(
-            self._job(dict, "eval", {**given, "queries": queries, "rerank": _is_reranked(given["rerank"])})
-        )
+        return Evaluation(self._job(dict, "eval", self._form(given, queries=queries), given.on_progress))
 
     @override
-    def check(self, *, repair: bool = False) -> CheckReport:
+    @verb(verbs.CheckRequest)
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
         from vlmsearch.stores.base import CheckReport
 
-        check_arguments(repair=repair)
-        return self._job(CheckReport, "check", {"repair": repair})
+        return self._job(CheckReport, "check", self._form(given))
 
     @override
     def count(self) -> int:
@@ -415,27 +364,40 @@ class RemotePipeline(Index):
 
     # ---------------------------------------------------------------------------------------------------------- forms
 
-    def _query_form(self, given: Given) -> Given:
-        """Return the arguments of a search as they are sent."""
-        parts = {name: given[name] for name in ("text", "image", "like", "without")}
-        parts["like"] = strings("like", parts["like"])
-        make_query(**parts)
-        image, without = parts["image"], parts["without"]
-        if without is not None and not isinstance(without, (str, list, tuple)):
-            without = {"image": self._encoded(without)}
-        image = None if image is None else self._encoded(image)
-        return {**given, **parts, "image": image, "without": without}
+    def _form(self, given: Any, **others: object) -> Form:
+        """Return the arguments of a verb as they are sent: those that differ from their defaults."""
+        form: Form = {}
+        for name, option in options_of(type(given)).items():
+            value = others[name] if name in others else getattr(given, name)
+            is_default = value is option.default or (
+                isinstance(value, (str, tuple, int, float)) and value == option.default
+            )
+            if not (is_default or option.is_local):
+                form[name] = value if name in others else self._sent(name, value)
+        return form
 
-    def _form_of(self, query: Query) -> Given:
-        """Return a `Query` as it is sent; ConfigError where it leaves out more than one thing."""
+    def _sent(self, name: str, value: Any) -> object:
+        """Return an argument as it is sent; ConfigError for a re-ranker, which a service has of its own."""
+        if name == "rerank" and value is not True:
+            raise ConfigError("a service has a re-ranker of its own: ask it with rerank=True")
+        if is_dataclass(value) and not isinstance(value, RemoteImage):
+            return self._form(value)
+        if name == "image":
+            return self._encoded(value)
+        if name == "without" and not isinstance(value, (str, list, tuple)):
+            return {"image": self._encoded(value)}
+        return list(value) if isinstance(value, (tuple, list, frozenset, set)) else value
+
+    def _form_of(self, query: Query) -> Form:
+        """Return a `Query` as it is sent; ConfigError where it excludes more than one thing."""
         excluded = [part for other in query.without for part in (other.text, other.image, other.like or None)]
-        parts = [part for part in excluded if part is not None]
+        parts: list[Any] = [part for part in excluded if part is not None]
         if len(parts) > 1 or (query.text and split_text(query.text)[1]):
             raise ConfigError(
-                "a server takes a query that leaves out one text, one image or ids: give `without` only once"
+                "a server takes a query that excludes one text, one image or ids: give `without` only once"
             )
-        without = parts[0] if parts else None
-        return self._query_form({"text": query.text, "image": query.image, "like": query.like, "without": without})
+        given = {"text": query.text, "image": query.image, "like": query.like or None, "without": (*parts, None)[0]}
+        return {name: self._sent(name, value) for name, value in given.items() if value is not None}
 
     def _encoded(self, image: ImageInput | RemoteImage) -> str:
         """Return an image in Base64: the bytes of its file, here or on this server, or a PNG of what is decoded."""
@@ -463,16 +425,16 @@ class RemotePipeline(Index):
             data = buffer.getvalue()
         return base64.b64encode(data).decode()
 
-    def _document_form(self, document: Document) -> Given:
+    def _document_form(self, document: Document) -> Form:
         check_id(document.id)
         check_types(document)
         check_metadata(document.metadata)
         image = None if document.image is None else self._encoded(document.image)
         return {**to_json(replace(document, image=None)), "image": image}
 
-    def _batches(self, documents: Iterable[Document]) -> Iterator[tuple[list[Given], list[Reject]]]:
+    def _batches(self, documents: Iterable[Document]) -> Iterator[tuple[list[Form], list[Reject]]]:
         """Yield the documents of each request, with the rejects among them that cannot be sent."""
-        batch: list[Given] = []
+        batch: list[Form] = []
         rejects: list[Reject] = []
         size = 0
         for document in documents:
@@ -502,7 +464,7 @@ class RemotePipeline(Index):
         path = f"{_API}/indexes/{quote(index or self._index, safe='')}/{verb}".rstrip("/")
         return f"{path}?{urlencode(query, doseq=True)}" if query else path
 
-    def _post(self, kind: type[T], verb: str, form: Given) -> T:
+    def _post(self, kind: type[T], verb: str, form: Form) -> T:
         return self._value(kind, self._send("POST", self._path(verb), form))
 
     def _get(self, kind: type[T], verb: str, **query: Any) -> T:
@@ -511,7 +473,7 @@ class RemotePipeline(Index):
     def _value(self, kind: type[T], body: bytes) -> T:
         return _value(kind, _parse(body, self._origin), self._origin)
 
-    def _send(self, method: str, target: str, form: Given | None = None, *, is_repeatable: bool = True) -> bytes:
+    def _send(self, method: str, target: str, form: Form | None = None, *, is_repeatable: bool = True) -> bytes:
         """Send a request, several times if need be, and return the body of the answer."""
 
         def attempt() -> bytes:
@@ -520,12 +482,12 @@ class RemotePipeline(Index):
 
         return self._server.again(attempt, is_repeatable=is_repeatable)
 
-    def _events(self, target: str, form: Given | None = None) -> _Events:
+    def _events(self, target: str, form: Form | None = None) -> _Events:
         exchange = partial(self._exchange, "GET" if form is None else "POST", target, form)
         return self._server.again(lambda: _Events(exchange(), self._server, self._origin))
 
     @contextmanager
-    def _exchange(self, method: str, target: str, form: Given | None) -> Iterator[httpx.Response]:
+    def _exchange(self, method: str, target: str, form: Form | None) -> Iterator[httpx.Response]:
         """Yield the answer, unread; raise the error that it stands for."""
         body = None if form is None else json.dumps(form, separators=(",", ":")).encode()
         with self._server.exchange(method, target, body) as response:
@@ -533,10 +495,9 @@ class RemotePipeline(Index):
                 raise _error(response, self._server, self._origin)
             yield response
 
-    def _job(self, kind: type[T], name: str, given: Given) -> T:
+    def _job(self, kind: type[T], name: str, form: Form, on_progress: Callable[[int], None] | None = None) -> T:
         """Run a job and return its result; cancel it when the call is interrupted."""
-        on_progress = given.pop("on_progress", None)
-        started = self._send("POST", self._path("jobs"), {"kind": name, **given}, is_repeatable=False)
+        started = self._send("POST", self._path("jobs"), {"kind": name, **form}, is_repeatable=False)
         path = f"{_API}/jobs/{quote(self._value(JobId, started).id, safe='')}"
         try:
             return _value(kind, self._follow(path, on_progress), self._origin)
@@ -670,20 +631,6 @@ def _value(kind: type[T], parsed: object, origin: Origin) -> T:
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
-
-
-def _options_form(keywords: type, given: Mapping[str, Any]) -> dict[str, object]:
-    """Return the options of a search that are given, as they are sent: the server has the defaults."""
-    rerank = _is_reranked(given.get("rerank", False))
-    options = make_options(keywords, given, rerank=rerank)
-    form = {name: getattr(options, name) for name in given}
-    return {name: list(value) if name == "facets" else value for name, value in form.items()}
-
-
-def _is_reranked(rerank: Reranker | str | bool) -> bool:
-    if rerank and rerank is not True:
-        raise ConfigError("a service has a re-ranker of its own: ask it with rerank=True")
-    return bool(rerank)
 
 
 def _strictly(report: IndexReport, *, strict: bool) -> IndexReport:

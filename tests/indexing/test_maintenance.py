@@ -138,7 +138,7 @@ def test_on_a_server_what_is_being_written_is_neither_damage_nor_removed(chroma_
         store.bind("e", SPACES)
         store.upsert(make_records(3, (IMAGE,)))
         other.bind("e", SPACES)
-        with other._journal.writing(3) as version:
+        with other._journal.writing("write", ["id-0", "id-1", "id-2"]) as version:
             write_under(version, make_records(3, (IMAGE,)), other._vectors)
             report = store.check(repair=True)
             assert (report.clean, report.in_progress, report.vectors["clip/image"]) == (True, 1, 6)

@@ -292,7 +292,7 @@ def test_clients_come_over_http_from_this_machine_alone(folder: Path) -> None:
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     assert_one_line(run("mcp", "--store", f"sqlite:{tmp_path / 'none'}"), "no index at")
-    assert_one_line(run("mcp", "--server", "nowhere"), "a server is named by a URL")
+    assert_one_line(run("mcp", "--server", "nowhere"), "takes the base URL of a server")
 
 
 def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

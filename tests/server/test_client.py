@@ -151,7 +151,7 @@ def test_several_queries_go_in_one_request(here: Pipeline, there: RemotePipeline
     assert list(map(forms, there.search_many(queries, limit=3))) == [
         forms(found) for found in here.search_many(queries, limit=3)
     ]
-    with pytest.raises(ConfigError, match="leaves out one text"):
+    with pytest.raises(ConfigError, match="excludes one text"):
         there.search_many([Query("dog", without=[Query("snow"), Query("rain")])])
     with pytest.raises(TypeError, match="takes a list"):
         there.search_many("dog")
@@ -217,7 +217,7 @@ def test_an_index_says_what_it_is(running_service: RunningService, here: Pipelin
         ({"image": Path("not/there.png")}, InvalidInputError, "not/there.png"),
         ({"image": "no/file.png"}, InvalidInputError, "no/file.png"),
         ({"image": "https://example.org/a.png"}, InvalidInputError, "download it first"),
-        ({"text": "a", "facets": "n"}, ConfigError, "list of keys"),
+        ({"text": "a", "facets": "n"}, ConfigError, "list of strings"),
     ],
 )
 def test_what_the_pipeline_there_raises_is_raised(

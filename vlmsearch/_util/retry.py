@@ -10,14 +10,14 @@ from vlmsearch._util.cancellation import pause
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 
 T = TypeVar("T")
-MOST_RETRIES = 20
-_FIRST, _LONGEST = 0.1, 5.0
+MAX_RETRIES = 20
+_FIRST_PAUSE, _MAX_PAUSE = 0.1, 5.0
 
 
 def pauses(retries: int) -> Iterator[float]:
     """Yield how many seconds to wait before each further attempt: twice as long every time, give or take a half."""
     for attempt in range(retries):
-        yield min(_LONGEST, _FIRST * 2**attempt) * random.uniform(0.5, 1.5)
+        yield min(_MAX_PAUSE, _FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1.5)
 
 
 def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool]) -> T:
@@ -35,12 +35,12 @@ def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError
     return call()
 
 
-_LONGEST_WAIT = 1e9
+_MAX_WAIT = 1e9
 """Seconds; with more than about 30 years, sockets and gRPC fail or time out at once."""
 
 
 def check_seconds(**limits: float) -> None:
     """Raise ConfigError for a time that is too long to wait, by its option's name."""
     for name, seconds in limits.items():
-        if not 0 < seconds <= _LONGEST_WAIT:
-            raise ConfigError(f"{name} is above 0 and at most {_LONGEST_WAIT:.0f} seconds, not {seconds:g}")
+        if not 0 < seconds <= _MAX_WAIT:
+            raise ConfigError(f"{name} is above 0 and at most {_MAX_WAIT:.0f} seconds, not {seconds:g}")

@@ -98,7 +98,7 @@ def convert(text: str, kind: object, where: str) -> object:
 
 
 def check(value: object, kind: object, where: str) -> object:
-    """Check a value of TOML or JSON, of the annotated type; ConfigError, beginning with ``where``, says what may be."""
+    """Check a value of TOML or JSON of the annotated type. ConfigError, beginning with ``where``, says what may be."""
     kind = _without_none(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):

@@ -1,4 +1,7 @@
-"""Requests of many clients to the service over HTTP, beside threads of one process on the same index."""
+"""Requests of many clients to the service over HTTP.
+
+They are compared with threads of one process on the same index.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ class ServiceClient(Closable):
         return int(self._ask("GET", self._place)["documents"])
 
     def asker(self, verb: Verb) -> Ask:
-        """Return what searches for a text, or has it encoded by the first model that the service lists."""
+        """Return a function that searches for a text, or has it encoded.
+
+        The first model that the service lists encodes it.
+        """
         if verb == "search":
             return lambda texts: self._send("POST", f"{self._place}/search", {"text": texts[0], "limit": _LIMIT})
         models = self._ask("GET", "/v1/models")["data"]

@@ -28,7 +28,7 @@ _TRIES = 6
 """Cuts of a download in a row without a byte between them."""
 _PAUSE_SECONDS = 0.5
 _BLOCK = 2**20
-_MOST_JSON = 2**26
+_MAX_JSON = 2**26
 _DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 _PASSING = frozenset({429, *range(500, 600)})
 """Statuses after which the next try may help."""
@@ -56,21 +56,27 @@ class _Head:
 
 
 def get_json(url: str, token: str = "") -> object:
-    """Return the JSON at a URL; OSError where it cannot be had, ValueError where it is none."""
+    """Return the JSON at a URL.
+
+    OSError where it cannot be had, ValueError where it is none.
+    """
     with _opened(url, token, timeout=_TIMEOUT_SECONDS) as answer:
         content = bytearray()
         for piece in answer.iter_raw():
             content += piece
-            if len(content) > _MOST_JSON:
-                raise ValueError(f"the answer has more than {_MOST_JSON:,} bytes")
+            if len(content) > _MAX_JSON:
+                raise ValueError(f"the answer has more than {_MAX_JSON:,} bytes")
     value: object = json.loads(content)
     return value
 
 
 def download(remote: Remote, blobs: Path, target: Path, progress: Progress) -> int:
-    """Put a file into ``blobs``, under its digest, and a link to it at ``target``; return its size.
+    """Put a file into ``blobs``, under its digest, and link to it at ``target``.
 
-    One that is there already is not downloaded again. Of two processes that want the same, one downloads it.
+    A file that is there already is not downloaded again. Of two processes that want the same, one downloads it.
+
+    Returns:
+        The size of the file.
 
     Raises:
         OSError: The file cannot be had.
@@ -129,7 +135,10 @@ def _append(head: _Head, partial: Path, begun: int, progress: Progress) -> None:
 
 
 def _head(remote: Remote) -> _Head:
-    """Ask for a file's digest and size, which the hub says before it sends to the server that has the file."""
+    """Ask for a file's digest and size.
+
+    The hub says both before it sends to the server that has the file.
+    """
     url, token = remote.url, remote.token
     digest, size = "", -1
     for _ in range(_TRIES):
@@ -180,9 +189,9 @@ def _opened(
     redirects: bool = True,
     timeout: float = _FILE_TIMEOUT_SECONDS,
 ) -> Iterator[httpx.Response]:
-    """Send a request and give the answer; OSError where there is none, or it says that something is wrong.
+    """Send a request and give the answer.
 
-    A redirect to another host goes without the token.
+    OSError where there is none, or it says that something is wrong. A redirect to another host goes without the token.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"{url} is no address of a hub")

@@ -23,13 +23,12 @@ from vlmsearch.errors import (
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, Tower, find_builder, find_bundles
-from vlmsearch.models.inputs import Ids, Pixels
+from vlmsearch.models.inputs import Ids, Pixels, pad_texts
 from vlmsearch.models.recipe import read_batches
 from vlmsearch.tensorrt.engine.cuda import find_gpu
 from vlmsearch.tensorrt.engine.engine import Engine
 from vlmsearch.tensorrt.engine.plans import EnginePrecision, Plan, read_or_discard, read_plan
 from vlmsearch.tensorrt.engine.runtime import this_machine
-from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
 
 if TYPE_CHECKING:

@@ -21,7 +21,9 @@ _MODELS = ("tensorrt_llm", "ensemble")
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model of a server, the URL of its generator, and its recipe, "" where there is none.
+    """A model of a server, the URL of its generator, and its recipe.
+
+    The recipe is "" where there is none.
 
     ``has_pictures`` says whether it reads pictures; None is not known.
     """

@@ -227,7 +227,7 @@ def test_a_field_that_a_replaced_document_lost_is_gone_whenever_the_process_ends
 
 
 def test_many_left_over_vectors_do_not_shorten_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmsearch.stores.chroma.store._LAST_GASP", 0.0)
+    monkeypatch.setattr("vlmsearch.stores.writers.wait_for_requests", lambda: None)
     query = record(0).vectors[IMAGE]
     near = [Record(Document(f"near-{i}"), {IMAGE: query}) for i in range(1500)]
     with mock_chroma_store() as store:

@@ -121,7 +121,10 @@ class Server(Closable):
         raise BackendError(f"the server was not ready after {seconds:g} s: {self.tail()}")
 
     def _met_its_own_race(self) -> bool:
-        """Return whether it ended over a lock in its own shared memory, as Triton rarely does while models load."""
+        """Return whether it ended over a lock in its own shared memory.
+
+        Triton rarely does so while models load.
+        """
         self.sweep()
         return any(_RACE in line for line in self._lines)
 
