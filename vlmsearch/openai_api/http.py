@@ -179,7 +179,7 @@ class HttpClient(Closable):
         return bytes(data)
 
     def events(self, response: httpx.Response, max_bytes: int) -> Iterator[tuple[str, str]]:
-        """Yield the name and the data of each event of a stream (WHATWG HTML, section 9.2.6).
+        """Yield the name and the data of each event of a stream. See section 9.2.6 of WHATWG HTML.
 
         One that the end of the stream cuts off is left out.
 

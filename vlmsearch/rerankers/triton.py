@@ -49,7 +49,7 @@ class TritonReranker(Reranker):
             self.close()
             raise BackendError(f"{self._model} of Triton at {address} is not a re-ranker that vlmsearch made")
         self._batch_size = min(batch_size, max(config.max_batch_size, 1))
-        self._most_bytes = int(given["max_text_bytes"])
+        self._max_bytes = int(given["max_text_bytes"])
         self.name = f"triton:{given[protocol.FINGERPRINT]}"
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:
@@ -68,7 +68,7 @@ class TritonReranker(Reranker):
         order = sorted(texts, key=lambda place: len(texts[place]))
         sizes = [len(texts[place]) for place in order]
         scores: list[float | None] = [None] * len(documents)
-        for batch in batches(order, sizes, self._batch_size, total=self._most_bytes):
+        for batch in batches(order, sizes, self._batch_size, total=self._max_bytes):
             inputs: dict[str, NDArray[np.generic]] = {
                 protocol.QUERY: np.full((len(batch), 1), asked, np.object_),
                 protocol.TEXT: np.array([[texts[place]] for place in batch], np.object_),
@@ -84,4 +84,4 @@ class TritonReranker(Reranker):
         self._connection.close()
 
     def _beginning(self, text: str) -> bytes:
-        return text.encode()[: self._most_bytes].decode(errors="ignore").encode()
+        return text.encode()[: self._max_bytes].decode(errors="ignore").encode()
