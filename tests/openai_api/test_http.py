@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import gzip
 import socket
+import ssl
 import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
+import trustme
 
 from tests.support.scripted_http import Answer, ScriptedServer, scripted_server
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import OperationCancelledError
-from vlmsearch.openai_api.http import HttpClient, HttpOptions, events_of
+from vlmsearch.openai_api.http import HttpClient, HttpOptions, tls_context
 
 MIB = 2**20
 PATIENT = HttpOptions(timeout=30)
@@ -52,6 +56,20 @@ def test_no_redirect_is_followed() -> None:
     with scripted_server(Answer(302, b"", {"Location": "/elsewhere"})) as server:
         assert ask(server) == b""
         assert len(server.requests) == 1
+
+
+def test_a_server_is_known_by_the_certificates_that_are_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    monkeypatch.setattr("vlmsearch.openai_api.http.tls_context", tls_context.__wrapped__)
+    with scripted_server(Answer(200, b"secret"), tls=tls) as server:
+        with pytest.raises(BackendUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            ask(server)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        assert ask(server) == b"secret"
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
@@ -111,9 +129,12 @@ def test_events_may_come_in_any_pieces(silent: str) -> None:
     with HttpClient(silent, PATIENT) as client:
         for size in (1, 2, 3, 100):
             pieces = [wire[start : start + size] for start in range(0, len(wire), size)]
-            assert list(events_of(client._lines(pieces, 100))) == [("", "a\u2028b"), ("x", "c\nd")]
-        with pytest.raises(BackendError, match="more than 9 bytes"):
-            list(client._lines([b"12345"] * 2, 9))
+            response = httpx.Response(200, content=iter(pieces))
+            assert list(client.events(response, 100)) == [("", "a\u2028b"), ("x", "c\nd")]
+        for body, message in ((iter([b"12345"] * 2), "more than 9 bytes"), (b"", "compressed answer")):
+            headers = {} if body else {"Content-Encoding": "gzip"}
+            with pytest.raises(BackendError, match=message):
+                list(client.events(httpx.Response(200, content=body, headers=headers), 9))
 
 
 def test_a_silent_server_times_out_and_is_not_asked_again(silent: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -54,13 +55,15 @@ class QuietServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def running(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[str]:
+def running(handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The URL of a server."""
-    with QuietServer(("127.0.0.1", port), handler) as server:
+    with QuietServer(("127.0.0.1", 0), handler) as server:
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="http")
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
@@ -91,7 +94,7 @@ class ScriptedServer:
 
 
 @contextmanager
-def scripted_server(*answers: Answer) -> Iterator[ScriptedServer]:
+def scripted_server(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[ScriptedServer]:
     """A server on a free port of this machine."""
     script = ScriptedServer(list(answers))
 
@@ -108,5 +111,5 @@ def scripted_server(*answers: Answer) -> Iterator[ScriptedServer]:
                 data = answer.body if isinstance(answer.body, bytes) else answer.body(str(self.headers))
                 self.send(answer.status, data, answer.headers)
 
-    with running(Handler) as script.url:
+    with running(Handler, tls) as script.url:
         yield script

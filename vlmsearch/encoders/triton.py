@@ -11,7 +11,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from vlmsearch._util.retry import check_seconds
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
 from vlmsearch.encoders.base import BatchSizes, Encoder
@@ -30,7 +30,6 @@ from vlmsearch.models.inputs import chunk_lengths, cut_vectors, pool_chunks, to_
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.client.batches import batches, size_of, split_location
 from vlmsearch.triton.client.connection import Connection
-from vlmsearch.triton.client.security import Security
 from vlmsearch.types import ImageSource, Role, Space, Vectors
 
 Row: TypeAlias = NDArray[np.float32]
@@ -63,16 +62,8 @@ class TritonEncoder(Encoder):
         dim: int | None = None,
     ) -> None:
         address, self._model = split_location(location)
-        host = address.rpartition(":")[0]
-        if min(batch_size, concurrency) < 1:
-            raise ConfigError("batch_size and concurrency are at least 1")
-        check_seconds(timeout=timeout, deadline=deadline)
-        self._connection = Connection(
-            address,
-            security=Security.from_environment(tls=tls, host=host),
-            timeout=timeout,
-            deadline=deadline,
-        )
+        check_counts(batch_size=batch_size, concurrency=concurrency)
+        self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         self._pool = Workers(concurrency, name="vlmsearch-triton", owner="the encoder")
         try:
             self._deployment, max_batch = self._look()

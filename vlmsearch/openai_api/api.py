@@ -23,7 +23,7 @@ Outcome = TypeVar("Outcome")
 
 REQUEST_BYTES = 2**24
 """Maximum size of the items of a request, unless one alone is larger."""
-SHORTEST = 16
+FITTING_CHARS = 16
 """Characters of a text that no model finds too long."""
 _ERROR_BYTES = 2**16
 """Bytes that are read of an answer that is an error."""
@@ -207,7 +207,7 @@ def in_parts(
 
 
 def in_order(answer: Any, under: str | None, key: str, count: int, what: str) -> list[Any]:
-    """Return a value of each entry of an answer by its index, whatever order they come in.
+    """Return a value of each entry of an answer, in the order of their indexes.
 
     Args:
         answer: JSON of the server.

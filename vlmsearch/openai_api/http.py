@@ -179,7 +179,7 @@ class HttpClient(Closable):
         return bytes(data)
 
     def events(self, response: httpx.Response, max_bytes: int) -> Iterator[tuple[str, str]]:
-        """Yield the name and the data of each event of a stream (WHATWG HTML, section 9.2.6).
+        """Yield the name and the data of each event of a stream. See section 9.2.6 of WHATWG HTML.
 
         One that the end of the stream cuts off is left out.
 
@@ -187,7 +187,17 @@ class HttpClient(Closable):
             BackendError: It is compressed, or a line is longer than ``max_bytes``.
         """
         self._check_plain(response)
-        return events_of(self._lines(response.iter_raw(), max_bytes))
+        name, data = "", list[str]()
+        for line in self._lines(response.iter_raw(), max_bytes):
+            key, _, value = line.partition(":")
+            if not line:
+                if data:
+                    yield name, "\n".join(data)
+                name, data = "", []
+            elif key == "event":
+                name = value.removeprefix(" ")
+            elif key == "data":
+                data.append(value.removeprefix(" "))
 
     def _lines(self, pieces: Iterable[bytes], max_bytes: int) -> Iterator[str]:
         """Yield lines, which end in LF or CR LF alone: text in JSON may hold every other separator of Unicode."""
@@ -226,26 +236,13 @@ class HttpClient(Closable):
         self._client.close()
 
 
-def events_of(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the data of each event that ends within some lines."""
-    name, data = "", list[str]()
-    for line in lines:
-        key, _, value = line.partition(":")
-        if not line:
-            if data:
-                yield name, "\n".join(data)
-            name, data = "", []
-        elif key == "event":
-            name = value.removeprefix(" ")
-        elif key == "data":
-            data.append(value.removeprefix(" "))
-
-
 def wait_asked(response: httpx.Response) -> float:
     """Return the seconds that a server asks to wait; 0 where it does not say."""
     asked = response.headers.get("retry-after", "0")
     try:
-        return float(asked) if asked.replace(".", "", 1).isdecimal() else _until(asked)
+        if asked.replace(".", "", 1).isdecimal():
+            return float(asked)
+        return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
     except ValueError:
         return 0.0
 
@@ -270,10 +267,6 @@ def tls_context() -> ssl.SSLContext:
     context = httpx.create_ssl_context()
     context.load_default_certs()
     return context
-
-
-def _until(date: str) -> float:
-    return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
 
 
 def _server_url(text: str, scheme: str, key_variable: str) -> httpx.URL:

@@ -17,8 +17,8 @@ from vlmsearch._util.batching import groups
 from vlmsearch._util.text import utf8_bytes, well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.openai_api.api import (
+    FITTING_CHARS,
     REQUEST_BYTES,
-    SHORTEST,
     JsonApi,
     RefusedError,
     half_of,
@@ -137,7 +137,7 @@ class CohereReranker(Reranker):
         ConfigError where the server refuses every request, or every picture.
         """
         if refused.is_too_long:
-            if len(content.text) > SHORTEST:
+            if len(content.text) > FITTING_CHARS:
                 cut = _Content(content.text[: half_of(content.text)], content.image)
                 return in_parts([cut], partial(self._ask, query), partial(self._alone, query))[0]
             if not content.image:

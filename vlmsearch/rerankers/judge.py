@@ -29,10 +29,10 @@ QUESTION = 'Does this {what} answer or show: "{query}"? Answer yes or no.'
 """Question behind a picture, a text, or a picture and its text."""
 WORDS = ("yes", "no")
 YES, NO = 0.9, 0.05
-"""Scores of a generator that only says "yes" or "no"; a confident "no" is more often right than a "yes"."""
+"""Scores of a generator that only says "yes" or "no". A confident "no" is more often right than a "yes"."""
 _ANSWER = re.compile(r"[\W_]*(yes|no)\b", re.IGNORECASE)
 _OPTIONS = GenerationOptions(max_tokens=8)
-_SHORTEST = 16
+_FITTING_CHARS = 16
 """Characters of a text that no model finds too long."""
 
 
@@ -97,7 +97,7 @@ class GeneratorReranker(Reranker):
         try:
             return self._ask(_prompt(query, picture, text))
         except InvalidInputError as exc:
-            if exc.code != "too_long" or len(text) <= _SHORTEST:
+            if exc.code != "too_long" or len(text) <= _FITTING_CHARS:
                 raise
         return self._by_beginning(query, picture, text[: len(text) // 2])
 

@@ -27,8 +27,8 @@ from vlmsearch.errors import (
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import cut_vectors, pool_chunks
 from vlmsearch.openai_api.api import (
+    FITTING_CHARS,
     REQUEST_BYTES,
-    SHORTEST,
     JsonApi,
     RefusedError,
     half_of,
@@ -193,7 +193,7 @@ class OpenAIEncoder(Encoder):
         return in_parts(parts, partial(self._ask, "text", role), partial(self._encode_alone, role))
 
     def _encode_alone(self, role: Role, part: str, refused: RefusedError) -> Outcome:
-        if not refused.is_too_long or len(part) <= SHORTEST:
+        if not refused.is_too_long or len(part) <= FITTING_CHARS:
             return InvalidInputError("invalid", f"the server refuses a text ({refused.status}: {refused.message})")
         middle = half_of(part)
         if role == "query":

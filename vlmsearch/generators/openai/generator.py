@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Generator as Yields
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, Union
 
 import httpx
 
+from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.credentials import redact
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
@@ -35,16 +35,16 @@ from vlmsearch.media.images import data_url
 from vlmsearch.openai_api.api import JsonApi, RefusedError
 from vlmsearch.openai_api.http import DEFAULT_OPTIONS, HttpOptions
 
-_MOST_STOPS = 4
-"""Maximum number of stop words in OpenAI's interface; the text is cut at all of them here."""
+_MAX_STOPS = 4
+"""Maximum number of stop words in OpenAI's interface. The text is cut at all of them here."""
 _LIST_BYTES = 2**20
 """Size of the largest list of models that is read."""
 _Content: TypeAlias = Union[str, list[dict[str, object]]]
 Detail = Literal["low", "high", "auto"]
-_MOST_LIKELIHOODS = 20
+_MAX_LIKELIHOODS = 20
 """Number of likely tokens that OpenAI's interface tells at most."""
 _ANSWER_BYTES = 2**20
-"""Size of the largest answer of one token that is read, and of a line of a stream."""
+"""Maximum size of an answer of one token, and of a line of a stream."""
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
 """Maximum number of tokens of a chat template, and the number in completions: the one that begins a text."""
 
@@ -139,7 +139,7 @@ class OpenAIGenerator(Generator):
 
     def _first_token(self, prompt: _Content) -> Any:
         """Return an answer of one token to a prompt, with the tokens that were likely."""
-        asked = {"stream": False, "logprobs": True, "top_logprobs": _MOST_LIKELIHOODS}
+        asked = {"stream": False, "logprobs": True, "top_logprobs": _MAX_LIKELIHOODS}
         while True:
             limit = self._limit
             try:
@@ -180,12 +180,12 @@ class OpenAIGenerator(Generator):
     def _pieces(
         self, prompt: _Content, options: GenerationOptions, on_usage: Callable[[int], None] | None
     ) -> Iterator[str]:
-        def begin() -> tuple[str, Yields[str, None, None]]:
+        def begin() -> tuple[str, Iterator[str]]:
             pieces = self._read(prompt, options, on_usage)
             return next(pieces, ""), pieces
 
         first, others = self._server.again(begin)
-        with closing(others):
+        with closing_at_end(others):
             if first:
                 yield first
             yield from others
@@ -236,7 +236,7 @@ class OpenAIGenerator(Generator):
             "top_p": options.top_p if options.top_p < 1 else None,
             "top_k": options.top_k,
             "repetition_penalty": options.repetition_penalty if options.repetition_penalty != 1 else None,
-            "stop": list(options.stop[:_MOST_STOPS]) or None,
+            "stop": list(options.stop[:_MAX_STOPS]) or None,
             "seed": options.seed,
         }
         place: dict[str, object] = (
@@ -259,7 +259,7 @@ class OpenAIGenerator(Generator):
 
     def _read(
         self, prompt: _Content, options: GenerationOptions, on_usage: Callable[[int], None] | None
-    ) -> Yields[str, None, None]:
+    ) -> Iterator[str]:
         """Yield the pieces of the text in a stream of events."""
         is_whole = False
         with ExitStack() as stack:

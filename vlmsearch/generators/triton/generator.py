@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vlmsearch._util.address import has_port
 from vlmsearch._util.cancellation import pause
 from vlmsearch._util.closable import closing_at_end
-from vlmsearch._util.retry import check_seconds, pauses
+from vlmsearch._util.retry import pauses
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.chat import find_chat_template
@@ -33,7 +33,6 @@ from vlmsearch.generators.triton.dialects import Dialect
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection
-from vlmsearch.triton.client.security import Security
 from vlmsearch.triton.client.stream import Request, stream_responses
 
 _RETRIES = 1000
@@ -83,15 +82,13 @@ class TritonGenerator(Generator):
         tls: bool = False,
     ) -> None:
         address, named = _split(location, model)
-        check_seconds(timeout=timeout, deadline=deadline)
         check_context(context)
         check_picture_options("triton", pictures, picture_tokens)
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
         self._tokenizer = open_tokenizer(tokenizer) if tokenizer else None
         self._chat = find_chat_template(tokenizer) if tokenizer and tokenizer.is_dir() and chat else None
-        security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
-        self._connection = Connection(address, security=security, timeout=timeout, deadline=deadline)
+        self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         try:
             self._look(named)
         except BaseException:
