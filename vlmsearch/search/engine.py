@@ -202,7 +202,8 @@ def examine(
         values[name] = np.array([hits[0].score if hits else absent])
     log_odds = fusion.add_up(values, np.array([has_text]), weights, worth, alone.max_bm25)
     counting = frozenset(name for name, [part] in log_odds.parts.items() if not math.isnan(part))
-    [total], [by_words] = log_odds.total.tolist(), log_odds.by_words.tolist()
+    [total] = log_odds.total.tolist()
+    words_alone = total if log_odds.by_words[0] else None
     fields: dict[str, FieldScore] = {}
     for name, [value] in values.items():
         if not math.isnan(value):
@@ -210,7 +211,6 @@ def examine(
             places = (int(rank) for rank, hit in zip(fusion.ranks_of(listed), listed) if hit.id == id)
             fields[name] = FieldScore(next(places, None), float(value), float(log_odds.evidence[name][0]))
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
-    words_alone = None if math.isnan(by_words) else by_words
     return DocumentJudgement(
         asked, alone.max_bm25, worth, weights, owned, fields, total, counting, words_alone, without, order
     )
