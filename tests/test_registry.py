@@ -222,14 +222,11 @@ def test_no_extra_is_named_for_what_no_extra_brings(
 @pytest.mark.parametrize(
     ("kind", "scheme", "package", "extra"),
     [
-        ("encoder", "openai", "httpx", "openai"),
         ("encoder", "tensorrt", "cuda", "tensorrt"),
         ("encoder", "torch", "torch", "build"),
         ("encoder", "triton", "tritonclient", "triton"),
-        ("generator", "openai", "httpx", "openai"),
         ("generator", "transformers", "transformers", "build"),
         ("generator", "triton", "tritonclient", "triton"),
-        ("reranker", "cohere", "httpx", "openai"),
         ("reranker", "triton", "tritonclient", "triton"),
         ("store", "postgresql", "pgvector", "postgresql"),
     ],

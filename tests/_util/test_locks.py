@@ -32,7 +32,7 @@ def test_the_child_of_a_killed_process_does_not_hold_its_lock_on(tmp_path: Path)
         child = int(parent.stdout.readline())
         parent.wait(60)
         try:
-            with take_lock(tmp_path / "a.lock", wait=False):
+            with take_lock(tmp_path / "a.lock", wait=True):
                 pass
         finally:
             os.kill(child, signal.SIGKILL)

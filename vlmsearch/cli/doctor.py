@@ -10,13 +10,12 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from rich.text import Text
 
 from vlmsearch._util import gpu as diagnosis
 from vlmsearch._util.console import make_console
-from vlmsearch._util.extras import install_command
+from vlmsearch._util.extras import install_command, installed_versions
 from vlmsearch._util.gpu import Driver
 from vlmsearch.cli.common import command, json_option, print_json, url_option
 from vlmsearch.errors import ModelUnavailableError, VlmsearchError
@@ -69,11 +68,10 @@ def doctor(store: str | None, as_json: bool) -> None:
 
 def _package(name: str, advice: str, *, check: str = "", required: bool = False) -> CheckResult:
     """Check whether a distribution is installed."""
-    try:
-        detail = f"{name} {version(name)}" if check else version(name)
-        return CheckResult(check or name, True, detail, required=required)
-    except PackageNotFoundError:
+    number = installed_versions((name,)).get(name)
+    if number is None:
         return CheckResult(check or name, False, "not installed", advice, required)
+    return CheckResult(check or name, True, f"{name} {number}" if check else number, required=required)
 
 
 def _try(check: str, run: Callable[[], str], advice: str = "", *, required: bool = False) -> CheckResult:
@@ -194,7 +192,7 @@ def _wheels() -> CheckResult:
 
 
 def _installed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in diagnosis.installed(names).items())
+    return ", ".join(f"{name} {number}" for name, number in installed_versions(names).items())
 
 
 def _driver(driver: Driver) -> CheckResult:
@@ -277,6 +275,6 @@ def _codec() -> CheckResult:
         return CheckResult("nvimgcodec", False, "not installed: JPEGs are decoded on the CPU", advice)
     major = detail.split()[0][-2:]
     jpeg = "nvidia-nvjpeg" if major == "13" else "nvidia-nvjpeg-cu12"
-    if not diagnosis.installed((jpeg,)) and not diagnosis.has_library(f"libnvjpeg.so.{major}"):
+    if not installed_versions((jpeg,)) and not diagnosis.has_library(f"libnvjpeg.so.{major}"):
         return CheckResult("nvimgcodec", False, f"{detail} without nvJPEG", f"pip install {jpeg}")
     return CheckResult("nvimgcodec", True, detail)

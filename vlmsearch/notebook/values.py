@@ -186,7 +186,10 @@ def _evaluation(evaluation: Evaluation) -> str:
 
 
 def _tuning(tuning: Mapping[str, Any]) -> str:
-    """Return what tuning gained on queries that had no part in the choice, and what it kept."""
+    """Return what tuning gained on held-out queries, and what it kept.
+
+    These queries had no part in the choice.
+    """
     rows = [
         (escape(gain["measure"]), f"{gain['before']:.3f}", f"{gain['after']:.3f}", f"{gain['p']:.4f}")
         for gain in (tuning["order"], tuning["shown"])
@@ -211,7 +214,10 @@ def _root(body: str) -> str:
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()) -> str:
-    """Return a table of cells that are HTML; ``numbers`` are the columns that are aligned to the right."""
+    """Return a table of cells that are HTML.
+
+    ``numbers`` are the columns that are aligned to the right.
+    """
     right = set(numbers)
 
     def row(tag: str, cells: Sequence[str]) -> str:

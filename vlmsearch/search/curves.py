@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vlmsearch._util.markup import Shown, plain
+from vlmsearch._util.markup import HtmlDisplay, plain
 from vlmsearch.search.judged import Judgements
 from vlmsearch.search.relevance import to_log_odds, to_relevance
 
@@ -25,7 +25,7 @@ Scores = Mapping[str, Mapping[str, float]]
 """The ids that each query found with their scores, by the ids of the queries."""
 
 
-class Evaluation(dict[str, Any], Shown):
+class Evaluation(dict[str, Any], HtmlDisplay):
     """The report of an evaluation: what ``vlmsearch eval --json`` prints, as a dict that notebooks show with its plots.
 
     ``curves`` says how the measures change with the threshold, of all fields fused: precision, recall and F1 are means

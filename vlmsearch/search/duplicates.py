@@ -10,29 +10,26 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from vlmsearch._util.arguments import check_kind, shown
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.duplicates import Sketch, is_duplicate, look_at, placements
 from vlmsearch.media.images import file_of, image_size
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search.fusion import image_fields
+from vlmsearch.search.options import DuplicatesRequest
 from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.base import Store
-from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.terms import plain_words
 from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFile, Record, file_of_part, part_of
 
-LEAST_COSINE = 0.5
-"""The cosine from which two images are compared; of unrelated photographs CLIP's are about that."""
 _NEIGHBOURS = 50
 """Number of nearest images that an image is compared with."""
 _SECONDS = 4
@@ -44,29 +41,14 @@ _SKETCHES, _LOOKS = 2048, 512
 """Numbers of sketches with their hashes, and of looks, that are kept in memory: 100 MiB and 60 MiB."""
 
 
-@dataclass(frozen=True)
-class DuplicateOptions:
-    """The options of `Pipeline.duplicates`, which describes them."""
-
-    threshold: float = LEAST_COSINE
-    where: Mapping[str, object] | None = None
-    on_progress: Callable[[int], None] | None = None
-    image_limits: ImageLimits = DEFAULT_LIMITS
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.threshold, (int, float)) and 0 <= self.threshold <= 1):
-            raise ConfigError(f"`threshold` is a cosine from 0 to 1, not {shown(self.threshold)}")
-        check_kind("where", self.where, (Mapping, type(None)), "a filter such as {'year': 2024}")
-
-
-def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
+def find_duplicates(judge: Judge, options: DuplicatesRequest, image_limits: ImageLimits) -> Duplicates:
     """Return the groups of duplicate images."""
     store = judge.store
     fields = [field for field in image_fields(judge.encoder.spaces) if field.modality == "image"]
     if not fields:
         raise ConfigError(f"{judge.encoder.fingerprint} encodes no images: there is nothing to compare")
-    condition = None if options.where is None else parse_filter(options.where)
-    files, groups, done = _Files(store, options.image_limits), _Groups(), 0
+    condition = options.condition
+    files, groups, done = _Files(store, image_limits), _Groups(), 0
     ids = sorted(store.ids())
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="vlmsearch-look") as workers:
         for start in range(0, len(ids), _PAGE):

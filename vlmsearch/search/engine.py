@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.tracing import Attributes, encoding, querying, stage
+from vlmsearch._util.tracing import encoding, querying, stage
 from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
@@ -97,7 +97,9 @@ def run(
     ]
     results = _results(judge, searches)
     if options.reranker is None:
-        again = SearchOptions(options.where, _MAX_CLOSEST, CLOSEST, options.weights, group=options.group)
+        again = SearchOptions(
+            where=options.where, limit=_MAX_CLOSEST, min_score=CLOSEST, weights=options.weights, group=options.group
+        )
         unsure = [at for at, search in enumerate(searches) if search.may_be_unsure and not results[at]]
         closer = [_Search(judge, searches[at].asked, again, searches[at].cursor, searches[at].hidden) for at in unsure]
         for at, near in zip(unsure, _results(judge, closer)):
@@ -619,11 +621,8 @@ class _Search:
         if options.reranker is None:
             return self.matches
         given = [(match.document.id, match.score, match.document) for match in self.matches]
-        about: Attributes = {
-            "gen_ai.request.model": options.reranker.name,
-            "vlmsearch.count": min(len(given), options.rerank_first),
-        }
-        with stage("rerank", about):
+        count = min(len(given), options.rerank_first)
+        with stage("rerank", {"gen_ai.request.model": options.reranker.name, "vlmsearch.count": count}):
             judged = rerank(
                 self.asked.text, given, options.reranker, first=options.rerank_first, seconds=options.rerank_seconds
             )

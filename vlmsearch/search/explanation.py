@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from vlmsearch._util.markup import Shown, brief
+from vlmsearch._util.markup import HtmlDisplay, brief
 from vlmsearch.search.relevance import PRIOR, Basis
 from vlmsearch.types import Document
 
@@ -125,7 +125,7 @@ class Regions:
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Shown):
+class Explanation(HtmlDisplay):
     """The judgement of a search of one document: its fields, its relevance, and why it is shown or not.
 
     Attributes:

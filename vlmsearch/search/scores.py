@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from typing_extensions import Unpack
 
-from vlmsearch._util.markup import Shown
+from vlmsearch._util.markup import HtmlDisplay
 from vlmsearch.errors import ConfigError
 from vlmsearch.search.curves import histogram
 from vlmsearch.search.options import ManyKeywords
@@ -40,7 +40,7 @@ class HasScores(Protocol):
 
 
 @dataclass(frozen=True, repr=False)
-class IndexScores(Shown):
+class IndexScores(HtmlDisplay):
     """The scores that an index gives to some queries, which notebooks show as a histogram.
 
     Attributes:

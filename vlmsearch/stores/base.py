@@ -13,7 +13,7 @@ import numpy as np
 
 from vlmsearch._util.batching import pages
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.markup import Shown, plain
+from vlmsearch._util.markup import HtmlDisplay, plain
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.samples import sampling_key
@@ -555,7 +555,7 @@ def reject_list_of(store: Store) -> RejectList:
 
 
 @dataclass(frozen=True, repr=False)
-class CheckReport(Shown):
+class CheckReport(HtmlDisplay):
     """The result of a check of a store; the tuples name what is not in order.
 
     Attributes:

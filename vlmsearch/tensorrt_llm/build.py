@@ -49,7 +49,9 @@ class BuildJob:
 
 
 def build_engine(job: BuildJob, *, say: Callable[[str], None], show: Show) -> Path:
-    """Run a job's steps, those that are done already excepted, and give the folder of the engines.
+    """Run a job's steps, and give the folder of the engines.
+
+    Steps that are done already are left out.
 
     ``say`` is told of each step, ``show`` each line that one prints. ConfigError before anything is run, BackendError
     for a step that fails or makes something else than planned; what was finished stays, and the next run goes on
