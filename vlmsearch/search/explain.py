@@ -124,7 +124,7 @@ def explain(
         words_alone=examined.words_alone,
         log_odds=examined.log_odds,
         words=words,
-        most_words=examined.max_bm25,
+        max_bm25=examined.max_bm25,
         marked=tuple(spans_of(document.text or "", query_terms(said, language), language)) if said else (),
         without=left_out,
         failed=failed,
