@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from vlmsearch.stores.base import (
         Checkable,
         CheckReport,
-        Described,
+        Describable,
         DiskUse,
         OnDisk,
         RejectList,
@@ -135,8 +135,8 @@ __all__ = [
     "Comparison",
     "ConfigError",
     "CountsTokens",
+    "Describable",
     "DescribeReport",
-    "Described",
     "DiskUse",
     "Document",
     "DocumentInput",
@@ -253,7 +253,7 @@ _HOMES = {
     "search.options": "ManyKeywords RankingKeywords SearchKeywords SearchOptions",
     "search.query": "Query",
     "search.relevance": "Basis",
-    "stores.base": "Checkable CheckReport Described DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch",
+    "stores.base": "Checkable CheckReport Describable DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch",
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
         "Answer AnswerParts Citation DescribeReport Document DuplicateGroup Duplicates Field FieldScore Hit ImageFile "

@@ -24,13 +24,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_lock_is_held_once_and_given_back_with_its_block(tmp_path: Path) -> None:
-    with take_lock(tmp_path / "a.lock", wait=False), pytest.raises(TimeoutError):
-        take_lock(tmp_path / "a.lock", wait=False)
-    with take_lock(tmp_path / "a.lock", wait=False):
-        pass
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are not forked there")
 def test_the_child_of_a_killed_process_does_not_hold_its_lock_on(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED, str(tmp_path / "a.lock")]

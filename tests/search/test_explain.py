@@ -171,7 +171,7 @@ def test_words_are_counted_as_the_store_ranks_them(pipeline: Pipeline) -> None:
     assert words["nowhere"].score == 0
     assert words["red"].score > 0
     assert sum(word.score for word in found.words) == pytest.approx(found.fields["words"].value, abs=1e-4)
-    assert sum(word.max_score for word in found.words) == pytest.approx(found.most_words, abs=1e-4)
+    assert sum(word.max_score for word in found.words) == pytest.approx(found.max_bm25, abs=1e-4)
 
 
 def test_a_word_that_most_documents_hold_has_no_count() -> None:

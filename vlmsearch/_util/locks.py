@@ -13,10 +13,11 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # some network drives: then nothin
 
 
 def take_lock(path: Path, *, wait: bool) -> AbstractContextManager[object]:
-    """Lock a file and return the block that gives it back; the system frees it when the process ends in any way.
+    """Lock a file and return the block that gives it back.
 
-    A process that is forked meanwhile does not hold it. Without ``wait``, one that is held already is a TimeoutError.
-    OSError where the file cannot be written to or is not a regular file.
+    The system frees it when the process ends in any way. A process that is forked meanwhile does not hold it. Without
+    ``wait``, one that is held already is a TimeoutError. OSError where the file cannot be written to or is not a
+    regular file.
     """
     from filelock import FileLock
 
@@ -32,7 +33,10 @@ def take_lock(path: Path, *, wait: bool) -> AbstractContextManager[object]:
 
 @contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Let one thread of one process into this block for a lock file; others wait their turn."""
+    """Let one thread of one process into this block for a lock file.
+
+    Others wait their turn.
+    """
     with writing(path.parent):
         lock = take_lock(path, wait=True)
     with lock:

@@ -21,7 +21,7 @@ from vlmsearch.cli.common import command, json_option, print_json, url_option
 from vlmsearch.errors import ModelUnavailableError, VlmsearchError
 from vlmsearch.models.bundle import PROFILES, built_bundles, cache_folder
 from vlmsearch.models.recipe import find_recipe
-from vlmsearch.registry import back_ends
+from vlmsearch.registry import back_ends, extras_of
 from vlmsearch.stores.base import Exposable
 from vlmsearch.tensorrt.engine.cublas import cublas
 from vlmsearch.tensorrt.engine.plans import Machine, mismatches, open_plan, plans_folder
@@ -102,7 +102,7 @@ def _store_packages() -> list[CheckResult]:
     for point in back_ends("store").values():
         if point.dist is None:
             continue
-        for extra, requirement in itertools.product(point.extras, point.dist.requires or ()):
+        for extra, requirement in itertools.product(extras_of(point), point.dist.requires or ()):
             name = re.match(rf"([\w.-]+).*;.*extra == ['\"]{re.escape(extra)}['\"]", requirement)
             if name:
                 install = install_command(extra, package=point.dist.name)

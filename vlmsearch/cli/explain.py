@@ -122,7 +122,7 @@ def _print(explanation: Explanation) -> None:
 
 
 def _row(name: str, field: FieldEvidence, explanation: Explanation) -> tuple[str, ...]:
-    value = f"{field.value:.2f} of {explanation.most_words:.2f}" if name == WORDS else f"{field.value:.3f}"
+    value = f"{field.value:.2f} of {explanation.max_bm25:.2f}" if name == WORDS else f"{field.value:.3f}"
     adds = f"{field.weight * field.evidence:+.2f}" if field.counts else ""
     basis = field.basis
     usual = ""

@@ -296,7 +296,7 @@ def _marked(explanation: Explanation) -> str:
 
 
 def _evidence(name: str, field: FieldEvidence, explanation: Explanation) -> tuple[str, ...]:
-    value = f"{field.value:.2f} of {explanation.most_words:.2f}" if name == WORDS else f"{field.value:.3f}"
+    value = f"{field.value:.2f} of {explanation.max_bm25:.2f}" if name == WORDS else f"{field.value:.3f}"
     adds = f"{field.weight * field.evidence:+.2f}" if field.counts else ""
     return escape(name), str(field.rank or "-"), value, f"{field.evidence:+.2f}", f"{field.weight:g}", adds
 

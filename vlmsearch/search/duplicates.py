@@ -35,7 +35,7 @@ _NEIGHBOURS = 50
 _SECONDS = 4
 """Number of pairs of each group that are compared before two groups are joined."""
 _SAME_WORDS = 0.8
-"""The share of common words, of all words of two pages, from which they say the same."""
+"""The share of common words of two pages from which they say the same."""
 _PAGE = 256
 _SKETCHES, _LOOKS = 2048, 512
 """Numbers of sketches with their hashes, and of looks, that are kept in memory: 100 MiB and 60 MiB."""

@@ -157,7 +157,9 @@ class DocumentJudgement:
         weights: How much each field counts.
         owned: The fields in which the document has a vector.
         fields: What each field says of the document, also where the filter leaves it out; then none has a rank.
-        log_odds: Their sum, of this one document.
+        log_odds: Their sum.
+        counting: The fields that count.
+        words_alone: The log-odds of words by themselves; None where they do not decide.
         without: How likely the document is each of the things that the query leaves out.
         order: The ids and scores of all candidates, best first, with no threshold.
     """
@@ -168,19 +170,11 @@ class DocumentJudgement:
     weights: Mapping[str, float]
     owned: frozenset[Field]
     fields: dict[str, FieldScore]
-    log_odds: fusion.LogOdds
+    log_odds: float
+    counting: frozenset[str]
+    words_alone: float | None
     without: tuple[float, ...]
     order: list[tuple[str, float]]
-
-    def counts(self, name: str) -> bool:
-        """Return whether a field counts for the document."""
-        return not math.isnan(self.log_odds.parts[name][0])
-
-    @property
-    def words_alone(self) -> float | None:
-        """The log-odds of words by themselves; None where they do not decide."""
-        by_words = self.log_odds.by_words
-        return None if by_words is None or math.isnan(by_words[0]) else float(by_words[0])
 
 
 def examine(
@@ -209,6 +203,9 @@ def examine(
         absent = 0.0 if name == WORDS and has_text else math.nan
         values[name] = np.array([hits[0].score if hits else absent])
     log_odds = fusion.add_up(values, np.array([has_text]), weights, worth, alone.max_bm25)
+    counting = frozenset(name for name, [part] in log_odds.parts.items() if not math.isnan(part))
+    [total] = log_odds.total.tolist()
+    words_alone = total if log_odds.by_words[0] else None
     fields: dict[str, FieldScore] = {}
     for name, [value] in values.items():
         if not math.isnan(value):
@@ -216,7 +213,9 @@ def examine(
             places = (int(rank) for rank, hit in zip(fusion.ranks_of(listed), listed) if hit.id == id)
             fields[name] = FieldScore(next(places, None), float(value), float(log_odds.evidence[name][0]))
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
-    return DocumentJudgement(asked, alone.max_bm25, worth, weights, owned, fields, log_odds, without, order)
+    return DocumentJudgement(
+        asked, alone.max_bm25, worth, weights, owned, fields, total, counting, words_alone, without, order
+    )
 
 
 def relevance_of(judge: Judge, asked: PreparedQuery, ids: Sequence[str]) -> dict[str, float]:

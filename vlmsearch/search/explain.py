@@ -72,7 +72,7 @@ def explain(
     shown = run(judge, [query], options, image_limits=image_limits)[0]
     examined = examine(judge, query, options, id, image_limits=image_limits)
     threshold = shown.threshold
-    relevance = to_relevance(examined.log_odds.total[0]) * math.prod(1 - unwanted for unwanted in examined.without)
+    relevance = to_relevance(examined.log_odds) * math.prod(1 - unwanted for unwanted in examined.without)
     first, judged, order = relevance, None, examined.order
     if options.reranker is not None:
         relevance, judged, order = _reread(judge.store, query.text or "", options, examined.order, (id, relevance))
@@ -115,16 +115,16 @@ def explain(
                 field.score,
                 field.evidence,
                 examined.weights[name],
-                examined.counts(name),
+                name in examined.counting,
                 examined.worth[name].basis,
             )
             for name, field in examined.fields.items()
         },
         lacking=tuple(name for name in asked if name not in examined.fields),
         words_alone=examined.words_alone,
-        log_odds=float(examined.log_odds.total[0]),
+        log_odds=examined.log_odds,
         words=words,
-        most_words=examined.max_bm25,
+        max_bm25=examined.max_bm25,
         marked=tuple(spans_of(document.text or "", query_terms(said, language), language)) if said else (),
         without=left_out,
         failed=failed,
@@ -301,7 +301,7 @@ def _counting(examined: DocumentJudgement, modality: Modality) -> list[str]:
     return [
         str(field)
         for field in examined.asked.vectors
-        if field.modality == modality and examined.counts(str(field)) and examined.weights[str(field)]
+        if field.modality == modality and str(field) in examined.counting and examined.weights[str(field)]
     ]
 
 

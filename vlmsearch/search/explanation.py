@@ -146,7 +146,7 @@ class Explanation(HtmlDisplay):
         words_alone: The log-odds by words alone, where these decide, whatever the vectors say.
         log_odds: The log-odds of the relevance by all fields.
         words: What each word of the query adds to the field ``words``.
-        most_words: The BM25 that a document could reach.
+        max_bm25: The BM25 that a document could reach.
         marked: Where its text says words of the query that add to its BM25: the beginning and the end, in characters.
         without: What the query leaves out, each with how likely the document is that, from 0 to 1.
         failed: The conditions of the filter that its metadata do not meet.
@@ -178,7 +178,7 @@ class Explanation(HtmlDisplay):
     words_alone: float | None = None
     log_odds: float = PRIOR
     words: tuple[WordEvidence, ...] = ()
-    most_words: float = 0.0
+    max_bm25: float = 0.0
     marked: tuple[tuple[int, int], ...] = ()
     without: tuple[tuple[str, float], ...] = ()
     failed: tuple[str, ...] = ()

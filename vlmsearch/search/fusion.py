@@ -116,13 +116,13 @@ class LogOdds:
         total: The sum for each document.
         evidence: By field, what its values say; NaN where a document has no such field.
         parts: By field, its weight times its evidence; NaN where it does not count.
-        by_words: What words alone say; NaN where they do not decide. None for no words.
+        by_words: Whether the total is what words alone say.
     """
 
     total: NDArray[np.float64]
     evidence: Mapping[str, NDArray[np.float64]]
     parts: Mapping[str, NDArray[np.float64]]
-    by_words: NDArray[np.float64] | None
+    by_words: NDArray[np.bool_]
 
 
 _OfAll: TypeAlias = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
@@ -266,11 +266,11 @@ def add_up(
         if rival != name:
             parts[name] = np.where(part < highest[rival], np.nan, part)
     if max_bm25 <= 0 or not shares.get(WORDS):
-        return LogOdds(total, said, parts, None)
+        return LogOdds(total, said, parts, np.zeros(len(total), np.bool_))
     doubt = np.where(beside, np.where(has_text, *evidence[WORDS].doubt), 0.0)
     by_words = PRIOR + shares[WORDS] * words_alone(max_bm25).of(values[WORDS]) - doubt
     decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))
-    return LogOdds(np.where(decide, by_words, total), said, parts, np.where(decide, by_words, np.nan))
+    return LogOdds(np.where(decide, by_words, total), said, parts, decide)
 
 
 def _put(values: NDArray[np.float64], places: Mapping[str, int], hits: Collection[Hit]) -> NDArray[np.intp]:

@@ -87,7 +87,10 @@ def make_query(
 
 
 def check_text(text: object) -> None:
-    """Raise an error unless the text of a query is None, or a string that is not too long."""
+    """Raise an error for a query's text that is too long or no string.
+
+    None stands for no text.
+    """
     if not isinstance(text, (str, type(None))):
         raise TypeError(f"the `text` of a query is a string, not {type(text).__name__}; a picture goes into image=")
     if text is not None and len(text) > MAX_QUERY_CHARS:

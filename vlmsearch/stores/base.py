@@ -774,12 +774,12 @@ class Exposable(Protocol):
 
 
 @runtime_checkable
-class Described(Protocol):
+class Describable(Protocol):
     """A store that describes how it works, for `vlmsearch info`.
 
     Example:
         >>> from vlmsearch.registry import open_store
-        >>> isinstance(open_store("sqlite:./index"), Described)
+        >>> isinstance(open_store("sqlite:./index"), Describable)
         True
     """
 

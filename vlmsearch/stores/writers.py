@@ -20,9 +20,9 @@ from typing import Literal
 
 WriteKind = Literal["write", "change", "delete"]
 PATIENCE_SECONDS = 600.0
-"""Seconds, by the clock of the server, after which a write of another process counts as cut off."""
+"""Seconds by the server's clock after which a write of another process counts as cut off."""
 IN_FLIGHT_SECONDS = 5.0
-"""Seconds that a server may still be carrying out what a writer sent before it was killed."""
+"""Seconds that a server may still be at what a killed writer had sent."""
 _TOKEN = secrets.token_hex(4)
 _under_way: set[str] = set()
 _changing = threading.Lock()
@@ -58,7 +58,7 @@ class WriteEntry:
 
     @property
     def is_gone(self) -> bool:
-        """Whether its process cannot be at it any more, or has been at it for too long."""
+        """Tell whether its process is no longer at it, or has been for too long."""
         if self.owner == this_process():
             return not is_under_way(self.version)
         machine, number, _ = self.owner.rsplit(":", 2)

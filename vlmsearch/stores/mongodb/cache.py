@@ -24,7 +24,7 @@ class _Snapshot:
 
 
 class VectorCache:
-    """The vectors of each field as of the last change, as long as they take no more than ``max_bytes`` altogether."""
+    """The vectors of each field as of the last change, in up to ``max_bytes`` altogether."""
 
     def __init__(self, changes: ChangeCounter, max_bytes: int) -> None:
         self._changes = changes

@@ -1,4 +1,4 @@
-"""The writes under way, so that one that was cut off can be told from one that is only slow.
+"""The writes under way in MongoDB, and the count of changes of an index.
 
 An entry is made before anything is written and removed when everything is. Times are those of the server.
 """
