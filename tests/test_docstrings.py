@@ -14,8 +14,9 @@ from vlmsearch import registry
 
 MODULES = [
     "vlmsearch",
+    "vlmsearch._util.options",
     "vlmsearch._util.tables",
-    "vlmsearch.answers.prompts",
+    "vlmsearch.answers.stream",
     "vlmsearch.async_pipeline",
     "vlmsearch.demo.queries",
     "vlmsearch.encoders.base",

@@ -7,7 +7,9 @@ import pytest
 from tests.support.english import problems
 
 ROOT = Path(__file__).parent.parent
-FILES = sorted(path.relative_to(ROOT) for room in ("vlmsearch", "mocks") for path in (ROOT / room).rglob("*.py"))
+FILES = sorted(
+    path.relative_to(ROOT) for room in ("vlmsearch", "mocks", "engines") for path in (ROOT / room).rglob("*.py")
+)
 
 
 def test_names_docstrings_and_comments_are_plain_english() -> None:
@@ -31,13 +33,26 @@ def test_names_docstrings_and_comments_are_plain_english() -> None:
         ("found = 1", ["name"]),
         ("for each in ():\n    pass", ["name"]),
         ("def f(most): ...", ["name"]),
+        ("def _found(): ...", ["name"]),
+        ("_MOST_BYTES = LONGEST_PAGE = 1", ["name", "name"]),
+        ("self.least_rate = longest_word = at_most = is_found = MAX_BYTES = 1", ["name"]),
+        ("class Kept: ...", ["name"]),
+        ("Given = dict", ["name"]),
+        ("class Overviewed: ...", ["name"]),
+        ("class StoredArrays: ...\nclass Feed: ...", []),
         ("# the rows of which it is made", ["phrase"]),
-        (f'"""{"word " * 26}."""', ["long"]),
-        (f'"""{"word " * 20}. {"Word " * 20}."""', []),
+        (f'"""Word. {"word " * 26}."""', ["long"]),
+        (f'"""Word. {"word " * 20}. {"Word " * 20}."""', []),
+        (f'"""{"word " * 16}: {"word " * 20}."""', []),
+        (f'A = 1\n"""{"word " * 15}`{"word " * 5}`.\n\n{"Word " * 17}."""', []),
+        (f'A = 1\n"""{"word " * 17}."""', ["first"]),
         (
-            f'def f():\n    """Return it.\n\n    Args:\n        a: {"word " * 20}\n        b: {"word " * 20}\n    """',
+            f'def f(a, b):\n    """Return.\n\n    Args:\n        a: {"word " * 9}\n        b: {"word " * 17}\n    """',
             [],
         ),
+        ('def f(a):\n    """Return it.\n\n    Args:\n        b: A number: 1.\n    """', ["argument"]),
+        ('class C:\n    """A thing.\n\n    Args:\n        b: A number.\n    """\n    b: int\n', []),
+        ('def f(max_bm25):\n    """Return it, ``most`` where it is known."""', ["argument"]),
     ],
 )
 def test_the_rules(source: str, rules: list[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import ConfigError, Document, Field, IndexMismatchError, InvalidInputError, Pipeline, Query
-from vlmsearch.answers.prompts import NOTHING_FOUND
+from vlmsearch.answers.stream import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import RejectedDocumentsWarning, TextTruncatedWarning
 from vlmsearch.indexing.reindex import reindex

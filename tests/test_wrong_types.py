@@ -24,7 +24,7 @@ from vlmsearch import (
     VlmsearchError,
     connect,
 )
-from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, search_options
+from vlmsearch._util.options import options_of
 
 WRONG: dict[str, Any] = {
     "None": None,
@@ -70,22 +70,11 @@ GOOD: dict[str, dict[str, Any]] = {
     "rejects": {},
 }
 """The verbs, with arguments that are right; their result does not matter here."""
-OPTIONS = {
-    "search": SearchKeywords,
-    "search_many": ManyKeywords,
-    "explain": RankingKeywords,
-    "ask": RankingKeywords,
-}
 
 
 def parameters(verb: str) -> list[str]:
-    """The arguments of a verb, with the options of a search."""
-    named = [
-        name
-        for name, parameter in inspect.signature(getattr(Pipeline, verb)).parameters.items()
-        if name != "self" and parameter.kind is not parameter.VAR_KEYWORD
-    ]
-    return named + (list(search_options(OPTIONS[verb])) if verb in OPTIONS else [])
+    """The arguments of a verb."""
+    return [name for name in inspect.signature(getattr(Pipeline, verb)).parameters if name != "self"]
 
 
 def attempt(call: Callable[[], object], name: str, what: str) -> None:
@@ -188,7 +177,7 @@ def test_a_document_takes_anything_and_adding_it_says_what_is_wrong(pipeline: Pi
 
 def test_a_query_and_the_options_of_a_search_name_the_argument() -> None:
     attempt_to_make(Query, {"text": "a"}, ("text", "image", "like", "without"))
-    attempt_to_make(SearchOptions, {}, search_options())
+    attempt_to_make(SearchOptions, {}, options_of(SearchOptions))
 
 
 def test_opening_names_the_argument(folder: Path) -> None:

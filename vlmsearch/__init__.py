@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vlmsearch.answers.prompts import AnswerStream
+    from vlmsearch.answers.stream import AnswerStream
     from vlmsearch.async_pipeline import AsyncAnswerStream, AsyncPipeline
     from vlmsearch.client import RemoteAnswerStream, RemotePipeline, connect
     from vlmsearch.encoders.base import BatchSizes, Encoder, PreparesImages, TokenizesTexts
@@ -227,7 +227,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "answers.prompts": "AnswerStream",
+    "answers.stream": "AnswerStream",
     "async_pipeline": "AsyncAnswerStream AsyncPipeline",
     "client": "RemoteAnswerStream RemotePipeline connect",
     "encoders.base": "BatchSizes Encoder PreparesImages TokenizesTexts",

@@ -13,18 +13,17 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
 from typing_extensions import Self, Unpack
 
 from vlmsearch._util.async_threads import AsyncThreads, ThreadReading
 from vlmsearch.errors import ConfigError
-from vlmsearch.generators.base import GenerationOptions, PictureOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
-from vlmsearch.search.options import RankingKeywords
-from vlmsearch.types import Answer, AnswerParts, Citation, ImageInput, RemoteImage
+from vlmsearch.types import Answer, AnswerParts, Citation
+from vlmsearch.verbs import AskKeywords, AskRequest, verb
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -237,56 +236,20 @@ class AsyncPipeline:
         """Return the reject list of the index; see `Index.rejects`."""
 
     @overload
-    async def ask(
-        self,
-        question: str,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        stream: Literal[False] = False,
-        options: GenerationOptions | None = None,
-        pictures: PictureOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> Answer: ...
+    async def ask(self, question: str, *, stream: Literal[False] = False, **options: Unpack[AskKeywords]) -> Answer: ...
 
     @overload
     async def ask(
-        self,
-        question: str,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        stream: Literal[True],
-        options: GenerationOptions | None = None,
-        pictures: PictureOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
+        self, question: str, *, stream: Literal[True], **options: Unpack[AskKeywords]
     ) -> AsyncAnswerStream: ...
 
-    async def ask(
-        self,
-        question: str,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        stream: bool = False,
-        options: GenerationOptions | None = None,
-        pictures: PictureOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> Answer | AsyncAnswerStream:
+    @verb(AskRequest)  # type: ignore[misc]  # it takes the keywords by their names
+    async def ask(self, given: AskRequest) -> Answer | AsyncAnswerStream:
         """Answer a question from the best matches, with citations; see `Index.ask`.
 
-        Args:
-            question: What to answer, and to search for.
-            image: What to search for beside the question, and to show to a generator that sees.
-            stream: Return an AsyncAnswerStream, which gives the pieces of the text as they are made, then the
-                citations.
-            options: How to generate.
-            pictures: How many pictures of the sources a generator sees, and how large.
-            template: A prompt of one's own with ``$sources`` and ``$question``.
-            search: Options of the search for sources: see `SearchOptions`. The limit is 5 by default.
-
         Returns:
-            The answer with its sources, or a stream of it.
+            The answer with its sources; with ``stream`` an AsyncAnswerStream, which gives the pieces of the text as
+            they are made, then the citations.
 
         Raises:
             ConfigError: There is no generator, or the template or the limit is wrong.
@@ -294,20 +257,11 @@ class AsyncPipeline:
             IndexMismatchError: Another encoder built the index.
             BackendError: A back end failed.
         """
-
-        def whole() -> Answer:
-            return self.pipeline.ask(
-                question, image=image, options=options, pictures=pictures, template=template, **search
-            )
-
-        def begin() -> AnswerParts:
-            return self.pipeline.ask(
-                question, image=image, stream=True, options=options, pictures=pictures, template=template, **search
-            )
-
-        if not stream:
-            return await self._threads.run(whole)
-        return AsyncAnswerStream(await self._threads.run(begin, unwanted=AnswerParts.close), self._threads)
+        answering = partial(self.pipeline._ask, given)  # noqa: SLF001
+        if not given.stream:
+            return cast("Answer", await self._threads.run(answering))
+        parts = await self._threads.run(cast("Callable[[], AnswerParts]", answering), unwanted=AnswerParts.close)
+        return AsyncAnswerStream(parts, self._threads)
 
     async def close(self) -> None:
         """Take no more calls, finish those that were accepted, and close the pipeline.

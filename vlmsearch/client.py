@@ -1,35 +1,30 @@
 """A `Pipeline` on another machine: the same verbs, over the HTTP interface of `vlmsearch serve`.
 
-It takes nothing but Python: no numpy, no model and no store are loaded where it runs.
+No numpy, no model and no store are loaded where it runs.
 """
 
 from __future__ import annotations
 
 import base64
-import inspect
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, fields, replace
-from functools import partial, update_wrapper
-from http import HTTPStatus
-from http.client import HTTPResponse, IncompleteRead
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, get_args
 from urllib.parse import quote, urlencode
 from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
+from vlmsearch import verbs
 from vlmsearch._util.arguments import check_arguments, check_kind, strings
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.credentials import check_unencrypted
-from vlmsearch._util.http import HttpConnections
-from vlmsearch._util.retry import pauses
+from vlmsearch._util.options import options_of
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -40,18 +35,9 @@ from vlmsearch.errors import (
     VlmsearchError,
     one_line,
 )
-from vlmsearch.index import (
-    AddArguments,
-    AskArguments,
-    Index,
-    check_explained,
-    check_thumbnail,
-    judged_queries,
-    query_list,
-)
-from vlmsearch.indexing.items import SourceOptions
-from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, make_options
-from vlmsearch.search.query import Query, make_query, split_text
+from vlmsearch.index import Index
+from vlmsearch.indexing.given import given_documents
+from vlmsearch.search.query import Query, split_text
 from vlmsearch.types import (
     Answer,
     AnswerParts,
@@ -72,6 +58,7 @@ from vlmsearch.types import (
     check_types,
     local_image,
 )
+from vlmsearch.verbs import verb
 from vlmsearch.wire import (
     ERROR_TYPES,
     Deleted,
@@ -81,6 +68,7 @@ from vlmsearch.wire import (
     EventData,
     IndexList,
     LabelAnswer,
+    LabelledId,
     ManyMatches,
     Origin,
     Rejects,
@@ -89,7 +77,9 @@ from vlmsearch.wire import (
 )
 
 if TYPE_CHECKING:
-    from vlmsearch.rerankers.base import Reranker
+    import httpx
+
+    from vlmsearch.openai_api.http import HttpClient
     from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import CheckReport
@@ -97,24 +87,19 @@ if TYPE_CHECKING:
 TOKEN = "VLMSEARCH_TOKEN"  # noqa: S105 - the name of a variable
 DEFAULT_INDEX = "default"
 _API = "/api/v1"
-_RETRIES = 3
-_MAX_WAIT = 60.0
-"""Seconds; a server that asks for a longer wait is reported at once."""
 _BATCH_DOCUMENTS = 256
 _BATCH_BYTES = 8 * 2**20
 """Bytes of the images, texts and metadata in one request."""
-_BATCH_IDS = 100
+_BATCH_IDS, _BATCH_DELETED = 100, 10_000
 _PAGE = 100
 _MAX_BYTES = 512 * 2**20
 """Maximum length of an answer, and of a line of a stream: a job may name each document of the index."""
 _MAX_TEXT_CHARS = 2**24
 """Maximum length of a streamed answer."""
-_CHUNK = 2**20
 _CODES = frozenset(get_args(RejectCode))
-P = ParamSpec("P")
 T = TypeVar("T")
-Given: TypeAlias = dict[str, Any]
-"""Arguments of a verb, by name."""
+Form: TypeAlias = dict[str, Any]
+"""The JSON of a request."""
 
 
 def connect(
@@ -163,31 +148,6 @@ def opened(image: RemoteImage) -> RemotePipeline | None:
     return _OPENED.get((image.server, image.index))
 
 
-def _verb(
-    verb: Callable[Concatenate[Any, P], Any], keywords: type | None = None
-) -> Callable[[Callable[[RemotePipeline, Given], T]], Callable[Concatenate[RemotePipeline, P], T]]:
-    """Return a decorator that gives a method the signature of a verb, and the method the verb's arguments by name.
-
-    ``keywords`` are the options of a search that it takes: the server has their defaults.
-    """
-    signature = inspect.signature(verb)
-
-    def decorate(method: Callable[[RemotePipeline, Given], T]) -> Callable[Concatenate[RemotePipeline, P], T]:
-        def run(self: RemotePipeline, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            bound = signature.bind(self, *args, **kwargs)
-            bound.apply_defaults()
-            _, *arguments = bound.arguments.items()
-            given = dict(arguments)
-            if keywords is not None:
-                given |= _options_form(keywords, given.pop("options"))
-            return method(self, given)
-
-        update_wrapper(run, verb, updated=())  # not what says that it is abstract
-        return run
-
-    return decorate
-
-
 class RemotePipeline(Index):
     """An index on a server, with the verbs of `Pipeline`; see `connect` for the arguments.
 
@@ -219,16 +179,16 @@ class RemotePipeline(Index):
         check_kind("token", token, (str, type(None)), "a string or None")
         check_kind("timeout", timeout, (int, float), "a number of seconds")
         check_arguments(allow_plain_http=allow_plain_http)
-        self._server = HttpConnections(url, timeout=timeout)
+        if not index.strip("."):  # which a URL would take for the folder above
+            raise ConfigError(f"no index is named {index!r}")
+        from vlmsearch.openai_api.http import HttpClient, HttpOptions  # which take .1 s of a processor to import
+
+        advice = "give an https:// URL, or connect(..., allow_plain_http=True) where the network is trusted"
+        options = HttpOptions(timeout, timeout, key_variable=TOKEN, plaintext_key=allow_plain_http)
+        self._server = HttpClient(url, options, key=token, advice=advice)
         self._index = index
         self._origin = Origin(self._server.url, index)
         self._timeout = timeout
-        token = os.environ.get(TOKEN) if token is None else token
-        if token and not (self._server.is_encrypted or allow_plain_http):
-            advice = "give an https:// URL, or connect(..., allow_plain_http=True) where the network is trusted"
-            check_unencrypted(TOKEN, self._server.host, advice)
-        self._headers = {"Accept": "application/json", "User-Agent": "vlmsearch"}
-        self._headers |= {"Authorization": f"Bearer {token}"} if token else {}
         _OPENED[self._origin.server, index] = self
 
     def __repr__(self) -> str:
@@ -236,78 +196,67 @@ class RemotePipeline(Index):
 
     # --------------------------------------------------------------------------------------------------------- verbs
 
-    @_verb(Index.search, SearchKeywords)
-    def search(self, given: Given) -> Matches:
-        matches = self._post(Matches, "search", self._query_form(given))
+    @override
+    @verb(verbs.SearchRequest)
+    def search(self, given: verbs.SearchRequest) -> Matches:
+        matches = self._post(Matches, "search", self._form(given))
         self._warn(matches.uncalibrated)
         return matches
 
-    @_verb(Index.search_many, ManyKeywords)
-    def search_many(self, given: Given) -> list[Matches]:
-        queries = list(given["queries"]) if isinstance(given["queries"], Iterator) else given["queries"]
-        query_list(queries)
-        forms = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in queries]
-        results = list(self._post(ManyMatches, "search_many", {**given, "queries": forms}).results)
+    @override
+    @verb(verbs.SearchManyRequest)
+    def search_many(self, given: verbs.SearchManyRequest) -> list[Matches]:
+        queries = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in given.queries]
+        results = list(self._post(ManyMatches, "search_many", self._form(given, queries=queries)).results)
         for matches in results:
             self._warn(matches.uncalibrated)
         return results
 
-    @_verb(Index.explain, RankingKeywords)
-    def explain(self, given: Given) -> Explanation:
+    @override
+    @verb(verbs.ExplainRequest)
+    def explain(self, given: verbs.ExplainRequest) -> Explanation:
         from vlmsearch.search.explanation import Explanation
 
-        check_explained(given["id"], given["seconds"])
-        check_arguments(parts=given["parts"], on_progress=given.pop("on_progress"))
-        return self._post(Explanation, "explain", self._query_form(given))
+        return self._post(Explanation, "explain", self._form(given))
 
     @override
-    def _ask(self, given: AskArguments) -> Answer | RemoteAnswerStream:
-        form = {
-            "question": given.question,
-            "image": given.image if given.image is None else self._encoded(given.image),
-            "options": given.options and to_json(given.options),
-            "pictures": to_json(given.pictures),
-            "template": given.template,
-            **_options_form(RankingKeywords, given.search),
-        }
+    def _ask(self, given: verbs.AskRequest) -> Answer | RemoteAnswerStream:
         if given.stream:
-            return RemoteAnswerStream(self._events(self._path("ask"), {**form, "stream": True}))
-        return self._post(Answer, "ask", form)
+            return RemoteAnswerStream(self._events(self._path("ask"), self._form(given)))
+        return self._post(Answer, "ask", self._form(given))
 
     @override
-    def _add(self, given: AddArguments) -> IndexReport:
+    def _add(self, given: verbs.AddRequest) -> IndexReport:
         whole = IndexReport()
-        for batch, rejects in self._batches(given.documents):
+        for batch, rejects in self._batches(given_documents(given.documents)):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
             if batch and not (given.strict and rejects):
-                form = {"documents": batch, "retry_rejects": given.retry_rejects}
+                form = self._form(given, documents=batch)
                 whole = _sum(whole, self._post(IndexReport, "documents", form))
             _strictly(whole, strict=given.strict)
             if given.on_progress is not None:
                 given.on_progress(whole.seen)
         return whole
 
-    @_verb(Index.index)
-    def index(self, given: Given) -> IndexReport:
-        paths: Any = given.pop("paths")
-        strict = given.pop("strict")
-        options = getattr(paths, "options", given.pop("options"))
-        check_kind("options", options, SourceOptions, "SourceOptions")
-        check_arguments(strict=strict, **given)
-        given |= to_json(options)
-        del given["follow_links"]  # a service never follows them
-        given["paths"] = list(map(str, path_list("paths", getattr(paths, "given", paths))))
-        report = _strictly(self._job(IndexReport, "index", given), strict=strict)
+    @override
+    @verb(verbs.IndexRequest)
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
+        paths: Any = given.paths
+        options = self._form(getattr(paths, "options", given.options))
+        form = self._form(given, paths=list(map(str, path_list("paths", getattr(paths, "given", paths)))))
+        form.pop("options", None)
+        report = _strictly(self._job(IndexReport, "index", {**form, **options}, given.on_progress), strict=given.strict)
         self._warn(self.info()["uncalibrated"])
         return report
 
-    @_verb(Index.delete)
-    def delete(self, given: Given) -> int:
-        return self._post(Deleted, "documents/delete", {"ids": strings("ids", given["ids"])}).deleted
+    @override
+    def delete(self, ids: str | Iterable[str]) -> int:
+        batches = _chunks(strings("ids", ids), _BATCH_DELETED)
+        return sum(self._post(Deleted, "documents/delete", {"ids": batch}).deleted for batch in batches)
 
-    @_verb(Index.get)
-    def get(self, given: Given) -> list[Document]:
-        ids = strings("ids", given["ids"])
+    @override
+    def get(self, ids: str | Iterable[str]) -> list[Document]:
+        ids = strings("ids", ids)
         documents: dict[str, Document] = {}
         for batch in _chunks(ids, _BATCH_IDS):
             page = self._get(DocumentPage, "documents", id=batch)
@@ -339,41 +288,37 @@ class RemotePipeline(Index):
         return self._send("GET", self._path("image", id=id))
 
     @override
-    def thumbnail(self, id: str, *, size: int = 256) -> bytes:
-        check_thumbnail(id, size)
-        return self._send("GET", self._path("thumbnail", id=id, size=size))
+    @verb(verbs.ThumbnailRequest)
+    def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
+        return self._send("GET", self._path("thumbnail", id=given.id, size=given.size))
 
     # --------------------------------------------------------------------------------------------------- whole index
 
-    @_verb(Index.label)
-    def label(self, given: Given) -> Iterator[Labelled]:
-        from vlmsearch.search.labels import LabelOptions
+    @override
+    @verb(verbs.LabelRequest)
+    def label(self, given: verbs.LabelRequest) -> Iterator[Labelled]:
+        answer = self._job(LabelAnswer, "label", self._form(given), given.on_progress)
+        return self._labelled(answer.documents)
 
-        check_arguments(single=given["single"], write=given["write"], on_progress=given["on_progress"])
-        options = LabelOptions(**given)
-        given |= {"labels": list(options.labels), "templates": list(options.templates)}
-        for batch in _chunks(self._job(LabelAnswer, "label", given).documents, _BATCH_IDS):
-            documents = {document.id: document for document in self.get([labelled.id for labelled in batch])}
-            for labelled in batch:
-                document = documents.get(labelled.id, Document(labelled.id))
-                yield Labelled(document, labelled.labels, labelled.written)
+    def _labelled(self, labelled: Sequence[LabelledId]) -> Iterator[Labelled]:
+        for batch in _chunks(labelled, _BATCH_IDS):
+            documents = {document.id: document for document in self.get([item.id for item in batch])}
+            for item in batch:
+                yield Labelled(documents.get(item.id, Document(item.id)), item.labels, item.written)
 
-    @_verb(Index.describe)
-    def describe(self, given: Given) -> DescribeReport:
-        from vlmsearch.indexing.describe import DescribeOptions
+    @override
+    @verb(verbs.DescribeRequest)
+    def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
+        return self._job(DescribeReport, "describe", self._form(given), given.on_progress)
 
-        check_arguments(
-            retry_rejects=given["retry_rejects"], dry_run=given["dry_run"], on_progress=given["on_progress"]
-        )
-        options = DescribeOptions(**given)
-        return self._job(DescribeReport, "describe", {**given, "fields": list(options.fields)})
+    @override
+    @verb(verbs.DuplicatesRequest)
+    def duplicates(self, given: verbs.DuplicatesRequest) -> Duplicates:
+        return self._job(Duplicates, "duplicates", self._form(given), given.on_progress)
 
-    @_verb(Index.duplicates)
-    def duplicates(self, given: Given) -> Duplicates:
-        return self._job(Duplicates, "duplicates", given)
-
-    @_verb(Index.evaluate)
-    def evaluate(self, given: Given) -> Evaluation:
+    @override
+    @verb(verbs.EvaluateRequest)
+    def evaluate(self, given: verbs.EvaluateRequest) -> Evaluation:
         from vlmsearch.search.curves import Evaluation
 
         queries = [
@@ -383,19 +328,16 @@ class RemotePipeline(Index):
                 "image": None if query.image is None else self._encoded(query.image),
                 "relevant": dict(query.relevant),
             }
-            for query in judged_queries(given["queries"], given["limit"])
+            for query in given.queries
         ]
-        check_arguments(on_progress=given["on_progress"])
-        return Evaluation(
-            self._job(dict, "eval", {**given, "queries": queries, "rerank": _is_reranked(given["rerank"])})
-        )
+        return Evaluation(self._job(dict, "eval", self._form(given, queries=queries), given.on_progress))
 
     @override
-    def check(self, *, repair: bool = False) -> CheckReport:
+    @verb(verbs.CheckRequest)
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
         from vlmsearch.stores.base import CheckReport
 
-        check_arguments(repair=repair)
-        return self._job(CheckReport, "check", {"repair": repair})
+        return self._job(CheckReport, "check", self._form(given))
 
     @override
     def count(self) -> int:
@@ -422,27 +364,40 @@ class RemotePipeline(Index):
 
     # ---------------------------------------------------------------------------------------------------------- forms
 
-    def _query_form(self, given: Given) -> Given:
-        """Return the arguments of a search as they are sent."""
-        parts = {name: given[name] for name in ("text", "image", "like", "without")}
-        parts["like"] = strings("like", parts["like"])
-        make_query(**parts)
-        image, without = parts["image"], parts["without"]
-        if without is not None and not isinstance(without, (str, list, tuple)):
-            without = {"image": self._encoded(without)}
-        image = None if image is None else self._encoded(image)
-        return {**given, **parts, "image": image, "without": without}
+    def _form(self, given: Any, **others: object) -> Form:
+        """Return the arguments of a verb as they are sent: those that differ from their defaults."""
+        form: Form = {}
+        for name, option in options_of(type(given)).items():
+            value = others[name] if name in others else getattr(given, name)
+            is_default = value is option.default or (
+                isinstance(value, (str, tuple, int, float)) and value == option.default
+            )
+            if not (is_default or option.is_local):
+                form[name] = value if name in others else self._sent(name, value)
+        return form
 
-    def _form_of(self, query: Query) -> Given:
-        """Return a `Query` as it is sent; ConfigError where it leaves out more than one thing."""
+    def _sent(self, name: str, value: Any) -> object:
+        """Return an argument as it is sent; ConfigError for a re-ranker, which a service has of its own."""
+        if name == "rerank" and value is not True:
+            raise ConfigError("a service has a re-ranker of its own: ask it with rerank=True")
+        if is_dataclass(value) and not isinstance(value, RemoteImage):
+            return self._form(value)
+        if name == "image":
+            return self._encoded(value)
+        if name == "without" and not isinstance(value, (str, list, tuple)):
+            return {"image": self._encoded(value)}
+        return list(value) if isinstance(value, (tuple, list, frozenset, set)) else value
+
+    def _form_of(self, query: Query) -> Form:
+        """Return a `Query` as it is sent; ConfigError where it excludes more than one thing."""
         excluded = [part for other in query.without for part in (other.text, other.image, other.like or None)]
-        parts = [part for part in excluded if part is not None]
+        parts: list[Any] = [part for part in excluded if part is not None]
         if len(parts) > 1 or (query.text and split_text(query.text)[1]):
             raise ConfigError(
-                "a server takes a query that leaves out one text, one image or ids: give `without` only once"
+                "a server takes a query that excludes one text, one image or ids: give `without` only once"
             )
-        without = parts[0] if parts else None
-        return self._query_form({"text": query.text, "image": query.image, "like": query.like, "without": without})
+        given = {"text": query.text, "image": query.image, "like": query.like or None, "without": (*parts, None)[0]}
+        return {name: self._sent(name, value) for name, value in given.items() if value is not None}
 
     def _encoded(self, image: ImageInput | RemoteImage) -> str:
         """Return an image in Base64: the bytes of its file, here or on this server, or a PNG of what is decoded."""
@@ -470,16 +425,16 @@ class RemotePipeline(Index):
             data = buffer.getvalue()
         return base64.b64encode(data).decode()
 
-    def _document_form(self, document: Document) -> Given:
+    def _document_form(self, document: Document) -> Form:
         check_id(document.id)
         check_types(document)
         check_metadata(document.metadata)
         image = None if document.image is None else self._encoded(document.image)
         return {**to_json(replace(document, image=None)), "image": image}
 
-    def _batches(self, documents: Iterable[Document]) -> Iterator[tuple[list[Given], list[Reject]]]:
+    def _batches(self, documents: Iterable[Document]) -> Iterator[tuple[list[Form], list[Reject]]]:
         """Yield the documents of each request, with the rejects among them that cannot be sent."""
-        batch: list[Given] = []
+        batch: list[Form] = []
         rejects: list[Reject] = []
         size = 0
         for document in documents:
@@ -509,7 +464,7 @@ class RemotePipeline(Index):
         path = f"{_API}/indexes/{quote(index or self._index, safe='')}/{verb}".rstrip("/")
         return f"{path}?{urlencode(query, doseq=True)}" if query else path
 
-    def _post(self, kind: type[T], verb: str, form: Given) -> T:
+    def _post(self, kind: type[T], verb: str, form: Form) -> T:
         return self._value(kind, self._send("POST", self._path(verb), form))
 
     def _get(self, kind: type[T], verb: str, **query: Any) -> T:
@@ -518,33 +473,31 @@ class RemotePipeline(Index):
     def _value(self, kind: type[T], body: bytes) -> T:
         return _value(kind, _parse(body, self._origin), self._origin)
 
-    def _send(self, method: str, target: str, form: Given | None = None, *, is_repeatable: bool = True) -> bytes:
+    def _send(self, method: str, target: str, form: Form | None = None, *, is_repeatable: bool = True) -> bytes:
         """Send a request, several times if need be, and return the body of the answer."""
 
         def attempt() -> bytes:
             with self._exchange(method, target, form) as response:
-                return _body(response, self._origin)
+                return self._server.read(response, _MAX_BYTES)
 
-        return _retry(attempt, is_repeatable=is_repeatable)
+        return self._server.again(attempt, is_repeatable=is_repeatable)
 
-    def _events(self, target: str, form: Given | None = None) -> _Events:
+    def _events(self, target: str, form: Form | None = None) -> _Events:
         exchange = partial(self._exchange, "GET" if form is None else "POST", target, form)
-        return _retry(lambda: _Events(exchange(), self._origin), is_repeatable=True)
+        return self._server.again(lambda: _Events(exchange(), self._server, self._origin))
 
     @contextmanager
-    def _exchange(self, method: str, target: str, form: Given | None) -> Iterator[HTTPResponse]:
+    def _exchange(self, method: str, target: str, form: Form | None) -> Iterator[httpx.Response]:
         """Yield the answer, unread; raise the error that it stands for."""
         body = None if form is None else json.dumps(form, separators=(",", ":")).encode()
-        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
-        with self._server.exchange(method, target, body=body, headers=headers) as response:
-            if response.status >= HTTPStatus.BAD_REQUEST:
-                raise _error(response, self._origin)
+        with self._server.exchange(method, target, body) as response:
+            if response.is_error:
+                raise _error(response, self._server, self._origin)
             yield response
 
-    def _job(self, kind: type[T], name: str, given: Given) -> T:
+    def _job(self, kind: type[T], name: str, form: Form, on_progress: Callable[[int], None] | None = None) -> T:
         """Run a job and return its result; cancel it when the call is interrupted."""
-        on_progress = given.pop("on_progress", None)
-        started = self._send("POST", self._path("jobs"), {"kind": name, **given}, is_repeatable=False)
+        started = self._send("POST", self._path("jobs"), {"kind": name, **form}, is_repeatable=False)
         path = f"{_API}/jobs/{quote(self._value(JobId, started).id, safe='')}"
         try:
             return _value(kind, self._follow(path, on_progress), self._origin)
@@ -638,27 +591,18 @@ class RemoteAnswerStream(AnswerParts):
 
 
 class _Events(Closable):
-    """The server-sent events of an answer: the name of each, and its JSON.
+    """The server-sent events of an answer: the name of each, and its JSON."""
 
-    As the WHATWG's HTML standard has them (9.2), from a server that writes an event's data on one line.
-    """
-
-    def __init__(self, exchange: AbstractContextManager[HTTPResponse], origin: Origin) -> None:
+    def __init__(self, exchange: AbstractContextManager[httpx.Response], server: HttpClient, origin: Origin) -> None:
         self.origin = origin
+        self._server = server
         self._entered = ExitStack()
         self._response = self._entered.enter_context(exchange)
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
-        name = ""
         with self._entered:
-            while line := self._response.readline(_MAX_BYTES + 1):
-                if len(line) > _MAX_BYTES:
-                    raise _too_long(self.origin)
-                key, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
-                if key == "event":
-                    name = value.strip()
-                elif key == "data":
-                    yield name, _parse(value, self.origin)
+            for name, data in self._server.events(self._response, _MAX_BYTES):
+                yield name, _parse(data, self.origin)
 
     def close(self) -> None:
         """Close the connection, by which the server knows that nobody reads on."""
@@ -666,38 +610,6 @@ class _Events(Closable):
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
-
-
-def _retry(attempt: Callable[[], T], *, is_repeatable: bool) -> T:
-    """Return the result of an attempt, which is repeated when the server says so or when that does no harm."""
-    for pause in (*pauses(_RETRIES), None):
-        try:
-            return attempt()
-        except BackendUnavailableError as exc:
-            is_safe = is_repeatable or isinstance(exc, OverloadedError)  # which the server did not look at
-            is_slow = exc.retry_after > _MAX_WAIT or isinstance(exc.__cause__, TimeoutError)
-            if pause is None or is_slow or not is_safe:
-                raise
-            time.sleep(max(exc.retry_after, pause))
-    raise AssertionError
-
-
-def _body(response: HTTPResponse, origin: Origin) -> bytes:
-    """Return the body of an answer; BackendError for one that is too long."""
-    pieces: list[bytes] = []
-    left = _MAX_BYTES
-    while piece := response.read(min(_CHUNK, left + 1)):
-        left -= len(piece)
-        if left < 0:
-            raise _too_long(origin)
-        pieces.append(piece)
-    if response.length:  # it ended before what it said
-        raise IncompleteRead(b"", response.length)
-    return b"".join(pieces)
-
-
-def _too_long(origin: Origin) -> BackendError:
-    return BackendError(f"{origin.server} answers with more than {_MAX_BYTES:,} bytes: the client reads no more")
 
 
 def _parse(text: str | bytes, origin: Origin) -> object:
@@ -719,20 +631,6 @@ def _value(kind: type[T], parsed: object, origin: Origin) -> T:
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
-
-
-def _options_form(keywords: type, given: Mapping[str, Any]) -> dict[str, object]:
-    """Return the options of a search that are given, as they are sent: the server has the defaults."""
-    rerank = _is_reranked(given.get("rerank", False))
-    options = make_options(keywords, given, rerank=rerank)
-    form = {name: getattr(options, name) for name in given}
-    return {name: list(value) if name == "facets" else value for name, value in form.items()}
-
-
-def _is_reranked(rerank: Reranker | str | bool) -> bool:
-    if rerank and rerank is not True:
-        raise ConfigError("a service has a re-ranker of its own: ask it with rerank=True")
-    return bool(rerank)
 
 
 def _strictly(report: IndexReport, *, strict: bool) -> IndexReport:
@@ -764,12 +662,14 @@ _KINDS: Mapping[str, type[VlmsearchError]] = {
 """The exceptions of a server's errors, by type; other types are a `ConfigError`."""
 
 
-def _error(response: HTTPResponse, origin: Origin) -> VlmsearchError:
+def _error(response: httpx.Response, server: HttpClient, origin: Origin) -> VlmsearchError:
     """Return the error that a server answered with."""
-    status, seconds = response.status, response.headers.get("Retry-After", "")
-    retry_after = float(seconds) if seconds.isdecimal() else 0.0
+    from vlmsearch.openai_api.http import wait_asked
+
+    status, retry_after = response.status_code, wait_asked(response)
     try:
-        return _error_of(_value(ErrorAnswer, _parse(_body(response, origin), origin), origin).error, retry_after)
+        body = server.read(response, _MAX_BYTES)
+        return _error_of(_value(ErrorAnswer, _parse(body, origin), origin).error, retry_after)
     except BackendError:
         message = f"{origin.server} answers {status}, and not as vlmsearch does: is it something else, or a proxy?"
         if status in (429, 502, 503, 504):

@@ -68,7 +68,9 @@ def _restore(kind: type[VlmsearchError], args: tuple[object, ...]) -> VlmsearchE
 
 
 class ConfigError(VlmsearchError, ValueError):
-    """A URL, an option, a filter or a recipe is wrong; the message says what there is instead.
+    """A URL, an option, a filter or a recipe is wrong.
+
+    The message says what there is instead.
 
     Example:
         >>> from vlmsearch import GenerationOptions
@@ -187,7 +189,10 @@ class IndexMismatchError(VlmsearchError, ValueError):
 
 
 class ModelUnavailableError(VlmsearchError, RuntimeError):
-    """Weights are not on this machine and cannot be fetched; the message says what to run and what works offline."""
+    """Weights are not on this machine and cannot be fetched.
+
+    The message says what to run and what works offline.
+    """
 
 
 class QualityError(VlmsearchError, RuntimeError):
@@ -227,7 +232,10 @@ class OperationCancelledError(VlmsearchError):
 
 
 def one_line(exc: BaseException, max_chars: int = 200) -> str:
-    """Return the message of an exception on one line of at most ``max_chars`` characters, or else its type."""
+    """Return an exception's message on one line, or else its type.
+
+    It has at most ``max_chars`` characters.
+    """
     return " ".join(str(exc).split())[:max_chars] or type(exc).__name__
 
 
@@ -246,7 +254,9 @@ class TextTruncatedWarning(UserWarning):
 
 
 class RejectedDocumentsWarning(UserWarning):
-    """Some documents of a call of `Index.add` could not be used; the others are in the index.
+    """Some documents of a call of `Index.add` could not be used.
+
+    The others are in the index.
 
     Example:
         >>> import warnings
@@ -261,7 +271,9 @@ class RejectedDocumentsWarning(UserWarning):
 
 
 class UncalibratedWarning(UserWarning):
-    """An index holds documents that its model is not made for, so that scores are no probabilities.
+    """An index holds documents that its model is not made for.
+
+    Scores are no probabilities then.
 
     A pipeline warns once, after it indexed or searched; `Matches.uncalibrated` has the reasons.
 

@@ -5,20 +5,14 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from typing_extensions import Unpack
 
-from vlmsearch._util.arguments import check_arguments, check_kind, check_number, shown
+from vlmsearch import verbs
 from vlmsearch._util.closable import Closable
-from vlmsearch.errors import ConfigError, InvalidInputError, RejectedDocumentsWarning, UncalibratedWarning
-from vlmsearch.indexing.given import given_documents
-from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
-from vlmsearch.search.options import LONGEST_PAGE, ManyKeywords, RankingKeywords, SearchKeywords
-from vlmsearch.search.query import Query, check_image, make_query
+from vlmsearch.errors import InvalidInputError, RejectedDocumentsWarning, UncalibratedWarning
 from vlmsearch.types import (
     CONTROLS,
     Answer,
@@ -26,28 +20,19 @@ from vlmsearch.types import (
     DescribeReport,
     Document,
     Duplicates,
-    ImageInput,
     IndexReport,
     Labelled,
     Matches,
     Reject,
-    RemoteImage,
 )
+from vlmsearch.verbs import verb
 
 if TYPE_CHECKING:
-    from vlmsearch.generators.base import GenerationOptions, PictureOptions
-    from vlmsearch.indexing.given import ArrowTable, DocumentInput
-    from vlmsearch.indexing.sources import Paths
-    from vlmsearch.rerankers.base import Reranker
     from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
-    from vlmsearch.search.judged import JudgedQuery
     from vlmsearch.stores.base import CheckReport
 
-_LARGEST_THUMBNAIL = 4096
 _ADVICE = "Choose a model that is made for them, such as onnx:default"
-SOURCES = 5
-"""Documents that an answer is made from, unless a limit is given."""
 
 
 def _level_of_caller() -> int:
@@ -56,29 +41,6 @@ def _level_of_caller() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "vlmsearch":
         frame, level = frame.f_back, level + 1
     return level
-
-
-@dataclass(frozen=True)
-class AskArguments:
-    """The arguments of `Index.ask`."""
-
-    question: str
-    image: ImageInput | RemoteImage | None
-    stream: bool
-    options: GenerationOptions | None
-    pictures: PictureOptions
-    template: str | None
-    search: RankingKeywords
-
-
-@dataclass(frozen=True)
-class AddArguments:
-    """The arguments of `Index.add`, with its documents as they are."""
-
-    documents: Iterator[Document]
-    retry_rejects: bool
-    strict: bool
-    on_progress: Callable[[int], None] | None
 
 
 class Index(Closable, ABC):
@@ -119,16 +81,9 @@ class Index(Closable, ABC):
         """Return True, for an empty index too."""
         return True
 
+    @verb(verbs.SearchRequest)
     @abstractmethod
-    def search(
-        self,
-        text: str | None = None,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        like: str | Iterable[str] = (),
-        without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
-        **options: Unpack[SearchKeywords],
-    ) -> Matches:
+    def search(self, given: verbs.SearchRequest) -> Matches:
         """Return the best matches for a text, an image, documents of the index, or several of these, best first.
 
         A text is compared with images in spaces that have both towers, and with texts in text-only spaces. An image is
@@ -136,18 +91,6 @@ class Index(Closable, ABC):
         share words with it. What they all say of a document is added up as evidence, and its score is how likely it is
         what was asked for. Documents below the threshold of the index are not shown. Where
         nothing reaches it, `Matches.closest` has up to three that may be meant.
-
-        Args:
-            text: Text to look for. What is longer than the model reads is cut, with a TextTruncatedWarning. Words with
-                a minus before them, ``a beach -people -"sun shades"``, are left out as ``without`` does.
-            image: Image to look for: a path, encoded bytes, a PIL image or an array of pixels; with a service also the
-                image of one of its documents.
-            like: Ids of documents whose vectors to look for. They are not in the result.
-            without: What the matches must not be: a text, an image, or a list of ids. The score of a match is how
-                likely it is what was asked for and not this. A document that reaches the index's threshold for this is
-                left out.
-            options: How the matches are chosen and arranged: see `SearchOptions`. A service has a re-ranker of its
-                own, which ``rerank=True`` asks.
 
         Returns:
             At most ``limit`` matches, with what is known of the others; none from an index that holds nothing.
@@ -169,14 +112,10 @@ class Index(Closable, ABC):
             ('2019', '2021', 1)
         """
 
+    @verb(verbs.SearchManyRequest)
     @abstractmethod
-    def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
+    def search_many(self, given: verbs.SearchManyRequest) -> list[Matches]:
         """Return the matches of several queries: encoded at once, with one call to the store for each field.
-
-        Args:
-            queries: Strings, as `search` takes them, or queries of other kinds. To a service, a query leaves out one
-                thing at most.
-            options: Options for all queries: see `SearchOptions`.
 
         Returns:
             The matches of each query, in the order of the queries.
@@ -197,36 +136,12 @@ class Index(Closable, ABC):
             [['a'], ['b']]
         """
 
+    @verb(verbs.ExplainRequest)
     @abstractmethod
-    def explain(
-        self,
-        text: str | None,
-        id: str,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        like: str | Iterable[str] = (),
-        without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
-        parts: bool = False,
-        seconds: float = 10.0,
-        on_progress: Callable[[int], None] | None = None,
-        **options: Unpack[RankingKeywords],
-    ) -> Explanation:
+    def explain(self, given: verbs.ExplainRequest) -> Explanation:
         """Return why `search` shows a document for a query, or what takes it out of the result.
 
         The document need not be found: what each field says of it is looked up.
-
-        Args:
-            text: Text that is asked for, as in `search`; None for an image or documents alone.
-            id: Id of the document.
-            image: Image that is asked for.
-            like: Ids of documents whose vectors are looked for.
-            without: What the matches must not be.
-            parts: Find the sentences of the document's text and the regions of its image that mattered. Each is left
-                out in turn and the rest is encoded: up to 65 texts and 100 images.
-            seconds: Seconds after which no more regions are looked for, above 0. Those that are known by then are
-                spread over the image.
-            on_progress: Function that is called with the number of regions that are done; never by a service.
-            options: Options of the search: see `SearchOptions`.
 
         Returns:
             The explanation, also of an id that is not in the index.
@@ -246,59 +161,18 @@ class Index(Closable, ABC):
         """
 
     @overload
-    def ask(
-        self,
-        question: str,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        stream: Literal[False] = False,
-        options: GenerationOptions | None = None,
-        pictures: PictureOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> Answer: ...
+    def ask(self, question: str, *, stream: Literal[False] = False, **options: Unpack[verbs.AskKeywords]) -> Answer: ...
 
     @overload
-    def ask(
-        self,
-        question: str,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        stream: Literal[True],
-        options: GenerationOptions | None = None,
-        pictures: PictureOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> AnswerParts: ...
+    def ask(self, question: str, *, stream: Literal[True], **options: Unpack[verbs.AskKeywords]) -> AnswerParts: ...
 
-    def ask(
-        self,
-        question: str,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        stream: bool = False,
-        options: GenerationOptions | None = None,
-        pictures: PictureOptions | None = None,
-        template: str | None = None,
-        **search: Unpack[RankingKeywords],
-    ) -> Answer | AnswerParts:
+    @verb(verbs.AskRequest)  # type: ignore[misc]  # it takes the keywords by their names
+    def ask(self, given: verbs.AskRequest) -> Answer | AnswerParts:
         """Answer a question from the best matches, with citations; say so when nothing in the index matches.
 
         The matches are those that `search` shows, with every part of a file that is relevant. Where nothing matches,
         what comes closest is read, and `Answer.is_unsure` is true. Where the generator counts tokens, the weakest
         matches are left out until prompt and answer fit its context.
-
-        Args:
-            question: Question to answer, and to search for; at most 32,768 characters.
-            image: Image to search for beside the question, and to show to a generator that sees.
-            stream: Return the pieces of the text as they are made, then the citations.
-            options: How to generate. By default greedily, with an answer of at most 256 tokens and a quarter of the
-                model's context.
-            pictures: How many pictures of the sources a generator sees, and how large. By default four, of 1,024 pixels
-                and 4,000 tokens together. `Answer.read_as` says how each source was read.
-            template: Prompt with ``$sources`` and ``$question``, each once, in the form of `string.Template`; at most
-                32,768 characters.
-            search: Options of the search for sources: see `SearchOptions`. The limit is 5 by default.
 
         Returns:
             The answer with its sources, or a stream of it.
@@ -317,42 +191,20 @@ class Index(Closable, ABC):
             >>> answer.text, answer.citations[0].id
             ('“The dog is called Laika.” [1]', 'a')
         """
-        check_kind("question", question, str, "a string")
-        check_kind("template", template, (str, type(None)), "a string or None")
-        check_options(options)
-        check_arguments(stream=stream)
-        check_image("image", image)
-        from vlmsearch.generators.base import PictureOptions
-
-        shown = PictureOptions() if pictures is None else pictures
-        check_kind("pictures", shown, PictureOptions, "PictureOptions, such as PictureOptions(limit=2)")
-        return self._ask(AskArguments(question, image, stream, options, shown, template, search))
+        return self._ask(given)
 
     @abstractmethod
-    def _ask(self, given: AskArguments) -> Answer | AnswerParts:
+    def _ask(self, given: verbs.AskRequest) -> Answer | AnswerParts:
         """Return the answer, or a stream of it."""
 
-    def add(
-        self,
-        documents: DocumentInput | Iterable[DocumentInput] | ArrowTable,
-        *,
-        retry_rejects: bool = False,
-        strict: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> IndexReport:
+    @verb(verbs.AddRequest)
+    def add(self, given: verbs.AddRequest) -> IndexReport:
         """Index documents: add new ones, replace changed ones, skip unchanged ones.
 
         A document that cannot be used goes to the reject list, if the store keeps one, and is skipped until it
         changes. A RejectedDocumentsWarning says so, unless all of the call are of that kind. What was done when an
         error or Ctrl-C ends the run stays, and the next run completes it. To a service, images are sent along, in
         requests of a few MiB; an image that cannot be read here is in no reject list.
-
-        Args:
-            documents: One document, or any number of them, which are read as they are needed: a `Document`, a dict, or
-                an image. A table of pandas or Arrow has a row for each.
-            retry_rejects: Try those that were rejected again, too.
-            strict: Raise for the first document that cannot be used. A service has indexed the others of its request.
-            on_progress: Function that is called with the number of documents that are done.
 
         Returns:
             What was done, with each document that could not be used.
@@ -372,44 +224,28 @@ class Index(Closable, ABC):
             >>> first.added, again.unchanged
             (2, 1)
         """
-        report = add_reported(self, documents, retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
+        report = self._add(given)
         if report.rejects:
             message = _rejected(report)
             if not report.indexed:
                 raise InvalidInputError(report.rejects[0].code, message)
-            warnings.warn(f"{message} (all are in `rejects` of the report)", RejectedDocumentsWarning, stacklevel=2)
+            warnings.warn(
+                f"{message} (all are in `rejects` of the report)", RejectedDocumentsWarning, _level_of_caller()
+            )
         return report
 
     @abstractmethod
-    def _add(self, given: AddArguments) -> IndexReport:
+    def _add(self, given: verbs.AddRequest) -> IndexReport:
         """Index documents, and report those that cannot be used."""
 
+    @verb(verbs.IndexRequest)
     @abstractmethod
-    def index(
-        self,
-        paths: str | Path | Iterable[str | Path] | Paths,
-        *,
-        options: SourceOptions = NO_OPTIONS,
-        prune: bool = False,
-        retry_rejects: bool = False,
-        strict: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> IndexReport:
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
         """Index what paths name, as `add` does: folders, files, globs, and tables in JSONL, CSV, Parquet or tar.
 
         `vlmsearch.indexing.sources` describes them. The id of a file is its absolute path, or its URL in object
         storage. A service reads files of its own machine, below the folders that its operator allowed; an error, or
         Ctrl-C, cancels its job. `vlmsearch.integrations.ray` does the same on a cluster.
-
-        Args:
-            paths: One path or several, or `Paths`, which have options of their own.
-            options: What to take of files. Links to files are followed, also out of a folder, unless this says
-                otherwise; a service never follows them.
-            prune: Remove the documents that came from these folders and tables and are there no longer; never one from
-                below a folder that could not be read.
-            retry_rejects: Try those that were rejected again, too.
-            strict: Raise for the first input that cannot be used. A service has indexed the others.
-            on_progress: Function that is called with the number of inputs that are done.
 
         Returns:
             What was done, with each input that could not be used.
@@ -512,13 +348,10 @@ class Index(Closable, ABC):
             0
         """
 
+    @verb(verbs.ThumbnailRequest)
     @abstractmethod
-    def thumbnail(self, id: str, *, size: int = 256) -> bytes:
+    def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
         """Return the image of a document, scaled.
-
-        Args:
-            id: Id of the document.
-            size: Longer side in pixels, from 1 to 4,096.
 
         Returns:
             The bytes of a JPEG.
@@ -541,20 +374,9 @@ class Index(Closable, ABC):
             True
         """
 
+    @verb(verbs.LabelRequest)
     @abstractmethod
-    def label(
-        self,
-        labels: Iterable[str],
-        *,
-        templates: Sequence[str] = ("{}",),
-        where: Mapping[str, object] | None = None,
-        min_score: float | None = None,
-        single: bool = False,
-        write: bool = False,
-        key: str = "label",
-        limit: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Iterator[Labelled]:
+    def label(self, given: verbs.LabelRequest) -> Iterator[Labelled]:
         """Yield the documents of the index with those of some labels that fit them, without any training.
 
         A document gets each label whose relevance reaches the threshold: the score that a search for the label would
@@ -566,18 +388,6 @@ class Index(Closable, ABC):
         under that key. Run it again after it was interrupted: what is written is not written again. Indexing the
         source of a document again keeps its labels while nothing else of it changes. To a service this is a job, whose
         end the first document waits for.
-
-        Args:
-            labels: Labels such as ``["cat", "dog", "receipt"]``; none, with ``write``, to take the labels of a key off.
-            templates: Descriptions of images, each with ``{}`` for the label; by default the label alone.
-                `vlmsearch.search.labels.PHOTO_TEMPLATES` are the seven that CLIP's authors chose for photographs.
-            where: Filter on metadata. Documents that do not pass are neither yielded nor written to.
-            min_score: Lowest relevance of a label, from 0 to 1; by default that of the index.
-            single: Give a document the most relevant label alone.
-            write: Put the labels into the index.
-            key: Key of the metadata.
-            limit: Maximum number of documents; None for all.
-            on_progress: Function that is called with the number of documents that were looked at.
 
         Returns:
             The documents, in the order of their ids, as they are worked out.
@@ -597,19 +407,9 @@ class Index(Closable, ABC):
             ([['dog'], ['car']], ['b'])
         """
 
+    @verb(verbs.DescribeRequest)
     @abstractmethod
-    def describe(
-        self,
-        *,
-        prompt: str | None = None,
-        fields: Sequence[str] = (),
-        where: Mapping[str, object] | None = None,
-        limit: int | None = None,
-        concurrency: int = 1,
-        retry_rejects: bool = False,
-        dry_run: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> DescribeReport:
+    def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
         """Describe the pictures that have no text by the generator, so that words and vectors find them.
 
         A description becomes the text of its document. The metadata ``described_by`` name the model and a digest of the
@@ -617,18 +417,6 @@ class Index(Closable, ABC):
         pictures are new: those with a description of the same model and prompt are left as they are. Indexing a picture
         again keeps its description while the file does not change. A refusal, an empty text or a picture that is gone
         goes to the reject list. To a service this is a job.
-
-        Args:
-            prompt: What the generator is asked; by default for a sentence.
-            fields: Keys of metadata to fill instead of the text, such as ``["colour", "count:whole"]``. The types are
-                ``text``, ``number``, ``whole`` and ``yes-no``; without one, any of them. Answers of another form are
-                rejected. Documents with texts are looked at, too.
-            where: Filter on metadata. Documents that do not pass are left as they are.
-            limit: Maximum number of pictures; None for all.
-            concurrency: Pictures at once, for a generator on a server.
-            retry_rejects: Try pictures again that are on the reject list.
-            dry_run: Look at three pictures, write nothing, and say how long the rest will take.
-            on_progress: Function that is called with the number of documents that were looked at.
 
         Returns:
             The numbers of the run.
@@ -652,24 +440,14 @@ class Index(Closable, ABC):
             (1, 'A mock reply.')
         """
 
+    @verb(verbs.DuplicatesRequest)
     @abstractmethod
-    def duplicates(
-        self,
-        *,
-        threshold: float | None = None,
-        where: Mapping[str, object] | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Duplicates:
+    def duplicates(self, given: verbs.DuplicatesRequest) -> Duplicates:
         """Return the duplicate images of the index. Nothing is changed.
 
         Duplicates may be encoded again, scaled, turned by quarters, mirrored, or cropped by up to a fifth of each side.
         Light and colours may differ. A badge in a corner, a line of text or a frame may be added. The nearest images by
         vectors are compared pixel by pixel: their files have to exist.
-
-        Args:
-            threshold: Cosine of their vectors from which two images are compared, from 0 to 1; 0.5 by default.
-            where: Filter on metadata, which both images of a pair pass.
-            on_progress: Function that is called with the number of documents that are done.
 
         Returns:
             Groups of image files, and what could not be compared.
@@ -695,22 +473,10 @@ class Index(Closable, ABC):
             [('large.png', 256), ('small.jpg', 128)]
         """
 
+    @verb(verbs.EvaluateRequest)
     @abstractmethod
-    def evaluate(
-        self,
-        queries: Iterable[JudgedQuery],
-        *,
-        limit: int = 10,
-        rerank: Reranker | str | bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Evaluation:
+    def evaluate(self, given: verbs.EvaluateRequest) -> Evaluation:
         """Measure how well the index answers queries whose answers are known: each field alone and all fused.
-
-        Args:
-            queries: Queries, such as those that `vlmsearch.search.judged.read_queries` reads.
-            limit: Number of matches of each that count.
-            rerank: Re-ranker that judges the first matches anew: see `SearchOptions`.
-            on_progress: Function that is called with the number of searches that are done.
 
         Returns:
             What ``vlmsearch eval --json`` prints, which notebooks show with its plots.
@@ -720,12 +486,10 @@ class Index(Closable, ABC):
             VlmsearchError: As for `search`.
         """
 
+    @verb(verbs.CheckRequest)
     @abstractmethod
-    def check(self, *, repair: bool = False) -> CheckReport:
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
         """Check that all parts of the store agree.
-
-        Args:
-            repair: Finish or roll back what does not.
 
         Returns:
             What is in the store, and what is not in order.
@@ -790,60 +554,7 @@ def _rejected(report: IndexReport) -> str:
     return f"{len(report.rejects):,} of {report.seen:,} documents cannot be used; the first is {message}"
 
 
-def add_reported(
-    index: Index,
-    documents: DocumentInput | Iterable[DocumentInput] | ArrowTable,
-    *,
-    retry_rejects: bool = False,
-    strict: bool = False,
-    on_progress: Callable[[int], None] | None = None,
-) -> IndexReport:
-    """Do what `Index.add` does, and leave it to the caller to read the report: no warning, no error for rejects."""
-    check_arguments(retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
-    return index._add(AddArguments(given_documents(documents), retry_rejects, strict, on_progress))  # noqa: SLF001
-
-
-def query_list(queries: Iterable[str | Query]) -> list[Query]:
-    """Return the queries of `Index.search_many`; TypeError for something else."""
-    if isinstance(queries, (str, Query, bytes, Mapping)) or not isinstance(queries, Iterable):
-        raise TypeError(f"`queries`: search_many takes a list of queries, not {shown(queries)}; `search` takes one")
-    listed = list(queries)
-    for query in listed:
-        check_kind("queries", query, (str, Query), "a list of strings and queries")
-    return [query if isinstance(query, Query) else make_query(query) for query in listed]
-
-
-def check_explained(id: object, seconds: object) -> None:
-    """Check arguments of `Index.explain`."""
-    check_kind("id", id, str, "a string")
-    if not (isinstance(seconds, (int, float)) and seconds > 0):
-        raise ConfigError(f"`seconds` is above 0, not {shown(seconds)}")
-
-
-def check_thumbnail(id: object, size: object) -> None:
-    """Check the arguments of `Index.thumbnail`."""
-    check_kind("id", id, str, "a string")
-    check_number("size", size, 1, _LARGEST_THUMBNAIL, kind=int)
-
-
-def check_options(options: object) -> None:
-    """Check the options of `Index.ask`."""
-    if options is not None:
-        from vlmsearch.generators.base import GenerationOptions
-
-        check_kind("options", options, GenerationOptions, "GenerationOptions or None")
-
-
-def judged_queries(queries: Iterable[JudgedQuery], limit: object) -> list[JudgedQuery]:
-    """Return the queries of `Index.evaluate`; TypeError for something else."""
-    from vlmsearch.search.judged import JudgedQuery
-
-    if isinstance(queries, (str, bytes, Mapping)) or not isinstance(queries, Iterable):
-        raise TypeError(f"`queries` is a list of judged queries, not {shown(queries)}")
-    listed = list(queries)
-    for query in listed:
-        check_kind("queries", query, JudgedQuery, "a list of judged queries")
-    if not listed:
-        raise ConfigError("`queries` is empty: give at least one query, with the ids that answer it")
-    check_number("limit", limit, 1, LONGEST_PAGE, kind=int)
-    return listed
+@verb(verbs.AddRequest)
+def add_reported(index: Index, given: verbs.AddRequest) -> IndexReport:
+    """Do what `Index.add` does, without its warning and its error: the caller reads the report."""
+    return index._add(given)  # noqa: SLF001

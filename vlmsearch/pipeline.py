@@ -11,37 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from typing_extensions import Self, Unpack, override
+from typing_extensions import Self, override
 
-from vlmsearch._util.arguments import check_arguments, check_kind, shown, strings
+from vlmsearch import verbs
+from vlmsearch._util.arguments import check_kind, shown, strings
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import operation, staged
-from vlmsearch.answers.pictures import PromptPictures, load_pictures
-from vlmsearch.answers.prompts import (
-    TEMPLATE,
-    AnswerStream,
-    Prompt,
-    PromptReader,
-    check_question,
-    default_options,
-    fit_prompt,
-    nothing_found,
-    parse_template,
-)
+from vlmsearch.answers.prompts import Prompt, default_options, fit_prompt, template_for
+from vlmsearch.answers.sources import make_sources
+from vlmsearch.answers.stream import AnswerStream, nothing_found, read_prompt
 from vlmsearch.errors import ConfigError
-from vlmsearch.generators.base import SeesPictures
-from vlmsearch.index import (
-    SOURCES,
-    AddArguments,
-    AskArguments,
-    Index,
-    check_explained,
-    check_thumbnail,
-    judged_queries,
-    query_list,
-)
-from vlmsearch.indexing.items import NO_OPTIONS, Sourced, SourceOptions
+from vlmsearch.index import Index
+from vlmsearch.indexing.given import given_documents
+from vlmsearch.indexing.items import Sourced, SourceOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import (
     DEFAULT_ENCODER,
@@ -54,8 +37,8 @@ from vlmsearch.registry import (
 )
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.fusion import text_fields
-from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, SearchOptions, make_options
-from vlmsearch.search.query import Query, make_query
+from vlmsearch.search.options import SearchOptions
+from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import Backgrounds, Judge
 from vlmsearch.stores.base import CheckReport, RejectList, Replaceable, check_manifest, check_store, reject_list_of
 from vlmsearch.types import (
@@ -63,15 +46,14 @@ from vlmsearch.types import (
     DescribeReport,
     Document,
     Duplicates,
-    ImageInput,
     IndexReport,
     Labelled,
     Manifest,
     Matches,
     Reject,
-    RemoteImage,
     local_image,
 )
+from vlmsearch.verbs import verb
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -80,7 +62,6 @@ if TYPE_CHECKING:
     from vlmsearch.indexing.sources import Paths
     from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
-    from vlmsearch.search.judged import JudgedQuery
     from vlmsearch.stores.base import Store
 
 T = TypeVar("T")
@@ -197,50 +178,33 @@ class Pipeline(Index):
         return self._in_use[1]
 
     @override
-    def _add(self, given: AddArguments) -> IndexReport:
-        items = (Sourced(document, "") for document in given.documents)
+    def _add(self, given: verbs.AddRequest) -> IndexReport:
+        items = (Sourced(document, "") for document in given_documents(given.documents))
         return self._run(items, given.retry_rejects, given.strict, given.on_progress)
 
     @override
-    def index(
-        self,
-        paths: str | Path | Iterable[str | Path] | Paths,
-        *,
-        options: SourceOptions = NO_OPTIONS,
-        prune: bool = False,
-        retry_rejects: bool = False,
-        strict: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> IndexReport:
+    @verb(verbs.IndexRequest)
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
         from vlmsearch.indexing.flow import checked_report
+
+        source = self._paths("paths", given.paths, given.options)
+        report = self._index(source, given.prune, given.retry_rejects, given.strict, given.on_progress)
+        return checked_report(source, report)
+
+    def _paths(self, name: str, given: object, options: SourceOptions) -> Paths:
+        """Return the paths of an argument; `Paths` have options of their own."""
         from vlmsearch.indexing.sources import Paths
 
-        check_arguments(prune=prune, retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
         limits = self.image_limits
-        source = paths if isinstance(paths, Paths) else Paths(path_list("paths", paths), options=options, limits=limits)
-        return checked_report(source, self._index(source, prune, retry_rejects, strict, on_progress))
+        return given if isinstance(given, Paths) else Paths(path_list(name, given), options=options, limits=limits)
 
-    def watch(
-        self,
-        folders: str | Path | Iterable[str | Path] | Paths,
-        *,
-        options: SourceOptions = NO_OPTIONS,
-        retry_rejects: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-    ) -> Iterator[IndexReport]:
+    @verb(verbs.WatchRequest)
+    def watch(self, given: verbs.WatchRequest) -> Iterator[IndexReport]:
         """Keep the index in step with folders: index them as `index` does with ``prune``, and then their changes.
 
         A file is indexed a second after the last write to it, or half a minute after the first of many. Changes while
         this does not run are found when it starts. Documents stay when a folder cannot be read, is missing, is no
         longer mounted, or is empty at the start: the report then has a Reject of that folder.
-
-        Args:
-            folders: One folder or several, or `Paths`, which have options of their own.
-            options: What to take of files.
-            retry_rejects: Try rejected files again in the first run.
-            on_progress: Function that is called in the first run, with the number of inputs that are done.
-            stop: Function that is called twice a second, and ends the iteration when it returns True.
 
         Returns:
             An iterator that waits: it yields the report of the first run, and one after each change of files.
@@ -263,17 +227,14 @@ class Pipeline(Index):
             >>> first.added, second.pruned
             (1, 1)
         """
-        from vlmsearch.indexing.sources import Paths, lost_folder
+        from vlmsearch.indexing.sources import lost_folder
         from vlmsearch.indexing.watch import FolderWatch
 
-        check_arguments(retry_rejects=retry_rejects, on_progress=on_progress, stop=stop)
-        limits = self.image_limits
-        named = folders if isinstance(folders, Paths) else path_list("folders", folders)
-        source = named if isinstance(named, Paths) else Paths(named, options=options, limits=limits)
+        source = self._paths("folders", given.folders, given.options)
         watched = FolderWatch(source)
-        yield self._index(source, True, retry_rejects, False, on_progress)
+        yield self._index(source, True, given.retry_rejects, False, given.on_progress)
         watched.expect(source.indexed_files(self.store))  # also those that came and went meanwhile
-        for changes in watched.changes(stop):
+        for changes in watched.changes(given.stop):
             report = self._index(source.only(changes.changed), False, False, False, None)
             lost = tuple(lost_folder(folder) for folder in changes.lost)
             yield replace(report, pruned=report.pruned + self._remove(changes.gone), rejects=(*report.rejects, *lost))
@@ -337,137 +298,68 @@ class Pipeline(Index):
         return report
 
     @override
-    def search(
-        self,
-        text: str | None = None,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        like: str | Iterable[str] = (),
-        without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
-        **options: Unpack[SearchKeywords],
-    ) -> Matches:
-        query = make_query(text, image=image, like=like, without=without)
-        chosen = self._options(SearchKeywords, options)
+    @verb(verbs.SearchRequest)
+    def search(self, given: verbs.SearchRequest) -> Matches:
         with operation("search"):
-            return self._search([query], chosen)[0]
+            return self._search([given.query], given)[0]
 
     @override
-    def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
-        given = query_list(queries)
-        chosen = self._options(ManyKeywords, options)
-        with operation("search", {"vlmsearch.count": len(given)}):
-            return self._search(given, chosen)
+    @verb(verbs.SearchManyRequest)
+    def search_many(self, given: verbs.SearchManyRequest) -> list[Matches]:
+        with operation("search", {"vlmsearch.count": len(given.made)}):
+            return self._search(given.made, given.of_search())
 
     @override
-    def explain(
-        self,
-        text: str | None,
-        id: str,
-        *,
-        image: ImageInput | RemoteImage | None = None,
-        like: str | Iterable[str] = (),
-        without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
-        parts: bool = False,
-        seconds: float = 10.0,
-        on_progress: Callable[[int], None] | None = None,
-        **options: Unpack[RankingKeywords],
-    ) -> Explanation:
+    @verb(verbs.ExplainRequest)
+    def explain(self, given: verbs.ExplainRequest) -> Explanation:
         from vlmsearch.search.explain import explain
         from vlmsearch.search.explanation import Explanation
 
-        check_explained(id, seconds)
-        check_arguments(parts=parts, on_progress=on_progress)
-        query = make_query(text, image=image, like=like, without=without)
-        chosen = self._options(RankingKeywords, options)
+        options = self._with_reranker(given.of_search())
 
         def read(judge: Judge) -> Explanation:
             return explain(
                 judge,
-                query,
-                chosen,
-                id,
+                given.query,
+                options,
+                given.id,
                 image_limits=self.image_limits,
-                seconds=seconds if parts else None,
-                on_progress=on_progress,
+                seconds=given.seconds if given.parts else None,
+                on_progress=given.on_progress,
             )
 
         with operation("explain"):
-            return self._read(read) or Explanation(id, "absent", "There is no index yet.")
+            return self._read(read) or Explanation(given.id, "absent", "There is no index yet.")
 
     @override
-    def label(
-        self,
-        labels: Iterable[str],
-        *,
-        templates: Sequence[str] = ("{}",),
-        where: Mapping[str, object] | None = None,
-        min_score: float | None = None,
-        single: bool = False,
-        write: bool = False,
-        key: str = "label",
-        limit: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Iterator[Labelled]:
-        from vlmsearch.search.labels import LabelOptions, label
+    @verb(verbs.LabelRequest)
+    def label(self, given: verbs.LabelRequest) -> Iterator[Labelled]:
+        from vlmsearch.search.labels import label
 
-        check_arguments(single=single, write=write, on_progress=on_progress)
-        options = LabelOptions(
-            labels=labels,
-            templates=templates,
-            where=where,
-            min_score=min_score,
-            single=single,
-            write=write,
-            key=key,
-            limit=limit,
-            on_progress=on_progress,
-        )
         judge = self._judge()
-        return iter(()) if judge is None else label(judge, options)
+        return iter(()) if judge is None else label(judge, given)
 
     @override
-    def describe(
-        self,
-        *,
-        prompt: str | None = None,
-        fields: Sequence[str] = (),
-        where: Mapping[str, object] | None = None,
-        limit: int | None = None,
-        concurrency: int = 1,
-        retry_rejects: bool = False,
-        dry_run: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> DescribeReport:
-        from vlmsearch.indexing.describe import DescribeOptions, Describer
+    @verb(verbs.DescribeRequest)
+    def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
+        from vlmsearch.indexing.describe import Describer
 
-        check_arguments(retry_rejects=retry_rejects, dry_run=dry_run, on_progress=on_progress)
-        options = DescribeOptions(
-            prompt, fields, where, limit, concurrency, retry_rejects, dry_run, on_progress, self.image_limits
-        )
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one that sees, such as onnx:demo-vlm")
         judge = self._judge()
         if judge is None:
             return DescribeReport()
         with operation("describe"):
-            return Describer(judge.encoder, judge.store, reject_list_of(judge.store), self.generator, options).run()
+            rejects = reject_list_of(judge.store)
+            return Describer(judge.encoder, judge.store, rejects, self.generator, given, self.image_limits).run()
 
     @override
-    def duplicates(
-        self,
-        *,
-        threshold: float | None = None,
-        where: Mapping[str, object] | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Duplicates:
-        from vlmsearch.search.duplicates import LEAST_COSINE, DuplicateOptions, find_duplicates
+    @verb(verbs.DuplicatesRequest)
+    def duplicates(self, given: verbs.DuplicatesRequest) -> Duplicates:
+        from vlmsearch.search.duplicates import find_duplicates
 
-        check_arguments(on_progress=on_progress)
-        options = DuplicateOptions(
-            LEAST_COSINE if threshold is None else threshold, where, on_progress, self.image_limits
-        )
         with operation("duplicates"):
-            return self._read(lambda judge: find_duplicates(judge, options)) or Duplicates((), 0)
+            return self._read(lambda judge: find_duplicates(judge, given, self.image_limits)) or Duplicates((), 0)
 
     def _judge(self) -> Judge | None:
         """Return what judges the documents of the index in use; None where there is no index yet."""
@@ -479,10 +371,10 @@ class Pipeline(Index):
         self._check(encoder, store, manifest)
         return Judge(encoder, store, manifest, self._backgrounds)
 
-    def _options(self, keywords: type, given: Mapping[str, Any], **more: Any) -> SearchOptions:
-        """Return the options of a search, with an open re-ranker: that of this pipeline, or of a URL, opened once."""
-        options = make_options(keywords, given, **more)
-        return replace(options, rerank=self._open_reranker(options.rerank) or False)
+    def _with_reranker(self, options: SearchOptions) -> SearchOptions:
+        """Return options with an open re-ranker: that of this pipeline, or of a URL, opened once."""
+        reranker = self._open_reranker(options.rerank) or False
+        return options if reranker is options.rerank else replace(options, rerank=reranker)
 
     def _open_reranker(self, given: Reranker | str | bool) -> Reranker | None:
         if isinstance(given, Reranker) or not given:
@@ -499,6 +391,7 @@ class Pipeline(Index):
     def _search(self, queries: Sequence[Query], options: SearchOptions) -> list[Matches]:
         from vlmsearch.search.engine import check_images, run
 
+        options = self._with_reranker(options)
         matches = self._read(lambda judge: run(judge, queries, options, image_limits=self.image_limits))
         if matches is None:  # a broken image is refused, whether there is an index or not
             check_images(self._follow()[0], queries, self.image_limits)
@@ -552,38 +445,24 @@ class Pipeline(Index):
         return encoder, store
 
     @override
-    def _ask(self, given: AskArguments) -> Answer | AnswerStream:
+    def _ask(self, given: verbs.AskRequest) -> Answer | AnswerStream:
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
-        form = TEMPLATE if given.template is None else parse_template(given.template)
-        check_question(given.question)
-        question, generator = well_formed(given.question), self.generator
-        search = {"limit": SOURCES, **given.search}
-        chosen = self._options(RankingKeywords, search, group=False)
+        generator, options = self.generator, given.options or default_options(self.generator)
+        template = template_for(generator, given.template)
+        question = well_formed(given.question)
         with operation("ask"):
-            [sure] = self._search([Query(question, given.image)], chosen)
-            matches, pictures = sure.matches or sure.closest, PromptPictures()
-            if isinstance(generator, SeesPictures):
-                pictures = load_pictures(generator, matches, given.image, given.pictures, self.image_limits)
-            if not matches and pictures.of_question is None:
-                return nothing_found() if given.stream else nothing_found().answer()
-            options = given.options or default_options(generator)
-
-            def fit(shown: PromptPictures) -> Prompt:
-                return fit_prompt(
-                    question,
-                    matches,
-                    generator,
-                    options,
-                    form,
-                    is_unsure=bool(matches) and not sure,
-                    pictures=shown,
-                    picture_tokens=given.pictures.tokens,
-                )
-
-            about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
-            reader = PromptReader(generator, options, pictures, fit)
-            answer = AnswerStream(staged("generate", reader, about), lambda: reader.prompt)
+            [sure] = self._search([Query(question, given.image)], given.of_search(group=False))
+            matches = sure.matches or sure.closest
+            sources, picture = make_sources(matches, given.image, generator, given.pictures, self.image_limits)
+            if sources or picture:
+                is_unsure = bool(matches) and not sure
+                prompt = Prompt(question, sources, template, picture, given.pictures.tokens, is_unsure)
+                prompt = fit_prompt(prompt, generator, options)
+                about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
+                answer = AnswerStream(prompt, staged("generate", read_prompt(prompt, generator, options), about))
+            else:
+                answer = nothing_found()
             if given.stream:
                 return answer
             with answer:
@@ -598,10 +477,10 @@ class Pipeline(Index):
         return store.delete(with_parts(store, strings("ids", ids)))
 
     @override
-    def check(self, *, repair: bool = False) -> CheckReport:
-        check_arguments(repair=repair)
+    @verb(verbs.CheckRequest)
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
         _, store = self._follow()
-        return check_store(store, repair=repair)
+        return check_store(store, repair=given.repair)
 
     @override
     def get(self, ids: str | Iterable[str]) -> list[Document]:
@@ -624,37 +503,29 @@ class Pipeline(Index):
         return len(self._follow()[1])
 
     @override
-    def thumbnail(self, id: str, *, size: int = 256) -> bytes:
+    @verb(verbs.ThumbnailRequest)
+    def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
         from vlmsearch.media.images import thumbnail
 
-        check_thumbnail(id, size)
-        for document in self.get(id):
+        for document in self.get(given.id):
             if document.image is None:
-                raise ConfigError(f"{id!r} has no image")
-            return thumbnail(local_image(document.image), edge=size, limits=self.image_limits)
-        raise ConfigError(f"there is no document {id!r} in the index")
+                raise ConfigError(f"{given.id!r} has no image")
+            return thumbnail(local_image(document.image), edge=given.size, limits=self.image_limits)
+        raise ConfigError(f"there is no document {given.id!r} in the index")
 
     @override
-    def evaluate(
-        self,
-        queries: Iterable[JudgedQuery],
-        *,
-        limit: int = 10,
-        rerank: Reranker | str | bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Evaluation:
+    @verb(verbs.EvaluateRequest)
+    def evaluate(self, given: verbs.EvaluateRequest) -> Evaluation:
         from vlmsearch.search.report import evaluate
 
-        given = judged_queries(queries, limit)
-        check_arguments(on_progress=on_progress)
         done = itertools.count(1)
 
         def advance() -> None:
-            if on_progress is not None:
-                on_progress(next(done))
+            if given.on_progress is not None:
+                given.on_progress(next(done))
 
-        judge = self._open_reranker(rerank)
-        return evaluate(self, given, limit=limit, rerank=judge or False, on_search=advance)[0]
+        judge = self._open_reranker(given.rerank) or False
+        return evaluate(self, list(given.queries), limit=given.limit, rerank=judge, on_search=advance)[0]
 
     @override
     def info(self) -> Mapping[str, Any]:

@@ -45,7 +45,10 @@ DEFAULT_GENERATOR = "extractive:"
 ComponentKind = Literal["encoder", "store", "generator", "reranker"]
 T = TypeVar("T")
 _Group: TypeAlias = tuple[str, Callable[..., object]]
-"""A keyword-only argument that is a dataclass, whose fields are options, and what makes it of some fields."""
+"""A keyword-only argument that is a dataclass, and what makes it of some fields.
+
+Its fields are options.
+"""
 
 _EXAMPLES: dict[ComponentKind, str] = {
     "encoder": DEFAULT_ENCODER,
@@ -136,7 +139,9 @@ def open_encoder(url: str) -> Encoder:
 
 
 def usual_encoder(index: str, manifest: Manifest | None) -> str:
-    """Return the URL of the encoder that built an index, or the default for a new one.
+    """Return the URL of the encoder that built an index.
+
+    For a new index it is the default.
 
     Args:
         index: Name of the index, for messages.
@@ -329,7 +334,10 @@ def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
 
 
 def _split(url: Url, own: Collection[str]) -> tuple[Url, str]:
-    """Return a URL with its own options alone, and the URL that is its location, with all others."""
+    """Return a URL with its own options alone, and the URL in its location.
+
+    The latter has all other options.
+    """
     others = urlencode([option for option in url.options if option[0] not in own])
     inner = f"{url.location}?{others}" if others else url.location
     return replace(url, options=tuple(option for option in url.options if option[0] in own)), inner

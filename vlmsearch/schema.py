@@ -1,9 +1,9 @@
-"""Pydantic's descriptions of the options of a search and of values: for the service and the tools for assistants."""
+"""Pydantic's descriptions of options, requests and values: for the service and the tools for assistants."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, is_dataclass
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -12,21 +12,26 @@ from annotated_types import GroupedMetadata
 from pydantic import (
     BaseModel,
     BeforeValidator,
+    ConfigDict,
     FailFast,
     Field,
+    GetJsonSchemaHandler,
     JsonValue,
     create_model,
+    model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError
 
+from vlmsearch._util.options import Option, attribute_docs, options_of, without_none
 from vlmsearch.rerankers.base import Reranker
-from vlmsearch.search.options import SearchOption, attribute_docs, search_options
+from vlmsearch.search.options import MAX_LIKE
+from vlmsearch.search.query import MAX_QUERY_CHARS
 from vlmsearch.stores.filters import ORDERINGS, Operator
-from vlmsearch.types import MAX_KEY_CHARS, MAX_METADATA_KEYS
+from vlmsearch.types import MAX_ID_BYTES, MAX_KEY_CHARS, MAX_METADATA_KEYS
 from vlmsearch.wire import UNIONS, fields_of, is_image
 
-Form = TypeVar("Form", bound=BaseModel)
+F = TypeVar("F", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,6 @@ _CONDITION = {"type": "object", "minProperties": 1, "properties": _OPERANDS, "ad
 _GROUPS = ["$and", "$or"]
 FILTER: dict[str, Any] = {
     "type": "object",
-    "minProperties": 1,
     "properties": {name: _some({"type": "object", "minProperties": 1}) for name in _GROUPS},
     "propertyNames": {"anyOf": [{"enum": _GROUPS}, {"pattern": "^[^$]", "maxLength": MAX_KEY_CHARS}]},
     "additionalProperties": {"anyOf": [_SCALAR, _CONDITION]},
@@ -94,34 +98,89 @@ Whole: TypeAlias = Annotated[int, BeforeValidator(whole)]
 Positive: TypeAlias = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 
 Key: TypeAlias = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
-Name: TypeAlias = Annotated[str, Field(max_length=1024)]
+_NAME_CHARS, _ITEMS = 1024, 100
+Name: TypeAlias = Annotated[str, Field(max_length=_NAME_CHARS)]
+QueryText: TypeAlias = Annotated[str, Field(max_length=MAX_QUERY_CHARS)]
 FilterObject: TypeAlias = Annotated[dict[Key, JsonValue], Entries(MAX_METADATA_KEYS), Field(json_schema_extra=FILTER)]
 Where: TypeAlias = Annotated[
     Union[FilterObject, None],
     Field(description='Filter on metadata, such as {"year": {"$gte": 2020}}.'),
 ]
-_TYPES: dict[Any, Any] = {
-    int: Whole,
-    Union[Mapping[str, object], None]: Where,
-    Union[Mapping[str, float], None]: Union[Annotated[dict[Name, Annotated[float, Field(ge=0)]], Entries(100)], None],
-    Collection[str]: Annotated[list[Key], Items(100)],
-    Union[Reranker, str, bool]: bool,
-}
-"""JSON types of the options that have another type in Python; a re-ranker is the one of the index, or none."""
+Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES, description="The id of a document.")]
+MAX_IMAGE_CHARS = 2**30
+"""Maximum length of an image: more than ``max_body`` usually lets pass. `ImageLimits` has the limits of images."""
+_IMAGE = "An image in Base64, or as a data URL."
+EncodedImage: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_IMAGE_CHARS, description=_IMAGE)]
 
 
-def option_field(option: SearchOption, **changed: Any) -> tuple[Any, FieldInfo]:
+class ObjectForm(BaseModel):
+    """A JSON object of a request. A null is left out, as if its key were not there."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out(cls, given: Any) -> Any:
+        """Leave out nulls, and unknown keys but the first: pydantic would make an error for each of them."""
+        if not isinstance(given, dict):
+            return given
+        unknown = next((key for key in given if key not in cls.model_fields), None)
+        needed = {key for key, field in cls.model_fields.items() if field.is_required()}
+        return {
+            key: value
+            for key, value in given.items()
+            if (key in cls.model_fields and (value is not None or key in needed)) or key == unknown
+        }
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core))
+        for name, described in schema.get("properties", {}).items():
+            if name not in schema.get("required", ()):
+                schema["properties"][name] = _nullable(described)
+        return schema
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a value that may be null."""
+    if {"type": "null"} in schema.get("anyOf", ()):
+        return schema
+    about: dict[str, Any] = {key: schema[key] for key in ("title", "description", "default") if key in schema}
+    return {**about, "anyOf": [{key: rule for key, rule in schema.items() if key not in about}, {"type": "null"}]}
+
+
+class StrictForm(ObjectForm):
+    """A request of this interface: without unknown keys and values of other types."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ImageForm(StrictForm):
+    """An image in the place of a text."""
+
+    image: EncodedImage
+
+
+def option_field(option: Option, **changed: Any) -> tuple[Any, FieldInfo]:
     """Return the type and the field of an option.
 
     Args:
         option: The option.
         **changed: Arguments of `pydantic.Field` that differ, such as ``default``.
     """
-    kind = _TYPES.get(option.type, option.type)
     default = list(option.default) if isinstance(option.default, tuple) else option.default
     bounds = {"ge": option.minimum, "gt": option.above, "le": option.maximum, "max_length": option.max_chars}
-    given = {"default": default, "description": f"{option.help.rstrip('.').replace('``', '`')}.", **bounds, **changed}
-    if option.type is str:
+    given = {"default": default, "description": f"{option.help.replace('``', '`')}.", **bounds, **changed}
+    if default is MISSING:
+        del given["default"]
+    elif is_dataclass(default):
+        given["default"] = None
+    kind = _kind_of(option)
+    if kind is EncodedImage:
+        given["description"] = _IMAGE
+    if option.is_list or is_image(option.type):
+        del given["max_length"]  # it is that of their parts
+    elif option.kind is str and default is not None:
         given["min_length"] = 1
     known = {name: value for name, value in given.items() if value is not None or name == "default"}
     if kind is Whole:  # bounds that come after a validator are not in the JSON Schema
@@ -130,18 +189,48 @@ def option_field(option: SearchOption, **changed: Any) -> tuple[Any, FieldInfo]:
     return kind, Field(**known)
 
 
-def with_options(keywords: type, **defaults: object) -> Any:
-    """Return a decorator that adds the options of a verb to a form.
+def _kind_of(option: Option) -> Any:
+    """Return the JSON type of an option. A re-ranker is the one of the index, or none."""
+    inner = get_args(option.type)
+    if is_image(option.type):
+        return (
+            Union[QueryText, ImageForm, Annotated[list[Id], Items(MAX_LIKE)]]
+            if Sequence[str] in inner
+            else EncodedImage
+        )
+    if Reranker in inner:
+        return bool
+    if option.is_list:
+        item = Annotated[str, Field(max_length=option.max_chars or _NAME_CHARS)]
+        return Annotated[list[item], Items(option.max_items or _ITEMS)]
+    if option.kind is Mapping:
+        weights = Annotated[dict[Name, Annotated[float, Field(ge=0)]], Entries(100)]
+        return weights if get_args(without_none(option.type))[1] is float else Where
+    if is_dataclass(option.kind):
+        return options_form(option.kind)
+    return Whole if option.kind is int else option.kind
+
+
+def options_form(kind: Any) -> Any:
+    """Return the form of a dataclass of options, such as `GenerationOptions`."""
+    name = kind.__name__.replace("Options", "Form")
+    described = create_model(name, __base__=StrictForm, __module__=__name__, __doc__=f"Options: see `{kind.__name__}`.")
+    return with_options(kind)(described)
+
+
+def with_options(request: Any, leave_out: Collection[str] = ()) -> Any:
+    """Return a decorator that adds the options of a dataclass to a form, save those that the form has.
 
     Args:
-        keywords: Such as `SearchKeywords`.
-        **defaults: Defaults that differ.
+        request: The dataclass, such as the request of a verb.
+        leave_out: Names of options that it does not add.
     """
 
-    def decorate(form: type[Form]) -> type[Form]:
+    def decorate(form: type[F]) -> type[F]:
         added: dict[str, Any] = {
-            name: option_field(option, **({"default": defaults[name]} if name in defaults else {}))
-            for name, option in search_options(keywords).items()
+            name: option_field(option)
+            for name, option in options_of(request).items()
+            if not (option.is_local or name in form.model_fields or name in leave_out)
         }
         return create_model(form.__name__, __base__=form, __module__=form.__module__, __doc__=form.__doc__, **added)
 

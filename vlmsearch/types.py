@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, cast, overload
 from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.markup import Shown, brief, plain
+from vlmsearch._util.markup import HtmlDisplay, brief, plain
 from vlmsearch._util.plain import is_array, is_picture, is_pixels, plain_mapping, plain_value
 from vlmsearch.errors import InvalidInputError, RejectCode
 
@@ -57,7 +57,7 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs."""
-LARGEST_INT = 2**63 - 1
+MAX_INT = 2**63 - 1
 _PART = re.compile(
     r"(?P<of>.+)#(?:page=(?P<page>[1-9][0-9]{0,8})|t=(?P<t>[0-9]{1,9}\.[0-9]{3})"
     r"|xywh=(?P<xy>[0-9]{1,9},[0-9]{1,9}),(?P<wh>[1-9][0-9]{0,8},[1-9][0-9]{0,8}))",
@@ -66,13 +66,16 @@ _PART = re.compile(
 _WEB = re.compile("(https?):/{1,2}(?=[^/])")
 """The beginning of a URL of the web; a path keeps only one of its slashes."""
 WORDS = "words"
-"""The name of the field that ranks documents by the words that they share with a query."""
+"""The name of the field that ranks documents by the words of a query."""
 SPREAD, HIDDEN = "spread", "hidden"
 """Marks in the metadata of a field: its JSON has the fields of its value in its place, or leaves it out."""
 _MAX_SHOWN = 5
 """Parts of a value that its `repr` shows."""
 DESCRIBED_BY = "described_by"
-"""The key in the metadata of the model that wrote a document's text, as a description of its picture."""
+"""The metadata key of the model that described a document's picture.
+
+The description is the document's text.
+"""
 MIN_SCORE = "min_score"
 """The name of the lowest relevance of a match in the tuning of an index."""
 
@@ -187,7 +190,7 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
             raise InvalidInputError("invalid", f"metadata {key!r} must be a string, number or bool, not {value!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidInputError("invalid", f"metadata {key!r} must be a finite number, not {value!r}")
-        if isinstance(value, int) and abs(value) > LARGEST_INT:
+        if isinstance(value, int) and abs(value) > MAX_INT:
             raise InvalidInputError("invalid", f"metadata {key!r} does not fit 64 bits: {value}")
         size += len(key.encode("utf-8", "surrogatepass"))
         if isinstance(value, str):
@@ -325,7 +328,10 @@ class RemoteImage:
 
 
 def image_problem(image: object) -> str:
-    """Return why an object is no `ImageInput` or `RemoteImage`, in one line; nothing for one that is."""
+    """Return why an object is no `ImageInput` or `RemoteImage`, in one line.
+
+    It is "" for one that is.
+    """
     if is_array(image) and not is_pixels(image):
         form = f"{getattr(image, 'dtype', '')} of shape {getattr(image, 'shape', '')}"
         return f"an array of pixels is uint8 of shape (height, width, 3), not {form}: scale and cast it first"
@@ -336,7 +342,10 @@ def image_problem(image: object) -> str:
 
 
 def source_of(image: ImageInput) -> ImageSource:
-    """Return a path for a string, and a decoded image for pixels; any other object is returned as it is."""
+    """Return a path for a string, and a decoded image for pixels.
+
+    Any other object is returned as it is.
+    """
     if isinstance(image, str):
         return Path(image)
     if is_pixels(image):
@@ -356,20 +365,26 @@ def local_image(image: ImageInput | RemoteImage) -> ImageSource:
 
 
 def web_url(image: Path) -> str | None:
-    """Return the URL of a file of the web that a path is, with both slashes; None for any other path."""
+    """Return the URL of a file of the web that a path is, with both slashes.
+
+    None for any other path.
+    """
     parts = _WEB.match(str(image))
     return f"{parts[1]}://{str(image)[parts.end() :]}" if parts else None
 
 
 def check_here(image: Path) -> None:
-    """Raise InvalidInputError for a path that is the URL of a file of the web, which is not fetched."""
+    """Raise InvalidInputError for a path that is the URL of a web file.
+
+    Nothing is fetched from there.
+    """
     if url := web_url(image):
         advice = f"download it first, as `curl -O {shlex.quote(url)}` does, and give the path of the file"
         raise InvalidInputError("unreadable", f"{url!r} is on the web, and nothing is fetched from there: {advice}")
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Document(Shown):
+class Document(HtmlDisplay):
     """A document that is indexed and found: a text, an image or both.
 
     Values are taken as people have them. Numpy scalars become Python's, and dates become ISO 8601. None, NaN and NaT
@@ -432,7 +447,10 @@ class Document(Shown):
 
     @property
     def part(self) -> Part | None:
-        """Return the part of a file that this is; None for a whole file, or a document without one."""
+        """Return the part of a file that this is.
+
+        None for a whole file, or a document without one.
+        """
         return part_of(self.id)
 
 
@@ -454,7 +472,10 @@ def _digest(text: object, image: object, metadata: object) -> str:
 
 
 def _pixels(image: Any) -> bytes:
-    """Return the pixels of a PIL image, with its form; the form alone where they cannot be read, as indexing says."""
+    """Return the pixels of a PIL image, with its form.
+
+    It is the form alone where they cannot be read, as indexing says.
+    """
     form = f"{image.mode} {image.size} {getattr(image, 'filename', '')}".encode("utf-8", "surrogatepass")
     try:
         return form + bytes(image.tobytes())
@@ -673,7 +694,7 @@ class FieldScore:
 
 
 @dataclass(frozen=True, repr=False)
-class Match(Shown):
+class Match(HtmlDisplay):
     """A document that a search found, with its scores.
 
     Attributes:
@@ -703,7 +724,7 @@ class Match(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Matches(Sequence[Match], Shown):
+class Matches(Sequence[Match], HtmlDisplay):
     """The matches of a search as a sequence, best first.
 
     Attributes:
@@ -755,7 +776,9 @@ class Matches(Sequence[Match], Shown):
 
 @dataclass(frozen=True)
 class RelevanceFit:
-    """A fit of the probability that a document is what a text asks for, by the cosine of their vectors.
+    """A fit of the relevance of a document to a text, by their vectors' cosine.
+
+    Relevance is the probability that the document is what the text asks for.
 
     The log-odds are ``bias + cosine * c + mean * m + deviation * s``: c is the cosine, m the median and s the standard
     deviation of the text's cosines with documents of the index. A logistic regression on labelled pairs gives the
@@ -801,7 +824,7 @@ class Citation:
 
 
 @dataclass(frozen=True, repr=False)
-class Answer(Shown):
+class Answer(HtmlDisplay):
     """The answer to a question, with its sources.
 
     Attributes:
@@ -858,7 +881,9 @@ class AnswerParts(Closable, Iterator[Union[str, Citation]], ABC):
 
     @abstractmethod
     def answer(self) -> Answer:
-        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+        """Return the whole answer, after reading what is left of it.
+
+        After `close`, it is what there was until then.
 
         Returns:
             The answer with its sources.
@@ -936,7 +961,7 @@ class DuplicateGroup:
 
 
 @dataclass(frozen=True, repr=False)
-class Duplicates(Shown):
+class Duplicates(HtmlDisplay):
     """The duplicate images of an index.
 
     Attributes:
@@ -989,7 +1014,7 @@ class DescribeReport:
 
 
 @dataclass(frozen=True, repr=False)
-class IndexReport(Shown):
+class IndexReport(HtmlDisplay):
     """The numbers of documents of one run of `Pipeline.add` or `Pipeline.index`.
 
     Attributes:

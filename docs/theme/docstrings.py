@@ -1,8 +1,11 @@
-"""Make Markdown of what docstrings write as doctest and reStructuredText."""
+"""Make Markdown of docstrings, and show the arguments of verbs, which dataclasses declare."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
+from typing import Any
 
 import griffe
 
@@ -11,10 +14,32 @@ _LITERAL = re.compile(r"^::\n", re.MULTILINE)
 
 
 class Docstrings(griffe.Extension):
-    """Put examples into fences, which are quotations in Markdown, and drop the marks of literal blocks."""
+    """Put examples into fences, which are quotations in Markdown, and drop the marks of literal blocks.
+
+    A method under `vlmsearch.verbs.verb` has the signature and the docstring of the running program.
+    """
+
+    def on_function_instance(self, *, func: griffe.Function, **_: object) -> None:
+        """Give a verb its arguments."""
+        is_verb = any(str(decorator.value).startswith(("verb(", "_verb(", "_streamed(")) for decorator in func.decorators)
+        if is_verb and func.docstring and isinstance(func.parent, griffe.Class):
+            running: Any = getattr(getattr(importlib.import_module(func.module.path), func.parent.name), func.name)
+            signature = inspect.signature(running)
+            func.docstring.value = inspect.getdoc(running) or ""
+            func.overloads = None
+            func.parameters = griffe.Parameters(*map(_parameter, signature.parameters.values()))
 
     def on_instance(self, *, obj: griffe.Object, **_: object) -> None:
         """Rewrite the docstring of a module, a class, a function or an attribute."""
         if obj.docstring:
             text = _EXAMPLE.sub(r"\1```pycon\n\g<0>\n\1```", obj.docstring.value)
             obj.docstring.value = _LITERAL.sub("", text)
+
+
+def _parameter(parameter: inspect.Parameter) -> griffe.Parameter:
+    has_default = parameter.default is not inspect.Parameter.empty
+    annotation = None if parameter.annotation is inspect.Parameter.empty else str(parameter.annotation)
+    kind = griffe.ParameterKind(str(parameter.kind.description))
+    return griffe.Parameter(
+        parameter.name, annotation=annotation, kind=kind, default=repr(parameter.default) if has_default else None
+    )

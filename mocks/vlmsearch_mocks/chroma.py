@@ -21,7 +21,7 @@ from vlmsearch.stores.filters import ORDERINGS
 from vlmsearch_mocks.faults import Faults
 
 T = TypeVar("T")
-_MOST_ROWS = 5000
+_MAX_ROWS = 5000
 
 
 @dataclass
@@ -49,7 +49,7 @@ class MockChroma:
 
     def get_max_batch_size(self) -> int:
         """Return how many rows a request may have."""
-        return _MOST_ROWS
+        return _MAX_ROWS
 
     def get_collection(self, name: str) -> Collection:
         """Return a collection; NotFoundError where there is none."""
@@ -102,8 +102,8 @@ class MockChroma:
     ) -> bool:
         def write(count: int) -> bool:
             rows = self._rows(collection_id)
-            if len(ids) > _MOST_ROWS:
-                raise InvalidArgumentError(f"Batch size of {len(ids)} is greater than max batch size of {_MOST_ROWS}")
+            if len(ids) > _MAX_ROWS:
+                raise InvalidArgumentError(f"Batch size of {len(ids)} is greater than max batch size of {_MAX_ROWS}")
             for i, id in enumerate(ids[:count]):
                 vector = np.array(embeddings[i], np.float32)
                 rows.rows[id] = _Row(vector, metadatas[i] if metadatas else None, uris[i] if uris else None)

@@ -25,7 +25,7 @@ MAX_WORDS = 200
 """A query's words beyond these are not read; a document's all are."""
 WORD_DIM = 128
 GRID = 4
-_MOST_TEXTS = 3
+_MAX_TEXTS = 3
 
 
 class MockEncoder(Encoder):
@@ -43,7 +43,7 @@ class MockEncoder(Encoder):
         self._axes = {text: axis for axis, text in enumerate(sorted(neighbours or {}))}
         self._weights: dict[str, dict[int, float]] = {text: {axis: 1.0} for text, axis in self._axes.items()}
         keys = {text: [_key(item) for item in items] for text, items in (neighbours or {}).items()}
-        shared = _most_lists(keys)
+        shared = _max_lists(keys)
         for text, items in keys.items():
             for rank, item in enumerate(items):
                 weight = (0.9 - 0.4 * rank / len(items)) / math.sqrt(shared)
@@ -82,7 +82,7 @@ class MockEncoder(Encoder):
         return {"clip": rows}
 
     def _plant(self, row: NDArray[np.float32], key: str) -> float:
-        """Set what ties the item to planted texts; returns the length that is left for its own content."""
+        """Tie an item to planted texts, and return the length left for its content."""
         weights = self._weights.get(key, {})
         for axis, weight in weights.items():
             row[axis] = weight
@@ -93,14 +93,17 @@ def _key(item: str | ImageSource) -> str:
     return item if isinstance(item, str) else _digest(open_image(item))
 
 
-def _most_lists(keys: Mapping[str, Sequence[str]]) -> int:
-    """Return in how many lists an item is at most; ConfigError for more than can be kept."""
+def _max_lists(keys: Mapping[str, Sequence[str]]) -> int:
+    """Return the highest number of lists that an item is in.
+
+    ConfigError for more than can be kept.
+    """
     for text, items in keys.items():
         if len(set(items)) < len(items) or any(item in keys for item in items):
             raise ConfigError(f"the neighbours of {text!r} must be distinct and have no neighbours of their own")
     count = max(Counter(item for items in keys.values() for item in items).values(), default=1)
-    if count > _MOST_TEXTS:
-        raise ConfigError(f"an item can be the neighbour of {_MOST_TEXTS} texts, not of {count}")
+    if count > _MAX_TEXTS:
+        raise ConfigError(f"an item can be the neighbour of {_MAX_TEXTS} texts, not of {count}")
     return count
 
 

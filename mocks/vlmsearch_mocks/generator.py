@@ -14,11 +14,12 @@ _TOKEN = re.compile(r"\s*\S+|\s+$")
 
 
 class MockGenerator(Generator):
-    """Gives its replies one after the other, the last one again and again, or what a function makes of the prompt.
+    """A generator that gives its replies one after the other, the last one again and again.
 
-    A token is a word with the space before it; ``context`` is the most of them in prompt and answer together. Stop
-    words end a reply, tokens with a bad word in them are left out, and there is nothing to sample. ``prompts`` and
-    ``options`` are what it was asked, in order, and ``pieces`` how many tokens were read of each reply.
+    Instead of replies it takes a function of the prompt. A token is a word with the space before it; ``context`` is the
+    most of them in prompt and answer together. Stop words end a reply, tokens with a bad word in them are left out, and
+    there is nothing to sample. ``prompts`` and ``options`` are what it was asked, in order, and ``pieces`` how many
+    tokens were read of each reply.
 
     It sees ``pictures`` at most, and reads a token for each square of 32 pixels. ``parts`` are the prompts with them.
     """
@@ -60,7 +61,7 @@ class MockGenerator(Generator):
         *,
         on_usage: Callable[[int], None] | None = None,
     ) -> Iterator[str]:
-        """Return the next reply to a prompt with pictures, whose texts are noted as a prompt, too."""
+        """Return the next reply to a prompt with pictures. Its texts are noted as a prompt, too."""
         shown = images_in(parts, self.name, self.max_pictures)
         text = "".join(part for part in parts if isinstance(part, str))
         if on_usage is not None:

@@ -207,7 +207,7 @@ class MockCollection:
         counts |= {"upserted": [], "writeErrors": [], "writeConcernErrors": []}
         for index, write in enumerate(writes):
             try:
-                done = self._one(write)
+                done = self._apply(write)
             except DuplicateKeyError as exc:
                 counts["writeErrors"].append({"index": index, "code": _DUPLICATE, "errmsg": str(exc)})
                 if ordered:
@@ -219,7 +219,7 @@ class MockCollection:
             raise BulkWriteError(counts)
         return BulkWriteResult(counts, acknowledged=True)
 
-    def _one(self, write: ReplaceOne[Row] | UpdateOne) -> UpdateResult:
+    def _apply(self, write: ReplaceOne[Row] | UpdateOne) -> UpdateResult:
         query, upsert = write._filter, bool(write._upsert)  # noqa: SLF001 - pymongo tells it in no other way
         change: Any = write._doc  # noqa: SLF001
         if isinstance(write, ReplaceOne):
@@ -316,7 +316,10 @@ def _as_sorted(value: Any) -> Any:
 
 
 def _candidates(rows: Mapping[Any, bytes], query: Mapping[str, Any]) -> list[Any]:
-    """Return the ids that a query names, if it does, as an index on them would find them."""
+    """Return the ids that a query names, or all.
+
+    An index on ids would find these.
+    """
     wanted = query.get("_id")
     if isinstance(wanted, str):
         return [wanted] if wanted in rows else []

@@ -5,9 +5,10 @@ import math
 import re
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
@@ -28,22 +29,20 @@ from vlmsearch import (
 )
 from vlmsearch._util.text import sanitise
 from vlmsearch.answers.prompts import (
-    NOTHING_FOUND,
     PROMPT_CHARS,
-    QUESTION_CHARS,
-    SOURCE_CHARS,
     TEMPLATE,
-    TEMPLATE_CHARS,
     Prompt,
-    build_prompt,
     default_options,
     parse_template,
 )
+from vlmsearch.answers.sources import SOURCE_CHARS, Source, make_source
+from vlmsearch.answers.stream import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.generators.base import CountsTokens, Generator
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.generators.text import until_stop
 from vlmsearch.registry import open_generator
+from vlmsearch.search.query import MAX_QUERY_CHARS
 
 TOKENS = [
     "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|start_header_id|>system<|end_header_id|>", "<|endoftext|>", "[INST]",
@@ -66,6 +65,18 @@ HOSTILE = st.lists(
 
 def match(id: str, text: str | None = None, image: Path | None = None) -> Match:
     return Match(Document(id, text, image), 1.0, {})
+
+
+def sources_of(matches: Iterable[Match]) -> tuple[Source, ...]:
+    return tuple(make_source(number, match) for number, match in enumerate(matches, 1))
+
+
+def build_prompt(question: str, matches: Iterable[Match], template: Template = TEMPLATE) -> str:
+    return Prompt(question, sources_of(matches), template).text
+
+
+def stream_of(pieces: Iterable[str], *matches: Match) -> AnswerStream:
+    return AnswerStream(Prompt("", sources_of(matches)), iter(pieces))
 
 
 # ---- the prompt
@@ -143,7 +154,6 @@ def test_long_sources_are_cut() -> None:
         ("$sources $question costs 5$", r"write \$\$ for a dollar sign"),
         ("$sources " + "$question ${question} " * 500, r"each place once; this one has \$question 1,000 times"),
         ("$question $sources $sources", r"each place once; this one has \$sources 2 times"),
-        ("$question $sources" + "x" * TEMPLATE_CHARS, "at most 32,768 characters, not 32,786"),
     ],
 )
 def test_a_template_has_both_places_and_no_other(text: str, message: str) -> None:
@@ -160,9 +170,9 @@ def test_a_template_of_ones_own() -> None:
 def test_a_question_is_not_a_book() -> None:
     generator = MockGenerator("yes")
     with pytest.raises(InvalidInputError, match="at most 32,768 characters, not 32,769") as caught:
-        asked(generator, 1).ask("x" * (QUESTION_CHARS + 1))
+        asked(generator, 1).ask("x" * (MAX_QUERY_CHARS + 1))
     assert caught.value.code == "too_long"
-    assert asked(generator, 1).ask("red star ".ljust(QUESTION_CHARS, "x")).text == "yes"
+    assert asked(generator, 1).ask("red star ".ljust(MAX_QUERY_CHARS, "x")).text == "yes"
 
 
 def test_a_prompt_has_a_length_that_is_known_before_it_is_built() -> None:
@@ -194,7 +204,7 @@ def test_what_does_not_fit_the_context_is_dropped_weakest_first() -> None:
     assert answer.matches + answer.dropped == whole.matches
     assert answer.matches
     assert answer.dropped
-    assert generator.count_tokens(prompt) <= 50
+    assert answer.prompt_tokens == generator.count_tokens(prompt) <= 50
     assert generator.count_tokens(build_prompt("red star", [*answer.matches, answer.dropped[0]])) > 50
     assert prompt == build_prompt("red star", answer.matches)
 
@@ -241,7 +251,7 @@ def test_without_options_an_answer_takes_a_quarter_of_a_small_context() -> None:
 
 
 def make_answer(text: str, matches: Sequence[Match]) -> Answer:
-    return AnswerStream(iter([text]), Prompt("", tuple(matches))).answer()
+    return stream_of([text], *matches).answer()
 
 
 def test_citations_are_in_order_of_first_use_and_invented_ones_are_removed() -> None:
@@ -288,7 +298,7 @@ def test_the_time_for_brackets_grows_with_their_number(shape: str, is_streamed: 
         best = math.inf
         for _ in range(3):
             begun = time.thread_time()
-            AnswerStream(iter(pieces), Prompt("", (match("a"),))).answer()
+            stream_of(pieces, match("a")).answer()
             best = min(best, time.thread_time() - begun)
         return best
 
@@ -303,7 +313,7 @@ def test_the_answer_does_not_depend_on_how_the_text_came(text: str, cuts: list[i
     matches = (match("a"), match("b"))
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[start:end] for start, end in pairwise(places)]
-    stream = AnswerStream(iter(pieces), Prompt("", matches))
+    stream = stream_of(pieces, *matches)
     parts = list(stream)
     shown = "".join(part for part in parts if isinstance(part, str))
     whole = make_answer(text, matches)
@@ -333,7 +343,7 @@ def test_a_stream_gives_text_and_then_citations() -> None:
 
 
 def test_a_citation_in_two_pieces_is_checked_before_it_is_shown() -> None:
-    stream = AnswerStream(iter(["see [", "9", "] and", " [1", "] now"]), Prompt("", (match("a"),)))
+    stream = stream_of(["see [", "9", "] and", " [1", "] now"], match("a"))
     assert list(stream) == ["see", " and", " [1] now", Citation(1, "a")]
 
 
@@ -346,7 +356,7 @@ def test_closing_a_stream_stops_the_generator() -> None:
         finally:
             closed.append(True)
 
-    with AnswerStream(pieces(), Prompt("", ())) as stream:
+    with stream_of(pieces()) as stream:
         assert next(stream) == "one"
     assert closed == [True]
     assert list(stream) == []
@@ -397,16 +407,9 @@ def test_pieces_end_before_the_first_stop(text: str, stop: list[str], data: st.D
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"stop": "circle"}, r"^`stop` is a list of strings, such as \['word'\], not 'circle'$"),
-        ({"bad_words": "star"}, r"^`bad_words` is a list of strings, such as \['word'\], not 'star'$"),
-        ({"stop": None}, "^`stop` is a list of strings, .* not None$"),
-        ({"bad_words": (1,)}, r"^`bad_words` is a list of strings, .* not \(1,\)$"),
-        ({"max_tokens": 2.5}, r"^`max_tokens` is a whole number, not 2\.5$"),
-        ({"max_tokens": None}, "^`max_tokens` is a whole number, not None$"),
-        ({"max_tokens": True}, "^`max_tokens` is a whole number, not True$"),
+        ({"stop": ("",)}, "^`stop` holds no empty string$"),
+        ({"beam_width": 2, "temperature": 1.0}, "beam_width goes with temperature 0$"),
         ({"seed": 1.5}, r"^`seed` is a whole number, not 1\.5$"),
-        ({"top_k": "4"}, "^`top_k` is a whole number, not '4'$"),
-        ({"beam_width": 2.0}, r"^`beam_width` is a whole number, not 2\.0$"),
     ],
 )
 def test_options_of_another_kind_are_refused(given: dict[str, Any], message: str) -> None:
@@ -446,6 +449,6 @@ def test_extractive_says_nothing_without_sources() -> None:
 )
 def test_extractive_quotes_the_sources_of_any_template_and_no_other_word(template: str) -> None:
     answer = asked(ExtractiveGenerator(), 2).ask("red star", template=template)
-    found = [match.document.text for match in answer.matches]
-    assert answer.text == " ".join(f"“{text}” [{number}]" for number, text in enumerate(found, 1))
+    texts = [match.document.text for match in answer.matches]
+    assert answer.text == " ".join(f"“{text}” [{number}]" for number, text in enumerate(texts, 1))
     assert [citation.number for citation in answer.citations] == [1, 2]

@@ -22,7 +22,7 @@ from vlmsearch import (
     Pipeline,
     SourceOptions,
 )
-from vlmsearch.answers.prompts import NOTHING_FOUND
+from vlmsearch.answers.stream import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.generators.base import SeesPictures
 from vlmsearch.generators.extractive import ExtractiveGenerator
@@ -121,9 +121,9 @@ def test_pictures_and_texts_fit_the_context_together(pipeline: Pipeline) -> None
 class Refusing(MockGenerator):
     """Takes no more than some pictures, and says so or not."""
 
-    def __init__(self, most: int, *, says: bool) -> None:
+    def __init__(self, limit: int, *, says: bool) -> None:
         super().__init__("Yes [1].", pictures=9)
-        self._most, self._says = most, says
+        self._limit, self._says = limit, says
         self.tried: list[int] = []
 
     def stream_parts(
@@ -134,19 +134,19 @@ class Refusing(MockGenerator):
         on_usage: Callable[[int], None] | None = None,
     ) -> Iterator[str]:
         self.tried.append(len(shown(parts)))
-        if len(shown(parts)) > self._most:
-            raise PicturesRefusedError("too many", self._most if self._says else None)
+        if len(shown(parts)) > self._limit:
+            raise PicturesRefusedError("too many", self._limit if self._says else None)
         return super().stream_parts(parts, options, on_usage=on_usage)
 
 
 @pytest.mark.parametrize(
-    ("most", "says", "tried", "seen"),
+    ("limit", "says", "tried", "seen"),
     [(3, True, [4, 3], 3), (0, True, [4], 0), (2, False, [4, 2], 2), (1, False, [4, 2], 0), (1, True, [4, 1], 1)],
 )
 def test_where_a_server_takes_fewer_pictures_it_gets_fewer(
-    pipeline: Pipeline, most: int, says: bool, tried: list[int], seen: int
+    pipeline: Pipeline, limit: int, says: bool, tried: list[int], seen: int
 ) -> None:
-    pipeline.generator = generator = Refusing(most, says=says)
+    pipeline.generator = generator = Refusing(limit, says=says)
     answer = pipeline.ask("a red star", **ALL)
     assert generator.tried == tried
     assert sum(read in ("picture", "both") for read in answer.read_as.values()) == seen
@@ -189,24 +189,21 @@ def test_a_page_is_shown_with_its_text(tmp_path: Path) -> None:
     assert all(max(image.size) <= 1024 for image in shown(generator.parts[0]))
 
 
-def test_pictures_of_every_kind_are_upright_rgb(tmp_path: Path) -> None:
+def test_turned_and_cmyk_pictures_are_upright_rgb(tmp_path: Path) -> None:
     scene = make_scene(3).draw(96)
     turned = scene.getexif()
     turned[0x0112] = 6
     scene.crop((0, 0, 96, 48)).save(tmp_path / "turned.jpg", exif=turned)
-    scene.convert("RGBA").save(tmp_path / "alpha.png")
     scene.convert("CMYK").save(tmp_path / "cmyk.jpg")
-    PIL.Image.fromarray(np.asarray(scene.convert("L")).astype("uint16") * 257).save(tmp_path / "deep.png")
-    scene.save(tmp_path / "moving.gif", save_all=True, append_images=[scene.rotate(90)])
     generator = MockGenerator("Yes [1].", pictures=9)
     with Pipeline.open(encoder="onnx:demo", store="mock:", generator=None) as pipeline:
         pipeline.generator = generator
-        assert pipeline.index(tmp_path).added == 5
+        assert pipeline.index(tmp_path).added == 2
         answer = pipeline.ask("a star", pictures=PictureOptions(limit=9), **ALL)
     images = dict(zip((Path(match.document.id).name for match in answer.matches), shown(generator.parts[0])))
     assert {image.mode for image in images.values()} == {"RGB"}
     assert images["turned.jpg"].size == (48, 96)
-    assert len(images) == 5
+    assert len(images) == 2
 
 
 def test_what_a_picture_makes_a_model_say_forges_no_citation(pipeline: Pipeline) -> None:
@@ -217,8 +214,8 @@ def test_what_a_picture_makes_a_model_say_forges_no_citation(pipeline: Pipeline)
 
 
 def test_options_are_checked() -> None:
-    for wrong in ({"limit": -1}, {"side": 10}, {"tokens": 0}, {"limit": 1.5}, {"side": True}):
-        with pytest.raises(ConfigError, match="of pictures is a whole number"):
+    for wrong in ({"limit": 17}, {"side": 63}, {"side": 4097}, {"tokens": 0}, {"tokens": 2**20 + 1}, {"limit": True}):
+        with pytest.raises(ConfigError, match=r"^`\w+` of pictures is from \d+ to [\d,]+, not \w+$"):
             PictureOptions(**wrong)
     assert isinstance(MockGenerator(), SeesPictures)
     assert not isinstance(ExtractiveGenerator(), SeesPictures)

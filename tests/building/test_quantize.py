@@ -189,7 +189,7 @@ def test_harmful_linears_stay_in_high_precision_until_the_gate_holds(bert: Check
     )
     gate = TowerGate(1 - (1 - plain) * 0.6, 0.0)
     strict = dataclasses.replace(subject, gate=gate)
-    result = quantise(strict, precision, seen, Calibration(most_excluded=1.0), quiet, trusted=True)
+    result = quantise(strict, precision, seen, Calibration(max_excluded=1.0), quiet, trusted=True)
     assert result.plan is not None
     assert result.drift.passes(gate)
     assert result.plan.smoothing is not None or 0 < len(result.plan.excluded) < len(seen)
@@ -213,7 +213,7 @@ def test_without_a_search_what_passes_first_is_taken_and_no_linear_is_measured(b
 def test_where_nothing_passes_the_nearest_is_given(bert: Checkpoint) -> None:
     gate = TowerGate(1.1, 1.1)
     subject, seen = subject_of(bert, "text", gate)
-    result = quantise(subject, "int8", seen, Calibration(most_excluded=0.25), quiet, trusted=True)
+    result = quantise(subject, "int8", seen, Calibration(max_excluded=0.25), quiet, trusted=True)
     assert not result.drift.passes(gate)
     assert result.drift.mean_cosine == max(drift.mean_cosine for _, drift in result.tried)
 
@@ -221,7 +221,7 @@ def test_where_nothing_passes_the_nearest_is_given(bert: Checkpoint) -> None:
 def test_one_linear_may_be_all_that_is_allowed(bert: Checkpoint) -> None:
     subject, seen = subject_of(bert, "text", TowerGate(2, 2))
     for share, most in ((0.0, 0), (1 / len(seen), 1)):
-        result = quantise(subject, "qdq", seen, Calibration(most_excluded=share), quiet, trusted=True)
+        result = quantise(subject, "qdq", seen, Calibration(max_excluded=share), quiet, trusted=True)
         assert max(len(plan.excluded) for plan, _ in result.tried) == most
 
 

@@ -88,7 +88,7 @@ def test_towers_match_transformers(tmp_path: Path, make: partial[Path]) -> None:
 def test_a_table_too_large_for_one_file_is_kept_in_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = load_checkpoint(make_siglip(tmp_path))
     whole = export(checkpoint, "text")
-    monkeypatch.setattr(layers, "LARGEST_TABLE", 1000)
+    monkeypatch.setattr(layers, "MAX_TABLE", 1000)
     data = export(checkpoint, "text")
     assert len(whole) - len(data) == pytest.approx(VOCABULARY * 48 * 2, abs=1000)
     assert_same(*both(checkpoint, "text"))

@@ -81,9 +81,9 @@ def test_a_template_of_ones_own(folder: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["--stream", "--json"], 2, "leave out --stream"),
-        (["--max-tokens", "0"], 1, "--max-tokens is at least 1, not 0"),
-        (["--temperature", "-1"], 1, "--temperature is at least 0, not -1.0"),
-        (["--top-p", "2"], 1, "--top-p is above 0 and at most 1, not 2.0"),
+        (["--max-tokens", "0"], 2, "0 is not in the range x>=1"),
+        (["--temperature", "-1"], 2, "-1.0 is not in the range x>=0"),
+        (["--top-p", "2"], 2, "2.0 is not in the range 0<x<=1"),
         (["--template", "nowhere.txt"], 1, "the template nowhere.txt cannot be read"),
         (["--generator", "mock:?context=9"], 1, "ask shorter, lower --max-tokens or take another model"),
         (["--generator", "nonsense:"], 1, "no generator 'nonsense:'; "),

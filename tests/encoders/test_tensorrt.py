@@ -42,7 +42,6 @@ from vlmsearch.errors import (
     ModelUnavailableError,
     QualityError,
 )
-from vlmsearch.models.bundle import TextInput
 from vlmsearch.models.recipe import read_recipe
 from vlmsearch.registry import open_encoder
 from vlmsearch.tensorrt.engine.plans import all_choices, plans_folder
@@ -337,17 +336,6 @@ def test_texts_of_all_lengths_run_in_few_shapes(gpu: PretendGpu) -> None:
                 encoder.encode_texts(["star " * words])
         engine = encoder.engines["demo-minilm", "text"]
         assert 1 <= engine.graphs <= 4
-
-
-@pytest.mark.parametrize(("length", "expected"), [(1, 8), (8, 8), (9, 16), (64, 64), (65, 80), (70, 80), (77, 80)])
-def test_lengths_are_rounded_up_to_few(gpu: PretendGpu, length: int, expected: int) -> None:
-    pad_texts = importlib.import_module("vlmsearch.tensorrt.engine.texts").pad_texts
-    ids = np.full((3, length), 9, np.int32)
-    longer, seen = pad_texts(ids, np.ones_like(ids), TextInput(77, (0,), (1,), pad=2))
-    assert longer.shape == seen.shape == (3, expected)
-    assert (longer[:, :length] == 9).all()
-    assert (longer[:, length:] == 2).all()
-    assert (seen.sum(axis=1) == length).all()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

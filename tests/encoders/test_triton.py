@@ -84,7 +84,7 @@ def test_batches_are_split_sent_together_and_put_in_order(place: Place) -> None:
         found = encoder.encode_images(images)["clip"]
     assert first(found) == [len(image) + 1 for image in images]
     assert {len(_items(request)) for request in place.scripted.requests} == {7, 2}
-    assert place.scripted.most == 3
+    assert place.scripted.max_under_way == 3
 
 
 def test_no_request_has_more_than_the_server_takes(place: Place) -> None:

@@ -238,11 +238,11 @@ def test_metadata_of_the_source_are_never_overwritten(pipeline: Pipeline) -> Non
 def test_wrong_options_and_blind_generators_are_refused(pipeline: Pipeline) -> None:
     for wrong, said in (
         ({"prompt": " "}, "`prompt` is empty"),
-        ({"fields": "colour"}, "is a list of keys"),
+        ({"fields": "colour"}, "is a list of strings"),
         ({"fields": ["count:integer"]}, "has the type 'integer'"),
         ({"fields": ["$x"]}, "are keys of metadata"),
-        ({"limit": 0}, "`limit` is a whole number above 0"),
-        ({"concurrency": 0}, "`concurrency` is a whole number above 0"),
+        ({"limit": 0}, "`limit` is at least 1, not 0"),
+        ({"concurrency": 0}, "`concurrency` is from 1 to 32, not 0"),
     ):
         with pytest.raises(ConfigError, match=said):
             pipeline.describe(**wrong)

@@ -213,7 +213,7 @@ def test_a_file_is_read_when_it_is_whole(folder: Path, tmp_path: Path) -> None:
 def test_a_file_that_is_written_all_the_time_is_read_now_and_then(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_LONGEST_WAIT", 3.0)
+    monkeypatch.setattr(watching, "_MAX_WAIT", 3.0)
     with watched(folder) as it, (folder / "log.txt").open("w") as file:
         begun = time.monotonic()
         while not it.texts():

@@ -292,7 +292,7 @@ def test_embedders_serve_another_document_store(files: list[str]) -> None:
         VlmsearchDocumentEmbedder("mock:").run([Document(meta={"a": 1})])
     with pytest.raises(ValueError, match="no image"):
         VlmsearchImageEmbedder("mock:").run([Document(content="a dog")])
-    with pytest.raises(ConfigError, match="clip, minilm"):
+    with pytest.raises(ConfigError, match=r"clip \(image and text, 176\), minilm \(text, 128\): not 'other'"):
         VlmsearchTextEmbedder("mock:", space="other").run("a dog")
     with pytest.raises(TypeError):
         VlmsearchTextEmbedder("mock:").run(["a dog"])  # type: ignore[arg-type]

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from vlmsearch.models.inputs import BatchLimits, chunk_lengths, pool_chunks, split_batches
+from vlmsearch.models.bundle import TextInput
+from vlmsearch.models.inputs import BatchLimits, chunk_lengths, pad_texts, pool_chunks, split_batches
 
 
 @pytest.mark.parametrize("room", [1, 7, 75])
@@ -50,3 +51,13 @@ def test_texts_are_dealt_out_among_the_cores_unless_there_are_too_few() -> None:
 def test_long_texts_are_together_with_those_of_their_length_alone() -> None:
     limits = BatchLimits(32, tokens=1000, unpadded=8)
     assert batches([6, 7, 7, 8, 8, 9, 11, 11], limits) == [[6, 7, 7], [8, 8], [9], [11, 11]]
+
+
+@pytest.mark.parametrize(("length", "expected"), [(1, 8), (8, 8), (9, 16), (64, 64), (65, 80), (70, 80), (77, 80)])
+def test_lengths_are_rounded_up_to_few(length: int, expected: int) -> None:
+    ids = np.full((3, length), 9, np.int32)
+    longer, seen = pad_texts(ids, np.ones_like(ids), TextInput(77, (0,), (1,), pad=2))
+    assert longer.shape == seen.shape == (3, expected)
+    assert (longer[:, :length] == 9).all()
+    assert (longer[:, length:] == 2).all()
+    assert (seen.sum(axis=1) == length).all()

@@ -156,7 +156,7 @@ def test_a_filter_leaves_both_images_of_a_pair_out(tmp_path: Path) -> None:
 
 
 def test_wrong_use_is_said(indexed: Pipeline) -> None:
-    with pytest.raises(ConfigError, match="`threshold` is a cosine from 0 to 1, not 2"):
+    with pytest.raises(ConfigError, match="`threshold` is from 0 to 1, not 2"):
         indexed.duplicates(threshold=2)
     with Pipeline(MockEncoder(), MemoryStore()) as empty:
         assert empty.duplicates().groups == ()

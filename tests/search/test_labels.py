@@ -313,7 +313,7 @@ def test_labels_are_told_from_other_metadata() -> None:
         ({"labels": ["cat"], "templates": ["a photo"]}, "has {} once"),
         ({"labels": ["cat"], "templates": []}, "has {} once"),
         ({"labels": ["cat"], "min_score": 2}, "`min_score` is from 0 to 1, not 2"),
-        ({"labels": ["cat"], "limit": 0}, "above 0, not 0"),
+        ({"labels": ["cat"], "limit": 0}, "at least 1, not 0"),
         ({"labels": ["cat" * 50]}, "1 to 128 characters"),
         ({"labels": ["cat"], "key": "$label"}, "cannot be written under `key`"),
     ],

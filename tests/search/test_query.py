@@ -99,7 +99,8 @@ def test_what_is_left_out_leaves_nothing_out_itself() -> None:
         ({"sort": ""}, "`sort` is relevance, a key of the metadata, or -KEY for falling values: ''"),
         ({"sort": "-"}, "`sort` is relevance, a key"),
         ({"sort": "year", "diversity": 0.5}, "sorted by a key or chosen for `diversity`, not both"),
-        ({"facets": "year"}, r"`facets` is a list of keys of the metadata, such as \['year'\]"),
+        ({"facets": "year"}, r"`facets` is a list of strings, such as \['year'\]"),
+        ({"facets": ["year"] * 101}, "`facets` has at most 100 items, not 101"),
         ({"where": {"year": {"$near": 1}}}, "no such operator"),
     ],
 )

@@ -258,7 +258,7 @@ def test_a_session_ends_by_time_and_with_its_token(tmp_path: Path) -> None:
 
 
 def test_a_crowd_of_sessions_ends_the_oldest_of_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmsearch.server.access._MOST_SESSIONS", 2)
+    monkeypatch.setattr("vlmsearch.server.access._MAX_SESSIONS", 2)
     tokens = TokenFile(tmp_path / "tokens.json")
     sessions = Sessions(tokens)
     operator = sessions.start(tokens.add("operator", role="admin"))

@@ -58,7 +58,7 @@ def app() -> Tiny:
 
 @pytest.fixture(scope="module")
 def address(app: Tiny) -> Iterator[tuple[str, int]]:
-    limited = BodyLimits(app, max_bytes=MOST, grace=0.5, least_rate=500)
+    limited = BodyLimits(app, max_bytes=MOST, grace=0.5, min_rate=500)
     server = uvicorn.Server(
         uvicorn.Config(limited, http="h11", ws="none", log_config=None, lifespan="off", timeout_keep_alive=30)
     )

@@ -6,15 +6,24 @@
 import ast
 import re
 import sys
+import textwrap
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-MAX_WORDS = 25
-"""Words of a sentence."""
-NAMES = frozenset({"each", "found", "least", "most", "one", "ours", "theirs"})
+MAX_WORDS, MAX_FIRST_WORDS = 25, 16
+"""Words of a sentence, and of the first sentence of a docstring."""
+NAMES = frozenset({"each", "found", "least", "most", "one", "ours", "theirs", "thaw", "last_gasp"})
 """Names that say nothing of what they hold; ``matches``, ``field``, ``hit`` and ``max_bm25`` do."""
+LIMITS = re.compile(
+    r"(?<!at_)(?<![a-z])(?:most|least)(?![a-z])|(?:LONGEST|SHORTEST|LARGEST|SMALLEST|FEWEST|MOST|LEAST)(?![A-Z])"
+)
+"""Names of limits: these are called ``max`` and ``min``."""
+PARTICIPLES = re.compile(
+    r"_?(?:[A-Z][a-z]*(?<!e)ed|Begun|Chosen|Drawn|Found|Given|Held|Kept|Made|Sent|Shown|Sought|Taken|Told)"
+)
+"""Names of types that are a participle and no noun: ``StoredArrays`` says what ``Kept`` does not."""
 _NO_VERBS = """
 a about all an and any as at both by each every everything for how if in it its no nothing of on one only or some that
 the their there these they this those to under up what when where whether which who why with
@@ -32,7 +41,11 @@ PHRASES = re.compile(
     r"\b(of which|of whom|to whom|from whom|where that|what for|for what|theirs|ours|hers)\b", re.IGNORECASE
 )
 _CODE = re.compile(r"``[^`]*``|`[^`]*`")
+_WORD = re.compile(r"[\w'`-]+")
+_FIRST = re.compile(r"(?<=[.:?!])\s|\n\s*\n")
 _SENTENCE = re.compile(r"(?<=[.!?:;])\s+(?=\S)|\n\s*\n|\n\s*[-*] |\n\s*(?=\w+: )")
+_ARGUMENTS = re.compile(r"^( *)Args:\n((?:\1 +.*\n|\n)*)", re.MULTILINE)
+_QUOTED = re.compile(r"``(\w+)``")
 _SECTION = re.compile(r"^\s*(Args|Attributes|Example|Examples|Raises|Returns|Yields):\s*$", re.MULTILINE)
 
 
@@ -80,7 +93,35 @@ def _docstring(owner: ast.AST, constant: ast.Constant) -> Iterator[Problem]:
             yield Problem(line, "noun", text.partition("\n")[0])
     elif not isinstance(owner, ast.Module) and first in {"what", "how", "who", "where", "why"}:
         yield Problem(line, "noun", text.partition("\n")[0])
+    first_sentence = _FIRST.split(_CODE.sub("code", text))[0]
+    if len(_WORD.findall(first_sentence)) > MAX_FIRST_WORDS:
+        yield Problem(line, "first", " ".join(first_sentence.split()))
+    is_derived = isinstance(owner, ast.ClassDef) and owner.bases
+    for name in set() if is_derived else _described(str(constant.value)) - _arguments(owner):
+        yield Problem(line, "argument", name)
     yield from _sentences(line, text)
+
+
+def _described(text: str) -> set[str]:
+    """Return the names that a docstring describes as arguments.
+
+    These are those of its section ``Args``, and names elsewhere that no argument has.
+    """
+    match = _ARGUMENTS.search(text + "\n")
+    entries = re.findall(r"^(\w[\w, ]*|\*+\w+):", textwrap.dedent(match[2]) if match else "", re.MULTILINE)
+    names = {name.strip("* ") for entry in entries for name in entry.split(",")}
+    return names | NAMES.intersection(_QUOTED.findall(text))
+
+
+def _arguments(owner: ast.AST) -> set[str]:
+    """Return the names of the arguments of a function, or of what makes an object of a class."""
+    if not isinstance(owner, ast.ClassDef):
+        return {node.arg for node in ast.walk(getattr(owner, "args", owner)) if isinstance(node, ast.arg)}
+    made = [node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    fields = {
+        node.target.id for node in owner.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    return set.union(fields, *map(_arguments, made))
 
 
 def _sentences(line: int, text: str) -> Iterator[Problem]:
@@ -88,16 +129,21 @@ def _sentences(line: int, text: str) -> Iterator[Problem]:
         yield Problem(line, "phrase", match[0])
     prose = text.partition("Example:\n")[0]
     for sentence in _SENTENCE.split(_SECTION.sub("\n\n", prose)):
-        words = re.findall(r"[\w'`-]+", _CODE.sub("code", sentence))
+        words = _WORD.findall(_CODE.sub("code", sentence))
         if len(words) > MAX_WORDS:
             yield Problem(line, "long", f"{len(words)} words: {' '.join(sentence.split())}")
 
 
 def _names(node: ast.AST) -> Iterator[Problem]:
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in NAMES:
-        yield Problem(node.lineno, "name", node.id)
-    if isinstance(node, ast.arg) and node.arg in NAMES:
-        yield Problem(node.lineno, "name", node.arg)
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+            pass
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            pass
+        case _:
+            return
+    if name.lower().strip("_") in NAMES or LIMITS.search(name) or PARTICIPLES.fullmatch(name):
+        yield Problem(getattr(node, "lineno", 0), "name", name)
 
 
 def _comments(source: str) -> Iterator[tuple[int, str]]:

@@ -34,7 +34,7 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
     headers: list[dict[str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     under_way: int = 0
-    most: int = 0
+    max_under_way: int = 0
     cancelled: int = 0
     slow: threading.Event | None = None
     """Until it is set, a configuration is not told."""
@@ -58,7 +58,7 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
             self.headers.append(dict(context.invocation_metadata()))
             failure = self.failures.pop(0) if self.failures else None
             self.under_way += 1
-            self.most = max(self.most, self.under_way)
+            self.max_under_way = max(self.max_under_way, self.under_way)
         time.sleep(0.02)
         if isinstance(failure, float):
             time.sleep(failure)
@@ -97,11 +97,16 @@ def _answer(request: messages.ModelInferRequest) -> messages.ModelInferResponse:
 
 
 def _items(request: messages.ModelInferRequest) -> list[bytes]:
-    raw, items = request.raw_input_contents[0], []
+    return strings(request.raw_input_contents[0])
+
+
+def strings(raw: bytes) -> list[bytes]:
+    """Return the strings of a tensor."""
+    items = []
     while raw:
-        length = int.from_bytes(raw[:4], "little")
-        items.append(raw[4 : 4 + length])
-        raw = raw[4 + length :]
+        end = 4 + int.from_bytes(raw[:4], "little")
+        items.append(raw[4:end])
+        raw = raw[end:]
     return items
 
 
@@ -123,13 +128,21 @@ class Place:
 @contextmanager
 def serve_script() -> Iterator[Place]:
     """A server whose answers are given by its `Scripted`."""
-    server = grpc.server(futures.ThreadPoolExecutor(16))
     scripted = Scripted()
-    service.add_GRPCInferenceServiceServicer_to_server(scripted, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield Place(scripted, port, server)
-    server.stop(None)
+    with serve(scripted) as (server, port):
+        yield Place(scripted, port, server)
+
+
+@contextmanager
+def serve(servicer: service.GRPCInferenceServiceServicer) -> Iterator[tuple[grpc.Server, int]]:
+    """Serve what answers as Triton does; the server and its port."""
+    with futures.ThreadPoolExecutor(16) as threads:
+        server = grpc.server(threads)
+        service.add_GRPCInferenceServiceServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield server, port
+        server.stop(None).wait()
 
 
 def first(vectors: NDArray[np.float32]) -> list[float]:

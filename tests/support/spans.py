@@ -11,6 +11,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from vlmsearch._util import tracing
+
 
 class Spans:
     """The spans that have ended, in that order."""
@@ -54,6 +56,7 @@ def trace_of(span: ReadableSpan) -> str:
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
     """The spans of a test; a process has one provider for good, so that it is put in its place for the test alone."""
     found = Spans()
+    monkeypatch.setattr(tracing, "_TRACER", found.provider.get_tracer("vlmsearch"))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: found.provider)
     yield found
     found.provider.shutdown()

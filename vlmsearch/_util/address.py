@@ -7,7 +7,7 @@ from ipaddress import AddressValueError, IPv6Address, ip_address
 
 _LABEL = "[A-Za-z0-9_-]{1,63}"
 _ADDRESS = re.compile(rf"(?:({_LABEL}(?:\.{_LABEL})*\.?)|\[([^\]]*)\])(?::([0-9]{{1,5}}))?")
-_MOST_PORT = 65535
+_MAX_PORT = 65535
 
 
 def parse_address(text: str) -> tuple[str, int | None] | None:
@@ -17,7 +17,7 @@ def parse_address(text: str) -> tuple[str, int | None] | None:
         return None
     name, inside, digits = match.groups()
     port = None if digits is None else int(digits)
-    if port is not None and not 1 <= port <= _MOST_PORT:
+    if port is not None and not 1 <= port <= _MAX_PORT:
         return None
     if name is None:
         try:
@@ -34,7 +34,7 @@ def has_port(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether ``host``, a name or an address (in brackets or not), is written as this machine itself."""
+    """Check whether ``host`` is written as this machine itself. It is a name or an address, in brackets or not."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

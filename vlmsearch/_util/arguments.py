@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from vlmsearch.errors import ConfigError
 
@@ -30,32 +31,35 @@ def check_arguments(**given: object) -> None:
 
 def strings(name: str, value: object, what: str = "ids") -> list[str]:
     """Return the strings of an argument that is one or several; TypeError names the argument."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, (bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
-        raise TypeError(f"`{name}` is a string or a list of {what}, not {shown(value)}")
-    several = list(value)
-    for item in several:
-        if not isinstance(item, str):
-            raise TypeError(f"`{name}` is a string or a list of {what}, not a list with {shown(item)}")
-    return several
+    return _several(f"`{name}` is a string or a list of {what}", value, (str,))
 
 
 def paths(name: str, value: object) -> list[str | Path]:
     """Return the paths of an argument that is one or several; TypeError names the argument."""
-    if isinstance(value, (str, Path)):
+    return _several(f"`{name}` is a path or a list of paths", value, (str, Path))
+
+
+def _several(rule: str, value: object, kinds: tuple[type, ...]) -> list[Any]:
+    if isinstance(value, kinds):
         return [value]
     if isinstance(value, (bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
-        raise TypeError(f"`{name}` is a path or a list of paths, not {shown(value)}")
+        raise TypeError(f"{rule}, not {shown(value)}")
     several = list(value)
     for item in several:
-        if not isinstance(item, (str, Path)):
-            raise TypeError(f"`{name}` is a path or a list of paths, not a list with {shown(item)}")
+        if not isinstance(item, kinds):
+            raise TypeError(f"{rule}, not a list with {shown(item)}")
     return several
 
 
+def check_counts(**counts: int | None) -> None:
+    """Raise ConfigError for a number below 1, by its name; None is no number."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ConfigError(f"{name} is at least 1, not {count}")
+
+
 def check_number(name: str, value: object, low: float, high: float, *, kind: type = float) -> None:
-    """Raise TypeError or ConfigError unless a value is a number, or a whole number, from ``low`` to ``high``."""
+    """Raise TypeError or ConfigError unless a value is a number of ``kind`` from ``low`` to ``high``."""
     kinds = (int,) if kind is int else (int, float)
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise TypeError(f"`{name}` is a {'whole number' if kind is int else 'number'}, not {shown(value)}")

@@ -1,11 +1,11 @@
-"""Threads that work for the tasks of an event loop; a task that is cancelled gives its call up."""
+"""Threads that work for the tasks of an event loop. A task that is cancelled gives its call up."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from vlmsearch._util.cancellation import CancelToken, running_under
+from vlmsearch._util.threads import Workers
 from vlmsearch.errors import BackendError, OverloadedError
 
 T = TypeVar("T")
@@ -20,12 +21,12 @@ _RETRY_SECONDS = 1.0
 
 
 class AsyncThreads:
-    """So many threads that work for tasks, and so many more calls that may wait for one; ``owner`` is for messages."""
+    """Threads that work for tasks, with a bounded number of calls that wait. ``owner`` is for messages."""
 
     def __init__(self, threads: int, queue: int, *, owner: str) -> None:
         self._owner = owner
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlmsearch-async")
-        self._most, self._room = threads, threads + queue
+        self._pool = Workers(threads, name="vlmsearch-async", owner=owner)
+        self._max_busy, self._max_calls = threads, threads + queue
         self._calls = 0
         self._counting = threading.Lock()
         self._closed = False
@@ -33,7 +34,7 @@ class AsyncThreads:
     @property
     def in_use(self) -> tuple[int, int]:
         """Return how many threads work, and how many calls wait for one."""
-        busy = min(self._calls, self._most)
+        busy = min(self._calls, self._max_busy)
         return busy, self._calls - busy
 
     async def run(
@@ -43,7 +44,7 @@ class AsyncThreads:
         *,
         unwanted: Callable[[T], object] | None = None,
     ) -> T:
-        """Call a function in a thread; where the task is cancelled so is the call, through its token.
+        """Call a function in a thread. Where the task is cancelled, so is the call, through its token.
 
         ``unwanted`` takes the result of a call that nobody waits for any more.
         """
@@ -59,7 +60,7 @@ class AsyncThreads:
 
     def finish(self, work: Callable[[], object]) -> None:
         """Have something done that ends a call, soon; nobody waits for it."""
-        with suppress(RuntimeError):  # all is closed, and what is open with it
+        with suppress(BackendError):  # all is closed, and what is open with it
             self._pool.submit(work)
 
     def close(self, *, wait: bool = True) -> None:
@@ -71,7 +72,7 @@ class AsyncThreads:
         if self._closed:
             raise BackendError(f"{self._owner} is closed")
         with self._counting:
-            if self._calls >= self._room:
+            if self._calls >= self._max_calls:
                 said = f"{self._calls} calls are under way or waiting, and no more are accepted"
                 raise OverloadedError(
                     f"{self._owner} is overloaded: {said}; try again in {_RETRY_SECONDS:g} s",
@@ -79,10 +80,10 @@ class AsyncThreads:
                 )
             self._calls += 1
         try:
-            future = self._pool.submit(copy_context().run, work)
-        except RuntimeError as exc:
+            future = self._pool.submit(work)
+        except BackendError:
             self._count_down(None)
-            raise BackendError(f"{self._owner} can do no work: {exc}") from exc
+            raise
         future.add_done_callback(self._count_down)
         return future
 
@@ -92,10 +93,10 @@ class AsyncThreads:
 
 
 class ThreadReading(Generic[T]):
-    """An iterator that is read in threads, so many items at a time, in one context throughout."""
+    """An iterator that is read in threads, some items at a time, in one context throughout."""
 
     def __init__(self, threads: AsyncThreads, begin: Callable[[], Iterator[T]], max_items: int) -> None:
-        self._threads, self._begin, self._most = threads, begin, max_items
+        self._threads, self._begin, self._max_items = threads, begin, max_items
         self._token, self._context = CancelToken(), copy_context()
         self._items: Iterator[T] | None = None
         self._turn = threading.Lock()
@@ -125,7 +126,7 @@ class ThreadReading(Generic[T]):
     def _read_some(self) -> list[T]:
         if self._items is None:
             self._items = self._begin()
-        return list(islice(self._items, self._most))
+        return list(islice(self._items, self._max_items))
 
     def _close(self) -> None:
         with self._turn:

@@ -14,7 +14,7 @@ PAGE = 1000
 def groups(
     items: Iterable[Item], sizes: Iterable[int], *, total: int, max_items: int | None = None
 ) -> Iterator[list[Item]]:
-    """``items`` in order, up to ``max_items`` at a time and ``total`` of their sizes; one that is larger goes alone."""
+    """Yield items in order, up to ``max_items`` and ``total`` of their sizes at a time. A larger one goes alone."""
     group: list[Item] = []
     filled = 0
     for item, size in zip(items, sizes):

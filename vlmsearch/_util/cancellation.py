@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 from vlmsearch.errors import OperationCancelledError
@@ -51,7 +51,10 @@ class CancelToken:
 
     @contextmanager
     def on_cancel(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Have a function called, from the thread that cancels, if the call is given up in the block or was before."""
+        """Have a function called if the call is given up in the block or was before.
+
+        The thread that cancels calls it.
+        """
         key = object()
         with self._lock:
             late = self.cancelled
@@ -78,26 +81,19 @@ def running_under(token: CancelToken) -> Iterator[None]:
 
 def check_cancelled() -> None:
     """Raise OperationCancelledError where the current call was given up."""
-    token = _current.get()
-    if token is not None:
+    if token := _current.get():
         token.check()
 
 
-@contextmanager
-def on_cancel(callback: Callable[[], object]) -> Iterator[None]:
+def on_cancel(callback: Callable[[], object]) -> AbstractContextManager[None]:
     """Have a function called where the current call is given up within the block; see `CancelToken.on_cancel`."""
     token = _current.get()
-    if token is None:
-        yield
-    else:
-        with token.on_cancel(callback):
-            yield
+    return token.on_cancel(callback) if token else nullcontext()
 
 
 def pause(seconds: float) -> None:
     """Sleep; OperationCancelledError as soon as the current call is given up."""
-    token = _current.get()
-    if token is None:
-        time.sleep(seconds)
-    else:
+    if token := _current.get():
         token.wait(seconds)
+    else:
+        time.sleep(seconds)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from typing_extensions import Self
 
 
 class Closable:
-    """An object with files, models or connections behind it, which `close` or the end of a ``with`` block releases."""
+    """An object whose files, models or connections `close` or the end of a ``with`` block releases."""
 
     def close(self) -> None:
         """Release files, models and connections. Calling it twice is allowed."""
@@ -16,7 +17,15 @@ class Closable:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def closing_at_end(items: object) -> Iterator[None]:
+    """Close an iterator at the end of the ``with`` block, if it can be closed."""
+    try:
+        yield
+    finally:
+        if close := getattr(items, "close", None):
+            close()

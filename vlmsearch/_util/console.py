@@ -14,7 +14,7 @@ from vlmsearch._util.text import unfiltered, visible
 
 
 class _Console(Console):
-    """Draws what it is told to in styles and on lines of its own; texts in it are `visible`."""
+    """A console whose texts are `visible`. It draws what it is told to in styles and on lines of its own."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for text, style, control in super().render(renderable, options):
@@ -22,7 +22,7 @@ class _Console(Console):
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Standard output, or standard error, without markup."""
+    """Return standard output, or standard error, without markup."""
     file = unfiltered(sys.stderr if stderr else sys.stdout)
     return _Console(file=file, stderr=stderr, markup=False, emoji=False, highlight=False)
 
@@ -30,7 +30,7 @@ def make_console(*, stderr: bool = False) -> Console:
 def make_table(
     names: Sequence[str], rows: Iterable[Sequence[str | Text]], *, left: Collection[str] = (), title: str = ""
 ) -> Table:
-    """Return a table without lines; numbers are on the right, the columns of ``left`` on the left.
+    """Return a table without lines. Numbers are on the right, the columns of ``left`` on the left.
 
     Nothing in it is cut.
     """

@@ -35,7 +35,7 @@ def child_environment() -> dict[str, str]:
 
 
 def hub_tokens() -> dict[str, str]:
-    """Return the variables with a token of the Hugging Face hub, for a program that downloads models itself."""
+    """Return the variables with a token of the Hugging Face hub, for programs that download models."""
     return {name: os.environ[name] for name in _HUB_TOKENS if name in os.environ}
 
 
@@ -45,7 +45,7 @@ def is_secret_header(name: str) -> bool:
 
 
 def check_unencrypted(variable: str, host: str, advice: str) -> None:
-    """Raise ConfigError where the secret in ``variable`` would leave this machine on a connection that all can read.
+    """Raise ConfigError where the secret in ``variable`` would leave this machine unencrypted.
 
     Args:
         variable: The environment variable that the secret comes from.

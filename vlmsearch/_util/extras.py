@@ -1,10 +1,12 @@
-"""How an extra of this package is installed: from a checkout, a wheel or an index, as it was installed itself."""
+"""Packages: which are installed, and the command that installs an extra of this one as it was installed itself."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from importlib.metadata import PackageNotFoundError, distribution
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -28,6 +30,15 @@ def install_command(*extras: str, package: str = _PACKAGE) -> str:
     words = ["", "--extra-index-url", _CPU_INDEX] if _WITH_TORCH & set(extras) else []
     options = " ".join(words)
     return f"pip install {_requirement(package, names)}{options}"
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the distributions that are installed, with their versions."""
+    versions = {}
+    for name in names:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def _requirement(package: str, extras: str) -> str:

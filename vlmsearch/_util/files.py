@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all and are flushed, private folders, and home folders."""
+"""Files and folders that appear whole or not at all, private folders, and home folders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNWRITABLE = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.ENOT
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn a full or read-only disk, or a folder that others may write to, into one clear error."""
+    """Raise one clear error for a full or read-only disk, or a folder that is shared."""
     with _writable(folder, "name another cache in $VLMSEARCH_CACHE"):
         make_private(folder)
         yield
@@ -41,7 +41,7 @@ def _writable(place: Path, advice: str) -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder for programs, such as engines, and check that nobody else may write to it."""
+    """Make a folder for programs, such as engines. Check that nobody else may write to it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     check_private(folder)
@@ -86,7 +86,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def file_in_the_making(target: Path) -> Iterator[Path]:
-    """Give an empty file beside ``target``, which takes its place at the end of the block, on the disk by then.
+    """Give an empty file beside ``target``, which takes its place on the disk after the block.
 
     Where the block fails, it is gone, and ``target`` is as it was.
     """
@@ -109,7 +109,7 @@ def file_in_the_making(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder_in_the_making(target: Path) -> Iterator[Path]:
-    """Give a new folder beside ``target``, gone afterwards; a full or read-only disk is one clear error."""
+    """Give a new folder beside ``target``, gone afterwards. A full or read-only disk is one clear error."""
     parent = target.absolute().parent
     with _writable(target, "try another `out`"):
         parent.mkdir(parents=True, exist_ok=True)
@@ -173,12 +173,12 @@ def expand_home(path: str | Path) -> Path:
 
 
 def is_path(location: str) -> bool:
-    """Return whether ``location`` is written as a path, as ``./folder``, and not as a name, as ``org/model``."""
+    """Check whether ``location`` is written as a path, such as ``./folder``. ``org/model`` is a name."""
     return location in (".", "..") or location.startswith(("/", "./", "../", "~"))
 
 
 def find_checkpoint(location: str) -> Path | None:
-    """Return the folder of a model that is written as a path, None for the name of a model of a hub.
+    """Return the folder of a model that is written as a path. None for the name of a model of a hub.
 
     ConfigError for a path without a folder, and for a name that a folder here has too: loaders of models take that.
     """

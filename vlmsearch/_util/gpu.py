@@ -11,7 +11,8 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+
+from vlmsearch._util.extras import installed_versions
 
 DRIVER = "libcuda.so.1"
 CPU_WHEEL, GPU_WHEEL = "onnxruntime", "onnxruntime-gpu"
@@ -50,7 +51,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class Wheels:
-    """The wheels of ONNX Runtime that are installed, by name, and which of them the module is really from.
+    """The wheels of ONNX Runtime that are installed, and the one that the module is from.
 
     ``cuda`` is the CUDA that it is built for, "" for the CPU wheel.
     """
@@ -82,7 +83,7 @@ def find_driver(library: str = DRIVER) -> Driver:
 
 
 def load_library(name: str) -> ctypes.CDLL:
-    """Return a shared library; OSError where the loader does not find it, or something that it needs."""
+    """Return a shared library. OSError where the loader does not find it, or something that it needs."""
     return ctypes.CDLL(name)
 
 
@@ -105,7 +106,7 @@ def onnx_wheels() -> Wheels:
     runtime = importlib.import_module("onnxruntime")
     providers = tuple(runtime.get_available_providers())
     return Wheels(
-        installed=installed((CPU_WHEEL, GPU_WHEEL)),
+        installed=installed_versions((CPU_WHEEL, GPU_WHEEL)),
         # wheels of 1.20 do not name themselves
         module=runtime.package_name or (GPU_WHEEL if CUDA_PROVIDER in providers else CPU_WHEEL),
         version=runtime.__version__,
@@ -114,19 +115,8 @@ def onnx_wheels() -> Wheels:
     )
 
 
-def installed(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the distributions that are installed, with their versions."""
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions
-
-
 def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
-    """Return what is wrong with the wheels of ONNX Runtime, and the command that puts it right.
+    """Return the fault of the wheels of ONNX Runtime, and the command that puts it right.
 
     Two empty strings where nothing is.
 
@@ -150,7 +140,7 @@ def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
 
 
 def missing_library() -> str:
-    """Return the shared library that CUDA in ONNX Runtime lacks, as another process says; "" for none."""
+    """Return the shared library that CUDA in ONNX Runtime lacks, from another process. "" for none."""
     command = [sys.executable, "-c", _LOAD]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS)  # noqa: S603

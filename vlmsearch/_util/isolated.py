@@ -69,10 +69,8 @@ def _answer(request: dict[str, Any], data: list[bytes], answers: IO[bytes]) -> N
         error, is_worn = ("InvalidInputError", "too_large", said, ""), True
     except RecursionError:
         error = ("InvalidInputError", "corrupt", f"{name} is nested too deeply", "")
-    except InvalidInputError as exc:
-        error = ("InvalidInputError", exc.code, str(exc), _cause(exc))
-    except (BackendError, ConfigError, MissingDependencyError) as exc:
-        error = (type(exc).__name__, "", str(exc), _cause(exc))
+    except (InvalidInputError, BackendError, ConfigError, MissingDependencyError) as exc:
+        error = (type(exc).__name__, getattr(exc, "code", ""), str(exc), _cause(exc))
     except OSError as exc:
         error = ("OSError", str(exc.errno or EIO), exc.strerror or str(exc), _cause(exc))
     except Exception as exc:  # noqa: BLE001 - a parser raises anything for input that it did not expect

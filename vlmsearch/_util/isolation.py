@@ -67,7 +67,7 @@ class ProcessLimits:
 def call(
     function: str, value: object, limits: ProcessLimits, *, name: str, data: Sequence[Bytes] = ()
 ) -> tuple[object, list[bytes]]:
-    """Return the one result of a function that runs in a child; arguments and errors as for `stream`.
+    """Return the one result of a function that runs in a child. Arguments and errors are those of `stream`.
 
     So many calls run at a time as there are cores, and two at least.
     """
@@ -162,7 +162,7 @@ class _Child:
     def run(
         self, request: object, data: Sequence[Bytes], limits: ProcessLimits, name: str
     ) -> Iterator[tuple[object, list[bytes]]]:
-        """Yield the results of one call; the child is idle once it has answered to the end."""
+        """Yield the results of one call. The child is idle once it has answered to the end."""
         self.is_idle, self._peak = False, 0
         try:
             write_message(self._requests, request, data)
@@ -275,7 +275,7 @@ class _Pool:
             self._changed.notify_all()
 
     def take(self) -> _Child:
-        """Return a child that is idle and has the environment of this process, or a new one."""
+        """Return an idle child with the environment of this process, or a new one."""
         environment = _environment()
         with self._changed:
             if self._owner != os.getpid():  # after a fork the children are another process's

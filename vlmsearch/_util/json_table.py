@@ -17,7 +17,7 @@ _SHOWN = 60
 
 
 class JsonTable:
-    """One table of a file that describes a model; each method raises ConfigError where the value is another.
+    """One table of a file that describes a model. Each method raises ConfigError where the value is another.
 
     Args:
         data: The content of the table.

@@ -22,19 +22,23 @@ def machine_name() -> str:
 
 
 def available_memory() -> int | None:
-    """Return how many bytes this process may still take, by the system and by its control group; None if unknown."""
-    known = [value for value in (_system_memory(), _group_memory()) if value is not None]
+    """Return the bytes that the system and the control group leave this process. None if unknown."""
+    known = [value for value in (proc_bytes("meminfo", "MemAvailable"), _group_memory()) if value is not None]
     return min(known, default=None)
 
 
-def _system_memory() -> int | None:
-    with suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:
-        return next((int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")), None)
+def proc_bytes(file: str, name: str) -> int | None:
+    """Return a number of kilobytes in a file of ``/proc``, as bytes. None where the system does not say."""
+    with suppress(OSError, ValueError), open(f"/proc/{file}", encoding="utf-8") as lines:
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
     return None
 
 
 def _group_memory(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return what the limit of a control group leaves, of version 2 or 1; files in its cache can be given up."""
+    """Return the bytes that the limit of a control group leaves. Files in its cache can be given up.
+
+    It knows versions 2 and 1.
+    """
     for limit, used, cached, folder in (
         ("memory.max", "memory.current", "inactive_file", root),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", root / "memory"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from importlib import import_module
 
 from vlmsearch._util.text import visible
 
@@ -45,10 +44,16 @@ def plain(text: str, limit: int = 60) -> str:
     return visible(shorten(" ".join(text.split()), limit))
 
 
-class Shown:
+class HtmlDisplay:
     """A value that a notebook shows as HTML."""
 
     def _repr_html_(self) -> str:
-        """Return the value as HTML, which IPython asks for by this name."""
-        # by its name: what draws a value is above it, and loaded only in a notebook
-        return str(import_module("vlmsearch.notebook").to_html(self))
+        """Return the value as HTML, which IPython asks for by this name.
+
+        An entry point of the group ``vlmsearch.displays`` draws it. Where none is installed, it is the ``repr``.
+        """
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group="vlmsearch.displays", name="html"):
+            return str(point.load()(self))
+        return f"<pre>{escape(repr(self))}</pre>"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import IO, Any, TypeAlias
 
+from vlmsearch._util.machine import proc_bytes
 from vlmsearch.errors import InvalidInputError
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview"
@@ -49,7 +49,5 @@ def read_message(file: IO[bytes]) -> tuple[Any, list[bytes]] | None:
 
 
 def data_bytes(pid: int) -> int:
-    """Return the private memory of a process, as ``RLIMIT_DATA`` counts it; 0 where the system does not say."""
-    with suppress(OSError, ValueError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
-        return next((int(line.split()[1]) * 1024 for line in file if line.startswith("VmData")), 0)
-    return 0
+    """Return the private memory of a process, as ``RLIMIT_DATA`` counts it. 0 where the system does not say."""
+    return proc_bytes(f"{pid}/status", "VmData") or 0

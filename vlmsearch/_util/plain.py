@@ -18,7 +18,7 @@ _CHANNELS = frozenset({1, 3, 4})
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as a string, a number or a bool, None for a missing one, and any other object as it is.
+    """Return a value as a string, a number or a bool. It is None for a missing one, and any other object as it is.
 
     Dates and times are in ISO 8601. None, NaN, NaT and pandas' NA are missing.
 
@@ -51,7 +51,7 @@ def _numpy_value(value: Any) -> Any:
 
 
 def plain_mapping(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a mapping with plain values, without those that are missing; the same one where all are plain."""
+    """Return a mapping with plain values, without those that are missing. It is the same one where all are plain."""
     for value in values.values():
         if type(value) not in _PLAIN or value != value:
             plain = {key: plain_value(value) for key, value in values.items()}
@@ -66,7 +66,7 @@ def is_array(value: object) -> bool:
 
 
 def is_image_array(value: Any) -> bool:
-    """Check whether a value is an array of numbers with the dimensions of one picture, as `is_pixels` or not."""
+    """Check whether a value is an array of numbers with the dimensions of one picture. `is_pixels` is stricter."""
     return is_array(value) and value.dtype.kind in "buif" and value.ndim in (2, 3)
 
 

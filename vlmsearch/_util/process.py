@@ -1,4 +1,4 @@
-"""Commands in a session of their own, with their output in a log; nothing of them is left, however they end."""
+"""Commands in a session of their own, with their output in a log. Nothing of them is left, however they end."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _stop(process: subprocess.Popen[str], on_stop: Sequence[str]) -> None:
 
 
 def kill_session(leader: int) -> None:
-    """Kill what is left of the session that a process began; mpirun, for one, gives each rank a group of its own."""
+    """Kill what is left of the session that a process began. mpirun, for one, gives each rank a group of its own."""
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             _, _, rest = (place / "stat").read_text(encoding="utf-8").rpartition(")")

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch._util.cancellation import pause
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 
 T = TypeVar("T")
-MOST_RETRIES = 20
-_FIRST, _LONGEST = 0.1, 5.0
+MAX_RETRIES = 20
+_FIRST_PAUSE, _MAX_PAUSE = 0.1, 5.0
 
 
 def pauses(retries: int) -> Iterator[float]:
     """Yield how many seconds to wait before each further attempt: twice as long every time, give or take a half."""
     for attempt in range(retries):
-        yield min(_LONGEST, _FIRST * 2**attempt) * random.uniform(0.5, 1.5)
+        yield min(_MAX_PAUSE, _FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1.5)
 
 
 def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool]) -> T:
-    """Call a function, up to ``retries`` times more after errors that may pass, as ``passes`` says."""
-    for pause in pauses(retries):
+    """Call a function, up to ``retries`` times more after errors that may pass, as ``passes`` says.
+
+    A server that asks for a longer wait gets it.
+    """
+    for seconds in pauses(retries):
         try:
             return call()
         except BackendError as exc:
             if not passes(exc):
                 raise
-            time.sleep(pause)
+            pause(max(seconds, exc.retry_after if isinstance(exc, BackendUnavailableError) else 0.0))
     return call()
 
 
-_LONGEST_WAIT = 1e9
+_MAX_WAIT = 1e9
 """Seconds; with more than about 30 years, sockets and gRPC fail or time out at once."""
 
 
 def check_seconds(**limits: float) -> None:
     """Raise ConfigError for a time that is too long to wait, by its option's name."""
     for name, seconds in limits.items():
-        if not 0 < seconds <= _LONGEST_WAIT:
-            raise ConfigError(f"{name} is above 0 and at most {_LONGEST_WAIT:.0f} seconds, not {seconds:g}")
+        if not 0 < seconds <= _MAX_WAIT:
+            raise ConfigError(f"{name} is above 0 and at most {_MAX_WAIT:.0f} seconds, not {seconds:g}")

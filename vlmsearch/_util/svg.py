@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from vlmsearch._util.markup import escape
 
 COLOURS = ("#2f7fd6", "#c2610c", "#1a8f5c", "#9b5de5")
-"""Colours with a contrast of 3.7 with white and with dark pages, where WCAG 2.2 (1.4.11) asks for 3."""
+"""Colours with a contrast of 3.7 with white and with dark pages.
+
+WCAG 2.2 (1.4.11) asks for 3.
+"""
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
 """Dashes of lines, so that colour is not all that tells them apart."""
 WIDTH = 640
@@ -121,7 +124,7 @@ class Chart:
         self._legend.append((name, f'<circle cx="12" cy="-4" r="4" fill="{COLOURS[number]}"/>'))
 
     def mark(self, x: float, name: str) -> None:
-        """Mark a value of the lower axis with a line from top to bottom and a name beside it."""
+        """Mark a value of the lower axis with a line across the area and a name."""
         (left, bottom), (_, top) = self.place((x, 0)), self.place((x, 1))
         is_far = x > 0.5  # the name is where there is room
         self._parts.append(
@@ -132,7 +135,7 @@ class Chart:
         )
 
     def row(self, name: str, cells: Sequence[tuple[float, str]]) -> None:
-        """Write a row of texts above the area, each over a value of the lower axis, and its name on the left."""
+        """Write a row of texts above the area, with its name on the left. Each is over a value of the lower axis."""
         _, top = self.place((0, 1))
         self._parts.append(
             f'<text x="{_LEFT - 8}" y="{top - 6}" text-anchor="end" font-size="10">{escape(name)}</text>'

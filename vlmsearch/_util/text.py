@@ -16,11 +16,14 @@ CLOSING = "]⁆❳⟧⟭⦌⦎⦐⦘⹖⹘】〕〗〙〛︘︺︼﹈﹞］"  # 
 _TABLE = str.maketrans(dict.fromkeys(OPENING, "(") | dict.fromkeys(CLOSING, ")") | {"＜": "<", "﹤": "<"})  # noqa: RUF001 - look-alikes
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]")
 _JOINERS = "\u200c\u200d"
-"""Format characters that writing needs, in Persian and in emoji; no token of a chat template has them."""
+"""Format characters that writing needs, in Persian and in emoji.
+
+No token of a chat template has them.
+"""
 
 
 def sanitise(text: str) -> str:
-    """Return a text as one line that is neither a source, nor a citation, nor a token of a chat template.
+    """Return a text as one line without sources, citations and tokens of chat templates.
 
     Line breaks of every kind become spaces; control and format characters go. Square brackets and what looks like
     them become parentheses, so that ``[1]`` and ``[INST]`` mean nothing; a ``<`` stands alone, so that ``</s>`` and
@@ -36,7 +39,7 @@ def well_formed(text: str) -> str:
 
 
 def utf8_bytes(text: str) -> bytes:
-    """Return a text in UTF-8; InvalidInputError for one with half of a surrogate pair, which no tokenizer takes."""
+    """Return a text in UTF-8. InvalidInputError for one with half of a surrogate pair, which no tokenizer takes."""
     try:
         return text.encode()
     except UnicodeEncodeError as exc:
@@ -44,7 +47,7 @@ def utf8_bytes(text: str) -> bytes:
 
 
 def visible(text: str) -> str:
-    r"""Return a text with an escape, ``\u001b``, for each character that steers a terminal or that it cannot write.
+    r"""Return a text with an escape, ``\u001b``, for each character a terminal obeys or cannot write.
 
     These are control characters without line feeds and tabs, marks that change the direction of writing, separators of
     lines and halves of surrogate pairs. The escapes are those of JSON, so that JSON stays what it is.
@@ -89,7 +92,7 @@ def drawing_allowed() -> Iterator[None]:
 
 
 def _shown(char: str) -> str:
-    """Return the character; nothing for one that cannot be seen, a mark for half of a surrogate pair."""
+    """Return the character. Nothing for one that cannot be seen, a mark for half of a surrogate pair."""
     kind = unicodedata.category(char)
     if kind == "Cs":
         return "\ufffd"

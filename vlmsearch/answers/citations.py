@@ -6,7 +6,7 @@ import re
 
 from vlmsearch._util.text import CLOSING, OPENING
 
-_LONGEST = 4000
+_MAX_DIGITS = 4000
 """Python reads no number of many more digits."""
 _INVISIBLE = (
     "\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
@@ -20,7 +20,7 @@ _NUMBERS = re.compile(rf"[\d\s,;，、；\u0300-\u036f\u20d0-\u20f0{_INVISIBLE}]
 
 
 class CitationChecker:
-    """A filter of generated text, which takes citations of no source out of it, piece by piece.
+    """A filter that takes citations of no source out of generated text, piece by piece.
 
     A citation is a number, or several with commas, in square brackets: ``[1]``, ``[1, 3]``; digits, brackets and commas
     of other scripts and characters that cannot be seen count too. The numbers from 1 to ``sources`` stay; any other is
@@ -30,7 +30,7 @@ class CitationChecker:
     """
 
     def __init__(self, sources: int) -> None:
-        self._sources = sources
+        self.sources = sources
         self._shown: list[str] = []
         self._space: list[str] = []
         """Space at the end of the text so far, which stays if anything follows."""
@@ -89,8 +89,8 @@ class CitationChecker:
 
     def _close(self, bracket: str) -> None:
         group = self._open[-1]
-        numbers = [int(digits[:_LONGEST]) for digits in re.findall(r"\d+", "".join(group[1:]))]
-        kept = [number for number in numbers if 1 <= number <= self._sources]
+        numbers = [int(digits[:_MAX_DIGITS]) for digits in re.findall(r"\d+", "".join(group[1:]))]
+        kept = [number for number in numbers if 1 <= number <= self.sources]
         self._removed.update(set(numbers) - set(kept))
         if not numbers:
             self._give_up(bracket)

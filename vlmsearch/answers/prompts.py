@@ -1,21 +1,17 @@
-"""From matches to a prompt, and from generated text to an answer whose citations hold."""
+"""From sources to a prompt that fits what a model reads."""
 
 from __future__ import annotations
 
-import collections.abc
+import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, takewhile
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from string import Template
-from typing import TypeAlias
 
-from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.text import sanitise
-from vlmsearch.answers.citations import CitationChecker
-from vlmsearch.answers.pictures import PromptPictures, with_pictures
+from vlmsearch.answers.sources import Source
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import (
     CountsTokens,
@@ -24,39 +20,34 @@ from vlmsearch.generators.base import (
     HasPromptTemplate,
     Picture,
     PictureOptions,
-    PicturesRefusedError,
     SeesPictures,
 )
-from vlmsearch.types import Answer, AnswerParts, Citation, Document, Match, Reading
 
 TEMPLATE = Template(
     "Answer the question from the numbered sources. Cite each source that you use by its number in brackets, "
     "such as [1]. If the sources do not answer the question, say so.\n\n"
     "Sources:\n$sources\n\nQuestion: $question\nAnswer:"
 )
-"""The prompt of `Pipeline.ask`; ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
-NOTHING_FOUND = "Nothing in the index matches the question."
+"""The prompt of `Pipeline.ask`. ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
 UNSURE = "Nothing surely matches the question. Closest: "
 """The beginning of an answer from unsure sources, where the generator does not read the question."""
-SOURCE_CHARS = 1000
-"""Characters of a source's text in a prompt."""
-QUESTION_CHARS = TEMPLATE_CHARS = 32_768
-"""The most characters of a question and of a template."""
 PROMPT_CHARS = 2**20
-"""The most characters of a prompt. Sources beyond are left out before it is built, also where nobody counts tokens."""
+"""Maximum number of characters of a prompt. Sources beyond are left out, also where nobody counts tokens."""
 _MARK = "\0"
 """The place of the sources in a text: a character that neither sources nor questions have."""
-_NO_PICTURES = PromptPictures()
 _PLACES = frozenset({"sources", "question"})
+_MIN_SIDE = 64
+"""Longer side below which pictures are not scaled down."""
+_STEP = 0.9
+"""Factor by which pictures are scaled down until they share the tokens."""
 
 
 def parse_template(text: str) -> Template:
-    """Return a template of one's own; ConfigError unless it has ``$sources`` and ``$question`` once and no other place.
+    """Return a template of one's own.
 
-    The form is that of `string.Template`: ``$$`` is a dollar sign.
+    ConfigError unless it has ``$sources`` and ``$question`` once and no other place. The form is that of
+    `string.Template`: ``$$`` is a dollar sign.
     """
-    if len(text) > TEMPLATE_CHARS:
-        raise ConfigError(f"a template has at most {TEMPLATE_CHARS:,} characters, not {len(text):,}: make it shorter")
     template = Template(text)
     counts = _places_of(template)
     if None in counts:
@@ -76,32 +67,10 @@ def _places_of(template: Template) -> Counter[str | None]:
     return Counter(match["named"] or match["braced"] for match in places)
 
 
-def check_question(question: str) -> None:
-    """Raise InvalidInputError for a question that is no question any more."""
-    if isinstance(question, str) and len(question) > QUESTION_CHARS:
-        raise InvalidInputError(
-            "too_long", f"a question has at most {QUESTION_CHARS:,} characters, not {len(question):,}: ask shorter"
-        )
-
-
-def build_prompt(question: str, matches: Sequence[Match], template: Template = TEMPLATE) -> str:
-    """Return the prompt for a question: the matches as sources, numbered from 1.
-
-    Neither a source nor the question can break out of its place: see `vlmsearch._util.text`.
-    """
-    return "".join(part for part in build_parts(question, matches, template, PromptPictures()) if isinstance(part, str))
-
-
-def build_parts(
-    question: str, matches: Sequence[Match], template: Template, pictures: PromptPictures
-) -> tuple[str | Picture, ...]:
-    """Return the prompt for a question as parts: see `build_prompt`, with pictures behind their sources."""
-    text = template.substitute(sources=_MARK, question=sanitise(question))
-    return with_pictures(text, list(_source_lines(matches)), pictures, _MARK)
-
-
-def _source_lines(matches: Iterable[Match]) -> Iterator[str]:
-    return (f"[{i}] {sanitise(_describe(match.document))}" for i, match in enumerate(matches, 1))
+def template_for(generator: Generator, given: str | None) -> Template:
+    """Return the template of a generator: its own, or the one that is given; ConfigError for one that is wrong."""
+    template = TEMPLATE if given is None else parse_template(given)
+    return generator.prompt_template if isinstance(generator, HasPromptTemplate) else template
 
 
 def default_options(generator: Generator) -> GenerationOptions:
@@ -115,246 +84,143 @@ def default_options(generator: Generator) -> GenerationOptions:
     return GenerationOptions(max_tokens=max(1, min(options.max_tokens, generator.context // 4)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prompt:
-    """A prompt.
+    """A question with its sources, as a generator reads them.
+
+    Neither a source nor the question can break out of its place: see `vlmsearch._util.text`.
 
     Attributes:
-        text: What a generator reads that sees no pictures.
-        matches: Its sources.
-        dropped: Weaker matches that did not fit into the model's context.
+        question: The question.
+        sources: Sources that the prompt has, best first.
+        template: Text with places for the sources and the question.
+        picture: Picture that the question brings.
+        picture_tokens: Tokens that all pictures share.
         is_unsure: Whether the sources are only what comes closest to the question.
-        preface: How the answer begins.
-        parts: What a generator reads that sees pictures; empty for a prompt without any.
-        read_as: How each source is read, by its id.
-        tokens: Number of tokens of the prompt, by the model itself; None where it is unknown.
+        dropped: Weaker sources that do not fit.
+        side: Longer side of a picture, in pixels, to which larger ones are scaled down.
+        tokens: Number of tokens of the prompt; None where it is unknown.
     """
 
-    text: str
-    matches: tuple[Match, ...]
-    dropped: tuple[Match, ...] = ()
+    question: str
+    sources: tuple[Source, ...] = ()
+    template: Template = TEMPLATE
+    picture: Picture | None = None
+    picture_tokens: int = PictureOptions.tokens
     is_unsure: bool = False
-    preface: str = ""
-    parts: tuple[str | Picture, ...] = ()
-    read_as: Mapping[str, Reading] = field(default_factory=dict)
+    dropped: tuple[Source, ...] = ()
+    side: float = math.inf
     tokens: int | None = None
 
+    @cached_property
+    def _layout(self) -> tuple[str | Picture, ...]:
+        """Return texts and pictures as given, in the order in which a model reads them."""
+        text = self.template.substitute(sources=_MARK, question=sanitise(self.question))
+        text, place, after = text.partition(_MARK)
+        lines = [(source.line, source.picture) for source in self.sources]
+        if self.picture:
+            lines.append(("The picture of the question:", self.picture))
+        parts: list[str | Picture] = []
+        for number, (line, picture) in enumerate(lines if place else ()):
+            text += f"\n{line}" if number else line
+            if picture:
+                parts += [f"{text}\n", picture]
+                text = ""
+        return tuple(part for part in [*parts, text + after] if part)
 
-def fit_prompt(
-    question: str,
-    matches: Sequence[Match],
-    generator: Generator,
-    options: GenerationOptions,
-    template: Template = TEMPLATE,
-    *,
-    is_unsure: bool = False,
-    pictures: PromptPictures = _NO_PICTURES,
-    picture_tokens: int = PictureOptions.tokens,
-) -> Prompt:
-    """Return the prompt with as many of the matches, best first, as leave room for the answer in the model's context.
+    @property
+    def text(self) -> str:
+        """Return the texts, which are all that a generator reads that sees no pictures."""
+        return "".join(part for part in self._layout if isinstance(part, str))
 
-    Where the matches are unsure, and the generator does not read the question, the answer begins by saying so. A
-    generator that does not count tokens gets all that `PROMPT_CHARS` hold, and one with a template of its own gets
-    that one. Pictures are scaled down until they fit; of the context they get what texts leave, at least half. Raises
-    InvalidInputError (``too_long``) where not even the best match fits.
+    @property
+    def pictures(self) -> list[Picture]:
+        """Return the pictures, as they are given."""
+        return [part for part in self._layout if isinstance(part, Picture)]
+
+    @property
+    def parts(self) -> list[str | Picture]:
+        """Return texts and pictures, scaled down, in the order in which a model reads them."""
+        return [_scaled(part, self.side) if isinstance(part, Picture) else part for part in self._layout]
+
+    @property
+    def preface(self) -> str:
+        """Return how the answer begins: it is unsure, and the generator does not read the question."""
+        return UNSURE if self.is_unsure and "question" not in _places_of(self.template) else ""
+
+    def with_sources(self, count: int) -> Prompt:
+        """Return a prompt with as many sources, best first."""
+        sources = self.sources + self.dropped
+        return replace(self, sources=sources[:count], dropped=sources[count:])
+
+    def with_pictures(self, count: int) -> Prompt:
+        """Return a prompt with all sources and as many pictures: that of the question, then those of the best."""
+        numbers = iter(range(count))
+
+        def shown(picture: Picture | None) -> Picture | None:
+            return None if picture is None or next(numbers, None) is None else picture
+
+        of_question = shown(self.picture)
+        sources = tuple(replace(source, picture=shown(source.picture)) for source in self.sources + self.dropped)
+        return replace(self, picture=of_question, sources=sources, dropped=())
+
+    def count(self, generator: CountsTokens) -> int:
+        """Return how many tokens it has for a generator."""
+        return generator.count_tokens(self.text) + _picture_tokens(self.pictures, generator, self.side)
+
+
+def fit_prompt(prompt: Prompt, generator: Generator, options: GenerationOptions) -> Prompt:
+    """Return a prompt with as many sources, best first, as fit into the model's context.
+
+    Room is left for the answer. A generator that does not count tokens gets all that `PROMPT_CHARS` hold. Pictures are
+    scaled down until they fit; of the context they get what texts leave, at least half. Raises InvalidInputError
+    (``too_long``) where not even the best source fits.
     """
-    if isinstance(generator, HasPromptTemplate):
-        template = generator.prompt_template
-    left = PROMPT_CHARS - len(template.template) - len(sanitise(question))
-    lengths = accumulate(len(line) + 1 for line in _source_lines(matches))
-    max_sources = sum(1 for _ in takewhile(lambda length: length <= left, lengths))
-    room = generator.context - options.max_tokens if isinstance(generator, CountsTokens) else None
-    if isinstance(generator, SeesPictures) and pictures:
-        if room is not None and isinstance(generator, CountsTokens):
-            texts = generator.count_tokens(build_prompt(question, matches[:max_sources], template))
-            picture_tokens = min(picture_tokens, max(room - texts, room // 2))
-        pictures = pictures.scaled(generator, picture_tokens)
-
-    def prompt_of(sources: int) -> Prompt:
-        text = build_prompt(question, matches[:sources], template)
-        preface = UNSURE if is_unsure and "question" not in _places_of(template) else ""
-        shown = pictures.of_first(sources)
-        parts = build_parts(question, matches[:sources], template, shown) if shown else ()
-        read_as = {
-            match.document.id: _reading(match.document, is_seen=at in shown.of_sources)
-            for at, match in enumerate(matches[:sources])
-        }
-        kept, dropped = tuple(matches[:sources]), tuple(matches[sources:])
-        return Prompt(text, kept, dropped, is_unsure, preface, parts, read_as)
-
-    if room is None or not isinstance(generator, CountsTokens):
-        return prompt_of(max_sources)
-
-    def count(sources: int) -> int:
-        tokens = generator.count_tokens(build_prompt(question, matches[:sources], template))
-        return tokens + (pictures.of_first(sources).tokens(generator) if isinstance(generator, SeesPictures) else 0)
-
-    kept = max_sources if count(max_sources) <= room else bisect_right(range(1, max_sources), room, key=count)
-    if matches and not kept:
+    lengths = accumulate(len(source.line) + 1 for source in prompt.sources + prompt.dropped)
+    prompt = prompt.with_sources(bisect_right(list(lengths), PROMPT_CHARS - len(prompt.with_sources(0).text)))
+    if not isinstance(generator, CountsTokens):
+        return replace(prompt, side=_shared_side(prompt.pictures, generator, prompt.picture_tokens))
+    room = generator.context - options.max_tokens
+    if prompt.pictures:
+        for_pictures = min(prompt.picture_tokens, max(room - generator.count_tokens(prompt.text), room // 2))
+        prompt = replace(prompt, side=_shared_side(prompt.pictures, generator, for_pictures))
+    tokens = prompt.count(generator)
+    if tokens <= room or not prompt.sources:
+        return replace(prompt, tokens=tokens)
+    counts = range(1, len(prompt.sources))
+    fitting = bisect_right(counts, room, key=lambda count: prompt.with_sources(count).count(generator))
+    if not fitting:
         raise InvalidInputError(
             "too_long",
-            f"the question and one source are {count(1)} tokens; {generator.name} reads {generator.context}, of which "
-            f"{options.max_tokens} are kept for the answer: ask shorter, lower `max_tokens` or take another model",
+            f"the question and one source are {prompt.with_sources(1).count(generator)} tokens; {generator.name} reads "
+            f"{generator.context}, of which {options.max_tokens} are kept for the answer: ask shorter, lower "
+            "`max_tokens` or take another model",
         )
-    return prompt_of(kept)
+    fitted = prompt.with_sources(fitting)
+    return replace(fitted, tokens=fitted.count(generator))
 
 
-def _reading(document: Document, *, is_seen: bool) -> Reading:
-    if document.text:
-        return "both" if is_seen else "text"
-    return "picture" if is_seen else "neither"
+def _shared_side(pictures: list[Picture], generator: object, tokens: int) -> float:
+    """Return the longer side at which pictures take ``tokens`` together, or as few as they can."""
+    side: float = max((max(picture.image.size) for picture in pictures), default=0)
+    enough = max(tokens, _picture_tokens(pictures, generator, _MIN_SIDE))
+    while side > _MIN_SIDE and _picture_tokens(pictures, generator, side) > enough:
+        side = max(int(side * _STEP), _MIN_SIDE)
+    return side
 
 
-_Fit: TypeAlias = Callable[[PromptPictures], Prompt]
-"""A function that makes the prompt with some pictures."""
+def _picture_tokens(pictures: list[Picture], generator: object, side: float) -> int:
+    if not isinstance(generator, SeesPictures):
+        return 0
+    return sum(generator.picture_tokens(*_size(picture, side)) for picture in pictures)
 
 
-class PromptReader(Iterator[str]):
-    """The pieces of the text that a generator makes of a prompt.
-
-    Where it takes fewer pictures, or none, it gets a prompt with fewer, and at last the texts alone.
-
-    Attributes:
-        prompt: The prompt that it read.
-    """
-
-    def __init__(self, generator: Generator, options: GenerationOptions, pictures: PromptPictures, fit: _Fit) -> None:
-        self.prompt = fit(pictures)
-        self._pieces = self._read(generator, options, pictures, fit)
-
-    def __next__(self) -> str:
-        return next(self._pieces)
-
-    def close(self) -> None:
-        """Stop the generator."""
-        self._pieces.close()
-
-    def _read(
-        self, generator: Generator, options: GenerationOptions, pictures: PromptPictures, fit: _Fit
-    ) -> collections.abc.Generator[str, None, None]:
-        has_retried = False
-        while True:
-            try:
-                yield from self._open(generator, options)
-            except PicturesRefusedError as exc:
-                if not pictures:
-                    raise
-                fewer = len(pictures) // 2 if exc.at_most is None else min(exc.at_most, len(pictures) - 1)
-                pictures = pictures.first(0 if has_retried else fewer)
-                has_retried = True
-                self.prompt = fit(pictures)
-            else:
-                return
-
-    def _open(self, generator: Generator, options: GenerationOptions) -> Iterator[str]:
-        if not isinstance(generator, SeesPictures) or not self.prompt.parts:
-            return generator.stream(self.prompt.text, options)
-        return generator.stream_parts(self.prompt.parts, options, on_usage=self._note)
-
-    def _note(self, tokens: int) -> None:
-        self.prompt = replace(self.prompt, tokens=tokens)
+def _size(picture: Picture, side: float) -> tuple[int, int]:
+    width, height = picture.image.size
+    scale = min(side / max(width, height), 1.0)
+    return max(round(width * scale), 1), max(round(height * scale), 1)
 
 
-class AnswerStream(AnswerParts):
-    """Iterate over an answer as it is made: pieces of its text, then its citations.
-
-    `Pipeline.ask` with ``stream=True`` makes one. A citation is checked before it is shown, also where the generator
-    makes it in two pieces. Closing it, or leaving the ``with`` block, stops the generator. Use it from one thread.
-
-    Example:
-        >>> from vlmsearch import Document, Pipeline
-        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
-        ...     _ = pipeline.add(Document("a", text="The dog is called Laika."))
-        ...     with pipeline.ask("What is the dog called?", stream=True) as parts:
-        ...         text = "".join(part for part in parts if isinstance(part, str))
-        ...         answer = parts.answer()
-        >>> text == answer.text, answer.citations[0].id
-        (True, 'a')
-    """
-
-    def __init__(self, pieces: Iterator[str], prompt: Prompt | Callable[[], Prompt]) -> None:
-        self._pieces = pieces
-        self._given = prompt
-        self._checker = CitationChecker(0)
-        self._text: list[str] = []
-        self._parts = self._run()
-
-    def __next__(self) -> str | Citation:
-        return next(self._parts)
-
-    @property
-    def matches(self) -> tuple[Match, ...]:  # type: ignore[override]
-        """Return the sources, best first."""
-        return self._prompt.matches
-
-    @property
-    def prompt(self) -> str:
-        """Return the text that the generator was given; "" where there is no source, so that none was asked."""
-        return self._prompt.text
-
-    @property
-    def _prompt(self) -> Prompt:
-        return self._given if isinstance(self._given, Prompt) else self._given()
-
-    def answer(self) -> Answer:
-        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
-
-        Returns:
-            The answer with its sources.
-
-        Raises:
-            BackendError: The generator failed.
-        """
-        for _ in self:
-            pass
-        return Answer(
-            "".join(self._text),
-            tuple(self._citations()),
-            self._prompt.matches,
-            self._prompt.dropped,
-            self._checker.removed,
-            self._prompt.is_unsure,
-            self._prompt.read_as,
-            self._prompt.tokens,
-        )
-
-    def close(self) -> None:
-        """Stop the generator."""
-        self._parts.close()
-        close = getattr(self._pieces, "close", None)
-        if close:
-            close()
-
-    def _run(self) -> collections.abc.Generator[str | Citation, None, None]:
-        if self._prompt.preface:
-            yield self._note(self._prompt.preface)
-        for number, piece in enumerate(self._pieces):
-            check_cancelled()
-            if not number:  # a prompt with fewer pictures may have taken the place of another
-                self._checker = CitationChecker(len(self.matches))
-            if shown := self._note(self._checker.feed(piece)):
-                yield shown
-        if shown := self._note(self._checker.finish()):
-            yield shown
-        yield from self._citations()
-
-    def _note(self, shown: str) -> str:
-        self._text.append(shown)
-        return shown
-
-    def _citations(self) -> Iterator[Citation]:
-        for number in self._checker.used:
-            yield Citation(number, self._prompt.matches[number - 1].document.id)
-
-
-def nothing_found() -> AnswerStream:
-    """Return the answer where there is no source."""
-    return AnswerStream(iter([NOTHING_FOUND]), Prompt("", ()))
-
-
-def _describe(document: Document) -> str:
-    """Return what a source says: the text, or the name of the image."""
-    if document.text:
-        return document.text[:SOURCE_CHARS]
-    name = document.image.name if isinstance(document.image, Path) else document.id
-    return f"the image {name}"
+def _scaled(picture: Picture, side: float) -> Picture:
+    size = _size(picture, side)
+    return picture if size == picture.image.size else Picture(picture.image.resize(size))

@@ -23,13 +23,16 @@ from vlmsearch.models.bundle import Bundle, find_bundles
 from vlmsearch.models.inputs import Pixels, to_pixels
 
 BATCH = 32
-OURS = "vlmsearch int8"
+INT8_NAME = "vlmsearch int8"
 LONG_TOKENS = 256
 """A model that reads so many tokens is timed with long texts, too."""
 _LONG_WORDS = 180
 _PRECISIONS: tuple[Literal["int8", "fp32"], ...] = ("int8", "fp32")
 Report = Callable[[str, int, int], None]
-"""A callback that takes a task's name, how many turns of it are done, and how many there are."""
+"""A callback that takes a task's name, the turns that are done, and all turns.
+
+Turns are given by their number.
+"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,10 @@ def long_texts(count: int) -> list[str]:
 
 
 def measure(task: EncodeTask, *, rounds: int, report: Report) -> list[EncodeTiming]:
-    """Return the times of all contenders, which run in turns; the first run of each does not count."""
+    """Return the times of all contenders, which run in turns.
+
+    The first run of each does not count.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in task.contenders}
     turns = [turn for _ in range(rounds + 1) for turn in task.contenders.items()]
     for done, (name, run) in enumerate(turns):
@@ -118,11 +124,11 @@ def measure(task: EncodeTask, *, rounds: int, report: Report) -> list[EncodeTimi
 
 def ratios(timings: Sequence[EncodeTiming]) -> dict[str, float]:
     """Return how many times faster our INT8 is than each other contender at its task."""
-    int8 = {timing.task: timing.rate for timing in timings if timing.contender == OURS}
+    int8 = {timing.task: timing.rate for timing in timings if timing.contender == INT8_NAME}
     return {
-        f"{timing.task}: {OURS} / {timing.contender}": round(int8[timing.task] / timing.rate, 2)
+        f"{timing.task}: {INT8_NAME} / {timing.contender}": round(int8[timing.task] / timing.rate, 2)
         for timing in timings
-        if timing.contender != OURS
+        if timing.contender != INT8_NAME
     }
 
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.extras import install_command
-from vlmsearch._util.gpu import find_driver, installed
+from vlmsearch._util.extras import install_command, installed_versions
+from vlmsearch._util.gpu import find_driver
 from vlmsearch._util.machine import available_cores
 from vlmsearch.building.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -43,7 +43,7 @@ _SAMPLES = 64
 """Images or texts whose vectors are compared."""
 _TOKENS = 32
 """The greatest length of the texts, as queries and captions have it."""
-_WARM_UP, _LEAST_CALLS = 3, 5
+_WARM_UP, _MIN_CALLS = 3, 5
 _PACKAGES = ("onnxruntime", "onnxruntime-gpu", "tensorrt", "torch", "nvidia-nvimgcodec-cu12")
 
 
@@ -127,7 +127,7 @@ def describe_gpu(device: int) -> dict[str, object]:
     if not 0 <= device < len(driver.devices):
         raise ModelUnavailableError(f"there is no GPU {device}: there are {len(driver.devices)}, numbered from 0")
     cuda = ".".join(map(str, driver.cuda))
-    return {"gpu": driver.devices[device].name, "cuda": cuda, "packages": installed(_PACKAGES)}
+    return {"gpu": driver.devices[device].name, "cuda": cuda, "packages": installed_versions(_PACKAGES)}
 
 
 def measure_gpu(
@@ -138,7 +138,9 @@ def measure_gpu(
     say: Callable[[str], None],
     others: Mapping[str, Callable[[], Towers]] = MappingProxyType({}),
 ) -> Iterator[GpuTiming | LeftOut]:
-    """Time every contender at every batch size, then JPEGs from bytes to vectors; engines are built where need be.
+    """Time every contender at every batch size, then JPEGs from bytes to vectors.
+
+    Engines are built where need be.
 
     Args:
         bundle: The model.
@@ -227,7 +229,7 @@ def _time_batch(
     else:
         call = partial(towers.run_texts, bundle, rows["input_ids"], rows["attention_mask"])  # type: ignore[arg-type]
     cosines = row_cosines(call(), samples.reference[places])
-    return GpuTiming(f"{tower}s", name, batch, *_time(call, seconds), *_mean_and_least(cosines))
+    return GpuTiming(f"{tower}s", name, batch, *_time(call, seconds), *_mean_and_min(cosines))
 
 
 def _time_jpegs(
@@ -237,7 +239,7 @@ def _time_jpegs(
     vectors = encoder.encode_images(jpegs)[bundle.space.name]
     cosines = row_cosines(vectors[: len(samples.reference)], samples.reference)
     times = _time(partial(encoder.encode_images, jpegs), seconds)
-    return GpuTiming("JPEG to vectors", name, len(jpegs), *times, *_mean_and_least(cosines))
+    return GpuTiming("JPEG to vectors", name, len(jpegs), *times, *_mean_and_min(cosines))
 
 
 def _time(call: Callable[[], object], seconds: float) -> tuple[float, float]:
@@ -246,7 +248,7 @@ def _time(call: Callable[[], object], seconds: float) -> tuple[float, float]:
         call()
     times: list[float] = []
     end = time.perf_counter() + seconds
-    while len(times) < _LEAST_CALLS or time.perf_counter() < end:
+    while len(times) < _MIN_CALLS or time.perf_counter() < end:
         begun = time.perf_counter()
         call()
         times.append(1000 * (time.perf_counter() - begun))
@@ -254,7 +256,7 @@ def _time(call: Callable[[], object], seconds: float) -> tuple[float, float]:
 
 
 def _decoding(preprocess: Preprocess, jpegs: Sequence[bytes], setting: GpuSetting) -> Iterator[GpuTiming | LeftOut]:
-    """From the bytes of all JPEGs to the pixels that the model takes, on the CPU and on the GPU."""
+    """Time the way from the bytes of all JPEGs to pixels, on CPU and GPU."""
     task, cores = "JPEG to pixels", available_cores()
     decode = partial(to_pixels, preprocess=preprocess)
     with ThreadPoolExecutor(cores) as pool:
@@ -273,5 +275,5 @@ def _decoding(preprocess: Preprocess, jpegs: Sequence[bytes], setting: GpuSettin
             yield LeftOut("nvImageCodec", str(exc))
 
 
-def _mean_and_least(cosines: NDArray[np.float32]) -> tuple[float, float]:
+def _mean_and_min(cosines: NDArray[np.float32]) -> tuple[float, float]:
     return float(cosines.mean()), float(cosines.min())

@@ -101,7 +101,7 @@ class Level:
 
 
 @dataclass
-class _Taken:
+class _AnswerLog:
     """The answers to clients so far; ``lock`` guards them."""
 
     requests: list[GenerationRequest] = field(default_factory=list)
@@ -159,7 +159,7 @@ def run(
 
     Ctrl-C ends it: what was answered until then is the level, which is marked.
     """
-    taken, stop = _Taken(), threading.Event()
+    taken, stop = _AnswerLog(), threading.Event()
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for number in range(requests):
         waiting.put(prompts[number % len(prompts)])
@@ -185,7 +185,9 @@ def run(
     return _level(taken, concurrency, took, count, is_interrupted=stop.is_set())
 
 
-def _ask(generator: Generator, prompt: str, options: GenerationOptions, taken: _Taken, stop: threading.Event) -> None:
+def _ask(
+    generator: Generator, prompt: str, options: GenerationOptions, taken: _AnswerLog, stop: threading.Event
+) -> None:
     started = time.perf_counter()
     times, pieces = [], []
     try:
@@ -204,7 +206,7 @@ def _ask(generator: Generator, prompt: str, options: GenerationOptions, taken: _
         taken.requests.append(GenerationRequest(times[0] if times else took, took, "".join(pieces), len(pieces)))
 
 
-def _level(taken: _Taken, concurrency: int, took: float, count: Count | None, *, is_interrupted: bool) -> Level:
+def _level(taken: _AnswerLog, concurrency: int, took: float, count: Count | None, *, is_interrupted: bool) -> Level:
     done = taken.requests
     tokens = [count(request.text) if count else request.pieces for request in done]
     gaps = [(request.seconds - request.first) / (n - 1) for request, n in zip(done, tokens) if n > 1]
@@ -237,7 +239,10 @@ def speed_up(first: Level, second: Level) -> dict[str, float]:
 
 
 def with_model(url: str, model: str) -> str:
-    """Return the URL of a generator with the name of a model in the place that the scheme has for it."""
+    """Return the URL of a generator with the name of a model.
+
+    It is in the place that the scheme has for it.
+    """
     place, question, options = url.partition("?")
     scheme, _, location = place.partition(":")
     if scheme == "openai":

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count as numbers
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vlmsearch._util.machine import proc_bytes
 from vlmsearch.bench.service import ServiceClient
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError
@@ -82,14 +82,11 @@ class Memory:
     @classmethod
     def of(cls, pid: int | None) -> Memory | None:
         """Return the memory of a process; None on systems other than Linux."""
-        status = Path(f"/proc/{pid}/status")
-        if not status.exists():
-            return None
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return cls(*(1024 * int(lines[name].split()[0]) for name in ("RssAnon", "RssFile")))
+        own, mapped = (proc_bytes(f"{pid}/status", name) for name in ("RssAnon", "RssFile"))
+        return None if own is None or mapped is None else cls(own, mapped)
 
 
-class Widened(Encoder):
+class WidenedEncoder(Encoder):
     """A model for texts whose vectors are brought to another length by a random matrix.
 
     Args:
@@ -120,7 +117,10 @@ class Widened(Encoder):
 
 
 def marked_words(kind: str) -> list[str]:
-    """Return the words that are in a share of the drawn documents, of a kind of `SHARES`."""
+    """Return the words that mark a share of the drawn documents.
+
+    ``kind`` is one of `SHARES`.
+    """
     return [f"{kind}{chr(97 + i)}" for i in range(_MARKED)]
 
 
@@ -228,7 +228,7 @@ def measure_http(
 
     Args:
         encoder: URL of the model that queries are encoded with.
-        dim: The length of its vectors, as for `Widened`.
+        dim: The length of its vectors, as for `WidenedEncoder`.
         store: URL of the index.
         kind: Kind of the words of the queries, of `SHARES`.
         length: Their number.
@@ -271,7 +271,7 @@ def _serve(encoder: str, dim: int, store: str, ready: Connection) -> None:
 
     index = IndexSettings(store=store, encoder=encoder, generator="")
     settings = ServerSettings(indexes={"default": index}, port=0)
-    with BatchingEncoder(Widened(open_encoder(encoder), dim)) as batching, open_store(store) as opened:
+    with BatchingEncoder(WidenedEncoder(open_encoder(encoder), dim)) as batching, open_store(store) as opened:
         pipeline = Pipeline(batching, opened)
         with Service(settings, {"default": OpenIndex("default", index, pipeline)}) as service:
             listening = listen(settings)

@@ -67,7 +67,10 @@ class _Count:
 
 
 class TritonLoad(Closable):
-    """Requests to one ensemble, ``items`` to a request, of ``data`` in turn; no failed request is repeated."""
+    """Requests to one ensemble, ``items`` to a request, of ``data`` in turn.
+
+    No failed request is repeated.
+    """
 
     def __init__(self, location: str, kind: Workload, data: Sequence[bytes], *, items: int = 1) -> None:
         if not data:
@@ -131,7 +134,10 @@ class TritonLoad(Closable):
 
 
 def in_process(encoder: Encoder, kind: Workload, data: Sequence[bytes], seconds: float) -> float:
-    """Items a second of an encoder in this process, called again and again with all of ``data``."""
+    """Return the items a second of an encoder in this process.
+
+    It is called again and again with all of ``data``.
+    """
     done, started = 0, time.perf_counter()
     texts = [item.decode() for item in data] if kind == "texts" else []
     while time.perf_counter() - started < seconds:

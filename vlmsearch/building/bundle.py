@@ -8,19 +8,19 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from vlmsearch._util.extras import installed_versions
 from vlmsearch._util.files import file_digest, folder_in_the_making, publish
 from vlmsearch._util.machine import machine_name
 from vlmsearch.building.calibrate import calibrate as observe
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.data import Samples, gather
-from vlmsearch.building.export import Exported, export
+from vlmsearch.building.export import ExportedTower, export
 from vlmsearch.building.fetch import as_bundle, checkpoint_folder
 from vlmsearch.building.inputs import Feeds, run
 from vlmsearch.building.load import load_checkpoint, read_config
@@ -73,7 +73,7 @@ class _Work:
     held_out: Samples
     tokenizer: Tokenizer
     proof: Proof
-    exported: dict[Tower, Exported] = field(default_factory=dict)
+    exported: dict[Tower, ExportedTower] = field(default_factory=dict)
     feeds: dict[Tower, Feeds] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     quantisation: dict[str, Json] = field(default_factory=dict)
@@ -243,7 +243,7 @@ def _leave_out(work: _Work, tower: Tower, precision: Precision, result: Quantise
 def _lower(
     work: _Work, subject: Subject[Drift], precisions: Sequence[Precision], *, search: bool
 ) -> Iterator[tuple[Precision, QuantisedTower[Drift]]]:
-    """Write the lower precisions of one tower, one after the other, and yield how each was made."""
+    """Write the lower precisions of one tower in turn, and yield how each was made."""
     tower, settings = subject.tower, work.recipe.calibration
     trusted = tower in work.fitted.own or tower in settings.trusted
     seen = None
@@ -313,19 +313,11 @@ def figures(checks: Sequence[Check], speed: Mapping[str, float], samples: Json, 
         "items_per_second": rounded(speed),
         "samples": samples,
         "machine": machine_name(),
-        "versions": {name: number for name in _VERSIONS if (number := _version(name))},
+        "versions": installed_versions(_VERSIONS),
     }
 
 
 _VERSIONS = ("onnxruntime", "transformers", "tokenizers")
-
-
-def _version(name: str) -> str:
-    """Return the version of a package; "" where it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def _samples(work: _Work, tower: Tower) -> Json:
@@ -334,9 +326,9 @@ def _samples(work: _Work, tower: Tower) -> Json:
 
 
 def _fit_relevance(work: _Work, measured: Json) -> dict[Modality, RelevanceFit]:
-    """Return what the cosines of the model that was just built say of relevance; the figures go into ``measured``.
+    """Return how relevance follows from the cosines of the model that was just built.
 
-    The same vectors make the file of its domain.
+    The figures go into ``measured``. The same vectors make the file of its domain.
     """
     from vlmsearch.building.domain import domain_file
     from vlmsearch.building.relevance import fit_each, labelled_vectors, relevance_origin, sigmoid_fit
@@ -413,7 +405,7 @@ def write_json(folder: Path, data: Json) -> None:
 
 
 def keep_recipe(recipe: Recipe | RerankerRecipe, folder: Path) -> None:
-    """Write a recipe that was derived beside what it builds, so that the next build is the same."""
+    """Write a derived recipe beside what it builds, so that the next build is the same."""
     if recipe.folder == Path():
         (folder / RECIPE).write_text(to_toml(recipe), encoding="utf-8")
 

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from vlmsearch.building.checkpoint import Checkpoint
-from vlmsearch.building.export import Exported
+from vlmsearch.building.export import ExportedTower
 from vlmsearch.building.inputs import Feed, Feeds, open_session
 from vlmsearch.building.layers import Array
 from vlmsearch.models.bundle import Tower
@@ -22,23 +22,23 @@ _BUDGET = 256 * 2**20
 
 
 class Spread:
-    """Least and greatest of a stream of rows, per channel and over all, and percentiles from a histogram.
+    """The range of a stream of rows, per channel and over all, with percentiles.
 
     The histogram's bins grow in width by powers of two, so that nothing has to be known of the values beforehand;
     percentiles are exact to one bin.
     """
 
     def __init__(self) -> None:
-        self.least: Array | None = None
-        self.greatest: Array | None = None
+        self.lowest: Array | None = None
+        self.highest: Array | None = None
         self._counts = np.zeros(_BINS, np.int64)
         self._limit = 2.0**-20
 
     def update(self, rows: Array) -> None:
         """Take in rows of shape (n, channels)."""
         low, high = rows.min(axis=0), rows.max(axis=0)
-        self.least = low if self.least is None else np.minimum(self.least, low)
-        self.greatest = high if self.greatest is None else np.maximum(self.greatest, high)
+        self.lowest = low if self.lowest is None else np.minimum(self.lowest, low)
+        self.highest = high if self.highest is None else np.maximum(self.highest, high)
         peak = max(float(high.max()), -float(low.min()))
         while self._limit <= peak:
             pairs = self._counts.reshape(-1, 2).sum(axis=1)
@@ -50,9 +50,9 @@ class Spread:
 
     def range(self, percentile: float = 100.0) -> tuple[float, float]:
         """Between which values a share of ``percentile`` / 100 lies; all of them with 100."""
-        if self.least is None or self.greatest is None:
+        if self.lowest is None or self.highest is None:
             raise ValueError("nothing was taken in")
-        low, high = float(self.least.min()), float(self.greatest.max())
+        low, high = float(self.lowest.min()), float(self.highest.max())
         if percentile >= 100:
             return low, high
         total = np.cumsum(self._counts)
@@ -63,15 +63,15 @@ class Spread:
 
     def scaled(self, factors: Array) -> tuple[float, float]:
         """Between which values everything lies once each channel is divided by its factor."""
-        if self.least is None or self.greatest is None:
+        if self.lowest is None or self.highest is None:
             raise ValueError("nothing was taken in")
-        return float((self.least / factors).min()), float((self.greatest / factors).max())
+        return float((self.lowest / factors).min()), float((self.highest / factors).max())
 
     def magnitude(self) -> Array:
         """Return the greatest absolute value of each channel."""
-        if self.least is None or self.greatest is None:
+        if self.lowest is None or self.highest is None:
             raise ValueError("nothing was taken in")
-        return np.maximum(np.abs(self.least), np.abs(self.greatest))
+        return np.maximum(np.abs(self.lowest), np.abs(self.highest))
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Observation:
         return smooth
 
 
-def calibrate(exported: Exported, feeds: Feeds, report: Callable[[int, int], None]) -> Mapping[str, Observation]:
+def calibrate(exported: ExportedTower, feeds: Feeds, report: Callable[[int, int], None]) -> Mapping[str, Observation]:
     """Return what each Linear of a tower in float32 reads over all samples, padding left out.
 
     Values are looked at in batches small enough to stay within a fixed budget of memory.
@@ -111,7 +111,7 @@ def calibrate(exported: Exported, feeds: Feeds, report: Callable[[int, int], Non
     return {name: Observation(spread, exported.weight_peaks[name]) for name, spread in spreads.items()}
 
 
-def _probed(exported: Exported) -> MappedModel:
+def _probed(exported: ExportedTower) -> MappedModel:
     """Return the model with what its Linears read as further outputs."""
     mapped = map_model(exported.file)
     model = onnx.load_model_from_string(mapped.graph)

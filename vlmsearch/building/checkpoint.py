@@ -16,7 +16,7 @@ from vlmsearch.building.transformer import Pooling, Transformer
 from vlmsearch.building.weights import Json, Weights, read_json
 from vlmsearch.errors import ConfigError, VlmsearchError, one_line
 from vlmsearch.media.images import Preprocess
-from vlmsearch.models.bundle import MOST_DIM, MOST_ID, MOST_SIDE, MOST_TOKENS, Logits, Tower
+from vlmsearch.models.bundle import MAX_DIM, MAX_ID, MAX_SIDE, MAX_TOKENS, Logits, Tower
 from vlmsearch.models.recipe import NO_PROMPTS, Prompts
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -25,7 +25,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "silu": "silu",
 }
-_MOST_LAYERS = 2**10
+_MAX_LAYERS = 2**10
 _RESAMPLE: dict[int, Literal["lanczos", "bilinear", "bicubic"]] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
@@ -83,17 +83,17 @@ class Checkpoint:
     logits: Logits | None = None
 
     def __post_init__(self) -> None:
-        self._check("vectors", self.dim, 1, MOST_DIM)
-        self._check("tokens", self.max_tokens, 1, MOST_TOKENS)
-        self._check("pad token", self.pad, 0, MOST_ID)
-        self._check("positions", self.text.positions, 1, MOST_TOKENS)
+        self._check("vectors", self.dim, 1, MAX_DIM)
+        self._check("tokens", self.max_tokens, 1, MAX_TOKENS)
+        self._check("pad token", self.pad, 0, MAX_ID)
+        self._check("positions", self.text.positions, 1, MAX_TOKENS)
         for form in (tower.transformer for tower in (self.image, self.text) if tower):
-            self._check("width", form.width, 1, MOST_DIM)
+            self._check("width", form.width, 1, MAX_DIM)
             self._check("heads", form.heads, 1, form.width)
-            self._check("layers", form.layers, 1, _MOST_LAYERS)
+            self._check("layers", form.layers, 1, _MAX_LAYERS)
             self._check_numbers("epsilon", form.epsilon)
         if self.image:
-            self._check("image size", self.image.size, 1, MOST_SIDE)
+            self._check("image size", self.image.size, 1, MAX_SIDE)
             self._check("patch size", self.image.patch, 1, self.image.size)
             self._check_numbers("mean", *self.image.mean)
             self._check_numbers("deviation", *self.image.std)
@@ -224,7 +224,10 @@ def sentence_modules(folder: Path) -> SentenceModules:
 
 
 def lowers(folder: Path) -> bool:
-    """Return whether the tokenizer makes capitals small by itself, so that a setting that says so changes nothing."""
+    """Return whether the tokenizer makes capitals small by itself.
+
+    A setting that says so changes nothing then.
+    """
     normalizer = read_json(folder / "tokenizer.json").get("normalizer") or {}
     parts = normalizer.get("normalizers", [normalizer])
     return any(part.get("type") == "Lowercase" or part.get("lowercase") is True for part in parts)
@@ -235,7 +238,10 @@ _POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls"}
 
 
 def _pooling(path: Path) -> Pooling:
-    """Return the pooling of a module, as ``pooling_mode`` (a name, or several) or as one switch a mode."""
+    """Return the pooling of a module.
+
+    It is a name or several, ``pooling_mode``, or one switch a mode.
+    """
     config = read_json(path)
     if not config.get("include_prompt", True):
         raise ConfigError(f"{path}: pooling that leaves the prompt out (include_prompt) cannot be exported")

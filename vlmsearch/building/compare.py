@@ -32,7 +32,10 @@ _SIZES = ((640, 480), (333, 500), (1024, 512), (500, 375), (180, 200), (480, 360
 
 
 def verify_vectors(tower: Tower, model: Model, feeds: Feeds, reference: Reference, gates: Gates) -> Check:
-    """Return the least cosine between a float32 model's vectors and the reference's, on 64 images or 256 texts."""
+    """Return the lowest cosine between the vectors of a float32 model and the reference's.
+
+    It is taken on 64 images or 256 texts.
+    """
     vectors, _ = run(model, feeds)
     if tower == "image":
         expected = [reference.images(batch["pixels"].astype(np.uint8)) for batch in feeds.batches]
@@ -49,7 +52,10 @@ def verify_images(
     model: Model, folder: Path, preprocess: Preprocess, pictures: Sequence[ImageSource], reference: Reference,
     gates: Gates,
 ) -> list[Check]:  # fmt: skip
-    """Preprocessing against transformers' image processor in levels of 255, and the way from JPEG bytes to vectors."""
+    """Compare preprocessing with transformers, and the way from JPEG bytes to vectors.
+
+    Pixels are compared in levels of 255.
+    """
     from vlmsearch.building.torch import image_processor
 
     processor = image_processor(folder)
@@ -70,21 +76,24 @@ def verify_images(
 
 
 def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
-    """Return how many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer."""
+    """Count the texts that get other ids than from the checkpoint's own tokenizer.
+
+    There are 2,000 of them, with each prompt.
+    """
     peer = _their_tokenizer(folder)
     if form.lower:
         lower_case(peer.backend_tokenizer)
     padding = "max_length" if form.fill else False
 
-    def theirs(given: list[str]) -> list[list[int]]:
+    def reference_ids(given: list[str]) -> list[list[int]]:
         rows: list[list[int]] = peer(given, truncation=True, max_length=form.max_tokens, padding=padding)["input_ids"]
         return rows
 
-    return token_check("tokens.different", tokenizer_cases(TOKENISED), form, tokenizer, theirs)
+    return token_check("tokens.different", tokenizer_cases(TOKENISED), form, tokenizer, reference_ids)
 
 
 def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
-    """Return how many of 2,000 pairs get other ids or types than from the tokenizer in transformers."""
+    """Count the pairs that get other ids or types than from transformers, of 2,000."""
     peer = _their_tokenizer(folder)
     texts = tokenizer_cases(TOKENISED)
     pairs = list(zip(texts, [*texts[7:], *texts[:7]]))

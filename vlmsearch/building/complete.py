@@ -25,12 +25,15 @@ from vlmsearch.models.recipe import Recipe, RerankerRecipe
 
 _MODES = {"mean": "mean_tokens", "cls": "cls_token"}
 _SENTENCEPIECE = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
-_LEAST_SHARE = 0.9
+_MIN_SHARE = 0.9
 """Of the tokens that a model knows, how many its vocabulary must have: models are padded to round numbers."""
 
 
 def completed(folder: Path, recipe: Recipe | RerankerRecipe) -> Path:
-    """Return the checkpoint in ``folder``, or one in the cache that has what it lacks and links to the rest."""
+    """Return the checkpoint in ``folder``, or a complete one in the cache.
+
+    That has what the folder lacks, and links to the rest.
+    """
     made: dict[str, Callable[[Path], object]] = {}
     if not (folder / "tokenizer.json").is_file():
         made["tokenizer.json"] = lambda path: path.write_text(_converted(folder), encoding="utf-8")
@@ -104,7 +107,7 @@ def _converted(folder: Path) -> str:
         raise ConfigError(f"{folder} has no tokenizer.json, and none can be made: {one_line(exc)}{mend}") from exc
     config = read_json(folder / "config.json")
     words = (config.get("text_config") or config).get("vocab_size", 0)
-    if made.get_vocab_size() < _LEAST_SHARE * words:  # transformers makes an empty one where it finds no vocabulary
+    if made.get_vocab_size() < _MIN_SHARE * words:  # transformers makes an empty one where it finds no vocabulary
         raise ConfigError(
             f"{folder} has no tokenizer.json, and none can be made: its other files have {made.get_vocab_size():,} "
             f"tokens, and the model knows {words:,}"

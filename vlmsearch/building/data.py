@@ -19,18 +19,19 @@ from vlmsearch.models.recipe import Recipe
 from vlmsearch.types import ImageSource, local_image
 
 CALIBRATION_SEED = 20_000_000
-"""The first seed of the drawn scenes used here; those of training and of evaluation are smaller."""
-_LEAST = 32
-_MOST = 20_000
+"""The first seed of the scenes drawn here, above those of training and of evaluation."""
+_MIN_ITEMS = 32
+_MAX_ITEMS = 20_000
 """Files and rows of a user that are looked at."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Images and texts, and where each kind is from; ``own`` are the towers that the user gave data for.
+    """Images and texts, and where each kind is from.
 
-    ``scenes`` are what the texts describe and the images show, in the same order, where both are drawn scenes.
+    ``own`` are the towers that the user gave data for. ``scenes`` are what the texts describe and the images show, in
+    the same order, where both are drawn scenes.
     """
 
     pictures: tuple[ImageSource, ...]
@@ -60,9 +61,9 @@ class Passage:
 def gather(
     recipe: Recipe, calibrate: Sequence[Path], *, images: bool, fit: bool = True, need_all: bool = True
 ) -> tuple[Samples, Samples]:
-    """Samples to take ranges from and, disjoint from them, samples to measure on; with or without ``images``.
+    """Return samples to take ranges from and, disjoint from them, samples to measure on.
 
-    Without ``fit`` no images are drawn to take ranges from.
+    ``images`` says whether these hold images. Without ``fit`` no images are drawn to take ranges from.
 
     ``calibrate`` names folders, files and tables as indexing takes them; a text file counts line by line. Where they
     hold too few images or texts, ConfigError, or without ``need_all`` the project's own.
@@ -118,15 +119,15 @@ def _drawn(seeds: Sequence[int]) -> tuple[ImageSource, ...]:
 def _own(paths: Sequence[Path], *, images: bool, need_all: bool) -> tuple[list[ImageSource], list[str]]:
     if not paths:
         return [], []
-    documents = [item.document for item in islice(Paths(paths), _MOST) if isinstance(item, Sourced)]
+    documents = [item.document for item in islice(Paths(paths), _MAX_ITEMS) if isinstance(item, Sourced)]
     pictures = [local_image(document.image) for document in documents if images and document.image is not None]
     lines = (line.strip() for document in documents for line in (document.text or "").splitlines())
     texts = list(dict.fromkeys(line for line in lines if line))
     if not need_all:
-        return (pictures if len(pictures) >= _LEAST else []), (texts if len(texts) >= _LEAST else [])
+        return (pictures if len(pictures) >= _MIN_ITEMS else []), (texts if len(texts) >= _MIN_ITEMS else [])
     for items, what in ((pictures, "images"), (texts, "texts")):
-        if 0 < len(items) < _LEAST:
-            raise ConfigError(f"`calibrate` holds {len(items)} {what}; {_LEAST} are needed at least, or none")
+        if 0 < len(items) < _MIN_ITEMS:
+            raise ConfigError(f"`calibrate` holds {len(items)} {what}; {_MIN_ITEMS} are needed at least, or none")
     if not pictures and not texts:
         raise ConfigError(f"`calibrate` holds no {'images and no ' if images else ''}texts")
     return pictures, texts
@@ -148,10 +149,13 @@ def _texts(count: int, *, from_scenes: bool) -> list[str]:
 
 
 def _split(items: Sequence[T], fitted: int, held_out: int) -> tuple[tuple[T, ...], tuple[T, ...]]:
-    """Return the items to fit and those held out, spread evenly over all; fewer of both where there are not enough."""
+    """Return the items to fit and those held out, spread evenly over all.
+
+    There are fewer of both where there are not enough.
+    """
     total = min(len(items), fitted + held_out)
     chosen = [items[i * len(items) // total] for i in range(total)]
-    share = max(total * held_out // (fitted + held_out), _LEAST // 2)
+    share = max(total * held_out // (fitted + held_out), _MIN_ITEMS // 2)
     marks = {(2 * i + 1) * total // (2 * share) for i in range(share)}
     return (
         tuple(item for i, item in enumerate(chosen) if i not in marks),

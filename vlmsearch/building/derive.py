@@ -34,7 +34,7 @@ def find_or_derive(
     kind: BundleKind | None = None,
     report: Report = silent,
 ) -> Recipe | RerankerRecipe:
-    """Return the recipe of a name or file, or that of a model of the hub, derived where it has none.
+    """Return the recipe of a name or file, or derive one from the hub's model.
 
     ``revision`` and ``pooling`` are for a model of the hub; with one of them the recipe is derived anew. See
     `derive_recipe`.
@@ -60,7 +60,7 @@ def derive_recipe(
     kind: BundleKind | None = None,
     report: Report = silent,
 ) -> Recipe | RerankerRecipe:
-    """Derive the recipe of a model of the hub, or of a folder with a checkpoint; it is downloaded for that.
+    """Derive the recipe of a model of the hub, or of a folder with a checkpoint.
 
     What cannot be built is found out from the small files, before the weights are downloaded.
 
@@ -104,7 +104,7 @@ def derive_recipe(
 
 
 def _begin(source: str, revision: str, checkpoint: Path | None, report: Report) -> tuple[Path, Recipe]:
-    """Return the folder with the small files, and a recipe that says where the model is from."""
+    """Return the folder with the small files, and a recipe with the model's source."""
     if checkpoint is not None:
         name = bundle_name(source) if source else _NOT_PLAIN.sub("-", checkpoint.resolve().name)
         return checkpoint, Recipe(name, "", "", checkpoint=str(checkpoint.resolve()))

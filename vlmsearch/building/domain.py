@@ -34,10 +34,10 @@ def domain_file(labelled: LabelledVectors, modality: Modality) -> bytes:
 
 
 def split_vectors(labelled: LabelledVectors, modality: Modality) -> tuple[Vectors, Vectors]:
-    """Return the vectors that make the statistics of a domain, and those that say which distance is inside.
+    """Return the vectors that make a domain's statistics, and those that set its border.
 
-    The latter are a third of the topics: an index need not have the topics of the fit. Queries belong to the domain of
-    a model of texts, because documents may be as short.
+    The latter say which distance is inside. They are a third of the topics: an index need not have the topics of the
+    fit. Queries belong to the domain of a model of texts, because documents may be as short.
     """
     topics = labelled.document_topics
     vectors, groups = [labelled.documents], [np.arange(len(labelled.documents)) if topics is None else topics]

@@ -10,12 +10,12 @@ import numpy as np
 
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.graph import OnnxGraph
-from vlmsearch.building.layers import Arithmetic, Array, CpuInt8Layers, Layers, QdqLayers, Quantised
+from vlmsearch.building.layers import Arithmetic, Array, CpuInt8Layers, Int8Scaling, Layers, QdqLayers
 from vlmsearch.models.bundle import Precision, Tower
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedTower:
     """A tower in a file, and what calibration has to know of its Linears.
 
     ``linear_inputs`` is the value that each Linear that may be quantised reads, ``weight_peaks`` the greatest absolute
@@ -29,18 +29,18 @@ class Exported:
     weight_peaks: Mapping[str, Array]
 
 
-def export(checkpoint: Checkpoint, tower: Tower, file: Path, dtype: Arithmetic = np.float32) -> Exported:
+def export(checkpoint: Checkpoint, tower: Tower, file: Path, dtype: Arithmetic = np.float32) -> ExportedTower:
     """Write one tower with all arithmetic in ``dtype``."""
     with file.open("w+b") as out:
         graph = OnnxGraph(tower, out)
         layers = Layers(graph, dtype)
         checkpoint.write(tower, layers)
         graph.finish()
-    return Exported(checkpoint, tower, file, layers.linear_inputs, layers.weight_peaks)
+    return ExportedTower(checkpoint, tower, file, layers.linear_inputs, layers.weight_peaks)
 
 
 def export_quantised(
-    checkpoint: Checkpoint, tower: Tower, precision: Precision, parts: Mapping[str, Quantised], file: Path
+    checkpoint: Checkpoint, tower: Tower, precision: Precision, parts: Mapping[str, Int8Scaling], file: Path
 ) -> None:
     """Write one tower in ``int8`` (for ONNX Runtime on a CPU) or ``qdq`` (for TensorRT)."""
     with file.open("w+b") as out:

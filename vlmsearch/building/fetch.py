@@ -27,7 +27,7 @@ _AFTER_PROMPTS = ("", "a", "The", "7", "(", "é", "日")
 
 
 def checkpoint_folder(recipe: Recipe | RerankerRecipe, report: Report = silent) -> Path:
-    """Return the folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
+    """Return the folder with a recipe's checkpoint, which is downloaded where it is missing.
 
     ModelUnavailableError where the hub cannot be reached or has no such revision: it says what to run instead, and what
     works offline. So it is where the disk has no room. ConfigError where the repository has pickled weights alone,

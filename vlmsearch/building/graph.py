@@ -99,9 +99,10 @@ class OnnxGraph:
         return names
 
     def choice(self, condition: str, then: Callable[[], str], other: Callable[[], str], *, scope: str) -> str:
-        """Add a node that runs one of two branches, as a bool of one element says, and return its float output's name.
+        """Add a node that runs one of two branches, and return its float output's name.
 
-        What ``then`` and ``other`` add and return is the branch; it may read all that was added before.
+        ``condition`` is a bool of one element. What ``then`` and ``other`` add and return is the branch; it may read
+        all that was added before.
         """
         branches = {
             "then_branch": self._branch(then, f"{scope}/then"),
@@ -132,8 +133,8 @@ class OnnxGraph:
         file.write(graph.SerializeToString())
         size = file.tell()
         file.write(head.SerializeToString())
-        if file.tell() > _MOST_BYTES:
-            raise BackendError(f"the {self._name} tower has {size:,} bytes; one ONNX file holds {_MOST_BYTES:,}")
+        if file.tell() > _MAX_BYTES:
+            raise BackendError(f"the {self._name} tower has {size:,} bytes; one ONNX file holds {_MAX_BYTES:,}")
         file.seek(len(_GRAPH))
         file.write(_length(size - len(_GRAPH) - _LENGTH_BYTES))
         file.seek(0, 2)
@@ -169,7 +170,7 @@ _INITIALIZER = bytes([5 << 3 | 2])
 """Of GraphProto.initializer."""
 _RAW, _COMMENT = bytes([9 << 3 | 2]), bytes([12 << 3 | 2])
 """Of TensorProto.raw_data and doc_string."""
-_MOST_BYTES = 2**31 - 1
+_MAX_BYTES = 2**31 - 1
 _SMALL = 4096
 _CONTRIB = frozenset(
     {

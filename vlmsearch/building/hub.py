@@ -50,12 +50,15 @@ _OPEN_CLIP = (
 _PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_MOST_CARD = 2**16
+_MAX_CARD = 2**16
 
 
 @dataclass(frozen=True)
 class HubModel:
-    """A repository of the hub at one commit, and its files with their sizes, where the hub says these."""
+    """A repository of the hub at one commit, and its files with their sizes.
+
+    A size is None where the hub does not say it.
+    """
 
     source: str
     revision: str
@@ -63,12 +66,18 @@ class HubModel:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Return the patterns of the files that hold its weights, safetensors before PyTorch's own; empty for none."""
+        """Return the patterns of the files that hold its weights.
+
+        Safetensors come before PyTorch's own. Empty for none.
+        """
         kinds = (_SAFE, _OPEN_CLIP, _PICKLED)
         return next((kind for kind in kinds if any(name in self.files for name in (kind[0], kind[2]))), ())
 
     def check_weights(self, *, pickled: bool = False) -> None:
-        """Raise ConfigError where there are no weights, or none but pickled ones and those are not wanted."""
+        """Raise ConfigError where there are no weights.
+
+        So it is where all are pickled and those are not wanted.
+        """
         if not self.weights:
             raise ConfigError(f"{self.source} has no weights that can be read: there is no model.safetensors")
         if self.weights == _PICKLED and not pickled:
@@ -79,7 +88,10 @@ class HubModel:
         return sorted(name for name in self.files if any(fnmatch(name, pattern) for pattern in patterns))
 
     def missing_bytes(self) -> int:
-        """Return how many bytes of weights are not on this machine yet, as far as the hub says."""
+        """Return the bytes of weights that are not on this machine yet.
+
+        Files whose size the hub does not say count as 0.
+        """
         folder = _snapshot(self.source, self.revision)
         names = (name for name in self.matching(self.weights) if not (folder / name).is_file())
         return sum(self.files[name] or 0 for name in names)
@@ -135,9 +147,10 @@ def _read_listing(source: str, listing: object) -> HubModel:
 
 
 def fetch(model: HubModel, patterns: Sequence[str], advice: str, report: Report = silent) -> Path:
-    """Return the folder with the files of a model that match, downloaded where they are not on this machine yet.
+    """Return the folder with the files of a model that match.
 
-    A download that was cut goes on where it was. ModelUnavailableError as `look_up` raises it.
+    Missing ones are downloaded. A download that was cut goes on where it was. ModelUnavailableError as `look_up` raises
+    it.
     """
     folder = _snapshot(model.source, model.revision)
     names = [name for name in model.matching(patterns) if not (folder / name).is_file()]
@@ -158,7 +171,10 @@ def fetch(model: HubModel, patterns: Sequence[str], advice: str, report: Report 
 
 
 def kept_folder(source: str, revision: str) -> Path | None:
-    """Return what this machine has of a model at a revision, in the hub's own cache; None for nothing."""
+    """Return the folder of a model at a revision in the hub's own cache.
+
+    None where this machine has nothing of it.
+    """
     commit = revision
     if not _COMMIT.fullmatch(revision):
         named = _repository(source) / "refs" / revision
@@ -192,7 +208,7 @@ def model_card(folder: Path) -> dict[str, object]:
     That is a few lines of YAML between two lines of dashes. Values and lists of values are read, tables are not.
     """
     path = folder / "README.md"
-    text = path.read_text(encoding="utf-8", errors="replace")[:_MOST_CARD] if path.is_file() else ""
+    text = path.read_text(encoding="utf-8", errors="replace")[:_MAX_CARD] if path.is_file() else ""
     lines = text.lstrip("\ufeff").splitlines()
     if not lines or lines[0].strip() != "---" or "---" not in lines[1:]:
         return {}

@@ -16,16 +16,15 @@ from vlmsearch._util.ort import ort
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import TextInput
-from vlmsearch.models.inputs import Pixels, to_pixels, token_arrays, token_rows
+from vlmsearch.models.inputs import Pixels, pad_texts, to_pixels, token_arrays, token_rows
 from vlmsearch.models.mapped import MappedModel, map_model
 from vlmsearch.models.reranker import pair_arrays
 from vlmsearch.models.session import session_file
-from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
 
 Feed = Mapping[str, NDArray[np.generic]]
 BATCH = 16
-_LEAST = 8
+_MIN_PICTURES = 8
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,10 @@ class Feeds:
     order: NDArray[np.intp]
 
     def some(self, count: int) -> tuple[Feeds, NDArray[np.intp]]:
-        """Batches from all over, with ``count`` samples or a few more, and which samples they are, ascending."""
+        """Return batches from all over, and which samples they hold, ascending.
+
+        These are ``count`` samples or a few more.
+        """
         ends = np.cumsum([len(next(iter(batch.values()))) for batch in self.batches])
         number = min(-(-count * len(ends) // int(ends[-1])), len(ends))
         chosen = np.unique(np.linspace(0, len(ends) - 1, number).astype(int))
@@ -53,7 +55,7 @@ def image_feeds(pictures: Sequence[ImageSource], preprocess: Preprocess) -> Feed
             pixels.append(to_pixels(picture, preprocess))
         except InvalidInputError as exc:
             reason = str(exc)
-    if len(pixels) < min(_LEAST, len(pictures)):
+    if len(pixels) < min(_MIN_PICTURES, len(pictures)):
         raise ConfigError(f"only {len(pixels)} of {len(pictures)} calibration images can be used: {reason}")
     return pixel_feeds(np.stack(pixels))
 
@@ -120,7 +122,10 @@ def open_session(model: Model, threads: int | None = None) -> ort.InferenceSessi
 
 
 def run(model: Model, feeds: Feeds) -> tuple[Vectors, float]:
-    """Return what a model gives for all samples, in their order, and how many samples a second were computed."""
+    """Return a model's output for all samples, and the samples a second.
+
+    Rows are in the order of the samples.
+    """
     session = open_session(model)
     session.run(None, {name: array[:1] for name, array in feeds.batches[0].items()})
     begun = time.perf_counter()
@@ -132,6 +137,9 @@ def run(model: Model, feeds: Feeds) -> tuple[Vectors, float]:
 
 
 def row_cosines(vectors: Vectors, reference: Vectors) -> NDArray[np.float32]:
-    """Return the cosine of each unit vector with its row of ``reference``; -1 for a row that is not a number."""
+    """Return the cosine of each unit vector with its row of ``reference``.
+
+    It is -1 for a row that is not a number.
+    """
     cosines: NDArray[np.float32] = np.nan_to_num((vectors * reference).sum(axis=1), nan=-1.0)
     return cosines

@@ -23,7 +23,7 @@ from vlmsearch.models.bundle import UNPADDED
 Array = NDArray[np.float32]
 Arithmetic = type[np.float32 | np.float16]
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "silu"]
-LARGEST_TABLE = 10**9
+MAX_TABLE = 10**9
 """Bytes of a table in float32: SigLIP 2 L/16 has 256,000 tokens, which with its layers would not fit one ONNX file."""
 _TANH_SLOPE = math.sqrt(2 / math.pi)
 _MASKED = -1e4
@@ -77,7 +77,7 @@ class Rotary:
 
 
 @dataclass(frozen=True)
-class Quantised:
+class Int8Scaling:
     """INT8 for one Linear.
 
     ``scale`` and ``zero`` map its input to integers; without a scale the range is measured at run time. ``smooth`` is
@@ -118,7 +118,7 @@ class Layers:
         y = self.graph.op("MatMul", x, self.weight(layer.weight, f"{layer.name}.weight"), scope=layer.name)
         return self._add_bias(y, layer)
 
-    def _smooth(self, x: str, layer: Linear, how: Quantised) -> tuple[str, Array]:
+    def _smooth(self, x: str, layer: Linear, how: Int8Scaling) -> tuple[str, Array]:
         """Return the input and the weight of a Linear, smoothed."""
         if how.smooth is None:
             return x, layer.weight
@@ -131,8 +131,11 @@ class Layers:
         return self.graph.op("Add", y, self.weight(layer.bias, f"{layer.name}.bias"), scope=layer.name)
 
     def lookup(self, table: Array, ids: str, name: str = "tokens") -> str:
-        """Return the rows of a table, one for each id; a very large one is kept in float16, so that a file holds it."""
-        if table.nbytes > LARGEST_TABLE:
+        """Return the rows of a table, one for each id.
+
+        A very large one is kept in float16, so that a file holds it.
+        """
+        if table.nbytes > MAX_TABLE:
             return self._half_lookup(table, ids, name)
         return self.graph.op("Gather", self.weight(table, name), ids, scope="embed")
 
@@ -152,7 +155,10 @@ class Layers:
         return total, self.norm(total, layer)
 
     def activation(self, x: str, kind: Activation, scope: str) -> str:
-        """GELU by the error function or approximated by a sigmoid or tanh, or SiLU (Hendrycks and Gimpel, 2016)."""
+        """Apply GELU or SiLU.
+
+        GELU is computed by the error function, or approximated by a sigmoid or tanh. See Hendrycks and Gimpel, 2016.
+        """
         op = self.graph.op
         if kind == "gelu_tanh":
             slope = op("Mul", op("Mul", x, x, scope=scope), self.scalar(_TANH_SLOPE * 0.044715), scope=scope)
@@ -204,7 +210,10 @@ class Layers:
         return self.graph.op_many("Split", parts, x, sizes, scope=scope, axis=-1)
 
     def _bias(self, mask: Mask) -> str:
-        """Return what is added to the scores, (n, 1, queries or 1, keys); written once per mask."""
+        """Return the bias of the scores, (n, 1, queries or 1, keys).
+
+        It is written once per mask.
+        """
         if mask not in self._biases:
             op, ints = self.graph.op, self.graph.ints
             hidden = op("Sub", self.scalar(1.0), self.cast(mask.padding, "mask"), scope="mask")
@@ -225,7 +234,7 @@ class Layers:
 class _QuantisedLayers(Layers, ABC):
     """Writes the Linears named in ``quantised`` in INT8, each as a subclass says."""
 
-    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
+    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Int8Scaling]) -> None:
         super().__init__(graph)
         self._quantised = quantised
 
@@ -238,7 +247,7 @@ class _QuantisedLayers(Layers, ABC):
         return self.linear_int8(smoothed, weight, layer, how)
 
     @abstractmethod
-    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
+    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Int8Scaling) -> str:
         """Write one of the Linears that are quantised."""
 
 
@@ -249,7 +258,7 @@ class QdqLayers(_QuantisedLayers):
     calls explicit quantisation: QuantizeLinear and DequantizeLinear with zero points of 0.
     """
 
-    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
+    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Int8Scaling) -> str:
         """``x @ weight + bias`` with both factors through INT8."""
         op, constant, name = self.graph.op, self.graph.constant, layer.name
         scale = constant(np.array(how.scale, np.float32), f"{name}.input_scale")
@@ -275,11 +284,11 @@ class CpuInt8Layers(_QuantisedLayers):
     bits no such sum overflows. The table of tokens is kept in float16, at half the size.
     """
 
-    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
+    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Int8Scaling]) -> None:
         super().__init__(graph, quantised)
         self._whole: dict[str, str] = {}
 
-    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
+    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Int8Scaling) -> str:
         """``x @ weight + bias`` in INT8 with INT32 sums, in and out float32."""
         op, constant, name = self.graph.op, self.graph.constant, layer.name
         integers, scales = quantise_weight(weight, 63)

@@ -54,7 +54,10 @@ def load_cross_encoder(folder: Path) -> Checkpoint:
 
 
 def check_family(folder: Path, name: str) -> tuple[str, Json]:
-    """Return the family of a checkpoint and its settings; ConfigError where none of that family can be exported."""
+    """Return the family of a checkpoint and its settings.
+
+    ConfigError where none of that family can be exported.
+    """
     kind, config = read_config(folder)
     readers, what = (CROSS_ENCODERS, "cross-encoders") if is_cross_encoder(config) else (FAMILIES, "encoders")
     _reader(kind, config, name, readers, what)

@@ -59,9 +59,9 @@ class Collection:
 
 
 def labelled_pairs(source: PairsFrom, queries: int, candidates: int) -> LabelledPairs:
-    """Return the pairs of as many queries, each with the documents that share most words with it; always the same.
+    """Return pairs of queries with the documents that share most words with each.
 
-    ConfigError where the collection has fewer queries.
+    They are always the same. ConfigError where the collection has fewer queries.
     """
     collection = drawn_scenes(2 * queries) if source == "scenes" else labelled_passages()
     different = list({query: number for number, query in enumerate(collection.queries)}.values())

@@ -10,7 +10,9 @@ from vlmsearch.building.layers import Array, Layers, Linear
 
 
 def embed_patches(layers: Layers, pixels: str, tower: ImageTower, kernel: Array) -> tuple[str, NDArray[np.float64]]:
-    """Return the patches of ``pixels`` as tokens, (n, patches, width), and a bias (width,) that they still lack.
+    """Return the patches of ``pixels`` as tokens, and a bias that they still lack.
+
+    The tokens have the shape (n, patches, width), the bias (width,).
 
     Pixels enter as -1 to 1. The kernel, as PyTorch's Conv2d keeps it, takes up the checkpoint's own deviation; its
     mean is in the bias, which belongs into the table of positions. Where the size is no multiple of the patches' the

@@ -33,10 +33,10 @@ def build_with_progress(
     pooling: PoolingName = "",
     kind: BundleKind | None = None,
 ) -> Bundle | RerankerBundle:
-    """Return what `build_bundle` or `build_reranker` makes of a recipe or a model, each step on standard error.
+    """Build a bundle of an encoder or a re-ranker, and report each step on standard error.
 
-    The bundle's folder is put into ``parent``, by default the user's cache. The other arguments are those of
-    `build_bundle` and `find_or_derive`.
+    It is what `build_bundle` or `build_reranker` makes of a recipe or a model. The bundle's folder is put into
+    ``parent``, by default the user's cache. The other arguments are those of `build_bundle` and `find_or_derive`.
     """
     with steps(bundle_name(recipe)) as report:
         chosen = find_or_derive(

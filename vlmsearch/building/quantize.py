@@ -1,4 +1,4 @@
-"""Lower precisions of one tower, measured against float32, and the search for one that is good enough."""
+"""Lower precisions of one tower, measured against float32, and the search for a good one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlmsearch.building.calibrate import Observation
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.export import export_quantised
 from vlmsearch.building.inputs import Feeds, row_cosines, run
-from vlmsearch.building.layers import Quantised
+from vlmsearch.building.layers import Int8Scaling
 from vlmsearch.models.bundle import Precision, Tower
 from vlmsearch.models.recipe import Calibration, ScoreGate, TowerGate
 from vlmsearch.types import Vectors
@@ -118,7 +118,7 @@ class QuantisedTower(Generic[D]):
 
 @dataclass(frozen=True)
 class Subject(Generic[D]):
-    """One tower, samples held out from calibration, what float32 gives for them, and the gate to pass.
+    """A tower with held-out samples, the vectors that float32 gives for them, and a gate.
 
     ``compare`` takes what float32 and another model give, and the other's rate. ``scratch`` is a file for models that
     are tried.
@@ -243,7 +243,7 @@ def quantise(
         best = max(plain, smoothed, key=_nearness)
     if search and not best.drift.passes(subject.gate):
         order = by_damage(list(seen), damage, searched)
-        best = _exclude(best, order, int(settings.most_excluded * len(seen)), subject.gate, attempt)
+        best = _exclude(best, order, int(settings.max_excluded * len(seen)), subject.gate, attempt)
     return dataclasses.replace(best, tried=tuple(tried))
 
 
@@ -255,16 +255,16 @@ def describe(plan: QuantisationPlan) -> str:
     return ", ".join(words)
 
 
-def _ranges(plan: QuantisationPlan, seen: Observation, *, symmetric: bool) -> Quantised:
+def _ranges(plan: QuantisationPlan, seen: Observation, *, symmetric: bool) -> Int8Scaling:
     smooth = None if plan.smoothing is None else seen.smoothing(plan.smoothing)
     if plan.method == "dynamic":
-        return Quantised(smooth=smooth)
+        return Int8Scaling(smooth=smooth)
     low, greatest = seen.inputs.range(plan.percentile) if smooth is None else seen.inputs.scaled(smooth)
     if symmetric:
-        return Quantised(max(-low, greatest, 1e-9) / 127, 0, smooth)
+        return Int8Scaling(max(-low, greatest, 1e-9) / 127, 0, smooth)
     low, greatest = min(low, 0.0), max(greatest, 0.0)
     scale = max(greatest - low, 1e-9) / 255
-    return Quantised(scale, round(-low / scale), smooth)
+    return Int8Scaling(scale, round(-low / scale), smooth)
 
 
 def _is_better(narrower: QuantisedTower[D], wider: QuantisedTower[D], gate: TowerGate | ScoreGate) -> bool:
@@ -314,7 +314,10 @@ def _exclude(
     gate: TowerGate | ScoreGate,
     attempt: Callable[[QuantisationPlan], QuantisedTower[D]],
 ) -> QuantisedTower[D]:
-    """Return the model with as few Linears in high precision as pass the gate, found by bisection; else the nearest."""
+    """Return the model with the fewest Linears in high precision that passes the gate.
+
+    It is found by bisection. Where none passes, the nearest is returned.
+    """
     if max_count < 1:
         return best
     plan = _plan(best)

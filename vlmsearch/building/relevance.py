@@ -1,4 +1,6 @@
-"""Fit how likely a document is what a text asks for, on labelled pairs, and say how well the fit holds on others.
+"""Fit how likely a document is what a text asks for, on labelled pairs.
+
+How well a fit holds is measured on other pairs.
 
 A `RelevanceFit` is a logistic regression. Its inputs are the cosine of a query with a document, and the mean and
 spread of the query's cosines with the index. The indexes are simulated, large and small, of few and of many topics.
@@ -27,10 +29,13 @@ from vlmsearch.types import Modality, RelevanceFit, Vectors
 RELEVANCE_SEED = 40_000_000
 """The first seed of the drawn scenes used here; training, calibration and evaluation have others."""
 SIGMOID_BATCH = 32_768
-"""Pairs in a training batch of SigLIP (Zhai et al., 2023) and SigLIP 2 (Tschannen et al., 2025)."""
+"""Pairs in a training batch of SigLIP and SigLIP 2.
+
+See Zhai et al., 2023, and Tschannen et al., 2025.
+"""
 _NEAREST = 30
 _ONE_FIELD, _FIELD_TOPICS = 0.3, 12
-"""The share of the simulated indexes that hold one field, and how many topics that has at most."""
+"""The share of simulated indexes with one field, and the highest number of its topics."""
 _ROUNDS = 2
 _RIDGE = 1e-4
 
@@ -53,7 +58,9 @@ class LabelledVectors:
 def fit_encoder(
     encoder: Encoder, *, texts_from: str, scenes: int, logits: Logits | None = None
 ) -> dict[Modality, tuple[RelevanceFit, dict[str, float]]]:
-    """Return the fits of an encoder of one space, as `fit_each` does, on labelled pairs that are encoded for it.
+    """Return the fits of an encoder of one space, as `fit_each` does.
+
+    Labelled pairs are encoded for it.
 
     Args:
         encoder: The encoder.
@@ -67,7 +74,7 @@ def fit_encoder(
 def fit_each(
     sets: Mapping[Modality, LabelledVectors], logits: Logits | None = None
 ) -> dict[Modality, tuple[RelevanceFit, dict[str, float]]]:
-    """Return the fit of each modality of documents, with the figures on queries that were not fitted on.
+    """Return the fit of each modality of documents, with figures on held-out queries.
 
     A modality is left out if the encoder cannot tell its relevant documents from others. Images of a model that was
     trained with a sigmoid are judged by that instead; see `sigmoid_fit`.
@@ -85,7 +92,9 @@ def fit_each(
 
 
 def labelled_vectors(encoder: Encoder, *, texts_from: str, scenes: int) -> dict[Modality, LabelledVectors]:
-    """Return the vectors of labelled pairs by an encoder of one space, for each modality of documents.
+    """Return the vectors of labelled pairs by an encoder, for each modality of documents.
+
+    The encoder has one space.
 
     Args:
         encoder: The encoder.
@@ -162,7 +171,10 @@ def passage_vectors(encoder: Encoder, space: str) -> LabelledVectors:
 
 
 def fit(labelled: LabelledVectors) -> RelevanceFit | None:
-    """Return the fit on two thirds of the topics; None where cosines do not tell relevant documents from others."""
+    """Return the fit on two thirds of the topics.
+
+    None where cosines do not tell relevant documents from others.
+    """
     chosen = np.flatnonzero(labelled.query_topics % 3 > 0)
     inputs, relevant = [], []
     median, deviation = _usual(labelled)
@@ -224,7 +236,9 @@ def calibration_error(scores: NDArray[np.float64], relevant: NDArray[np.bool_], 
 
 
 def logistic(inputs: NDArray[np.float64], labels: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the weights of a logistic regression, by Newton's method; the first input is the constant 1.
+    """Return the weights of a logistic regression, by Newton's method.
+
+    The first input is the constant 1.
 
     Args:
         inputs: Shape (n, k).
@@ -262,7 +276,10 @@ def _usual(labelled: LabelledVectors) -> tuple[float, float]:
 def _indexes(
     labelled: LabelledVectors, queries: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_], IndexBackground, NDArray[np.float32]]]:
-    """Yield for each query its nearest cosines in a simulated index, which answer it, the background and the query."""
+    """Yield simulated searches, one for each query.
+
+    Each has the nearest cosines, which of them answer the query, the background of the index, and the query.
+    """
     rng = np.random.default_rng(0)
     everything = np.arange(len(labelled.documents))
     everywhere = labelled.queries @ labelled.documents.T

@@ -23,7 +23,7 @@ from vlmsearch.building.bundle import (
 )
 from vlmsearch.building.calibrate import calibrate as observe
 from vlmsearch.building.checkpoint import Checkpoint
-from vlmsearch.building.export import Exported, export
+from vlmsearch.building.export import ExportedTower, export
 from vlmsearch.building.fetch import checkpoint_folder, fingerprint
 from vlmsearch.building.inputs import Feeds, pair_feeds, run
 from vlmsearch.building.load import load_cross_encoder
@@ -167,7 +167,7 @@ def threshold_figures(probabilities: NDArray[np.float64], labels: NDArray[np.boo
 
 
 def _compared(
-    exported: Exported, tokenizer: Tokenizer, held_out: LabelledPairs, gates: RerankerGates, report: Report
+    exported: ExportedTower, tokenizer: Tokenizer, held_out: LabelledPairs, gates: RerankerGates, report: Report
 ) -> list[Check]:
     """Return how token ids and numbers differ from those of transformers."""
     from vlmsearch.building.compare import verify_logits, verify_pairs
@@ -180,7 +180,7 @@ def _compared(
 
 
 def _quantised(
-    exported: Exported, tokenizer: Tokenizer, fitted: LabelledPairs, held_out: LabelledPairs, platt: PlattScaling,
+    exported: ExportedTower, tokenizer: Tokenizer, fitted: LabelledPairs, held_out: LabelledPairs, platt: PlattScaling,
     recipe: RerankerRecipe, report: Report, file: Path,
 ) -> tuple[ScoreDrift, Json]:  # fmt: skip
     """Write the INT8 model, and return how it differs from float32 and how it was made."""

@@ -44,14 +44,19 @@ def scene_recall(encoder: Encoder, count: int = 1000) -> dict[str, float]:
 
 
 def recall(asked: Vectors, vectors: Vectors) -> dict[int, float]:
-    """Return for each depth the share of rows of ``asked`` whose own row of ``vectors`` is among the nearest."""
+    """Return for each depth how often a row's own vector is among the nearest.
+
+    Row i of ``asked`` belongs to row i of ``vectors``.
+    """
     scores = asked @ vectors.T
     ranks = (scores > np.diagonal(scores)[:, None]).sum(axis=1)
     return {depth: round(float((ranks < depth).mean()), 4) for depth in DEPTHS}
 
 
 def reranked_recall(reranker: Reranker, count: int = 1000, first: int = FIRST) -> dict[str, float]:
-    """Return how often a query of ``count`` scenes finds the caption of its own scene first, and one that it fits.
+    """Return how often re-ranking puts the caption of a query's scene first.
+
+    It is measured on queries of ``count`` scenes, beside how often a caption that fits comes first.
 
     The queries leave things out, so that one may fit several scenes. The captions are found by demo-minilm and by
     words, and the ``first`` of them are read again.

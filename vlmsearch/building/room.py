@@ -14,14 +14,14 @@ _BUNDLE_SHARE = 2.2
 """A bundle in float32 and INT8, and the INT8 that is tried: bytes by bytes of the weights in float32."""
 _MEMORY_SHARE = 0.75
 """Peak memory of a build without transformers, by bytes of the weights in float32; measured: docs/howto/models.md."""
-_LEAST_MEMORY = 600 * 2**20
+_MIN_MEMORY = 600 * 2**20
 """Bytes that the libraries and the samples take, whatever the model."""
 _FLOAT_BYTES = 4
 _SMALLER = "clip"
 
 
 def check_disk(name: str, *, download: int, weights: int, hub: Path) -> None:
-    """Raise ModelUnavailableError where the disk has no room for a download, or for the bundle that is built of it.
+    """Raise ModelUnavailableError where the disk has no room for a download or its bundle.
 
     Args:
         name: The model, for the message.
@@ -44,7 +44,7 @@ def check_disk(name: str, *, download: int, weights: int, hub: Path) -> None:
 
 def check_memory(name: str, weights: int) -> None:
     """Raise ModelUnavailableError where the memory that is free is too little to build a model."""
-    free, wanted = available_memory(), round(weights * _MEMORY_SHARE) + _LEAST_MEMORY
+    free, wanted = available_memory(), round(weights * _MEMORY_SHARE) + _MIN_MEMORY
     if free is not None and free < wanted:
         raise ModelUnavailableError(
             f"building {name} takes {_size(wanted)} of memory, and {_size(free)} are free{_advice(weights)}"

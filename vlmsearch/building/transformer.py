@@ -29,7 +29,9 @@ class Transformer:
 
 @dataclass(frozen=True)
 class Block:
-    """The weights of one layer; ``norm1`` comes first in the pre-norm order, after attention in the post-norm one.
+    """The weights of one layer.
+
+    ``norm1`` comes first in the pre-norm order, after attention in the post-norm one.
 
     Where the MLP is ``gated``, the activation of the first half of what ``fc1`` gives is multiplied by the second half
     (Shazeer, GLU Variants, 2020). ``mask`` is the layer's own, where layers have different ones, and ``rotary`` its
@@ -181,14 +183,17 @@ def text_length(layers: Layers, ids: str) -> str:
 
 
 def first_rows(layers: Layers, table: Array, length: str) -> str:
-    """Return a row for each column of the ids, of zeros for those that can only be padding."""
+    """Return a row for each column of the ids, of zeros for padding alone."""
     graph = layers.graph
     whole = np.pad(table, ((0, padded_length(len(table)) - len(table)), (0, 0)))
     return graph.op("Slice", layers.weight(whole, "positions"), graph.ints(0), length, graph.ints(0), scope="embed")
 
 
 def positions_order(layers: Layers, length: str, max_length: int) -> str:
-    """Return the float vector 0, 1, 2, ..., as long as the texts, which have up to ``max_length`` tokens."""
+    """Return the float vector 0, 1, 2, ..., as long as the texts.
+
+    These have up to ``max_length`` tokens.
+    """
     graph = layers.graph
     order = graph.constant(np.arange(padded_length(max_length), dtype=np.float32), "order")
     return graph.op("Slice", order, graph.ints(0), length, graph.ints(0), scope="embed")
@@ -227,7 +232,10 @@ def one_token(graph: OnnxGraph, pooling: Pooling) -> Pool | None:
 
 
 def pool_tokens(layers: Layers, x: str, padding: str, pooling: Pooling) -> str:
-    """Return one vector per text, (n, 1, width); ``x`` is the one token already where `one_token` took it."""
+    """Return one vector per text, (n, 1, width).
+
+    ``x`` is the one token already where `one_token` took it.
+    """
     if pooling == "cls":
         return x
     graph, op = layers.graph, layers.graph.op

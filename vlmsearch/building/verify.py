@@ -1,4 +1,4 @@
-"""Checks of a bundle that need nothing but the bundle and its checkpoint, and the samples of all checks."""
+"""Checks of a bundle against its checkpoint alone, and the samples of all checks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ IMAGES, TEXTS, TOKENISED = 64, 256, 2000
 
 @dataclass(frozen=True)
 class Check:
-    """A figure and the gate that it must reach, a minimum or, if ``is_maximum``, a maximum; None for no gate."""
+    """A figure and the gate that it must reach.
+
+    A gate is a minimum or, if ``is_maximum``, a maximum; None for no gate.
+    """
 
     name: str
     value: float
@@ -86,9 +89,10 @@ class Check:
 
 
 def verify_split(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
-    """Return how many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer.json.
+    """Count the texts that get other ids than from the checkpoint's ``tokenizer.json``.
 
-    That file cuts, adds special tokens and pads by itself here; a bundle does so by its `TextInput`.
+    There are 2,000 of them, with each prompt. That file cuts, adds special tokens and pads by itself here; a bundle
+    does so by its `TextInput`.
     """
     own = read_tokenizer((folder / "tokenizer.json").read_bytes(), str(folder))
     if form.lower:
@@ -121,7 +125,7 @@ def token_check(
 
 
 def verify_pixels(preprocess: Preprocess, gates: Gates) -> list[Check]:
-    """Return the greatest difference of pixels to those that transformers gave for the same pictures, in levels.
+    """Compare pixels with those that transformers gave for the same pictures, in levels.
 
     They are recorded in ``engines/pixels.json``, by `vlmsearch.building.proof.pixel_record`. Empty where those of
     another preprocessing are recorded alone.

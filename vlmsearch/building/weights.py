@@ -77,13 +77,16 @@ def unpickled(folder: Path) -> dict[str, Any]:
 _FLOATS: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(code) for name, code in (("F32", "<f4"), ("F16", "<f2"), ("F64", "<f8"), ("BF16", "<u2"))
 }
-"""The types of safetensors for fractions; NumPy has no bfloat16, whose bits are the upper half of a float32."""
-_MOST_HEADER = 100_000_000
+"""The types of safetensors for fractions.
+
+NumPy has no bfloat16, whose bits are the upper half of a float32.
+"""
+_MAX_HEADER = 100_000_000
 """Bytes; the format's own limit."""
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredTensor:
     """A tensor in a file: where its bytes are, how they are kept, and its shape."""
 
     file: Path
@@ -105,7 +108,10 @@ class _Stored:
 
 
 class StoredWeights(Mapping[str, Array]):
-    """Tensors by name, each read when it is asked for; one that is not there is the checkpoint's fault."""
+    """Tensors by name, each read when it is asked for.
+
+    A missing one is the checkpoint's fault.
+    """
 
     def __init__(self, folder: Path, readers: Mapping[str, Callable[[], Array]]) -> None:
         self._folder, self._readers = folder, readers
@@ -130,8 +136,11 @@ class StoredWeights(Mapping[str, Array]):
 
 
 def read_weights(folder: Path, rename: Callable[[str], str]) -> Weights:
-    """Return all tensors of numbers with a fraction, in float32; each is read from its file when it is asked for."""
-    stored: dict[str, _Stored] = {}
+    """Return all tensors of numbers with a fraction, in float32.
+
+    Each is read from its file when it is asked for.
+    """
+    stored: dict[str, _StoredTensor] = {}
     for file in weight_files(folder):
         try:
             stored.update({rename(name): tensor for name, tensor in _header(file).items()})
@@ -140,7 +149,7 @@ def read_weights(folder: Path, rename: Callable[[str], str]) -> Weights:
     return StoredWeights(folder, stored)
 
 
-def _header(file: Path) -> dict[str, _Stored]:
+def _header(file: Path) -> dict[str, _StoredTensor]:
     """Return the tensors of a safetensors file, by the names in its header: 8 bytes of length, JSON, then the data.
 
     The format is that of https://github.com/huggingface/safetensors.
@@ -148,7 +157,7 @@ def _header(file: Path) -> dict[str, _Stored]:
     size = file.stat().st_size
     with file.open("rb") as data:
         length = int.from_bytes(data.read(8), "little")
-        if not 2 <= length <= min(_MOST_HEADER, size - 8):
+        if not 2 <= length <= min(_MAX_HEADER, size - 8):
             raise ValueError(f"its header has {length:,} bytes, and the file {size:,}")
         entries = json.loads(data.read(length))
     stored = {}
@@ -158,7 +167,7 @@ def _header(file: Path) -> dict[str, _Stored]:
         shape, (begin, end) = tuple(map(_whole, entry["shape"])), map(_whole, entry["data_offsets"])
         if end - begin != math.prod(shape) * _FLOATS[entry["dtype"]].itemsize or 8 + length + end > size:
             raise ValueError(f"{name} does not lie where the header says")
-        stored[name] = _Stored(file, entry["dtype"], shape, 8 + length + begin)
+        stored[name] = _StoredTensor(file, entry["dtype"], shape, 8 + length + begin)
     return stored
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from vlmsearch._util.options import options_of
 from vlmsearch.cli.common import (
-    PlainText,
+    add_options,
     command,
     is_terminal,
     json_option,
@@ -20,16 +21,18 @@ from vlmsearch.cli.common import (
     short_path,
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
-from vlmsearch.cli.search_options import image_option, search_flags
-from vlmsearch.index import SOURCES
-from vlmsearch.search.options import RankingKeywords, search_options
+from vlmsearch.cli.search_options import flag_of, flags, image_option
+from vlmsearch.generators.base import GenerationOptions, PictureOptions
+from vlmsearch.verbs import AskRequest
 from vlmsearch.wire import to_json
 
 if TYPE_CHECKING:
-    from vlmsearch.generators.base import GenerationOptions, Generator
+    from vlmsearch.generators.base import Generator
     from vlmsearch.types import Answer, AnswerParts, Citation
 
 
+_PICTURES = {"limit": "--pictures", "side": "--picture-side", "tokens": "--picture-tokens"}
+"""The flags of `PictureOptions`."""
 _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)", "neither": " (its name)"}
 """Words for how a source with a picture was read."""
 
@@ -37,31 +40,11 @@ _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)"
 @command()
 @click.argument("question")
 @image_option
-@search_flags(RankingKeywords, limit=SOURCES)
+@flags(AskRequest, leave_out=["stream", "template"])
 @index_options("encoder", "generator", "image_limits", "server")
 @option("--stream/--no-stream", "stream", default=None, help="Print the answer as it comes.  [default: on a terminal]")
-@option("--max-tokens", type=int, metavar="N", help="Maximum tokens of the answer.  [default: 256]")
-@option("--temperature", type=float, metavar="T", help="0 takes the likeliest tokens, 1 samples freely.  [default: 0]")
-@option("--top-p", type=float, metavar="P", help="Sample from the likeliest tokens that make up this probability.")
-@option("--top-k", type=int, metavar="K", help="Sample from the K likeliest tokens.")
-@option("--seed", type=int, metavar="N", help="Seed of the sampling.")
-@option(
-    "--stop",
-    multiple=True,
-    type=PlainText(),
-    metavar="TEXT",
-    help="End the answer before this text; may be repeated.",
-)
-@option(
-    "--pictures",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Pictures that the model sees; 0 for texts alone.  [default: 4]",
-)
-@option("--picture-side", type=click.IntRange(64), metavar="PX", help="Longer side of a picture.  [default: 1024]")
-@option(
-    "--picture-tokens", type=click.IntRange(1), metavar="N", help="Tokens that all pictures share.  [default: 4000]"
-)
+@add_options([flag_of(declared, is_unset=True) for declared in options_of(GenerationOptions).values()])
+@add_options([flag_of(options_of(PictureOptions)[name], flag, is_unset=True) for name, flag in _PICTURES.items()])
 @option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
 @json_option
 def ask(
@@ -79,15 +62,13 @@ def ask(
     if stream and as_json:
         raise click.UsageError("--json prints the whole answer: leave out --stream")
     text = _read(template) if template else None
-    from vlmsearch.generators.base import PictureOptions
-
-    given = {"limit": options.pop("pictures"), "side": options.pop("picture_side")}
-    given["tokens"] = options.pop("picture_tokens")
+    given = {name: options.pop(flag.lstrip("-").replace("-", "_")) for name, flag in _PICTURES.items()}
     shown = PictureOptions(**{name: value for name, value in given.items() if value is not None})
-    keywords = chosen.search_keywords({name: options.pop(name) for name in search_options(RankingKeywords)})
+    sampling = {name: options.pop(name) for name in options_of(GenerationOptions)}
+    keywords = chosen.search_keywords(options)
     with chosen.open() as index:
         writer = getattr(index, "generator", None)  # a server's is not known here
-        chosen_options = _options(writer, options)
+        chosen_options = _options(writer, sampling)
         ask = partial(
             index.ask, question, image=image, options=chosen_options, pictures=shown, template=text, **keywords
         )
@@ -106,7 +87,6 @@ def ask(
 
 def _options(generator: Generator | None, sampling: Mapping[str, object]) -> GenerationOptions | None:
     from vlmsearch.answers.prompts import default_options
-    from vlmsearch.generators.base import GenerationOptions
 
     given = {name: value for name, value in sampling.items() if value not in (None, ())}
     usual = default_options(generator) if generator else GenerationOptions()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 import click
 
@@ -26,20 +27,12 @@ def cluster_options(function: Callable[..., object]) -> Callable[..., object]:
     @option("--worker-gpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray GPUs of an encoder.")
     @option("--writers", type=click.IntRange(1), default=4, show_default=True, help="Number of writers to the stores.")
     @wraps(function)
-    def wrapper(
-        *args: object,
-        on: str | None,
-        workers: int | None,
-        worker_cpus: float,
-        worker_gpus: float,
-        writers: int,
-        **kwargs: object,
-    ) -> object:
+    def wrapper(*args: object, on: str | None, **kwargs: Any) -> object:
+        resources = {name: kwargs.pop(name) for name in ("workers", "worker_cpus", "worker_gpus", "writers")}
         if on is None:
             return function(*args, cluster=None, **kwargs)
         from vlmsearch.integrations.ray import RayOptions
 
-        cluster = RayOptions(on or None, workers, worker_cpus, worker_gpus, writers)
-        return function(*args, cluster=cluster, **kwargs)
+        return function(*args, cluster=RayOptions(on or None, **resources), **kwargs)
 
     return wrapper

@@ -142,9 +142,9 @@ class PlainText(click.types.StringParamType):
     envvar_list_splitter = "\n"
 
 
-def _filter(text: str) -> Mapping[str, object]:
+def _filter(text: str) -> Mapping[str, object] | None:
     try:
-        return read_filter(text)
+        return read_filter(text) or None
     except ConfigError as exc:
         raise click.BadParameter(str(exc)) from exc
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -13,67 +13,39 @@ from vlmsearch.cli.common import (
     option,
     print_json,
     short_path,
-    where_option,
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
+from vlmsearch.cli.search_options import flags
+from vlmsearch.indexing.options import DescribeRequest
 from vlmsearch.wire import to_json
 
 _SHOWN = 5
 
 
 @command()
-@option("--prompt", type=PlainText(), metavar="TEXT", help="What the model is asked.  [default: for one sentence]")
+@flags(DescribeRequest, leave_out=["fields"])
 @option(
     "--fields",
     type=PlainText(),
     metavar="KEYS",
     help="Metadata to fill instead, with commas between them, such as colour,count:whole.",
 )
-@option(
-    "--limit",
-    has_variable=False,  # VLMSEARCH_LIMIT is how many matches a search shows
-    type=click.IntRange(1),
-    metavar="N",
-    help="Describe at most N pictures. No environment variable sets it.",
-)
-@option("--concurrency", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Pictures at once.")
-@option("--retry-rejects", is_flag=True, help="Try pictures on the reject list again.")
-@option("--dry-run", is_flag=True, help="Look at three pictures, write nothing, and say how long the rest takes.")
-@where_option
 @index_options("encoder", "generator", "image_limits", "server")
 @json_option
-def describe(
-    prompt: str | None,
-    fields: str | None,
-    limit: int | None,
-    concurrency: int,
-    retry_rejects: bool,
-    dry_run: bool,
-    where: Mapping[str, object] | None,
-    chosen: IndexChoice,
-    as_json: bool,
-) -> None:
+def describe(fields: str | None, chosen: IndexChoice, as_json: bool, **options: Any) -> None:
     """Describe pictures without a text by a model that sees, so that words find them.
 
     The description becomes the text of the document. Its metadata name the model under described_by. A caption is never
     touched. You may interrupt it and run it again: pictures that are described are skipped.
     """
     with chosen.open() as index, progress(index.count(), quiet=as_json, what="describing") as advance:
-        report = index.describe(
-            prompt=prompt,
-            fields=[name.strip() for name in fields.split(",")] if fields else (),
-            where=where,
-            limit=limit,
-            concurrency=concurrency,
-            retry_rejects=retry_rejects,
-            dry_run=dry_run,
-            on_progress=advance,
-        )
+        keys = [name.strip() for name in fields.split(",")] if fields else ()
+        report = index.describe(fields=keys, **options, on_progress=advance)
     if as_json:
         print_json(to_json(report))
         return
-    if not dry_run:
+    if not options["dry_run"]:
         click.echo(f"{report.described:,} described, {report.unchanged:,} unchanged in {report.seconds:.1f} s")
     if report.left:
         tokens = f", and reads {report.prompt_tokens_left:,} tokens" if report.prompt_tokens_left else ""

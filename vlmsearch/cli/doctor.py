@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import platform
+import re
 import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from rich.text import Text
 
 from vlmsearch._util import gpu as diagnosis
 from vlmsearch._util.console import make_console
-from vlmsearch._util.extras import install_command
+from vlmsearch._util.extras import install_command, installed_versions
 from vlmsearch._util.gpu import Driver
 from vlmsearch.cli.common import command, json_option, print_json, url_option
 from vlmsearch.errors import ModelUnavailableError, VlmsearchError
 from vlmsearch.models.bundle import PROFILES, built_bundles, cache_folder
 from vlmsearch.models.recipe import find_recipe
+from vlmsearch.registry import back_ends
 from vlmsearch.stores.base import Exposable
 from vlmsearch.tensorrt.engine.cublas import cublas
 from vlmsearch.tensorrt.engine.plans import Machine, mismatches, open_plan, plans_folder
@@ -66,11 +68,10 @@ def doctor(store: str | None, as_json: bool) -> None:
 
 def _package(name: str, advice: str, *, check: str = "", required: bool = False) -> CheckResult:
     """Check whether a distribution is installed."""
-    try:
-        detail = f"{name} {version(name)}" if check else version(name)
-        return CheckResult(check or name, True, detail, required=required)
-    except PackageNotFoundError:
+    number = installed_versions((name,)).get(name)
+    if number is None:
         return CheckResult(check or name, False, "not installed", advice, required)
+    return CheckResult(check or name, True, f"{name} {number}" if check else number, required=required)
 
 
 def _try(check: str, run: Callable[[], str], advice: str = "", *, required: bool = False) -> CheckResult:
@@ -88,13 +89,25 @@ def _packages() -> list[CheckResult]:
     return [
         CheckResult("python", sys.version_info >= (3, 10), python, required=True),
         *(_package(name, f"pip install {name}", required=True) for name in needed),
-        _package("chromadb", f"for stores of chroma: {install_command('chroma')}"),
-        _package("pymongo", f"for stores of mongodb: {install_command('mongodb')}"),
-        _package("psycopg", f"for stores of postgresql: {install_command('postgresql')}"),
+        *_store_packages(),
         _package("torch", full),
         _package("transformers", full),
         CheckResult("sqlite", True, f"SQLite {sqlite3.sqlite_version}", required=True),
     ]
+
+
+def _store_packages() -> list[CheckResult]:
+    """Check for the packages of stores: those of the extras that their entry points name."""
+    checks: dict[str, CheckResult] = {}
+    for point in back_ends("store").values():
+        if point.dist is None:
+            continue
+        for extra, requirement in itertools.product(point.extras, point.dist.requires or ()):
+            name = re.match(rf"([\w.-]+).*;.*extra == ['\"]{re.escape(extra)}['\"]", requirement)
+            if name:
+                install = install_command(extra, package=point.dist.name)
+                checks[name[1]] = _package(name[1], f"for stores of {extra}: {install}")
+    return list(checks.values())
 
 
 def _store(url: str) -> list[CheckResult]:
@@ -179,7 +192,7 @@ def _wheels() -> CheckResult:
 
 
 def _installed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in diagnosis.installed(names).items())
+    return ", ".join(f"{name} {number}" for name, number in installed_versions(names).items())
 
 
 def _driver(driver: Driver) -> CheckResult:
@@ -262,6 +275,6 @@ def _codec() -> CheckResult:
         return CheckResult("nvimgcodec", False, "not installed: JPEGs are decoded on the CPU", advice)
     major = detail.split()[0][-2:]
     jpeg = "nvidia-nvjpeg" if major == "13" else "nvidia-nvjpeg-cu12"
-    if not diagnosis.installed((jpeg,)) and not diagnosis.has_library(f"libnvjpeg.so.{major}"):
+    if not installed_versions((jpeg,)) and not diagnosis.has_library(f"libnvjpeg.so.{major}"):
         return CheckResult("nvimgcodec", False, f"{detail} without nvJPEG", f"pip install {jpeg}")
     return CheckResult("nvimgcodec", True, detail)

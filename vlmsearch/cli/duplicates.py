@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import datetime, timezone
+from typing import Any
 
 import click
 
 from vlmsearch.cli.common import (
-    SHARE,
     command,
     json_option,
-    option,
     print_first,
     print_json,
     print_table,
     short_path,
-    where_option,
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
+from vlmsearch.cli.search_options import flags
+from vlmsearch.search.options import DuplicatesRequest
 from vlmsearch.types import DuplicateGroup, ImageFile
 from vlmsearch.wire import to_json
 
 
 @command()
-@option(
-    "--threshold",
-    type=SHARE,
-    default=0.5,
-    show_default=True,
-    metavar="COSINE",
-    help="Minimum cosine of candidates.",
-)
-@where_option
+@flags(DuplicatesRequest)
 @index_options("encoder", "image_limits", "server")
 @json_option
-def duplicates(threshold: float, where: Mapping[str, object] | None, chosen: IndexChoice, as_json: bool) -> None:
+def duplicates(chosen: IndexChoice, as_json: bool, **options: Any) -> None:
     """Find duplicate images: scaled, cropped, turned, recoloured, written on or framed.
 
     Vectors find candidates, whose files are compared pixel by pixel. Nothing is deleted:
@@ -45,7 +36,7 @@ def duplicates(threshold: float, where: Mapping[str, object] | None, chosen: Ind
     """
     begun = time.monotonic()
     with chosen.open() as index, progress(index.count(), quiet=as_json, what="comparing") as advance:
-        result = index.duplicates(threshold=threshold, where=where, on_progress=advance)
+        result = index.duplicates(**options, on_progress=advance)
     if as_json:
         print_json({**to_json(result), "seconds": round(time.monotonic() - begun, 3)})
         return

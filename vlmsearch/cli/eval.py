@@ -17,7 +17,7 @@ from vlmsearch._util.files import replace_file
 from vlmsearch.cli.common import command, json_option, option, plot_option, print_json, print_table, short_path
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
-from vlmsearch.cli.search_options import search_flags
+from vlmsearch.cli.search_options import flags
 from vlmsearch.errors import ConfigError
 from vlmsearch.search import evaluation
 from vlmsearch.search.curves import Evaluation
@@ -27,12 +27,12 @@ from vlmsearch.search.evaluation import (
     NO_MATCH_RECALL,
     SHOWN_F1,
     Difference,
-    Measured,
+    FieldMeasures,
     Tuning,
     Values,
 )
 from vlmsearch.search.judged import JudgedQuery, read_queries
-from vlmsearch.search.options import RankingKeywords
+from vlmsearch.search.options import RankingOptions
 from vlmsearch.search.report import evaluate, fields_of, tuning_of
 from vlmsearch.stores.base import Tunable
 
@@ -64,7 +64,7 @@ def _read_report(text: str) -> _Report:
 @command("eval")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @index_options("encoder", "server")
-@search_flags(RankingKeywords, leave_out=["where", "rerank_first", "rerank_seconds"])
+@flags(RankingOptions, leave_out=["where", "rerank_first", "rerank_seconds"])
 @option("--compare", type=_read_report, metavar="FILE", help="Compare with the report of an earlier run.")
 @option("--tune", is_flag=True, help="Choose weights and threshold by cross-validation, and save them in the index.")
 @plot_option("--plot", "Write the curves of precision and recall by threshold, the scores and the calibration.")
@@ -147,7 +147,7 @@ def _measure(
     *,
     tune: bool,
     quiet: bool,
-) -> tuple[Evaluation, Mapping[str, Measured], Tuning | None]:
+) -> tuple[Evaluation, Mapping[str, FieldMeasures], Tuning | None]:
     """Measure a setting, and tune the index if ``tune``."""
     fields = fields_of(pipeline, queries)
     searches = len(queries) + sum(map(len, fields.values()))
@@ -211,7 +211,7 @@ def _known(queries: Sequence[JudgedQuery], index: Index, folder: Path) -> list[J
     ]
 
 
-def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, object]:
+def _by_query(measured: FieldMeasures, queries: Sequence[JudgedQuery]) -> dict[str, object]:
     return {
         query.id: {
             "query": query.text,

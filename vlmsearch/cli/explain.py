@@ -9,9 +9,9 @@ import click
 from vlmsearch.cli.common import command, json_option, option, print_json, print_table, short_path
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
-from vlmsearch.cli.search_options import query_options, search_flags
-from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, FieldEvidence, Regions
-from vlmsearch.search.options import RankingKeywords
+from vlmsearch.cli.search_options import flags, query_options
+from vlmsearch.search.explanation import MIN_FALL, WINDOWS, Explanation, FieldEvidence, Regions
+from vlmsearch.search.options import ExplainRequest
 from vlmsearch.types import WORDS
 from vlmsearch.wire import to_json
 
@@ -22,7 +22,7 @@ _MOST_PASSAGES = 5
 @click.argument("text", metavar="QUERY")
 @click.argument("id")
 @query_options
-@search_flags(RankingKeywords)
+@flags(ExplainRequest, leave_out=["parts"])
 @index_options("encoder", "image_limits", "server")
 @option("--parts", is_flag=True, help="Find the sentences and the image regions that mattered.")
 @json_option
@@ -31,6 +31,7 @@ def explain(
     id: str,
     chosen: IndexChoice,
     parts: bool,
+    seconds: float,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -45,7 +46,7 @@ def explain(
     is_quiet = as_json or not parts or bool(chosen.server)
     with chosen.open() as index, progress(WINDOWS, quiet=is_quiet, what="covering") as advance:
         for name in (id, file_id(id)):
-            explanation = index.explain(**keywords, id=name, parts=parts, on_progress=advance)
+            explanation = index.explain(**keywords, id=name, parts=parts, seconds=seconds, on_progress=advance)
             if explanation.outcome != "absent":
                 break
     if as_json:
@@ -106,7 +107,7 @@ def _print(explanation: Explanation) -> None:
             ],
             left=("word", "stem"),
         )
-    mattered = [part for part in explanation.passages if part.evidence >= LEAST_FALL]
+    mattered = [part for part in explanation.passages if part.evidence >= MIN_FALL]
     if mattered and explanation.document.text:
         click.echo()
         ordered = sorted(mattered, key=lambda part: -part.evidence)[:_MOST_PASSAGES]

@@ -22,8 +22,8 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.documents import check_files_options, files_option, print_paths
 from vlmsearch.cli.opening import IndexChoice, index_options, with_picture
-from vlmsearch.cli.search_options import query_options, search_flags
-from vlmsearch.search.options import LONGEST_PAGE, SearchKeywords
+from vlmsearch.cli.search_options import flags, query_options
+from vlmsearch.search.options import LONGEST_PAGE, SearchRequest
 from vlmsearch.types import Matches
 from vlmsearch.wire import to_json
 
@@ -31,7 +31,7 @@ from vlmsearch.wire import to_json
 @command()
 @click.argument("text", required=False)
 @query_options
-@search_flags(SearchKeywords, leave_out=["offset"])
+@flags(SearchRequest, leave_out=["offset"])
 @option(
     "--page",
     type=click.IntRange(1, LONGEST_PAGE),

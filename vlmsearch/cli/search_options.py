@@ -1,22 +1,32 @@
-"""The options of commands that search: the query, and the options of `vlmsearch.search.options`."""
+"""The flags of verbs: the query, and the options that `vlmsearch.verbs` declares."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+from vlmsearch._util.options import Option
 from vlmsearch.cli.common import Function, PlainText, add_options, option, url_option, where_option
 from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import OWN_RERANKER
-from vlmsearch.search.options import SearchOption, search_options
+from vlmsearch.wire import simple_options
 
-_METAVARS = {"sort": "KEY", "diversity": "SHARE", "min_score": "SCORE", "rerank_seconds": "SECONDS"}
+_METAVARS = {
+    "diversity": "SHARE",
+    "min_score": "SCORE",
+    "prompt": "TEXT",
+    "repetition_penalty": "P",
+    "rerank_seconds": "SECONDS",
+    "sort": "KEY",
+    "temperature": "T",
+    "threshold": "COSINE",
+    "top_p": "P",
+}
 
 
 def _image(text: str) -> Path:
@@ -79,9 +89,15 @@ def _weight(text: str) -> tuple[str, float]:
         raise click.BadParameter(f"a weight is FIELD=NUMBER, such as words=0.5, not {text}") from None
 
 
-def search_flag(declared: SearchOption) -> Callable[[Function], Function]:
-    """Return the flag of an option of a search, with its type and bounds."""
-    flag = f"--{declared.name.replace('_', '-')}"
+def flag_of(declared: Option, name: str = "", *, is_unset: bool = False) -> Callable[[Function], Function]:
+    """Return the flag of an option, with its type and bounds.
+
+    Args:
+        declared: The option.
+        name: Name of the flag; by default that of the option.
+        is_unset: Whether the flag has no default: what is not given is None.
+    """
+    flag = name or f"--{declared.name.replace('_', '-')}"
     text = re.sub("`+", "", declared.help).rstrip(".") + "."
     if declared.name == "where":
         return where_option
@@ -93,26 +109,38 @@ def search_flag(declared: SearchOption) -> Callable[[Function], Function]:
         return option("--weight", "weights", multiple=True, type=_weight, metavar="FIELD=NUMBER", help=help, **settings)
     if declared.name == "rerank":
         return url_option("reranker", flag, help=f"{text} Such as onnx:NAME. With --server: {OWN_RERANKER}.")
-    if declared.type is bool:
-        return option(f"{flag}/--no-{declared.name}", default=declared.default, help=text)
-    if isinstance(declared.default, tuple):
+    if declared.kind is bool:
+        return option(f"{flag}/--no-{declared.name.replace('_', '-')}", default=declared.default, help=text)
+    if declared.is_list:
+        singular, metavar = flag.removesuffix("s"), "KEY" if declared.name == "facets" else "TEXT"
         help = f"{text.rstrip('.')}. May be given several times."
-        return option(flag.rstrip("s"), declared.name, multiple=True, type=PlainText(), metavar="KEY", help=help)
-    settings = {"default": declared.default, "show_default": declared.default is not None}
-    metavar = _METAVARS.get(declared.name, "N" if declared.type is int else declared.name.upper())
-    if declared.maximum is not None:
-        kind: Any = click.IntRange if declared.type is int else click.FloatRange
+        return option(singular, declared.name, multiple=True, type=PlainText(), metavar=metavar, help=help)
+    has_default = declared.default is not None and not is_unset
+    settings = {"default": declared.default if has_default else None, "show_default": has_default}
+    if is_unset and declared.default is not None:
+        text += f"  [default: {declared.default:g}]"
+    if declared.kind in (int, float):
+        kind: Any = click.IntRange if declared.kind is int else click.FloatRange
         lowest = declared.minimum if declared.above is None else declared.above
-        settings["type"] = kind(lowest, declared.maximum, min_open=declared.above is not None)
-    return option(flag, metavar=metavar, help=text, **settings)
+        is_bounded = lowest is not None or declared.maximum is not None
+        settings["type"] = (
+            kind(lowest, declared.maximum, min_open=declared.above is not None) if is_bounded else declared.kind
+        )
+    metavar = _METAVARS.get(declared.name, "N" if declared.kind is int else declared.name.upper())
+    # VLMSEARCH_LIMIT is how many matches a search shows: a limit of documents has no variable
+    has_variable = declared.name != "limit" or declared.default is not None
+    return option(flag, metavar=metavar, help=text, has_variable=has_variable, **settings)
 
 
-def search_flags(
-    keywords: type, *, leave_out: Collection[str] = (), **defaults: object
-) -> Callable[[Function], Function]:
-    """Return a decorator that adds the flags of the options of a search: see `vlmsearch.search.options`.
+def flags(request: Any, *, leave_out: Collection[str] = ()) -> Callable[[Function], Function]:
+    """Return a decorator that adds the flags of a verb's arguments: see `vlmsearch.verbs`.
 
-    The function gets them by their names; `IndexChoice.search_keywords` makes arguments of them.
+    The function gets them by their names; `IndexChoice.search_keywords` makes arguments of a search of them.
+
+    Args:
+        request: The dataclass of the arguments. Those that must be given, and what no flag can be, are left out.
+        leave_out: Names of others that are left out.
     """
-    options = [declared for name, declared in search_options(keywords).items() if name not in leave_out]
-    return add_options([search_flag(replace(o, default=defaults.get(o.name, o.default))) for o in options])
+    return add_options(
+        [flag_of(declared) for name, declared in simple_options(request).items() if name not in leave_out]
+    )

@@ -59,7 +59,10 @@ class Description:
 
 
 def places(relation: str, place: str) -> tuple[str, ...]:
-    """Return the places of two groups with a relation, and of a third one where a ``place`` is given."""
+    """Return the places of two groups with a relation.
+
+    Where a ``place`` is given, that of a third one comes with them.
+    """
     if relation == "inside":
         return ("centre", "centre")
     sides = _SIDES[relation]

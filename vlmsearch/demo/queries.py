@@ -27,7 +27,9 @@ from vlmsearch.demo.vocabulary import (
 
 @dataclass(frozen=True)
 class GroupQuery:
-    """A query for one group of objects; an empty string, and a count of 0, leave an attribute open.
+    """A query for one group of objects.
+
+    An empty string, and a count of 0, leave an attribute open.
 
     "A" and "an" leave the count open too: where there are three red stars, there is a red star.
     """
@@ -40,7 +42,10 @@ class GroupQuery:
     place: str = ""
 
     def fits(self, group: ShapeGroup, place: str) -> bool:
-        """Return whether a group that lies at ``place`` is as it is asked for; what lies top left lies at the top."""
+        """Return whether a group that lies at ``place`` fits the query.
+
+        What lies top left lies at the top.
+        """
         return (
             self.shape in ("", group.shape)
             and self.colour in ("", group.colour)
@@ -72,7 +77,10 @@ class SceneQuery:
     background: str = ""
 
     def fits(self, scene: Description) -> bool:
-        """Return whether all that is asked for holds in a scene; each group asked for is another group of it."""
+        """Return whether a scene has all that is asked for.
+
+        Each group asked for is another group of it.
+        """
         if self.background not in ("", scene.background):
             return False
         if not self.groups:
@@ -118,7 +126,7 @@ def parse_query(text: str) -> SceneQuery:
 
 
 def _holds(scene: Description, first: int, relation: str, second: int) -> bool:
-    """Return whether group number ``one`` of a scene lies so to another."""
+    """Return whether the ``first`` group of a scene lies so to the ``second``."""
     if relation in ("inside", "around"):
         return scene.relation == "inside" and (first, second) == ((0, 1) if relation == "inside" else (1, 0))
     near, far = _ENDS[relation]

@@ -1,4 +1,7 @@
-"""The words for the parts of scenes; the first word for a part is that of canonical captions."""
+"""The words for the parts of scenes.
+
+The first word for a part is that of canonical captions.
+"""
 
 from __future__ import annotations
 

@@ -17,13 +17,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
+from opentelemetry.trace import Span, get_current_span
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.retry import check_seconds
-from vlmsearch._util.tracing import together, waiting_span
+from vlmsearch._util.tracing import together
 from vlmsearch.encoders.base import Encoder, prepared_image
 from vlmsearch.errors import (
     BackendError,
@@ -35,9 +36,6 @@ from vlmsearch.errors import (
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import ImageSource, Role, Vectors
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span
 
 _Lane: TypeAlias = Literal["query", "document", "image"]
 """The content of a batch: texts of a role, or images."""
@@ -123,7 +121,7 @@ class _Request:
     """Vectors by the place of the first item that they are of."""
     bad: dict[int, InvalidInputError] = field(default_factory=dict)
     error: BaseException | None = None
-    span: Span | None = field(default_factory=waiting_span)
+    span: Span = field(default_factory=get_current_span)
     """Span that it is part of."""
     over: bool = False
     waiting: threading.Lock = field(default_factory=threading.Lock)
@@ -462,7 +460,7 @@ class BatchingEncoder(Encoder):
                 self._on_batch(Batch(kind, count, len(parts), seconds))
 
     def _next_kind(self) -> _Lane | None:
-        """Return the kind whose turn it is to be encoded, as soon as a batch is to begin; None when all is done."""
+        """Return the kind whose turn it is, as soon as a batch is to begin. None when all is done."""
         while True:
             ready = [kind for kind in self._turns if self._queues[kind].requests]
             if not ready and self._closed:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -22,13 +23,12 @@ from vlmsearch.errors import (
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, Tower, find_builder, find_bundles
-from vlmsearch.models.inputs import Ids, Pixels
+from vlmsearch.models.inputs import Ids, Pixels, pad_texts
 from vlmsearch.models.recipe import read_batches
 from vlmsearch.tensorrt.engine.cuda import find_gpu
 from vlmsearch.tensorrt.engine.engine import Engine
 from vlmsearch.tensorrt.engine.plans import EnginePrecision, Plan, read_or_discard, read_plan
 from vlmsearch.tensorrt.engine.runtime import this_machine
-from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ class TensorRTEncoder(BundleEncoder):
         decode: Literal["auto", "gpu", "cpu"] = "auto",
         dim: int | None = None,
     ) -> None:
-        if contexts < 1:
-            raise ConfigError(f"contexts is at least 1, not {contexts}")
+        check_counts(contexts=contexts)
         if level is not None and not 0 <= level <= _HIGHEST_LEVEL:
             raise ConfigError(f"level is from 0 to {_HIGHEST_LEVEL}, not {level}")
         self.gpu = find_gpu(device)

@@ -153,7 +153,7 @@ class TritonEncoder(Encoder):
         return self._deployment.preprocess
 
     def _look(self) -> tuple[protocol.Deployment, int]:
-        """Return what the server has, and its largest batch; BackendError if its models do not belong together."""
+        """Return what the server has, and its largest batch. BackendError if its models do not belong together."""
         config = self._connection.config(self._model)
         if protocol.DEPLOYMENT not in config.parameters:
             raise BackendError(f"{self._model} of Triton at {self._connection.address} was not made by vlmsearch")
@@ -251,7 +251,7 @@ class TritonEncoder(Encoder):
         return self._picture.name if self._picture else ""
 
     def _bytes(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-        """Encoded bytes that the server takes; of a decoded image, or one too large for it, the pixels it needs."""
+        """Return encoded bytes that the server takes. Of a decoded or too large image, these are its pixels."""
         if not isinstance(image, PIL.Image.Image):
             data = read_image(image, limits) if isinstance(image, Path) else image
             at_least, both = self._preprocess.at_least, (limits, self._deployment.image_limits)
@@ -269,7 +269,7 @@ def _pooled(chunks: Sequence[_Chunk], count: int, dim: int) -> Vectors:
 
 
 def _role(role: Role, count: int) -> dict[str, NDArray[np.generic]]:
-    """Return the input that says what texts are encoded as; none for documents, which they are without."""
+    """Return the input that says what texts are encoded as. None for documents, which they are without."""
     return {} if role == "document" else {protocol.ROLE: _strings([role.encode()] * count)}
 
 

@@ -9,7 +9,8 @@ from string import Template
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.closable import Closable
+from vlmsearch._util.closable import Closable, closing_at_end
+from vlmsearch._util.options import Options, bounded, options_of, several
 from vlmsearch.errors import BackendError, ConfigError
 
 if TYPE_CHECKING:
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GenerationOptions:
+class GenerationOptions(Options):
     """The options of a generated text.
 
     Attributes:
-        max_tokens: The most tokens of the answer, at least 1.
-        temperature: 0 for the likeliest text, else what logits are divided by before sampling.
-        top_k: Sample from this many of the likeliest tokens; None for all.
-        top_p: Sample from the likeliest tokens that make up this share, above 0 (nucleus sampling, arXiv:1904.09751).
-        repetition_penalty: From 1 (none) up (CTRL, arXiv:1909.05858).
-        stop: The text ends before the first of these.
-        bad_words: What the text must not contain.
-        seed: The same seed samples the same text.
-        beam_width: Of beam search; 1 for none.
+        max_tokens: Maximum number of tokens of the answer.
+        temperature: Randomness of the sampling: 0 takes the likeliest text. Logits are divided by it.
+        top_k: Number of the likeliest tokens to sample from; all by default.
+        top_p: Share of probability of the likeliest tokens to sample from (nucleus sampling, arXiv:1904.09751).
+        repetition_penalty: Penalty of tokens that the text has, from 1 for none up (CTRL, arXiv:1909.05858).
+        stop: Texts before which the answer ends.
+        bad_words: Texts that the answer must not contain.
+        seed: Seed of the sampling. The same seed samples the same text.
+        beam_width: Number of beams of a beam search; 1 for none.
 
     Raises:
         ConfigError: A value is one that no generator can follow.
@@ -39,41 +40,23 @@ class GenerationOptions:
         0.0
     """
 
-    max_tokens: int = 256
-    temperature: float = 0.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
-    stop: tuple[str, ...] = ()
-    bad_words: tuple[str, ...] = ()
+    max_tokens: int = bounded(256, minimum=1)
+    temperature: float = bounded(0.0, minimum=0)
+    top_k: int | None = bounded(None, minimum=1)
+    top_p: float = bounded(1.0, above=0, maximum=1)
+    repetition_penalty: float = bounded(1.0, above=0)
+    stop: tuple[str, ...] = several((), 100, 1024)
+    bad_words: tuple[str, ...] = several((), 100, 1024)
     seed: int | None = None
-    beam_width: int = 1
+    beam_width: int = bounded(1, minimum=1)
 
     def __post_init__(self) -> None:
-        self._check_types()
-        checks = (
-            (self.max_tokens >= 1, f"`max_tokens` is at least 1, not {self.max_tokens}"),
-            (self.temperature >= 0, f"`temperature` is at least 0, not {self.temperature}"),
-            (self.top_k is None or self.top_k >= 1, f"`top_k` is at least 1, not {self.top_k}"),
-            (0 < self.top_p <= 1, f"`top_p` is above 0 and at most 1, not {self.top_p}"),
-            (self.repetition_penalty > 0, f"`repetition_penalty` is above 0, not {self.repetition_penalty}"),
-            (all(self.stop) and all(self.bad_words), "`stop` and `bad_words` hold no empty string"),
-            (self.beam_width >= 1, f"`beam_width` is at least 1, not {self.beam_width}"),
-        )
-        for holds, message in checks:
-            if not holds:
-                raise ConfigError(message)
-
-    def _check_types(self) -> None:
-        for name in ("max_tokens", "top_k", "seed", "beam_width"):
-            value = getattr(self, name)
-            is_whole = isinstance(value, int) and not isinstance(value, bool)
-            if not is_whole and value is not getattr(type(self), name):  # None is a default
-                raise ConfigError(f"`{name}` is a whole number, not {value!r}")
+        super().__post_init__()
         for name in ("stop", "bad_words"):
-            words = getattr(self, name)
-            if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
-                raise ConfigError(f"`{name}` is a list of strings, such as ['word'], not {words!r}")
+            if not all(getattr(self, name)):
+                raise ConfigError(f"`{name}` holds no empty string")
+        if self.beam_width > 1 and self.temperature:
+            raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
 
 
 class Generator(Closable, ABC):
@@ -126,19 +109,16 @@ class Generator(Closable, ABC):
             BackendError: The model or its server failed.
         """
         stream, pieces = self.stream(prompt, options), list[str]()
-        try:
+        with closing_at_end(stream):
             for piece in stream:
                 check_cancelled()
                 pieces.append(piece)
-        finally:
-            if close := getattr(stream, "close", None):
-                close()
         return "".join(pieces)
 
 
 @runtime_checkable
 class CountsTokens(Protocol):
-    """A generator that knows how much its model reads, so that a prompt can be fitted to it.
+    """A generator that counts tokens, so that a prompt can be fitted to its model.
 
     Example:
         >>> from vlmsearch.registry import open_generator
@@ -147,10 +127,10 @@ class CountsTokens(Protocol):
     """
 
     context: int
-    """The most tokens of prompt and answer together."""
+    """Maximum number of tokens of prompt and answer together."""
 
     def count_tokens(self, prompt: str) -> int:
-        """Count the tokens that a prompt has for the model, with all that a chat template adds.
+        """Count the tokens of a prompt, with all that a chat template adds.
 
         Args:
             prompt: The prompt.
@@ -162,7 +142,7 @@ class CountsTokens(Protocol):
 
 @runtime_checkable
 class HasPromptTemplate(Protocol):
-    """A generator with a prompt template of its own, which a pipeline uses instead of any other.
+    """A generator with a prompt template of its own. A pipeline uses it instead of any other.
 
     Example:
         >>> from vlmsearch.registry import open_generator
@@ -195,9 +175,9 @@ class PictureOptions:
     """The pictures that a question shows to a generator that sees.
 
     Attributes:
-        limit: Maximum number of pictures, from 0: the question's own, then those of the best matches.
-        side: Longer side in pixels, at least 64, to which larger pictures are scaled down.
-        tokens: Tokens that all pictures share, above 0. They are scaled down until they fit, and not left out.
+        limit: Maximum number of pictures. The question's own is the first, then come those of the best matches.
+        side: Longer side in pixels to which larger pictures are scaled down.
+        tokens: Tokens that all pictures share. They are scaled down until they fit, and not left out.
 
     Raises:
         ConfigError: A value is out of its range.
@@ -207,15 +187,13 @@ class PictureOptions:
         1024
     """
 
-    limit: int = 4
-    side: int = 1024
-    tokens: int = 4000
+    limit: int = bounded(4, minimum=0, maximum=16)
+    side: int = bounded(1024, minimum=64, maximum=4096)
+    tokens: int = bounded(4000, minimum=1, maximum=2**20)
 
     def __post_init__(self) -> None:
-        for name, minimum in (("limit", 0), ("side", 64), ("tokens", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-                raise ConfigError(f"`{name}` of pictures is a whole number of at least {minimum}, not {value!r}")
+        for name, option in options_of(PictureOptions).items():
+            option.check(getattr(self, name), " of pictures")
 
 
 @runtime_checkable
@@ -234,7 +212,9 @@ class SeesPictures(Protocol):
     """Longer side, in pixels, beyond which the model sees nothing more."""
 
     def picture_tokens(self, width: int, height: int) -> int:
-        """Return how many tokens of the context a picture takes; an estimate for a model of another machine.
+        """Return how many tokens of the context a picture takes.
+
+        It is an estimate for a model of another machine.
 
         Args:
             width: Width in pixels.
@@ -271,7 +251,7 @@ class SeesPictures(Protocol):
 
 @runtime_checkable
 class HasLikelihoods(Protocol):
-    """A generator that knows how likely a word is as its answer, so that its doubt can be read.
+    """A generator that knows how likely a word is as its answer.
 
     Example:
         >>> from vlmsearch.registry import open_generator

@@ -16,10 +16,10 @@ _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 def find_chat_template(folder: Path) -> Callable[[str], str] | None:
-    """Return what puts a prompt into the chat template of a tokenizer's folder; None where it has none.
+    """Return a function that puts a prompt into the chat template of a tokenizer's folder.
 
-    The template is rendered in a sandbox, with the names that transformers' ``apply_chat_template`` has. The text does
-    not begin with the token that begins every text: tokenizers add it.
+    None where it has none. The template is rendered in a sandbox, with the names that transformers'
+    ``apply_chat_template`` has. The text does not begin with the token that begins every text: tokenizers add it.
     """
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def find_chat_template(folder: Path) -> Callable[[str], str] | None:
 
 
 def _source(folder: Path, settings: object) -> str:
-    """Return the template, from a file of its own or from the settings, where one of several is called default."""
+    """Return the template of a file of its own, or the default one of the settings."""
     if not isinstance(settings, dict):
         raise TypeError("it holds no table")
     file = folder / "chat_template.jinja"

@@ -1,4 +1,4 @@
-"""From tokens to pieces of text that never end within a character, to the words to stop at, and back to tokens."""
+"""Tokens as text whose pieces never end within a character, and the words to stop at."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from vlmsearch._util.closable import closing_at_end
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.tokenizers import no_panics, read_tokenizer
 
@@ -16,9 +17,10 @@ _INCOMPLETE = "\ufffd"
 
 
 class Detokenizer:
-    """A decoder of tokens as they come; all pieces together are what ``decode`` makes of all tokens.
+    """A decoder of tokens as they come.
 
-    A piece is decoded together with the one before it: some tokenizers drop the space before the first word.
+    All pieces together are what ``decode`` makes of all tokens. A piece is decoded together with the one before it:
+    some tokenizers drop the space before the first word.
     """
 
     def __init__(self, decode: Decode) -> None:
@@ -59,7 +61,7 @@ def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
     ``pieces`` is closed, where it can be, as soon as a stop word is found or the caller stops reading.
     """
     held = ""
-    try:
+    with closing_at_end(pieces):
         for piece in pieces:
             held += piece
             places = [(at + len(word), at) for word in stop if (at := held.find(word)) >= 0]
@@ -72,10 +74,6 @@ def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
                 held = held[safe:]
         if held:
             yield held
-    finally:
-        close = getattr(pieces, "close", None)
-        if close:
-            close()
 
 
 def _overlap(text: str, word: str) -> int:
@@ -84,7 +82,7 @@ def _overlap(text: str, word: str) -> int:
 
 
 def sum_by_word(tokens: Iterable[tuple[str, float]], words: Sequence[str]) -> list[float]:
-    """Return the sum of the probabilities of tokens that are each word but for case and the spaces around it.
+    """Return the probability of each word, whatever its case and the spaces around it.
 
     >>> sum_by_word([(" Yes", 0.5), ("yes", 0.25), ("No", 0.125)], ["yes", "no"])
     [0.75, 0.125]

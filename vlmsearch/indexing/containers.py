@@ -32,7 +32,10 @@ CHILD = f"{__name__}:child_parts"
 """The function that reads a file in a child process."""
 _CHUNK = 2**20
 _COVER = 0.1
-"""A film is shown by its first frame after this part of it, which is perhaps not its title."""
+"""The part of a film after which its first frame is shown.
+
+That frame is perhaps not its title.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,18 @@ class File:
     follow_links: bool = True
 
     def part(self, fragment: str, text: str | None, image: bytes | None, metadata: dict[str, Scalar]) -> Sourced:
-        """Return the document of a part, whose image is named by the path with the same fragment."""
+        """Return the document of a part.
+
+        Its image is named by the path with the same fragment.
+        """
         document = Document(f"{self.id}{fragment}", text or None, Path(f"{self.path}{fragment}"), metadata)
         return Sourced(document, self.id, image, ocr=self.ocr)
 
     def reject(self, exc: InvalidInputError, fragment: str = "") -> Reject:
-        """Return the file, or a part of it, that cannot be used; tried again when the file changes."""
+        """Return a file that cannot be used, or a part of it, as a Reject.
+
+        It is tried again when the file changes.
+        """
         version = "" if exc.code == "unreadable" else self.version
         return Reject(f"{self.id}{fragment}", exc.code, str(exc), Stamp(version, self.id))
 
@@ -87,7 +96,10 @@ def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions)
 
 
 def _read_parts(option: str, file: File, reading: ReadOptions) -> Iterator[PartItem]:
-    """Read the parts of a file in a child process; a file that cannot be read is rejected."""
+    """Read the parts of a file in a child process.
+
+    A file that cannot be read is rejected.
+    """
     value = {**asdict(file), "path": str(file.path), "option": option}
     try:
         yield from received(CHILD, value, reading, name=repr(str(file.path)))
@@ -191,6 +203,9 @@ def with_parts(store: Store, ids: Iterable[str]) -> list[str]:
 
 
 def kind_of(name: str) -> ContainerFormat | None:
-    """Return the kind of a file, by how its name ends; None for a file that is one document."""
+    """Return the kind of a file, by how its name ends.
+
+    None for a file that is one document.
+    """
     suffix = os.path.splitext(name)[1].lower()
     return next((kind for kind in KINDS if suffix in kind.suffixes), None)

@@ -50,7 +50,9 @@ def copy(
     prune: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> CopyReport:
-    """Copy all documents of an index to another store, with vectors and stamps, its reject list and its tuning.
+    """Copy all documents of an index to another store.
+
+    Vectors, stamps, the reject list and the tuning come with them.
 
     Each batch is durable when it is counted, and the next run skips what the target has with the same stamp: run it
     again after it was interrupted, or to bring the target up to date. Others may search and write meanwhile; what they
@@ -107,7 +109,10 @@ def copy(
 def stamped(
     source: Store | ParquetIndex,
 ) -> Iterator[tuple[Mapping[str, Stamp], Callable[[Sequence[str]], list[Record]]]]:
-    """Yield the stamps of all documents, some at a time, each time with what reads the records of these."""
+    """Yield the stamps of all documents, some at a time.
+
+    With each part comes a function that reads the records of some ids.
+    """
     if isinstance(source, ParquetIndex):
         for page in source.pages(BATCH):
             records = {record.document.id: record for record in page}
@@ -136,7 +141,10 @@ def _check_target(source: Store | ParquetIndex, manifest: Manifest, target: Stor
 
 
 def _place(name: str) -> str:
-    """Return the name of a store, a folder or file in it as an absolute path without links."""
+    """Return the name of a store, with an absolute path without links.
+
+    A store that is no folder or file keeps its name.
+    """
     scheme, _, place = name.partition(":")
     return name if place.startswith("//") else f"{scheme}:{Path(place).resolve()}"
 
@@ -159,7 +167,10 @@ def _prune(source: Store | ParquetIndex, target: Store) -> int:
 
 
 def _copy_rejects(source: Store | ParquetIndex, target: Store, *, prune: bool) -> int | None:
-    """Put the source's entries on the target's list; take off what is a document by now, or with ``prune`` all else."""
+    """Put the source's entries on the target's list.
+
+    What is a document by now is taken off, with ``prune`` all else too.
+    """
     given = source.rejects() if isinstance(source, (ParquetIndex, RejectList)) else None
     if given is None or not isinstance(target, RejectList):
         return None

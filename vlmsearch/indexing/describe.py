@@ -14,24 +14,24 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from vlmsearch._util.arguments import check_kind, shown, strings
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.tracing import encoding
-from vlmsearch.answers.pictures import PromptPictures
-from vlmsearch.answers.prompts import TEMPLATE, build_parts
+from vlmsearch.answers.prompts import Prompt
+from vlmsearch.answers.sources import make_source
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
-from vlmsearch.generators.base import GenerationOptions, Generator, SeesPictures
+from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
 from vlmsearch.indexing.image_text import with_description_mark
+from vlmsearch.indexing.options import FIELD_TYPES, DescribeRequest
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.stores.filters import Filter
 from vlmsearch.types import (
     DESCRIBED_BY,
     DescribeReport,
@@ -56,21 +56,12 @@ if TYPE_CHECKING:
 
 FIELDS_BY = "described_fields_by"
 """The key in the metadata of the model that filled others."""
-PROMPT = "Describe the picture."
-"""The prompt of a description; the first sentence of the answer is kept."""
 _SIDE = 768
 """The longer side of a picture in pixels: descriptions need no more (PhotoPrism takes 720)."""
 _TOKENS = 128
 _PAGE = 16
 _SAMPLE = 3
 """Pictures of a forecast."""
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "text": (str,),
-    "number": (int, float),
-    "whole": (int,),
-    "yes-no": (bool,),
-    "any": (str, int, float, bool),
-}
 _PREAMBLE = re.compile(
     r"(?i)^(?:sure|certainly|of course)?[,.! ]*(?:here(?:'s| is)[^:\n]{0,80}:|(?:image )?(?:description|caption):)\s*"
 )
@@ -83,61 +74,7 @@ _CITATION = re.compile(r"\s*\[\d+\]")
 
 
 @dataclass(frozen=True)
-class DescribeOptions:
-    """The options of `Pipeline.describe`, which describes them."""
-
-    prompt: str | None = None
-    fields: Sequence[str] = ()
-    where: Mapping[str, object] | None = None
-    limit: int | None = None
-    concurrency: int = 1
-    retry_rejects: bool = False
-    dry_run: bool = False
-    on_progress: Callable[[int], None] | None = None
-    image_limits: ImageLimits = DEFAULT_LIMITS
-
-    def __post_init__(self) -> None:
-        check_kind("prompt", self.prompt, (str, type(None)), "a string or None")
-        check_kind("where", self.where, (Mapping, type(None)), "a filter such as {'year': 2024}")
-        if self.prompt is not None and not self.prompt.strip():
-            raise ConfigError("the `prompt` is empty")
-        if isinstance(self.fields, str):
-            raise ConfigError(f"`fields` is a list of keys, such as [{self.fields!r}]")
-        object.__setattr__(self, "fields", tuple(strings("fields", self.fields, "keys of metadata")))
-        for name in ("limit", "concurrency"):
-            value = getattr(self, name)
-            is_whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
-            if not is_whole and not (name == "limit" and value is None):
-                raise ConfigError(f"`{name}` is a whole number above 0, not {shown(value)}")
-        try:
-            check_metadata(dict.fromkeys(self.schema, ""))
-        except InvalidInputError as exc:
-            raise ConfigError(f"`fields` are keys of metadata: {exc}") from exc
-
-    @property
-    def schema(self) -> dict[str, str]:
-        """Return the type of each field; ConfigError for one that there is not."""
-        types = {}
-        for field in self.fields:
-            name, separator, kind = field.partition(":")
-            types[name.strip()] = kind.strip() if separator else "any"
-        for name, kind in types.items():
-            if kind not in _TYPES:
-                raise ConfigError(f"the field {name!r} has the type {kind!r}: there is {', '.join(_TYPES)}")
-        return types
-
-    @property
-    def question(self) -> str:
-        """Return what the generator is asked, without a picture."""
-        if not self.fields:
-            return self.prompt or PROMPT
-        keys = "; ".join(f'"{name}"' + ("" if kind == "any" else f" ({kind})") for name, kind in self.schema.items())
-        asked = f"{self.prompt.rstrip()} " if self.prompt else "Look at the picture. "
-        return f"{asked}Answer with one JSON object and nothing else. Its keys are: {keys}."
-
-
-@dataclass(frozen=True)
-class _Told:
+class _DocumentAnswer:
     """The answer of a generator about the picture of a document."""
 
     document: Document
@@ -156,6 +93,7 @@ class Describer:
         reject_list: Where pictures go that are refused.
         generator: A generator that sees.
         options: How.
+        image_limits: Limits of images.
 
     Raises:
         ConfigError: The generator does not see.
@@ -167,7 +105,8 @@ class Describer:
         store: Store,
         reject_list: RejectList,
         generator: Generator,
-        options: DescribeOptions,
+        options: DescribeRequest,
+        image_limits: ImageLimits = DEFAULT_LIMITS,
     ) -> None:
         if not isinstance(generator, SeesPictures) or not generator.max_pictures:
             raise ConfigError(
@@ -176,8 +115,8 @@ class Describer:
             )
         self._encoder, self._store, self._reject_list = encoder, store, reject_list
         self._generator: Generator = generator
-        self._options = options
-        condition = None if options.where is None else parse_filter(options.where)
+        self._options, self._image_limits = options, image_limits
+        condition = options.condition
         self._condition: Filter | None = condition
         self._key = FIELDS_BY if options.fields else DESCRIBED_BY
         digest = hashlib.sha256(options.question.encode()).hexdigest()[:8]
@@ -223,7 +162,10 @@ class Describer:
         )
 
     def _wanted(self, documents: Sequence[Document], rejected: Mapping[str, Reject]) -> tuple[list[Document], int]:
-        """Return the documents to describe, and how many have this description or are on the reject list for it."""
+        """Return the documents to describe, and the number of those that were done before.
+
+        These have this description or are on the reject list for it.
+        """
         wanted, unchanged = [], 0
         for document in documents:
             if not isinstance(document.image, Path):
@@ -245,7 +187,7 @@ class Describer:
                 wanted.append(document)
         return wanted, unchanged
 
-    def _tell(self, documents: Sequence[Document]) -> Iterator[_Told]:
+    def _tell(self, documents: Sequence[Document]) -> Iterator[_DocumentAnswer]:
         """Yield what the generator says of the pictures, in their order."""
         if self._options.concurrency == 1 or len(documents) < 2:
             yield from map(self._ask, documents)
@@ -253,18 +195,18 @@ class Describer:
         with ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="vlmsearch-describe") as pool:
             yield from pool.map(self._ask, documents)
 
-    def _ask(self, document: Document) -> _Told:
+    def _ask(self, document: Document) -> _DocumentAnswer:
         from vlmsearch.media.images import shrunk_image
 
         check_cancelled()
         tokens: list[int] = []
         try:
             side = min(_SIDE, self._generator.max_side)  # type: ignore[attr-defined]
-            image = shrunk_image(local_image(document.image), edge=side, limits=self._options.image_limits)  # type: ignore[arg-type]
+            image = shrunk_image(local_image(document.image), edge=side, limits=self._image_limits)  # type: ignore[arg-type]
             text = self._generated(document, image, tokens)
         except InvalidInputError as exc:
-            return _Told(document, reject=(exc.code, str(exc)))
-        told = partial(_Told, document, tokens=sum(tokens))
+            return _DocumentAnswer(document, reject=(exc.code, str(exc)))
+        told = partial(_DocumentAnswer, document, tokens=sum(tokens))
         if self._options.fields:
             values, why = _values_in(text, self._options.schema)
             return told(reject=("invalid", why)) if values is None else told(values=values)
@@ -279,14 +221,17 @@ class Describer:
 
     def _generated(self, document: Document, image: PIL.Image.Image, tokens: list[int]) -> str:
         """Return the answer of the generator, which is asked as `Pipeline.ask` asks about a source."""
-        source = Match(replace(document, text=None), 1.0, {})
-        parts = build_parts(self._options.question, [source], TEMPLATE, PromptPictures({0: image}))
+        source = make_source(1, Match(replace(document, text=None), 1.0, {}), Picture(image))
+        parts = Prompt(self._options.question, (source,)).parts
         options = GenerationOptions(max_tokens=_TOKENS)
         pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
         return "".join(pieces)
 
-    def _keep(self, told: Sequence[_Told], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
-        """Write descriptions of documents that are still as they were read; return their number, and the rejects."""
+    def _keep(self, told: Sequence[_DocumentAnswer], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
+        """Write descriptions of documents that are still as they were read.
+
+        Their number is returned, with the rejects.
+        """
         good = [answer for answer in told if answer.reject is None and answer.document.id in stamps]
         rejects = [
             Reject(
@@ -310,7 +255,7 @@ class Describer:
         self._reject_list.release(changed)
         return len(changed), rejects
 
-    def _vectors(self, told: Sequence[_Told]) -> list[dict[Field, NDArray[np.float32]]]:
+    def _vectors(self, told: Sequence[_DocumentAnswer]) -> list[dict[Field, NDArray[np.float32]]]:
         """Return the vectors of the descriptions, by field; none for those that fill metadata."""
         texts = [answer.text for answer in told if answer.text]
         if not texts:
@@ -319,7 +264,9 @@ class Describer:
             by_space = self._encoder.encode_texts(texts, role="document")
         return [{Field(space, "text"): rows[at] for space, rows in by_space.items()} for at in range(len(texts))]
 
-    def _change(self, told: _Told, stamp: Stamp, vectors: Mapping[Field, NDArray[np.float32]]) -> MetadataChange:
+    def _change(
+        self, told: _DocumentAnswer, stamp: Stamp, vectors: Mapping[Field, NDArray[np.float32]]
+    ) -> MetadataChange:
         document = told.document
         metadata = {**document.metadata, **(told.values or {}), self._key: self._tag}
         digest = with_description_mark(stamp.digest, f"{self._tag}{told.text}{sorted((told.values or {}).items())}")
@@ -327,7 +274,10 @@ class Describer:
 
 
 def plain_description(text: str) -> str:
-    """Return a description in one line, without citations, quotes and a beginning such as "Here is a description:"."""
+    """Return a description in one line, without citations and quotes.
+
+    A beginning such as "Here is a description:" goes too.
+    """
     line = " ".join(_CITATION.sub("", text).split())
     line = _PREAMBLE.sub("", line).strip()
     if len(line) > 1 and line[0] == line[-1] == '"':
@@ -336,7 +286,10 @@ def plain_description(text: str) -> str:
 
 
 def _values_in(text: str, schema: Mapping[str, str]) -> tuple[dict[str, Scalar] | None, str]:
-    """Return the values of the fields in a generated JSON object; None, and why, where they are not of the schema."""
+    """Return the values of the fields in a generated JSON object.
+
+    None, and why, where they are not of the schema.
+    """
     begin, end = text.find("{"), text.rfind("}")
     try:
         given = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
@@ -347,7 +300,9 @@ def _values_in(text: str, schema: Mapping[str, str]) -> tuple[dict[str, Scalar] 
     values: dict[str, Scalar] = {}
     for name, kind in schema.items():
         value = given.get(name)
-        is_right = isinstance(value, _TYPES[kind]) and (kind == "any" or isinstance(value, bool) == (kind == "yes-no"))
+        is_right = isinstance(value, FIELD_TYPES[kind]) and (
+            kind == "any" or isinstance(value, bool) == (kind == "yes-no")
+        )
         if not is_right:
             return None, f"{name!r} is {value!r} and not of the type {kind}"
         values[name] = cast("Scalar", value)

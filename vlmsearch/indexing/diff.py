@@ -177,7 +177,10 @@ def _typed(metadata: Mapping[str, object]) -> dict[str, tuple[type, object]]:
 
 
 def _differing_rejects(first: Store | ParquetIndex, second: Store | ParquetIndex) -> Sequence[str]:
-    """Return the ids of inputs that are on one list alone, or with another entry; none where an index keeps no list."""
+    """Return the ids of inputs whose entries on the two reject lists differ.
+
+    An entry on one list alone differs too. Empty where an index keeps no list.
+    """
     lists = [index.rejects() if isinstance(index, (ParquetIndex, RejectList)) else None for index in (first, second)]
     if lists[0] is None or lists[1] is None:
         return []

@@ -1,4 +1,6 @@
-"""Facts about a file that become metadata of its documents, so that searches filter by them and sort by them.
+"""Facts about a file that become metadata of its documents.
+
+Searches filter by them and sort by them.
 
 ============  =====================================================================================================
 ``type``      the kind of the file, by its ending, such as ``jpg`` or ``pdf``; ``jpeg`` is ``jpg``.
@@ -42,7 +44,9 @@ _FIRST_YEAR = 1000
 
 
 def with_facts(document: Document, source: str, file: str, image: bytes | None) -> Document:
-    """Return a document with the facts about its file; metadata of its own with these keys stay.
+    """Return a document with the facts about its file.
+
+    Metadata of its own with these keys stay.
 
     Args:
         document: The document, which is the file or a part of it.
@@ -64,7 +68,10 @@ def with_facts(document: Document, source: str, file: str, image: bytes | None) 
 
 
 def _day_changed(file: str) -> date | None:
-    """Return the day on which a file of this machine was changed last, in the time zone of this machine."""
+    """Return the day on which a file was changed last, in this machine's time zone.
+
+    None for one in object storage.
+    """
     if not remote_url(file):
         with suppress(OSError, ValueError, OverflowError):
             return datetime.fromtimestamp(os.stat(file).st_mtime).astimezone().date()

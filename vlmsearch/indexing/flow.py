@@ -70,7 +70,7 @@ LOOKED_UP = 512
 slowly, or take much memory."""
 _HEAVY_CHARS = 2**20
 _READ_CHARS = 4
-"""Characters that a byte of an image counts that was read already, such as that of a page."""
+"""Characters that a byte of a loaded image counts, such as that of a page."""
 _READ_TOGETHER = 16
 """Documents that one thread reads before it takes others."""
 _READ_BYTES = 2**26
@@ -87,15 +87,15 @@ _UNDER_WAY = 4
 
 
 @dataclass(frozen=True)
-class Unchanged:
+class UnchangedDocument:
     """A document that the index has in just this form, from the same source."""
 
     id: str
 
 
-Outcome: TypeAlias = Union[Ready, Unchanged, Reject]
+Outcome: TypeAlias = Union[Ready, UnchangedDocument, Reject]
 T = TypeVar("T", Item, Union[Sourced, Reject])
-Input: TypeAlias = Union[Sourced, Reject, Unchanged]
+Input: TypeAlias = Union[Sourced, Reject, UnchangedDocument]
 Known: TypeAlias = tuple[Input, Union[Stamp, None], bool]
 
 
@@ -140,7 +140,7 @@ class Tally:
         """Add what became of one input."""
         if isinstance(outcome, Reject):
             self.rejects.append(outcome)
-        elif isinstance(outcome, Unchanged):
+        elif isinstance(outcome, UnchangedDocument):
             self.unchanged += 1
         elif outcome.replaces:
             self.updated += 1
@@ -181,9 +181,12 @@ class Flow:
         self._bad_parts: dict[str, list[Reject]] = {}
         """The parts of each file that were on the reject list before the run."""
         self._replaced: dict[str, set[str]] = {}
-        """The files that were in the index, with the ids of the parts that they have now."""
+        """The files that were in the index, each with the present ids of its parts."""
         self._held: list[Sourced | Reject] = []
-        """The documents of the whole files among these, which are stored when the parts that are gone are deleted."""
+        """The documents of whole files that have parts.
+
+        They are stored when the parts that are gone are deleted.
+        """
 
     def run(self, items: Iterable[Item]) -> IndexReport:
         """Index ``items`` and report; raise what a stage raised, after the other stages have ended.
@@ -196,12 +199,11 @@ class Flow:
     def _run(self, items: Iterable[Item]) -> IndexReport:
         started = time.monotonic()
         self._put_at = started
-        rejected = {reject.id: reject for reject in reject_list_of(self._store).rejects()}
+        self._saver = Saver(self._store, strict=self._options.strict)
         preprocess = self._encoder.preprocess if isinstance(self._encoder, ResizesImages) else None
         self._reading = ReadOptions(self._options.image_limits, preprocess)
-        self._examiner = Examiner.of(self._encoder, self._options, rejected)
-        self._saver = Saver(self._store, rejected, strict=self._options.strict)
-        for reject in rejected.values():
+        self._examiner = Examiner.of(self._encoder, self._options, self._saver.rejects)
+        for reject in self._saver.rejects.values():
             if part := part_of(reject.id):
                 self._bad_parts.setdefault(part.of, []).append(reject)
         threads = [
@@ -257,7 +259,7 @@ class Flow:
             self._stop()
 
     def _take(self, workers: ThreadPoolExecutor, group: Sequence[Item]) -> None:
-        """Have a group examined, with the parts of the files that are new to the index or have changed."""
+        """Have a group examined, with the parts of its files that are new or changed."""
         containers = {item.id: item for item in group if isinstance(item, Container)}
         inputs: list[Input] = [item for item in group if not isinstance(item, Container)]
         changed: list[Container] = []
@@ -272,13 +274,16 @@ class Flow:
         for container in changed:
             self._open(workers, container, stamps.get(container.id))
 
-    def _same(self, container: Container, known: Stamp | None) -> list[Unchanged | Reject]:
-        """Return the outcomes of a file that is unchanged or was rejected before; none for any other file."""
+    def _same(self, container: Container, known: Stamp | None) -> list[UnchangedDocument | Reject]:
+        """Return the outcomes of a file that is unchanged or was rejected before.
+
+        Empty for any other file.
+        """
         bad = self._bad_parts.get(container.id, [])
         if self._options.retry_rejects and bad:
             return []
         if self._examiner.is_known(known, Stamp(container.version, container.source)):
-            return [Unchanged(container.id), *bad]
+            return [UnchangedDocument(container.id), *bad]
         old = self._examiner.rejected.get(container.id)
         if old and old.stamp.digest == container.version and not self._options.retry_rejects:
             return [old, *bad]
@@ -306,11 +311,17 @@ class Flow:
 
     @cached_property
     def _files_of_parts(self) -> set[str]:
-        """Return the files whose parts the index has; an interrupted run left no document of the whole file."""
+        """Return the files whose parts the index has.
+
+        An interrupted run left no document of the whole file.
+        """
         return {part.of for id in self._store.ids() if (part := part_of(id))}
 
     def _blank(self, id: str, known: Stamp) -> None:
-        """Make the index forget which version of a file it has; what it says of labels stays."""
+        """Make the index forget which version of a file it has.
+
+        What it says of labels stays.
+        """
         labels = known.digest[len(without_labels(known.digest)) :]
         changes = [MetadataChange(read, known, read.metadata, labels) for read in self._store.get([id])]
         self._store.update_metadata(changes)
@@ -328,7 +339,10 @@ class Flow:
         return part is not None and part.of in self._replaced and id not in self._replaced[part.of]
 
     def _look_up(self, group: Sequence[Input]) -> list[Known]:
-        """Return the last input of each id, what the store has of it, and whether another one is under way."""
+        """Return the last input of each id with its stamp in the store.
+
+        With it comes whether another one is under way.
+        """
         latest = {id_of(item): item for item in group}
         usable = [id for id, item in latest.items() if isinstance(item, Sourced) and is_id(id)]
         with self._counting:
@@ -466,7 +480,7 @@ class Examiner:
             if is_read:
                 stamp = replace(stamp, digest=with_mark(stamp.digest))
             if self.is_known(known, stamp) and not is_again:
-                return Unchanged(document.id)
+                return UnchangedDocument(document.id)
             old = self.rejected.get(document.id)
             if old and old.stamp.digest == stamp.digest and not self.options.retry_rejects:
                 return old
@@ -497,7 +511,10 @@ class Examiner:
             return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
 
     def is_known(self, known: Stamp | None, stamp: Stamp) -> bool:
-        """Return whether the index has this version of a document, perhaps with labels that are not in its source."""
+        """Return whether the index has this version of a document.
+
+        It may have labels that are not in its source.
+        """
         if known is None or known == stamp or not self.options.keep_labels:
             return known == stamp
         unlabelled = without_labels(known.digest)
@@ -506,18 +523,21 @@ class Examiner:
 
 
 def _is_beside(image: Path, source: str) -> bool:
-    """Return whether an image is in the folder of a file of object storage, or below it."""
+    """Return whether an image is beside a file of object storage, or below its folder."""
     id = file_id(str(image))
     return bool(remote_url(source)) and id.startswith(f"{source.rpartition('/')[0]}/") and ".." not in image.parts
 
 
 class Saver:
-    """A writer of records that keeps the reject list; ``rejected`` is that list by id, and stays up to date."""
+    """A writer of records that keeps the reject list.
 
-    def __init__(self, store: Store, rejected: dict[str, Reject], *, strict: bool = False) -> None:
+    ``rejects`` is that list by id, and stays up to date.
+    """
+
+    def __init__(self, store: Store, *, strict: bool = False) -> None:
         self._store = store
         self._reject_list = reject_list_of(store)
-        self._rejects = rejected
+        self.rejects = {reject.id: reject for reject in self._reject_list.rejects()}
         self._is_strict = strict
 
     def save(self, records: Sequence[Record], outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
@@ -537,7 +557,10 @@ class Saver:
         return last
 
     def _upsert(self, records: list[Record]) -> list[Reject]:
-        """Store records; what is too large for the store becomes a Reject, and the others go on."""
+        """Store records.
+
+        What is too large for the store becomes a Reject, and the others go on.
+        """
         if not records:
             return []
         with querying(self._store.name, "upsert", count=len(records)):
@@ -553,23 +576,23 @@ class Saver:
 
     def _note_rejects(self, rejects: Sequence[Reject]) -> None:
         """Put new rejects on the list; documents whose content went bad are deleted."""
-        new = [reject for reject in rejects if self._rejects.get(reject.id) != reject and is_id(reject.id)]
+        new = [reject for reject in rejects if self.rejects.get(reject.id) != reject and is_id(reject.id)]
         if new:
             self._store.delete([reject.id for reject in new if reject.code != "unreadable"])
             self._reject_list.reject(new)  # last, since an input on the list is not examined again
-            self._rejects.update((reject.id, reject) for reject in new)
+            self.rejects.update((reject.id, reject) for reject in new)
 
     def release(self, ids: Sequence[str]) -> None:
         """Take inputs off the reject list, where they are on it."""
-        healed = [id for id in ids if id in self._rejects]
+        healed = [id for id in ids if id in self.rejects]
         if healed:
             self._reject_list.release(healed)
             for id in healed:
-                del self._rejects[id]
+                del self.rejects[id]
 
 
 def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:
-    """Store records; those that are too large for the store are returned as rejects, and the others are stored."""
+    """Store records, and return those that are too large for the store as rejects."""
     try:
         store.upsert(records)
     except InvalidBatchError as exc:
@@ -630,7 +653,10 @@ def release(store: Store, is_over: Callable[[Reject], bool]) -> None:
 
 
 def groups(items: Iterable[T]) -> Iterator[list[T]]:
-    """Yield inputs in groups to be looked up; a group ends early where it is heavy, or slow to come."""
+    """Yield inputs in groups to be looked up.
+
+    A group ends early where it is heavy, or slow to come.
+    """
     group: list[T] = []
     chars, begun = 0, time.monotonic()
     for item in items:
@@ -652,7 +678,10 @@ def _image_bytes(item: Input) -> int:
 
 
 def _chars(item: Item) -> int:
-    """Return how much of memory an input takes, in characters; an image counts as one of middle size."""
+    """Return how much memory an input takes, in characters.
+
+    An image that is not read yet counts as one of middle size.
+    """
     if not isinstance(item, Sourced):
         return 0
     document = item.document

@@ -36,7 +36,9 @@ def without_mark(digest: str) -> str:
 
 
 def with_description_mark(digest: str, description: str) -> str:
-    """Return the digest of a document with a description, from the one without or with another one.
+    """Return the digest of a document with a description.
+
+    The given one has none or that of another description.
 
     The mark comes after that of a picture whose text was read, and before that of labels.
     """

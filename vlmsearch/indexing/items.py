@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
+from vlmsearch._util.options import Options, local
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import Document, Reject
 
@@ -54,7 +55,9 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Container:
-    """A file of several documents, which is opened only where the index does not have this version of it.
+    """A file of several documents.
+
+    It is opened only where the index does not have this version of it.
 
     Attributes:
         id: The id of the file, and of the document of the whole file.
@@ -75,7 +78,7 @@ Item: TypeAlias = Union[Sourced, Reject, Container]
 
 
 @dataclass(frozen=True)
-class SourceOptions:
+class SourceOptions(Options):
     """Options of what is read in files. All but images, texts and tables costs time, so it is off by default.
 
     Attributes:
@@ -96,7 +99,7 @@ class SourceOptions:
     video: bool = False
     office: bool = False
     ocr: bool = False
-    follow_links: bool = True
+    follow_links: bool = local(True)
 
 
 NO_OPTIONS = SourceOptions()

@@ -54,7 +54,9 @@ def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, Scala
 
 
 def update_documents(store: Store, ids: Sequence[str], changes: Callable[[Sequence[str]], list[MetadataChange]]) -> int:
-    """Change the metadata of documents as they are now, and again where others changed them in between.
+    """Change the metadata of documents as they are now.
+
+    Where others changed them in between, they are changed again.
 
     Args:
         store: Where the documents are.

@@ -50,7 +50,10 @@ _READ_TOGETHER = 512
 """Documents that a store is asked for at a time."""
 _GROUP_ROWS = 8192
 _GROUP_BYTES = 32 * 2**20
-"""The most rows and about the most bytes of a row group, which is in memory while it is written and read."""
+"""The highest numbers of rows and, about, of bytes of a row group.
+
+A group is in memory while it is written and read.
+"""
 _LENGTH_ERROR = 0.01
 """By how much the length of a vector may differ from one: float16 keeps three digits."""
 
@@ -73,7 +76,9 @@ class ExportReport:
 
 
 def export_index(source: Store, path: str | Path, *, on_progress: Callable[[int], None] | None = None) -> ExportReport:
-    """Write all documents of an index into a Parquet file, with vectors, stamps, reject list and tuning.
+    """Write all documents of an index into a Parquet file.
+
+    Vectors, stamps, the reject list and the tuning come with them.
 
     The file appears when it is complete, and what was there stays until then. Others may search and write meanwhile:
     each document is in the file as it was at some instant of the run. `vlmsearch.indexing.copy.copy` takes the file,
@@ -396,7 +401,10 @@ def _rejects_of(form: list[dict[str, Any]] | None) -> list[Reject] | None:
 
 
 def _strings(form: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return a JSON object that has strings under some of the names and nothing else; ValueError for another value."""
+    """Return a JSON object that has strings under some of the names and nothing else.
+
+    ValueError for another value.
+    """
     if (
         not isinstance(form, dict)
         or not form.keys() <= set(names)

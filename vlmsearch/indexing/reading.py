@@ -24,7 +24,7 @@ from vlmsearch.media.limits import ImageLimits, process_limits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.types import Document, Reject, Stamp
 
-Encoded: TypeAlias = "tuple[dict[str, Any], list[Bytes]]"
+ItemMessage: TypeAlias = "tuple[dict[str, Any], list[Bytes]]"
 _TOGETHER = 64
 _TOGETHER_BYTES = 2**18
 _LONG_TEXT = 4096
@@ -86,7 +86,7 @@ def sent(items: Iterable[PartItem], reading: ReadOptions) -> Iterator[tuple[list
             yield group, blobs
 
 
-def _encoded(item: PartItem, reading: ReadOptions) -> Encoded:
+def _encoded(item: PartItem, reading: ReadOptions) -> ItemMessage:
     if isinstance(item, Reject):
         return {"reject": item.id, "code": item.code, "message": item.message, "stamp": asdict(item.stamp)}, []
     document = item.document

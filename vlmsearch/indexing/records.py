@@ -42,7 +42,10 @@ class Ready:
 
 
 def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
-    """Return the records of one batch; an input that the encoder refuses becomes a Reject, and the others go on."""
+    """Return the records of one batch.
+
+    An input that the encoder refuses becomes a Reject, and the others go on.
+    """
     with encoding(encoder.fingerprint, "documents", len(ready)):
         return _encode(encoder, ready)
 
@@ -69,7 +72,10 @@ def _encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], lis
 def _encode_usable(
     encode: Callable[[list[T]], Mapping[str, Vectors]], inputs: Mapping[int, T], modality: Modality
 ) -> tuple[dict[int, dict[Field, NDArray[np.float32]]], dict[int, InvalidInputError]]:
-    """Return the vectors of some documents' inputs, whose places are the keys, and why some inputs cannot be used."""
+    """Return the vectors of some documents' inputs, and why others cannot be used.
+
+    Keys are the places of the inputs.
+    """
     if not inputs:
         return {}, {}
     places, bad = list(inputs), dict[int, InvalidInputError]()
@@ -92,9 +98,10 @@ def _encode_usable(
 def digest(
     document: Document, image: ImageSource | None, limits: ImageLimits = DEFAULT_LIMITS, *, content: str = ""
 ) -> str:
-    """SHA-256 over a document's text, metadata and image; ``image`` is the image's content, as bytes or decoded.
+    """Return the SHA-256 of a document's text, metadata and image.
 
-    ``content`` is the SHA-256 of the image's bytes, if it is known.
+    ``image`` is the image's content, as bytes or decoded. ``content`` is the SHA-256 of the image's bytes, if it is
+    known.
 
     Labels among the metadata are kept apart: see `vlmsearch.search.label_keys`. An image that is a file counts by its
     path too, which stores keep. Raises InvalidInputError for a decoded image that its file does not have whole.

@@ -1,4 +1,7 @@
-"""Building an index anew with another model, beside the old one, and then switching in one step."""
+"""Build an index anew with another model, beside the old one, and then switch.
+
+The switch is one step.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def reindex(
     started = time.monotonic()
     beside, manifest = replaceable(store), needed_manifest(store)
     if manifest.fingerprint == encoder.fingerprint:
-        also = ", stays so and takes writes again" if beside.thaw() else ""
+        also = ", stays so and takes writes again" if beside.unfreeze() else ""
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
     before = _used_bytes(store)
     new = beside.beside(encoder.fingerprint, encoder.spaces)
@@ -84,7 +87,7 @@ def reindex(
         finally:
             if not switched:
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
-                    beside.thaw(new)
+                    beside.unfreeze(new)
     seconds, after = time.monotonic() - started, _used_bytes(store)
     return ReindexReport(
         documents=len(store if switched else new),
@@ -97,7 +100,10 @@ def reindex(
 
 
 def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> tuple[int, set[str]]:
-    """Make the new index equal to the old one; how many were encoded, and what cannot be and is in none of it."""
+    """Make the new index equal to the old one.
+
+    Returns how many documents were encoded, and those that cannot be and are in none of it.
+    """
     lost = set[str]()
     rejects = reject_list_of(new)
     before = {reject.id for reject in rejects.rejects()}
@@ -125,7 +131,10 @@ def drop_old(store: Store) -> bool:
 
 
 def replaceable(store: Store) -> Replaceable:
-    """Return the store as one that can have another index beside its own; ConfigError where it cannot."""
+    """Return the store as one that can have another index beside its own.
+
+    ConfigError where it cannot.
+    """
     if not isinstance(store, Replaceable):
         raise ConfigError(
             f"{store.name} cannot have another index beside its own; build one with "
@@ -141,7 +150,10 @@ def _used_bytes(store: Store) -> int | None:
 
 
 def to_encode(store: Store, new: Store | None, lost: set[str], ids: Iterable[str]) -> Iterator[Sourced]:
-    """Yield the documents that the new index lacks or has otherwise; ``lost`` gets those that cannot be encoded."""
+    """Yield the documents that the new index lacks or has otherwise.
+
+    ``lost`` gets those that cannot be encoded.
+    """
     for batch in batches(ids, _BATCH):
         stamps, there = store.stamps(batch), {} if new is None else new.stamps(batch)
         changed = [id for id in batch if id in stamps and stamps[id] != there.get(id)]

@@ -15,7 +15,9 @@ _SAMPLE = 4096
 
 @dataclass(frozen=True)
 class RoomNeeded:
-    """The room that a second index takes, from the sizes of vectors and what a document takes beside them now.
+    """The room that a second index takes.
+
+    It follows from the sizes of vectors and what a document takes beside them now.
 
     Attributes:
         bytes_added: The growth while there are two indexes.

@@ -65,7 +65,7 @@ _FILES = 64
 _ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
 """Characters that are escaped in the id of a file: those that no id has, and a % that could be an escape."""
 _ESCAPED = re.compile(rb"%([01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
-_Found: TypeAlias = Union[str, "tuple[str, OSError]"]
+_FileEntry: TypeAlias = Union[str, "tuple[str, OSError]"]
 Unit: TypeAlias = Union["tuple[str | Reject, ...]", str]
 """Some files, and folders that cannot be listed, or a table."""
 
@@ -111,7 +111,7 @@ class Paths:
         self.folders: list[str] = []
         self.tables: list[str] = []
         self._files: list[str] = []
-        self._listed: dict[str, list[_Found]] = {}
+        self._listed: dict[str, list[_FileEntry]] = {}
         """The entries of folders that `__len__` listed, for the iteration after it."""
         self._unread: set[str] = set()
         self._left_out: set[str] = set()
@@ -154,7 +154,7 @@ class Paths:
         for match in urls:
             (self.tables if _is_table(match) else self._files).append(match)
 
-    def files(self) -> Iterator[_Found]:
+    def files(self) -> Iterator[_FileEntry]:
         """Iterate over the names of the files that are taken from the folders.
 
         Returns:
@@ -199,13 +199,19 @@ class Paths:
         return some
 
     def __len__(self) -> int:
-        """Return how many documents there are, counted without reading images or texts; rows of tables are read."""
+        """Return the number of documents.
+
+        Rows of tables are read for it; images and texts are not.
+        """
         self._listed = {folder: list(self._walk(folder)) for folder in self.folders}
         files = len(self._files) + sum(map(len, self._listed.values()))
         return files + sum(_count_rows(table, self._limits) for table in self.tables)
 
     def __iter__(self) -> Iterator[Item]:
-        """Iterate over the documents in a stable order; what cannot be read as one comes as a Reject."""
+        """Iterate over the documents in a stable order.
+
+        What cannot be read as one comes as a Reject.
+        """
         for unit in self.units():
             for item in read_unit(unit, self.options, self._limits):
                 if isinstance(item, Reject):
@@ -236,7 +242,7 @@ class Paths:
         if reject.id in self._table_ids:
             self._unread.add(reject.id)
 
-    def _walk(self, folder: str) -> Iterator[_Found]:
+    def _walk(self, folder: str) -> Iterator[_FileEntry]:
         """Yield what is taken of a folder."""
         for entry in _walk(folder, self.options.follow_links):
             kind = kind_of(entry) if isinstance(entry, str) else None
@@ -246,7 +252,7 @@ class Paths:
                 self._left_out.add(_escape(entry))
 
     def left_out(self) -> dict[str, int]:
-        """Return the numbers of files in the folders that an option takes, and that were left out.
+        """Return how many files in the folders were left out for want of an option.
 
         Returns:
             The numbers by fields of `SourceOptions`; none before the folders were listed.
@@ -267,12 +273,17 @@ class Paths:
         return {file_name(stamp.source) for id, stamp in stamps.items() if self.covers(id, stamp)}
 
     def _skip(self, name: str, exc: OSError) -> Reject:
-        """Return a folder that was not read, as a Reject; nothing that came from there counts as gone."""
+        """Return a folder that was not read, as a Reject.
+
+        Nothing that came from there counts as gone.
+        """
         self._unread.add(file_id(name))
         return _unreadable(name, exc)
 
     def note_lost(self, seen: Collection[str], missing: Mapping[str, Stamp]) -> list[Reject]:
-        """Take notice of folders without files that an index has documents of; nothing that came from there is gone.
+        """Note the folders without files that an index has documents of.
+
+        Nothing that came from there is gone.
 
         Args:
             seen: The ids of all that was read.
@@ -308,7 +319,9 @@ class Paths:
         return is_file(id, stamp.source) and any(_is_in(stamp.source, file_id(folder)) for folder in self.folders)
 
     def was_read(self, id: str, stamp: Stamp) -> bool:
-        """Return whether an id is that of a folder or table that was read, or of a row in one.
+        """Return whether an id names a folder or table that was read.
+
+        The id of a row in one counts too.
 
         Args:
             id: The id of a Reject.
@@ -323,7 +336,10 @@ class Paths:
 
 
 def _exists(name: str) -> bool:
-    """Return whether there is such a file, or one may be there that cannot be looked at."""
+    """Return whether there is such a file.
+
+    One that cannot be looked at may be there.
+    """
     try:
         os.lstat(name)
     except ValueError:  # a name that no file can have
@@ -338,7 +354,10 @@ def _is_in(id: str, folder: str) -> bool:
 
 
 def read_unit(unit: Unit, options: SourceOptions = NO_OPTIONS, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Item]:
-    """Read what `Paths.units` gave, here or on another machine; what cannot be read as a document comes as a Reject."""
+    """Read what `Paths.units` gave, here or on another machine.
+
+    What cannot be read as a document comes as a Reject.
+    """
     for item in _read_unit(unit, options, limits):
         yield replace(item, ocr=True) if options.ocr and isinstance(item, Sourced) else item
 
@@ -401,8 +420,11 @@ def _is_table(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in TABLE_SUFFIXES
 
 
-def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
-    """Yield the files below a folder that are taken; for a folder that cannot be listed its name and the error."""
+def _walk(folder: str, follow_links: bool) -> Iterator[_FileEntry]:
+    """Yield the files below a folder that are taken.
+
+    For a folder that cannot be listed, its name and the error come instead.
+    """
     if remote_url(folder):
         yield from _walk_remote(folder)
         return
@@ -424,7 +446,7 @@ def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
         left += reversed(folders)
 
 
-def _walk_remote(folder: str) -> Iterator[_Found]:
+def _walk_remote(folder: str) -> Iterator[_FileEntry]:
     try:
         urls = list_remote(folder)
     except OSError as exc:
@@ -488,7 +510,10 @@ def file_id(name: str) -> str:
 
 
 def is_file(id: str, source: str) -> bool:
-    """Return whether a document is its source or a part of that, rather than a row of it."""
+    """Return whether a document is its source or a part of that.
+
+    Otherwise it is a row of it.
+    """
     part = part_of(id)
     return source in (id, part.of if part else id)
 

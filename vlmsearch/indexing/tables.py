@@ -28,7 +28,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyEr
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.media.remote import open_remote, remote_url
-from vlmsearch.types import LARGEST_INT
+from vlmsearch.types import MAX_INT
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ Row: TypeAlias = Union[str, Mapping[str, object]]
 """A line of JSONL, a row of CSV or Parquet, or a TarSample."""
 Rows: TypeAlias = "Iterator[tuple[int, Row | OSError | InvalidInputError]]"
 MAX_ROW_CHARS = 16 * 2**20
-"""Of a line of JSONL or a row of CSV; what is longer goes into a file of its own."""
+"""The longest line of JSONL or row of CSV, in characters.
+
+A longer text goes into a file of its own.
+"""
 STRAY = re.compile("[\udc80-\udcff]")
 """The surrogates that bytes which are not UTF-8 are read as."""
 _RESERVED = ("id", "text", "image")
@@ -224,7 +227,10 @@ def _csv_rows(table: str, file: TextIO) -> Iterator[tuple[int, Row]]:
 
 
 def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a file and add them to ``lines``; ConfigError where a row is too long."""
+    """Yield the lines of a file and add them to ``lines``.
+
+    ConfigError where a row is too long.
+    """
     number = size = 0
     while line := file.readline(MAX_ROW_CHARS + 1):
         number += 1
@@ -237,7 +243,9 @@ def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
 
 
 def _check_quotes(table: str, last: int, lines: Sequence[str]) -> None:
-    """ConfigError where a row of several lines, the last one being ``last``, has a quote that is opened and not closed.
+    """Raise ConfigError where a row of several lines has a quote that stays open.
+
+    ``last`` is the number of its last line.
 
     It has taken in the rows after it, which would be missing.
     """
@@ -262,15 +270,21 @@ def _check_columns(table: str, columns: Sequence[str]) -> None:
 
 
 def _is_filled(value: object) -> bool:
-    """Return whether a cell has anything in it, or any of the cells beyond the last column."""
+    """Return whether a cell has anything in it.
+
+    The cells beyond the last column come as a list.
+    """
     return any(value) if isinstance(value, list) else bool(value)
 
 
 def _cell(column: str, value: object) -> object:
-    """Return a CSV cell, in a column of metadata as a number or bool where it is written as one."""
+    """Return a CSV cell.
+
+    In a column of metadata it is a number or bool where it is written as one.
+    """
     if not isinstance(value, str) or column in _RESERVED:
         return value
-    if _INTEGER.fullmatch(value) and abs(int(value)) <= LARGEST_INT:
+    if _INTEGER.fullmatch(value) and abs(int(value)) <= MAX_INT:
         return int(value)
     if _NUMBER.fullmatch(value) and math.isfinite(float(value)):
         return float(value)

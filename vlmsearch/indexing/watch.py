@@ -24,10 +24,13 @@ from vlmsearch.indexing.sources import Paths
 
 SETTLED_AFTER = 1.0
 """Seconds after the last write to a file at which it counts as whole."""
-_LONGEST_WAIT = 30.0
-"""Seconds after which a file that is written to again and again is taken as it is."""
+_MAX_WAIT = 30.0
+"""Seconds after which a file that is still being written is taken as it is."""
 _LISTED_EVERY = 60.0
-"""Seconds from one listing of all folders to the next; more where a listing takes more than a hundredth of that."""
+"""Seconds from one listing of all folders to the next.
+
+There are more where a listing takes more than a hundredth of that.
+"""
 _LISTING_SHARE = 100
 _MANY = 1000
 """Files told together after which some may be lost: Linux keeps 16,384 events, and a new file makes four or more."""
@@ -175,7 +178,10 @@ class FolderWatch:
         return FileChanges(tuple(changed), tuple(gone))
 
     def _list_all(self) -> FileChanges:
-        """Return what is new in all folders; nothing below a folder that cannot be listed is gone."""
+        """Return the changes in all folders.
+
+        Nothing below a folder that cannot be listed is gone.
+        """
         begun = time.monotonic()
         changed, unread, there = [], [], set()
         for entry in self._source.files():
@@ -197,7 +203,10 @@ class FolderWatch:
         return FileChanges(tuple(changed), tuple(gone), tuple(sorted(news)))
 
     def _is_lost(self, name: str) -> bool:
-        """Check whether a file is in a folder that is lost; it is looked at again, since this came unexpected."""
+        """Check whether a file is in a folder that is lost.
+
+        The folder is listed again, since this came unexpected.
+        """
         folder = next((folder for folder in self._roots if name.startswith(folder + os.sep)), None)
         if folder is None or not _is_another(folder, self._roots[folder]):
             return False
@@ -216,7 +225,7 @@ class FolderWatch:
             return False
         age = time.time() - signature[0] / 1e9
         since = self._waiting.setdefault(name, time.monotonic())
-        if 0 <= age < self._settled_after and time.monotonic() - since < _LONGEST_WAIT:
+        if 0 <= age < self._settled_after and time.monotonic() - since < _MAX_WAIT:
             return False
         del self._waiting[name]
         self._known[name] = signature
@@ -240,7 +249,7 @@ def _is_another(folder: str, root: _Root | None) -> bool:
 
 
 def _has_gone(folder: str, root: _Root | None, files: Collection[str]) -> bool:
-    """Check whether what was mounted at a folder is not any more, or another folder without files is in its place."""
+    """Check whether a folder lost its mount, or an empty one is in its place."""
     if not _is_another(folder, root):
         return False
     was_mount = root is not None and root[0]

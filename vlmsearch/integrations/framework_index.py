@@ -11,17 +11,18 @@ import asyncio
 import hashlib
 import json
 import math
+import mimetypes
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cached_property, wraps
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from typing_extensions import Unpack
 
 from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
@@ -31,13 +32,15 @@ from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, 
 from vlmsearch.index import add_reported
 from vlmsearch.indexing.containers import with_parts
 from vlmsearch.indexing.metadata import update_documents
+from vlmsearch.integrations.sentence_transformers import choose_space
+from vlmsearch.media.images import format_of
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search.arrange import diversify
-from vlmsearch.search.options import LONGEST_PAGE, SearchKeywords
+from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.stores.listing import documents_after
+from vlmsearch.stores.listing import all_documents
 from vlmsearch.types import (
     Document,
     Field,
@@ -58,16 +61,30 @@ from vlmsearch.types import (
 T = TypeVar("T")
 EMBEDDING = Field("embedding", "text")
 """The field of vectors that were made elsewhere."""
-KEPT = "_json"
+JSON_KEY = "_json"
 """The key of the metadata under which everything is that no other key can hold."""
 _PAGE = 500
 """Documents that are read or written at a time."""
+_SIGNS = {
+    "==": "$in",
+    "in": "$in",
+    "!=": "$nin",
+    "not in": "$nin",
+    "nin": "$nin",
+    ">": "$gt",
+    ">=": "$gte",
+    "<": "$lt",
+    "<=": "$lte",
+}
+"""Comparisons of frameworks, as a store has them."""
+LIST_OPERATORS = frozenset({"in", "not in", "nin"})
+"""Comparisons with a list of values."""
 _OPPOSITE = {"$in": "$nin", "$nin": "$in"}
-_LARGEST_EXACT = 2**53
+_MAX_EXACT = 2**53
 """Whole numbers up to this are the same as doubles, as which filters compare them."""
 
 
-class GivenVectors(Encoder):
+class ExternalEncoder(Encoder):
     """A stand-in for a model that runs elsewhere: its vectors are given, and nothing is encoded here.
 
     Args:
@@ -75,7 +92,7 @@ class GivenVectors(Encoder):
         fingerprint: The name of the model that an index keeps; by default the length of its vectors alone.
 
     Example:
-        >>> GivenVectors(768).fingerprint
+        >>> ExternalEncoder(768).fingerprint
         'vectors:768'
     """
 
@@ -105,7 +122,7 @@ class FrameworkDocument:
         extra: Any JSON that belongs to the framework alone, and that no filter sees.
         image: The file of the image, also of one that was given as bytes; or the place of the image on a server.
         data: Bytes; they come back as the path of the file that keeps them.
-        suffix: The ending of that file.
+        mime_type: The kind of the bytes, such as ``image/png``; empty where it is not known.
         is_image: Whether the bytes are the image.
         embedding: The vector of a model elsewhere, of any length above 0.
 
@@ -120,19 +137,57 @@ class FrameworkDocument:
     extra: Mapping[str, Any] = field(default_factory=dict)
     image: Path | RemoteImage | None = None
     data: bytes | Path | None = None
-    suffix: str = ""
+    mime_type: str = ""
     is_image: bool = False
     embedding: Sequence[float] | None = None
 
+    @property
+    def file_bytes(self) -> bytes | None:
+        """Return the bytes in the file that keeps them; None without a file."""
+        return self.data.read_bytes() if isinstance(self.data, Path) and self.data.is_file() else None
 
-Passes = Callable[[FrameworkDocument], bool]
-"""A filter of the framework that the store cannot apply."""
+
 Where = Mapping[str, object]
 """A filter that the store applies: see `vlmsearch.stores.filters`."""
-Found = list[tuple[FrameworkDocument, float]]
+Ranking = list[tuple[FrameworkDocument, float]]
 """Documents with their scores, best first."""
 Hits = Sequence[tuple[FrameworkDocument | None, float]]
 """The same, with None for documents that were removed meanwhile."""
+
+
+@dataclass(frozen=True)
+class FrameworkFilter:
+    """A filter of a framework, in the form of a store and as a function.
+
+    Attributes:
+        where: A filter that leaves out nothing that passes, for the store; None where no store can apply one.
+        passes: The filter for the documents that the store returns; None where the store applies all of it.
+
+    Example:
+        >>> winter = FrameworkFilter({"season": "winter"}) & FrameworkFilter(passes=lambda document: document.id < "c")
+        >>> winter.where, winter.keeps(FrameworkDocument("d"))
+        ({'$and': [{'season': 'winter'}]}, False)
+    """
+
+    where: Where | None = None
+    passes: Callable[[FrameworkDocument], bool] | None = None
+
+    def __and__(self, other: FrameworkFilter) -> FrameworkFilter:
+        """Return the filter of what passes both."""
+        where = combination([self.where, other.where], is_all=True)
+        return FrameworkFilter(where, lambda document: self.keeps(document) and other.keeps(document))
+
+    def keeps(self, document: FrameworkDocument) -> bool:
+        """Return whether a document that the store returned passes."""
+        return self.passes is None or self.passes(document)
+
+    @property
+    def condition(self) -> Filter | None:
+        """Return the filter of the store, parsed."""
+        return None if self.where is None else parse_filter(self.where)
+
+
+_ALL = FrameworkFilter()
 
 
 class FrameworkIndex(Closable):
@@ -187,12 +242,12 @@ class FrameworkIndex(Closable):
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """Return the pipeline; None where vectors are given and none were yet, so that their length is not known."""
+        """Return the pipeline; None before the first given vectors, whose length nothing else says."""
         if isinstance(self._source, Pipeline):
             return self._source
         with self._lock:
             if self._pipeline is None:
-                encoder = open_encoder(self._encoder) if self._encoder is not None else self._given_vectors()
+                encoder = open_encoder(self._encoder) if self._encoder is not None else self._external_encoder()
                 self._pipeline = None if encoder is None else Pipeline(encoder, self.store)
             return self._pipeline
 
@@ -209,24 +264,30 @@ class FrameworkIndex(Closable):
                     stack.callback(part.close)
             self._store = self._pipeline = None
 
-    def _given_vectors(self) -> GivenVectors | None:
-        """Return what stands for the model elsewhere; where the index has vectors of this length, the one it names."""
+    def _external_encoder(self) -> ExternalEncoder | None:
+        """Return the stand-in for the model elsewhere.
+
+        Where the index has vectors of this length, it has the name of their model.
+        """
         manifest = self.store.manifest()
         if manifest is None:
-            return None if self._dim is None else GivenVectors(self._dim)
+            return None if self._dim is None else ExternalEncoder(self._dim)
         dims = {space.name: space.dim for space in manifest.spaces}
         dim = self._dim or dims.get(EMBEDDING.space, 1)
-        return GivenVectors(dim, fingerprint=manifest.fingerprint if dims == {EMBEDDING.space: dim} else None)
+        return ExternalEncoder(dim, fingerprint=manifest.fingerprint if dims == {EMBEDDING.space: dim} else None)
 
     def _ready(self, documents: Sequence[FrameworkDocument]) -> Pipeline:
-        """Return the pipeline for writing; the first vectors say how long all are, where nothing else does."""
+        """Return the pipeline for writing.
+
+        The first vectors say how long all are, where nothing else does.
+        """
         with self._lock:
             pipeline = self.pipeline
             if pipeline is None:
                 first = next((document.embedding for document in documents if document.embedding is not None), None)
                 if first is None:
                     raise ConfigError("the first documents need vectors, or say how long vectors are")
-                pipeline = self._pipeline = Pipeline(GivenVectors(len(first)), self.store)
+                pipeline = self._pipeline = Pipeline(ExternalEncoder(len(first)), self.store)
             return pipeline
 
     # ---- writing
@@ -251,16 +312,16 @@ class FrameworkIndex(Closable):
         places = {document.id: place for place, document in enumerate(documents)}
         files = self._files(places)
         try:
-            kept = apply_to_each(lambda document: self._keep(document, files), documents)
+            prepared = apply_to_each(lambda document: self._to_index(document, files), documents)
             if self.gives_vectors:
                 encoder = pipeline.encoder
-                every = zip(kept, (document.embedding for document in documents))
-                records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), every)
+                pairs = zip(prepared, (document.embedding for document in documents))
+                records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), pairs)
                 self.store.bind(encoder.fingerprint, encoder.spaces)
                 for some in batches([records[place] for place in places.values()], _PAGE):
                     self.store.upsert(some)
             else:
-                report = add_reported(pipeline, (kept[place] for place in places.values()), retry_rejects=True)
+                report = add_reported(pipeline, (prepared[place] for place in places.values()), retry_rejects=True)
                 if report.rejects:
                     raise InvalidBatchError(
                         {places[reject.id]: InvalidInputError(reject.code, reject.message) for reject in report.rejects}
@@ -269,32 +330,33 @@ class FrameworkIndex(Closable):
             for path in files - self._files(places):
                 path.unlink(missing_ok=True)
 
-    def _keep(self, given: FrameworkDocument, files: set[Path]) -> Document:
-        """Return the document as the index keeps it, its bytes in a file, which is added to ``files``."""
-        image, name = given.image, ""
-        if isinstance(given.data, bytes):
+    def _to_index(self, document: FrameworkDocument, files: set[Path]) -> Document:
+        """Return the document as the index keeps it.
+
+        Its bytes are put into a file, which is added to ``files``.
+        """
+        image, name = document.image, ""
+        if isinstance(image, Path):
+            image = Path(os.path.abspath(image))
+        if isinstance(document.data, bytes):
             if self._folder is None:
                 raise ConfigError(
-                    f"{given.id!r} has {len(given.data):,} bytes of data, which an index does not hold: give "
+                    f"{document.id!r} has {len(document.data):,} bytes of data, which an index does not hold: give "
                     "`image_folder`, where they are kept, or the path of a file in place of them"
                 )
-            digests = [hashlib.sha256(part).hexdigest()[:32] for part in (given.id.encode(), given.data)]
-            name = "-".join(digests) + given.suffix
+            digests = [hashlib.sha256(part).hexdigest()[:32] for part in (document.id.encode(), document.data)]
+            kind = document.mime_type or f"image/{format_of(document.data).lower()}"
+            name = "-".join(digests) + (mimetypes.guess_extension(kind) or "")
             files.add(self._folder / name)
-            replace_file(self._folder / name, given.data)
-            image = self._folder / name if given.is_image else image
+            replace_file(self._folder / name, document.data)
+            image = self._folder / name if document.is_image else image
         elif image in files:  # read as a path, and given back
             name = image.name
-        flat, rest = _split(given.metadata)
-        norm = 1.0 if given.embedding is None else float(np.linalg.norm(np.asarray(given.embedding, np.float64)))
+        flat, rest = _split(document.metadata)
+        norm = 1.0 if document.embedding is None else float(np.linalg.norm(np.asarray(document.embedding, np.float64)))
         has_norm = self.gives_vectors and abs(norm - 1) > 1e-6
-        parts = {"metadata": rest, "extra": dict(given.extra), "data": name, "norm": norm if has_norm else None}
-        kept = {key: value for key, value in parts.items() if value}
-        try:
-            packed = {KEPT: json.dumps(kept, ensure_ascii=False)} if kept else {}
-        except (TypeError, ValueError) as exc:
-            raise InvalidInputError("invalid", f"the metadata of {given.id!r} cannot be kept as JSON: {exc}") from exc
-        return Document(given.id, given.text, image, {**flat, **packed})
+        others = {"metadata": rest, "extra": dict(document.extra), "data": name, "norm": norm if has_norm else None}
+        return Document(document.id, document.text, image, _pack(document.id, flat, others))
 
     def update_metadata(self, ids: Sequence[str], metadata: Mapping[str, Any]) -> int:
         """Set keys of the metadata of documents. Nothing is encoded, and nothing that others write is undone.
@@ -317,7 +379,7 @@ class FrameworkIndex(Closable):
         return update_documents(self.store, ids, changes)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents, with the files of their bytes, and with a file of several documents all of its parts.
+        """Remove documents, with the files of their bytes and the parts of files.
 
         Args:
             ids: The ids of the documents; unknown ids are ignored.
@@ -325,8 +387,6 @@ class FrameworkIndex(Closable):
         Returns:
             The number of documents that were there.
         """
-        if self.store.manifest() is None:
-            return 0
         count = 0
         for some in batches(with_parts(self.store, ids), _PAGE):
             files = self._files(some)
@@ -349,11 +409,11 @@ class FrameworkIndex(Closable):
 
     def __len__(self) -> int:
         """Return how many documents there are."""
-        return len(self.store) if self.store.manifest() is not None else 0
+        return len(self.store)
 
     def ids(self) -> Iterator[str]:
         """Iterate over all ids, in no particular order."""
-        return self.store.ids() if self.store.manifest() is not None else iter(())
+        return self.store.ids()
 
     def get(self, ids: Sequence[str]) -> list[FrameworkDocument]:
         """Return documents, without vectors.
@@ -364,8 +424,6 @@ class FrameworkIndex(Closable):
         Returns:
             The documents that are there, in the order of ``ids``.
         """
-        if self.store.manifest() is None:
-            return []
         return [unpack(document, self._folder) for some in batches(ids, _PAGE) for document in self.store.get(some)]
 
     def with_embeddings(self, documents: Sequence[FrameworkDocument]) -> list[FrameworkDocument]:
@@ -378,25 +436,18 @@ class FrameworkIndex(Closable):
             for document in documents
         ]
 
-    def find(
-        self, where: Mapping[str, object] | None = None, passes: Passes | None = None
-    ) -> Iterator[FrameworkDocument]:
+    def find(self, filter: FrameworkFilter = _ALL) -> Iterator[FrameworkDocument]:
         """Iterate over the documents that pass a filter, in the order of their ids.
 
         Args:
-            where: A filter that the store applies: see `vlmsearch.stores.filters`.
-            passes: A filter for the documents that the store returns.
+            filter: The filter; by default for all documents.
 
         Returns:
             An iterator, which reads as it goes.
         """
-        if self.store.manifest() is None:
-            return
-        condition, last = _parsed(where), ""
-        while page := documents_after(self.store, last, _PAGE, condition):
-            last = page[-1].id
-            unpacked = (unpack(document, self._folder) for document in page)
-            yield from (document for document in unpacked if passes is None or passes(document))
+        for document in all_documents(self.store, filter.condition):
+            if filter.keeps(unpacked := unpack(document, self._folder)):
+                yield unpacked
 
     def nearest(
         self,
@@ -405,19 +456,17 @@ class FrameworkIndex(Closable):
         limit: int,
         fields: Sequence[Field] = (),
         ids: Sequence[str] | None = None,
-        where: Mapping[str, object] | None = None,
-        passes: Passes | None = None,
-    ) -> Found:
+        filter: FrameworkFilter = _ALL,
+    ) -> Ranking:
         """Return the documents whose vectors are nearest to one that was made elsewhere.
 
         Args:
             vector: The query's, of any length above 0.
-            limit: The most documents.
+            limit: Maximum number of documents.
             fields: Which vectors of one space to compare with, by the highest cosine; by default the given ones, or
                 the encoder's first field.
             ids: The documents to compare with; None for all.
-            where: A filter that the store applies.
-            passes: A filter for the documents that the store returns; it reads as many as it takes.
+            filter: A filter that the documents pass; as many are read as it takes.
 
         Returns:
             Documents with their cosines, best first.
@@ -437,7 +486,7 @@ class FrameworkIndex(Closable):
         for name in compared:
             if name not in dims:
                 raise ConfigError(f"{self.store.name} has no field {name}; it has {', '.join(map(str, dims))}")
-        query, condition = unit_vector(vector, dims[compared[0]])[None], _parsed(where)
+        query, condition = unit_vector(vector, dims[compared[0]])[None], filter.condition
 
         def fetch(depth: int) -> Hits:
             cosines: dict[str, float] = {}
@@ -448,21 +497,17 @@ class FrameworkIndex(Closable):
                     hits = self.store.compare(name, query, ids, where=condition)
                 for hit in hits:
                     cosines[hit.id] = max(hit.score, cosines.get(hit.id, hit.score))
-            best = sorted(cosines, key=lambda id: (-cosines[id], id))[:depth]
-            return self._read([Hit(id, cosines[id]) for id in best])
+            return self._read([Hit(id, score) for id, score in best_of(cosines, depth)])
 
-        return _first(fetch, limit, passes)
+        return _first(fetch, limit, filter)
 
-    def words(
-        self, query: str, *, limit: int, where: Mapping[str, object] | None = None, passes: Passes | None = None
-    ) -> Found:
+    def words(self, query: str, *, limit: int, filter: FrameworkFilter = _ALL) -> Ranking:
         """Return the documents whose words fit a query best, by BM25.
 
         Args:
             query: Any string.
-            limit: The most documents.
-            where: A filter that the store applies.
-            passes: A filter for the documents that the store returns.
+            limit: Maximum number of documents.
+            filter: A filter that the documents pass.
 
         Returns:
             Documents with scores from 0 to 1: BM25 by the most that any document could reach.
@@ -472,36 +517,22 @@ class FrameworkIndex(Closable):
         """
         store = self.store
         if not isinstance(store, WordSearch):
-            raise ConfigError(f"{store.name} ranks no words; sqlite:, mongodb:, mongodb+chroma: and postgresql: do")
-        if store.manifest() is None or limit < 1:
-            return []
-        condition = _parsed(where)
+            raise ConfigError(f"{store.name} ranks no words: docs/howto/stores.md says which stores do")
+        condition = filter.condition
 
         def fetch(depth: int) -> Hits:
             matches = store.search_words(query, limit=depth, where=condition)
             return self._read([Hit(hit.id, hit.score / matches.max_score) for hit in matches.hits])
 
-        return _first(fetch, limit, passes)
+        return _first(fetch, limit, filter) if limit > 0 else []
 
-    def search(
-        self,
-        text: str | None,
-        *,
-        image: ImageSource | None = None,
-        like: str | Iterable[str] = (),
-        without: str | ImageSource | Sequence[str] | None = None,
-        passes: Passes | None = None,
-        **options: Unpack[SearchKeywords],
-    ) -> Found:
+    def search(self, text: str | None, *, filter: FrameworkFilter = _ALL, **arguments: Any) -> Ranking:
         """Return what `Pipeline.search` finds; parts of one file are documents like others here.
 
         Args:
             text: The text to look for.
-            image: The image to look for.
-            like: Ids of documents whose vectors to look for.
-            without: A text or an image that the matches must not be like.
-            passes: A filter for the 10,000 best documents.
-            options: How the matches are chosen and arranged: see `SearchOptions`.
+            filter: A filter that the matches pass; where the store cannot apply it, for the 10,000 best documents.
+            **arguments: Other arguments of `Pipeline.search`; None is the same as leaving one out.
 
         Returns:
             Documents with their relevance from 0 to 1, best first.
@@ -510,20 +541,21 @@ class FrameworkIndex(Closable):
             ConfigError: Vectors are given to this index, and nothing can be encoded; or an option is wrong.
             InvalidInputError: There is nothing to look for, or the image cannot be used.
         """
-        pipeline, limit = self.pipeline, options.pop("limit", 10)
+        pipeline, chosen = self.pipeline, {name: value for name, value in arguments.items() if value is not None}
+        limit, narrowed = chosen.pop("limit", SearchOptions.limit), filter & FrameworkFilter(chosen.pop("where", None))
         if pipeline is None or self.gives_vectors:
             raise ConfigError("a text or an image is looked for where an encoder is named, such as onnx:default")
         if limit < 1:
             return []
 
         def fetch(depth: int) -> Hits:
-            given: SearchKeywords = {"group": False, **options, "limit": min(depth, LONGEST_PAGE)}
-            matches = pipeline.search(text, image=image, like=like, without=without, **given)
+            page = {"limit": min(depth, LONGEST_PAGE), "where": narrowed.where}
+            matches = pipeline.search(text, **{"group": False, **chosen, **page})
             return [(unpack(match.document, self._folder), match.score) for match in matches]
 
-        return _first(fetch, limit, passes)
+        return _first(fetch, limit, narrowed)
 
-    def diversify(self, ranked: Found, diversity: float) -> Found:
+    def diversify(self, ranked: Ranking, diversity: float) -> Ranking:
         """Return documents in the order of maximal marginal relevance: see `vlmsearch.search.arrange.diversify`.
 
         Args:
@@ -543,20 +575,21 @@ class FrameworkIndex(Closable):
         return [(documents.get(hit.id), hit.score) for hit in hits]
 
 
-def _first(fetch: Callable[[int], Hits], limit: int, passes: Passes | None) -> Found:
+def _first(fetch: Callable[[int], Hits], limit: int, filter: FrameworkFilter) -> Ranking:
     """Return the first documents that pass, of as many as it takes."""
     depth = limit  # enough, where the store applies all of a filter
     while True:
         hits = fetch(depth)
-        there = (
-            (document, score)
-            for document, score in hits
-            if document is not None and (passes is None or passes(document))
-        )
-        first = list(islice(there, limit))
+        passing = ((document, score) for document, score in hits if document is not None and filter.keeps(document))
+        first = list(islice(passing, limit))
         if len(first) == limit or len(hits) < depth:
             return first
         depth = 4 * depth + _PAGE
+
+
+def best_of(scores: Mapping[str, float], count: int) -> list[tuple[str, float]]:
+    """Return the ids with the highest scores, best first and then by id."""
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:count]
 
 
 def unpack(document: Document, image_folder: Path | None = None) -> FrameworkDocument:
@@ -570,18 +603,18 @@ def unpack(document: Document, image_folder: Path | None = None) -> FrameworkDoc
         The document, without its vector.
     """
     metadata = dict(document.metadata)
-    kept = _kept(metadata.pop(KEPT, None))
-    name, image = kept.get("data", ""), document.image
+    others = _unpack_json(metadata.pop(JSON_KEY, None))
+    name, image = others.get("data", ""), document.image
     is_image = bool(name) and isinstance(image, Path) and image.name == name
     file = image if is_image else image_folder / name if name and image_folder is not None else None
     return FrameworkDocument(
         document.id,
         document.text,
-        {**metadata, **kept.get("metadata", {})},
-        kept.get("extra", {}),
+        {**metadata, **others.get("metadata", {})},
+        others.get("extra", {}),
         image if isinstance(image, (Path, RemoteImage)) else None,
         file if isinstance(file, Path) else None,
-        Path(name).suffix,
+        mimetypes.guess_type(name)[0] or "",
         is_image,
     )
 
@@ -606,19 +639,20 @@ def unit_vector(values: Sequence[float], dim: int) -> Vectors:
     return (row / norm).astype(np.float32)
 
 
-def comparison(key: str, sign: str, values: Sequence[object], *, negated: bool) -> Where | None:
+def comparison(key: str, operator: str, value: object, *, negated: bool) -> Where | None:
     """Return the filter of a store for a comparison of a framework.
 
     Args:
         key: The key of the metadata.
-        sign: ``$in``, ``$nin``, ``$gt``, ``$gte``, ``$lt`` or ``$lte``; the last four have one value.
-        values: The values to compare with.
+        operator: The comparison in the words of the framework, such as ``==`` or ``not in``.
+        value: The value to compare with, or the list of them.
         negated: Whether the documents are wanted that do not pass.
 
     Returns:
         The filter; None where a store would compare in another way than Python.
     """
-    if not key or key[0] == "$" or key == KEPT or not values or not all(map(_comparable, values)):
+    sign, values = _SIGNS.get(operator), value if isinstance(value, list) and operator in LIST_OPERATORS else [value]
+    if sign is None or not key or key[0] == "$" or key == JSON_KEY or not values or not all(map(_comparable, values)):
         return None
     if sign in _OPPOSITE:
         equal = [other for value in values for other in _equal_values(value)]
@@ -626,10 +660,13 @@ def comparison(key: str, sign: str, values: Sequence[object], *, negated: bool) 
     return None if negated or isinstance(values[0], (str, bool)) else {key: {sign: values[0]}}
 
 
-def combination(parts: Sequence[Where | None], *, every: bool) -> Where | None:
-    """Return the filter of a store that demands all of some filters, or one of them; None where no store can say."""
+def combination(parts: Sequence[Where | None], *, is_all: bool) -> Where | None:
+    """Return the filter of a store that demands all of some filters, or one of them.
+
+    None where no store can apply it.
+    """
     known = [part for part in parts if part is not None]
-    if every:
+    if is_all:
         return {"$and": known} if known else None
     return {"$or": known} if known and len(known) == len(parts) else None
 
@@ -639,7 +676,7 @@ def _comparable(value: object) -> bool:
     if isinstance(value, (str, bool)):
         return True
     if isinstance(value, int):
-        return abs(value) <= _LARGEST_EXACT
+        return abs(value) <= _MAX_EXACT
     return isinstance(value, float) and math.isfinite(value)
 
 
@@ -650,22 +687,42 @@ def _equal_values(value: object) -> list[object]:
     return [value, bool(value)] if value in (0, 1) else [value]
 
 
-def shared_space(encoder: Encoder, name: str | None) -> Space:
-    """Return the space of this name, or by default the first that texts and images share, or else the first.
+class SpaceEmbedder:
+    """One space of an encoder, which is opened when it is first used.
 
-    ConfigError where there is none of this name.
+    Args:
+        encoder: The URL of the encoder.
+        space: The name of the space; None for the first that texts and images share, or else the first.
+
+    Example:
+        >>> [vector] = SpaceEmbedder("mock:", "minilm").texts(["a dog"])
+        >>> len(vector)
+        128
     """
-    if name is None:
-        return max(encoder.spaces, key=lambda space: len(space.modalities))
-    for space in encoder.spaces:
-        if space.name == name:
-            return space
-    there = ", ".join(space.name for space in encoder.spaces)
-    raise ConfigError(f"{encoder.fingerprint} has no space {name!r}; it has {there}")
 
+    def __init__(self, encoder: str, space: str | None) -> None:
+        self._url, self._name = encoder, space
 
-def _parsed(where: Mapping[str, object] | None) -> Filter | None:
-    return None if where is None else parse_filter(where)
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Return the encoder, which is opened the first time."""
+        return open_encoder(self._url)
+
+    @property
+    def _space(self) -> str:
+        spaces = self.encoder.spaces
+        shared = max(spaces, key=lambda space: len(space.modalities))
+        return (shared if self._name is None else choose_space(self.encoder, self._name, spaces)).name
+
+    def texts(self, texts: Sequence[str], *, role: Role = "document") -> list[list[float]]:
+        """Return the vectors of texts, of length one."""
+        rows: list[list[float]] = self.encoder.encode_texts(texts, role=role)[self._space].tolist() if texts else []
+        return rows
+
+    def images(self, images: Sequence[ImageSource]) -> list[list[float]]:
+        """Return the vectors of images, of length one."""
+        rows: list[list[float]] = self.encoder.encode_images(images)[self._space].tolist() if images else []
+        return rows
 
 
 def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, Any]]:
@@ -680,17 +737,26 @@ def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, An
                 raise
             rest[key] = value
         else:
-            (rest if key == KEPT else flat)[key] = value
+            (rest if key == JSON_KEY else flat)[key] = value
     return flat, rest
 
 
-def _kept(packed: Scalar | None) -> dict[str, Any]:
+def _pack(id: str, flat: Mapping[str, Scalar], others: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return the metadata that an index keeps; InvalidInputError where the others are no JSON."""
+    parts = {key: value for key, value in others.items() if value}
+    try:
+        return {**flat, JSON_KEY: json.dumps(parts, ensure_ascii=False)} if parts else dict(flat)
+    except (TypeError, ValueError) as exc:
+        raise InvalidInputError("invalid", f"the metadata of {id!r} cannot be kept as JSON: {exc}") from exc
+
+
+def _unpack_json(packed: Scalar | None) -> dict[str, Any]:
     """Return what stands under the key for the rest; nothing where somebody else put something there."""
     try:
-        kept = json.loads(packed) if isinstance(packed, str) else {}
+        parts = json.loads(packed) if isinstance(packed, str) else {}
     except ValueError:
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return parts if isinstance(parts, dict) else {}
 
 
 def _record(document: Document, encoder: Encoder, embedding: Sequence[float] | None) -> Record:
@@ -700,7 +766,7 @@ def _record(document: Document, encoder: Encoder, embedding: Sequence[float] | N
 
 def _embedding(record: Record) -> list[float] | None:
     vector = record.vectors.get(EMBEDDING)
-    norm = _kept(record.document.metadata.get(KEPT)).get("norm", 1.0)
+    norm = _unpack_json(record.document.metadata.get(JSON_KEY)).get("norm", 1.0)
     return None if vector is None else [float(value) for value in vector.astype(np.float64) * norm]
 
 
@@ -710,13 +776,12 @@ def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> MetadataChang
     The source would bring the old ones back.
     """
     document = record.document
-    before = {key: value for key, value in document.metadata.items() if key != KEPT and key not in metadata}
+    before = {key: value for key, value in document.metadata.items() if key != JSON_KEY and key not in metadata}
     flat, rest = _split(metadata)
-    kept = _kept(document.metadata.get(KEPT))
-    others = {key: value for key, value in kept.pop("metadata", {}).items() if key not in metadata}
-    kept |= {"metadata": others | rest} if others or rest else {}
-    packed = {KEPT: json.dumps(kept, ensure_ascii=False)} if kept else {}
-    changed = replace(document, metadata={**before, **flat, **packed})
+    others = _unpack_json(document.metadata.get(JSON_KEY))
+    old = {key: value for key, value in others.get("metadata", {}).items() if key not in metadata}
+    packed = _pack(document.id, before | flat, others | {"metadata": old | rest})
+    changed = replace(document, metadata=packed)
     return MetadataChange(document, record.stamp, changed.metadata, _digest(changed, record.vectors))
 
 

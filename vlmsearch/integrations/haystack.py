@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import mimetypes
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from enum import Enum
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import Any, Union
 
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.dataclasses import ByteStream, ImageContent, SparseEmbedding
@@ -22,41 +24,57 @@ from haystack.errors import FilterError
 from haystack.utils.filters import document_matches_filter
 from typing_extensions import Self, Unpack
 
-from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.integrations.framework_index import (
+    LIST_OPERATORS,
     FrameworkDocument,
+    FrameworkFilter,
     FrameworkIndex,
-    Passes,
+    SpaceEmbedder,
     Where,
     awaited,
     combination,
     comparison,
-    shared_space,
 )
 from vlmsearch.media.images import format_of
-from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, open_encoder
-from vlmsearch.search.options import SearchKeywords
-from vlmsearch.types import Field, ImageSource, Space
+from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE
+from vlmsearch.search.options import SearchKeywords, SearchOptions
+from vlmsearch.types import Field, ImageSource
 
-T = TypeVar("T")
 Image = Union[str, Path, ByteStream, ImageContent]
 """An image of a query: the path of a file, its bytes, or the content of a chat message."""
 _FIELDS = frozenset(field.name for field in fields(Document))
-_SIGNS = {
-    "==": "$in",
-    "in": "$in",
-    "!=": "$nin",
-    "not in": "$nin",
-    ">": "$gt",
-    ">=": "$gte",
-    "<": "$lt",
-    "<=": "$lte",
-}
+_OPERATORS = ("==", "!=", ">", ">=", "<", "<=", "in", "not in")
 _TYPES = {bool: "boolean", int: "int", float: "float"}
 
 
-class VlmsearchDocumentStore:
+class _Component:
+    """A base of dataclasses that are written to the file of a pipeline: their fields are their arguments."""
+
+    run_async: Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+    """The method ``run``, to be awaited; only components have it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments as a dictionary for the file of a pipeline, without secrets."""
+        arguments = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        plain = {name: value.value if isinstance(value, Enum) else value for name, value in arguments.items()}
+        return default_to_dict(self, **plain, **getattr(self, "options", {}))
+
+    def __init_subclass__(cls) -> None:
+        if run := getattr(cls, "run", None):
+            cls.run_async = awaited(run)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return what a dictionary describes; nothing is opened before it is used."""
+        arguments = dict(data["init_parameters"])
+        if "document_store" in arguments:
+            arguments["document_store"] = VlmsearchDocumentStore.from_dict(arguments["document_store"])
+        return default_from_dict(cls, {**data, "init_parameters": arguments})
+
+
+@dataclass(eq=False)
+class VlmsearchDocumentStore(_Component):
     """A document store of Haystack over an index, with the asynchronous forms of its methods.
 
     Metadata may be any JSON, and come back as they were. Bytes of a document (``blob``) are kept as files. Filters mean
@@ -84,49 +102,16 @@ class VlmsearchDocumentStore:
         ('a dog in the snow', ['winter'])
     """
 
-    def __init__(
-        self,
-        store: str = DEFAULT_STORE,
-        *,
-        encoder: str | None = None,
-        embedding_dim: int | None = None,
-        image_folder: str | None = None,
-        file_path_meta_field: str = "file_path",
-    ) -> None:
-        self.store = store
-        self.encoder = encoder
-        self.embedding_dim = embedding_dim
-        self.image_folder = image_folder
-        self.file_path_meta_field = file_path_meta_field
-        chosen = DEFAULT_ENCODER if encoder is None and embedding_dim is None else encoder
-        self.index = FrameworkIndex(store, encoder=chosen, dim=embedding_dim, image_folder=image_folder)
+    store: str = DEFAULT_STORE
+    _: KW_ONLY
+    encoder: str | None = None
+    embedding_dim: int | None = None
+    image_folder: str | None = None
+    file_path_meta_field: str = "file_path"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the store as a dictionary, for the file of a pipeline.
-
-        Returns:
-            Its arguments; secrets are not among them, as they come from the environment.
-        """
-        return default_to_dict(
-            self,
-            store=self.store,
-            encoder=self.encoder,
-            embedding_dim=self.embedding_dim,
-            image_folder=self.image_folder,
-            file_path_meta_field=self.file_path_meta_field,
-        )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> VlmsearchDocumentStore:
-        """Return the store that a dictionary describes.
-
-        Args:
-            data: What `to_dict` returned.
-
-        Returns:
-            The store, which is opened when it is first used.
-        """
-        return default_from_dict(cls, data)
+    def __post_init__(self) -> None:
+        chosen = DEFAULT_ENCODER if self.encoder is None and self.embedding_dim is None else self.encoder
+        self.index = FrameworkIndex(self.store, encoder=chosen, dim=self.embedding_dim, image_folder=self.image_folder)
 
     def close(self) -> None:
         """Close the index; the next call opens it anew."""
@@ -150,12 +135,12 @@ class VlmsearchDocumentStore:
         Raises:
             FilterError: The filter is wrong.
         """
-        documents = list(self.index.find(*self._conditions(filters)))
+        documents = list(self.index.find(_filter(filters)))
         return [self._to_document(document) for document in self.index.with_embeddings(documents)]
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
         """Return the number of documents that pass a filter; FilterError where it is wrong."""
-        return sum(1 for _ in self.index.find(*self._conditions(filters)))
+        return sum(1 for _ in self.index.find(_filter(filters)))
 
     def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
         """Return how many values keys of the metadata have among the documents that pass a filter.
@@ -169,7 +154,7 @@ class VlmsearchDocumentStore:
         """
         keys = [field.removeprefix("meta.") for field in metadata_fields]
         seen: dict[str, set[str]] = {key: set() for key in keys}
-        for document in self.index.find(*self._conditions(filters)):
+        for document in self.index.find(_filter(filters)):
             for key in keys:
                 if document.metadata.get(key) is not None:
                     seen[key].add(_form(document.metadata[key]))
@@ -224,9 +209,9 @@ class VlmsearchDocumentStore:
             The values in order, and how many there are on all pages.
         """
         key = metadata_field.removeprefix("meta.")
-        given = [document.metadata.get(key) for document in self.index.find(*self._conditions(filters))]
+        held = [document.metadata.get(key) for document in self.index.find(_filter(filters))]
         term = (search_term or "").lower()
-        values = {_form(value): value for value in given if value is not None and term in str(value).lower()}
+        values = {_form(value): value for value in held if value is not None and term in str(value).lower()}
         ordered = [value for _, value in sorted(values.items(), key=lambda pair: _place(*pair))]
         return ordered[from_ : from_ + size], len(values)
 
@@ -251,7 +236,7 @@ class VlmsearchDocumentStore:
             raise ValueError("write_documents takes a list of haystack.Document")
         written = len(documents)
         if policy != DuplicatePolicy.OVERWRITE:
-            there = {kept.id for kept in self.index.get([document.id for document in documents])}
+            there = {document.id for document in self.index.get([document.id for document in documents])}
             new: dict[str, Document] = {}
             for given in documents:
                 if given.id not in there and given.id not in new:
@@ -274,9 +259,7 @@ class VlmsearchDocumentStore:
         Returns:
             The number of documents that passed.
         """
-        return self.index.update_metadata(
-            [document.id for document in self.index.find(*self._conditions(filters))], meta
-        )
+        return self.index.update_metadata([document.id for document in self.index.find(_filter(filters))], meta)
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Remove documents, with the files of their bytes; unknown ids are ignored."""
@@ -284,7 +267,7 @@ class VlmsearchDocumentStore:
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
         """Remove the documents that pass a filter, and return how many they were."""
-        return self.index.delete([document.id for document in self.index.find(*self._conditions(filters))])
+        return self.index.delete([document.id for document in self.index.find(_filter(filters))])
 
     def delete_all_documents(self) -> None:
         """Remove all documents."""
@@ -319,14 +302,13 @@ class VlmsearchDocumentStore:
             InvalidInputError: There is nothing to look for, or the image cannot be used.
             ConfigError: Vectors are given to this store, and an image is looked for; or it ranks no words.
         """
-        where, passes = self._conditions(filters)
         if text is not None and image is None and self.index.gives_vectors:
-            matches = self.index.words(text, limit=options.get("limit", 10), where=where, passes=passes)
+            limit = options.get("limit", SearchOptions.limit)
+            matches = self.index.words(text, limit=limit, filter=_filter(filters))
             matches = [(document, score) for document, score in matches if score >= (options.get("min_score") or 0)]
         else:
             source = None if image is None else _image_source(image)
-            narrowed: SearchKeywords = {**options, "where": where}
-            matches = self.index.search(text, image=source, passes=passes, **narrowed)
+            matches = self.index.search(text, image=source, filter=_filter(filters), **options)
         return [self._to_document(document, score) for document, score in matches]
 
     def nearest(
@@ -354,9 +336,8 @@ class VlmsearchDocumentStore:
             FilterError: The filter is wrong.
             ValueError: The vector has another length, or there is no such field.
         """
-        where, passes = self._conditions(filters)
         fields = [] if field is None else [Field.parse(field)]
-        matches = self.index.nearest(query_embedding, limit=top_k, fields=fields, where=where, passes=passes)
+        matches = self.index.nearest(query_embedding, limit=top_k, fields=fields, filter=_filter(filters))
         documents = [document for document, _ in matches]
         if return_embedding:
             documents = self.index.with_embeddings(documents)
@@ -379,59 +360,47 @@ class VlmsearchDocumentStore:
 
     # ---- between the two
 
-    def _conditions(self, filters: dict[str, Any] | None) -> tuple[Where | None, Passes | None]:
-        """Return the part of a filter that the store applies, and the whole filter, which is applied after it."""
-        if not filters:
-            return None, None
-        _check_filter(filters)
-
-        def passes(document: FrameworkDocument) -> bool:
-            return document_matches_filter(filters, Document(document.id, document.text, meta=dict(document.metadata)))
-
-        return _to_where(filters), passes
-
-    def _from_document(self, given: Document) -> FrameworkDocument:
-        blob = given.blob
-        path = given.meta.get(self.file_path_meta_field)
+    def _from_document(self, document: Document) -> FrameworkDocument:
+        blob = document.blob
+        path = document.meta.get(self.file_path_meta_field)
         has_path = blob is None and isinstance(path, str) and (mimetypes.guess_type(path)[0] or "").startswith("image/")
         parts = {
             "blob": blob and {"mime_type": blob.mime_type, "meta": blob.meta},
-            "sparse_embedding": given.sparse_embedding and given.sparse_embedding.to_dict(),
+            "sparse_embedding": document.sparse_embedding and document.sparse_embedding.to_dict(),
         }
         return FrameworkDocument(
-            given.id,
-            given.content,
-            given.meta,
+            document.id,
+            document.content,
+            document.meta,
             {"haystack": {key: value for key, value in parts.items() if value}} if any(parts.values()) else {},
-            Path(path).absolute() if has_path and isinstance(path, str) else None,
+            Path(path) if has_path and isinstance(path, str) else None,
             blob.data if blob else None,
-            (mimetypes.guess_extension(blob.mime_type or "") or "") if blob else "",
+            blob.mime_type or "" if blob else "",
             blob is not None and _shows_image(blob),
-            given.embedding,
+            document.embedding,
         )
 
-    def _to_document(self, kept: FrameworkDocument, score: float | None = None) -> Document:
+    def _to_document(self, document: FrameworkDocument, score: float | None = None) -> Document:
         """Return the document with what was kept; bytes whose file has gone are left out."""
-        extra = kept.extra.get("haystack", {})
-        sparse, meta, blob = extra.get("sparse_embedding"), dict(kept.metadata), None
-        if isinstance(kept.data, Path) and kept.data.is_file():
-            about = extra.get("blob") or {"mime_type": mimetypes.guess_type(kept.data.name)[0]}
-            blob = ByteStream(kept.data.read_bytes(), **about)
-        elif kept.image is not None and not kept.is_image:  # as Haystack's converters name it
-            meta.setdefault(self.file_path_meta_field, str(kept.image))
+        extra = document.extra.get("haystack", {})
+        sparse, meta, blob = extra.get("sparse_embedding"), dict(document.metadata), None
+        if (data := document.file_bytes) is not None:
+            blob = ByteStream(data, **(extra.get("blob") or {"mime_type": document.mime_type or None}))
+        elif document.image is not None and not document.is_image:  # as Haystack's converters name it
+            meta.setdefault(self.file_path_meta_field, str(document.image))
         return Document(
-            id=kept.id,
-            content=kept.text,
+            id=document.id,
+            content=document.text,
             blob=blob,
             meta=meta,
             score=score,
-            embedding=None if kept.embedding is None else list(kept.embedding),
+            embedding=None if document.embedding is None else list(document.embedding),
             sparse_embedding=SparseEmbedding.from_dict(sparse) if sparse else None,
         )
 
 
 def _shows_image(blob: ByteStream) -> bool:
-    """Return whether bytes are an image, by what is said of them or else by how they begin."""
+    """Return whether bytes are an image, by their type or else by how they begin."""
     return blob.mime_type.startswith("image/") if blob.mime_type else bool(format_of(blob.data))
 
 
@@ -455,6 +424,18 @@ def _place(form: str, value: object) -> tuple[bool, float, str]:
 # ---- filters
 
 
+def _filter(filters: dict[str, Any] | None) -> FrameworkFilter:
+    """Return a filter of Haystack; FilterError where it is wrong."""
+    if not filters:
+        return FrameworkFilter()
+    _check_filter(filters)
+
+    def passes(document: FrameworkDocument) -> bool:
+        return document_matches_filter(filters, Document(document.id, document.text, meta=dict(document.metadata)))
+
+    return FrameworkFilter(_to_where(filters), passes)
+
+
 def _check_filter(condition: object) -> None:
     """Raise FilterError for a filter that is not in the form of Haystack."""
     if not isinstance(condition, dict):
@@ -465,10 +446,10 @@ def _check_filter(condition: object) -> None:
     if "field" in condition:
         if "value" not in condition:
             raise FilterError(f"'value' is missing in {condition}")
-        if operator not in _SIGNS:
-            raise FilterError(f"no such operator: {operator!r}; there are {' '.join(sorted(_SIGNS))}")
-        if (operator in ("in", "not in")) != isinstance(condition["value"], list) and operator not in ("==", "!="):
-            wanted = "takes a list" if operator in ("in", "not in") else "takes a number or a date, not a list"
+        if operator not in _OPERATORS:
+            raise FilterError(f"no such operator: {operator!r}; there are {' '.join(_OPERATORS)}")
+        if (operator in LIST_OPERATORS) != isinstance(condition["value"], list) and operator not in ("==", "!="):
+            wanted = "takes a list" if operator in LIST_OPERATORS else "takes a number or a date, not a list"
             raise FilterError(f"{operator!r} {wanted}: {condition['value']!r}")
         return
     if not isinstance(condition.get("conditions"), list):
@@ -480,22 +461,24 @@ def _check_filter(condition: object) -> None:
 
 
 def _to_where(condition: Mapping[str, Any], *, negated: bool = False) -> Where | None:
-    """Return a weaker filter for the store, of a filter or of its negation; None where no store can apply one."""
+    """Return a weaker filter for the store, of a filter or of its negation.
+
+    None where no store can apply one.
+    """
     if "field" in condition:
         return _comparison(condition["field"], condition["operator"], condition["value"], negated=negated)
     operator = condition["operator"]
     inner_negated = negated != (operator == "NOT")
     inner = [_to_where(part, negated=inner_negated) for part in condition["conditions"]]
-    return combination(inner, every=(operator != "OR") != inner_negated)  # NOT is the negation of AND
+    return combination(inner, is_all=(operator != "OR") != inner_negated)  # NOT is the negation of AND
 
 
 def _comparison(field: str, operator: str, value: object, *, negated: bool) -> Where | None:
     key = field.removeprefix("meta.")
     is_key = "." not in key and (field.startswith("meta.") or field not in _FIELDS)
-    values = value if operator in ("in", "not in") and isinstance(value, list) else [value]
-    if not is_key or any(map(_may_be_date, values)):
+    if not is_key or any(map(_may_be_date, value if isinstance(value, list) else [value])):
         return None
-    return comparison(key, _SIGNS[operator], values, negated=negated)
+    return comparison(key, operator, value, negated=negated)
 
 
 def _may_be_date(value: object) -> bool:
@@ -506,48 +489,24 @@ def _may_be_date(value: object) -> bool:
 # ---- components
 
 
-class _Retriever:
-    """A base of the retrievers: their arguments, and their form in the file of a pipeline.
+@dataclass(eq=False)
+class _Retriever(_Component):
+    """A base of the retrievers, with their arguments.
 
     `component` makes another class of the one that it decorates, so that subclasses call this by its name, not `super`.
     """
 
-    def __init__(
-        self,
-        document_store: VlmsearchDocumentStore,
-        filters: dict[str, Any] | None,
-        top_k: int,
-        filter_policy: FilterPolicy,
-        **others: Any,
-    ) -> None:
-        if not isinstance(document_store, VlmsearchDocumentStore):
-            raise TypeError(f"document_store is a VlmsearchDocumentStore, not {type(document_store).__name__}")
-        if top_k < 1:
-            raise ValueError(f"top_k is at least 1, not {top_k}")
-        self.document_store = document_store
-        self.filters = filters
-        self.top_k = top_k
-        self.filter_policy = filter_policy
-        self._others = others
+    document_store: VlmsearchDocumentStore
+    filters: dict[str, Any] | None = None
+    top_k: int = 10
+    filter_policy: FilterPolicy = FilterPolicy.REPLACE
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the component as a dictionary."""
-        return default_to_dict(
-            self,
-            document_store=self.document_store,
-            filters=self.filters,
-            top_k=self.top_k,
-            filter_policy=self.filter_policy.value,
-            **self._others,
-        )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Return the component that a dictionary describes."""
-        given = dict(data["init_parameters"])
-        given["document_store"] = VlmsearchDocumentStore.from_dict(given["document_store"])
-        given["filter_policy"] = FilterPolicy.from_str(given["filter_policy"])
-        return default_from_dict(cls, {**data, "init_parameters": given})
+    def __post_init__(self) -> None:
+        if not isinstance(self.document_store, VlmsearchDocumentStore):
+            raise TypeError(f"document_store is a VlmsearchDocumentStore, not {type(self.document_store).__name__}")
+        if self.top_k < 1:
+            raise ValueError(f"top_k is at least 1, not {self.top_k}")
+        self.filter_policy = FilterPolicy(self.filter_policy)
 
     def _filters(self, filters: dict[str, Any] | None) -> dict[str, Any] | None:
         return apply_filter_policy(self.filter_policy, self.filters, filters)
@@ -564,18 +523,19 @@ class _SearchRetriever(_Retriever):
         filter_policy: FilterPolicy = FilterPolicy.REPLACE,
         **options: Unpack[SearchKeywords],
     ) -> None:
-        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, **options)
+        _Retriever.__init__(self, document_store, filters, top_k, filter_policy)
+        self.options = options
 
     def _search(
         self, text: str | None, image: Image | None, filters: dict[str, Any] | None, top_k: int | None
     ) -> dict[str, list[Document]]:
-        given: SearchKeywords = {**self._others, "limit": self.top_k if top_k is None else top_k}  # type: ignore[typeddict-item]
-        return {"documents": self.document_store.search(text, image=image, filters=self._filters(filters), **given)}
+        options: SearchKeywords = {**self.options, "limit": self.top_k if top_k is None else top_k}
+        return {"documents": self.document_store.search(text, image=image, filters=self._filters(filters), **options)}
 
 
 @component
 class VlmsearchTextRetriever(_SearchRetriever):
-    """A retriever of documents that fit a text, by their images, texts and words, as `Pipeline.search` does.
+    """A retriever of documents by a text, as `Pipeline.search` finds them.
 
     Where vectors are given to the store, a text is looked for by its words alone. Then this is the keyword side of a
     hybrid pipeline.
@@ -614,8 +574,6 @@ class VlmsearchTextRetriever(_SearchRetriever):
             Under ``documents``, the documents with their relevance, best first.
         """
         return self._search(query, None, filters, top_k)
-
-    run_async = awaited(run)
 
 
 @component
@@ -667,10 +625,9 @@ class VlmsearchImageRetriever(_SearchRetriever):
         """
         return self._search(query, image, filters, top_k)
 
-    run_async = awaited(run)
-
 
 @component
+@dataclass(eq=False)
 class VlmsearchEmbeddingRetriever(_Retriever):
     """A retriever of documents whose vectors are nearest to one that an embedder made.
 
@@ -695,20 +652,8 @@ class VlmsearchEmbeddingRetriever(_Retriever):
         'right'
     """
 
-    def __init__(
-        self,
-        document_store: VlmsearchDocumentStore,
-        filters: dict[str, Any] | None = None,
-        top_k: int = 10,
-        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
-        field: str | None = None,
-        return_embedding: bool = False,
-    ) -> None:
-        _Retriever.__init__(
-            self, document_store, filters, top_k, filter_policy, field=field, return_embedding=return_embedding
-        )
-        self.field = field
-        self.return_embedding = return_embedding
+    field: str | None = None
+    return_embedding: bool = False
 
     @component.output_types(documents=list[Document])
     def run(
@@ -733,35 +678,21 @@ class VlmsearchEmbeddingRetriever(_Retriever):
         )
         return {"documents": documents}
 
-    run_async = awaited(run)
 
+@dataclass(eq=False)
+class _Embedder(_Component):
+    """A base of the embedders, with their arguments."""
 
-class _Embedder:
-    """A base of the embedders: an encoder that is opened when it is first used, and one of its spaces."""
+    encoder: str = DEFAULT_ENCODER
+    space: str | None = None
 
-    def __init__(self, encoder: str = DEFAULT_ENCODER, space: str | None = None, **others: Any) -> None:
-        self.encoder = encoder
-        self.space = space
-        self._others = others
-        self._opened: Encoder | None = None
+    @cached_property
+    def _embedder(self) -> SpaceEmbedder:
+        return SpaceEmbedder(self.encoder, self.space)
 
     def warm_up(self) -> None:
         """Open the encoder."""
-        self._open()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the component as a dictionary."""
-        return default_to_dict(self, encoder=self.encoder, space=self.space, **self._others)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Return the component that a dictionary describes."""
-        return default_from_dict(cls, data)
-
-    def _open(self) -> tuple[Encoder, Space]:
-        """Return the encoder and the space of its vectors: by default the first that texts and images share."""
-        self._opened = opened = open_encoder(self.encoder) if self._opened is None else self._opened
-        return opened, shared_space(opened, self.space)
+        _ = self._embedder.encoder
 
 
 @component
@@ -790,10 +721,7 @@ class VlmsearchTextEmbedder(_Embedder):
         """
         if not isinstance(text, str):
             raise TypeError(f"VlmsearchTextEmbedder takes a string, not {type(text).__name__}")
-        opened, space = self._open()
-        return {"embedding": opened.encode_texts([text], role="query")[space.name][0].tolist()}
-
-    run_async = awaited(run)
+        return {"embedding": self._embedder.texts([text], role="query")[0]}
 
 
 @component
@@ -824,19 +752,18 @@ class VlmsearchDocumentEmbedder(_Embedder):
         Raises:
             ValueError: A document has no text.
         """
-        opened, space = self._open()
-        texts = [document.content or "" for document in documents]
-        for given in documents:
-            if not given.content:
-                raise InvalidInputError("empty", f"the document {given.id!r} has no text to make a vector of")
-        return {"documents": _with_vectors(documents, texts, opened.encode_texts, space)}
-
-    run_async = awaited(run)
+        for document in documents:
+            if not document.content:
+                raise InvalidInputError("empty", f"the document {document.id!r} has no text to make a vector of")
+        return _with_vectors(documents, self._embedder.texts([document.content or "" for document in documents]))
 
 
 @component
+@dataclass(eq=False)
 class VlmsearchImageEmbedder(_Embedder):
-    """An embedder of the images of documents, whose vectors are comparable with those of texts in the same space.
+    """An embedder of the images of documents.
+
+    The vectors are comparable with those of texts in the same space.
 
     Args:
         encoder: The URL of the encoder.
@@ -854,14 +781,7 @@ class VlmsearchImageEmbedder(_Embedder):
         176
     """
 
-    def __init__(
-        self,
-        encoder: str = DEFAULT_ENCODER,
-        space: str | None = None,
-        file_path_meta_field: str = "file_path",
-    ) -> None:
-        _Embedder.__init__(self, encoder, space, file_path_meta_field=file_path_meta_field)
-        self.file_path_meta_field = file_path_meta_field
+    file_path_meta_field: str = "file_path"
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
@@ -876,7 +796,6 @@ class VlmsearchImageEmbedder(_Embedder):
         Raises:
             ValueError: A document has no image, or one that cannot be used.
         """
-        opened, space = self._open()
         images: list[ImageSource] = []
         for document in documents:
             path = document.meta.get(self.file_path_meta_field)
@@ -886,13 +805,8 @@ class VlmsearchImageEmbedder(_Embedder):
                     f"the document {document.id!r} has no image: neither bytes nor {self.file_path_meta_field!r}",
                 )
             images.append(document.blob.data if document.blob is not None else Path(str(path)))
-        return {"documents": _with_vectors(documents, images, opened.encode_images, space)}
-
-    run_async = awaited(run)
+        return _with_vectors(documents, self._embedder.images(images))
 
 
-def _with_vectors(
-    documents: list[Document], inputs: list[T], encode: Callable[[list[T]], Mapping[str, Any]], space: Space
-) -> list[Document]:
-    rows = encode(inputs)[space.name] if inputs else []
-    return [replace(document, embedding=row.tolist()) for document, row in zip(documents, rows)]
+def _with_vectors(documents: list[Document], vectors: list[list[float]]) -> dict[str, list[Document]]:
+    return {"documents": [replace(document, embedding=row) for document, row in zip(documents, vectors)]}

@@ -13,7 +13,6 @@ them.
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,15 +35,16 @@ from vlmsearch.index import Index
 from vlmsearch.indexing.sources import file_id
 from vlmsearch.integrations.framework_index import (
     EMBEDDING,
-    Found,
+    ExternalEncoder,
     FrameworkDocument,
+    FrameworkFilter,
     FrameworkIndex,
-    GivenVectors,
+    Ranking,
     awaited,
     unpack,
 )
 from vlmsearch.integrations.sentence_transformers import SentenceModel, choose_space
-from vlmsearch.media.images import format_of, thumbnail
+from vlmsearch.media.images import thumbnail
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import DEFAULT_STORE, open_store
@@ -83,17 +83,15 @@ def _to_langchain(document: FrameworkDocument, image_key: str) -> LangchainDocum
 
 
 def _from_langchain(document: LangchainDocument, id: str, image_key: str) -> FrameworkDocument:
-    """Return what an index keeps of a document; InvalidInputError where no image is under the key of images."""
+    """Return a document for an index; InvalidInputError if its image is none."""
     image = document.metadata.get(image_key)
     if not isinstance(image, (str, Path, bytes, type(None))):
         raise InvalidInputError("invalid", f"metadata {image_key!r} is the path of an image or bytes, not {image!r}")
-    text = document.page_content or None
     metadata = {key: value for key, value in document.metadata.items() if key != image_key}
-    if isinstance(image, bytes):
-        kind = format_of(image).lower()
-        suffix = f".{kind}" if kind else ""
-        return FrameworkDocument(id, text, metadata, data=image, suffix=suffix, is_image=True)
-    return FrameworkDocument(id, text, metadata, image=None if image is None else Path(os.path.abspath(image)))
+    path, data = (None, image) if isinstance(image, bytes) else (None if image is None else Path(image), None)
+    return FrameworkDocument(
+        id, document.page_content or None, metadata, image=path, data=data, is_image=data is not None
+    )
 
 
 def image_block(
@@ -104,7 +102,7 @@ def image_block(
     server: Index | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> ImageContentBlock:
-    """Return the image of a document as a part of a message, for a chat model that sees.
+    """Return the image of a document as a part of a message for a chat model.
 
     Args:
         document: A document that a store or retriever returned, with an image.
@@ -178,7 +176,7 @@ class VlmsearchEmbeddings(Embeddings):
             InvalidBatchError: Some texts are not valid Unicode.
             BackendError: The model failed.
         """
-        return _lists(self._model.vectors(texts, role="document"))
+        return self._lists(texts)
 
     def embed_query(self, text: str) -> list[float]:
         """Return the vector of a text that is looked for.
@@ -193,7 +191,7 @@ class VlmsearchEmbeddings(Embeddings):
             InvalidBatchError: The text is not valid Unicode.
             BackendError: The model failed.
         """
-        return _lists(self._model.vectors([text], role="query"))[0]
+        return self._lists([text], role="query")[0]
 
     def embed_image(self, uris: Sequence[str | ImageSource]) -> list[list[float]]:
         """Return the vectors of images; texts of the same space can be compared with them.
@@ -209,10 +207,14 @@ class VlmsearchEmbeddings(Embeddings):
             InvalidBatchError: Some images cannot be used; those of the first batch with such are named.
             BackendError: The model failed.
         """
-        return _lists(self._model.vectors([_image(uri) for uri in uris], role="document"))
+        return self._lists([_image(uri) for uri in uris])
+
+    def _lists(self, inputs: Sequence[str | ImageSource], *, role: Role = "document") -> list[list[float]]:
+        vectors: list[list[float]] = self._model.vectors(inputs, role=role).tolist()
+        return vectors
 
 
-class EmbeddingsEncoder(Encoder):
+class EmbeddingsEncoder(ExternalEncoder):
     """An encoder of texts over any `Embeddings` of LangChain, for a `Pipeline`.
 
     One text is embedded to learn the length of the vectors. The fingerprint, by which an index is refused to another
@@ -233,9 +235,8 @@ class EmbeddingsEncoder(Encoder):
 
     def __init__(self, embeddings: Embeddings, *, fingerprint: str | None = None) -> None:
         self.embeddings = embeddings
-        given = GivenVectors(len(embeddings.embed_query("a text")))
-        self.fingerprint = fingerprint or f"langchain:{_model_name(embeddings)}"
-        self.spaces = given.spaces
+        name = fingerprint or f"langchain:{_model_name(embeddings)}"
+        super().__init__(len(embeddings.embed_query("a text")), fingerprint=name)
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Encode texts, by ``embed_query`` or ``embed_documents``.
@@ -601,18 +602,19 @@ class VlmsearchVectorStore(VectorStore):
 
     def _search(
         self, query: str | None, k: int = 4, *, filter: Mapping[str, object] | None = None, **options: Any
-    ) -> Found:
-        return self._index.search(query, **{"limit": k, "where": filter or None, "min_score": 0.0, **options})
+    ) -> Ranking:
+        narrowed = FrameworkFilter(filter or None)
+        return self._index.search(query, filter=narrowed, **{"limit": k, "min_score": 0.0, **options})
 
-    def _nearest(self, embedding: list[float], k: int, *, filter: Mapping[str, object] | None = None) -> Found:
-        """Return the documents nearest to a vector in any field of its space, with the cosine as the score."""
+    def _nearest(self, embedding: list[float], k: int, *, filter: Mapping[str, object] | None = None) -> Ranking:
+        """Return the documents nearest to a vector by cosine, in any field of its space."""
         fields = choose_space(self.pipeline.encoder, self._space).fields
-        return self._index.nearest(embedding, limit=k, fields=fields, where=filter or None)
+        return self._index.nearest(embedding, limit=k, fields=fields, filter=FrameworkFilter(filter or None))
 
-    def _documents(self, matches: Found) -> list[LangchainDocument]:
+    def _documents(self, matches: Ranking) -> list[LangchainDocument]:
         return [document for document, _ in self._with_scores(matches)]
 
-    def _with_scores(self, matches: Found) -> list[tuple[LangchainDocument, float]]:
+    def _with_scores(self, matches: Ranking) -> list[tuple[LangchainDocument, float]]:
         return [(_to_langchain(document, self._image_key), score) for document, score in matches]
 
 
@@ -667,10 +669,6 @@ class VlmsearchRetriever(BaseRetriever):
 def _image(uri: str | ImageSource) -> ImageSource:
     """Return an image; a string is a path, as everywhere in LangChain."""
     return Path(uri) if isinstance(uri, str) else uri
-
-
-def _lists(vectors: Vectors) -> list[list[float]]:
-    return [[float(value) for value in row] for row in vectors]
 
 
 def _model_name(embeddings: Embeddings) -> str:

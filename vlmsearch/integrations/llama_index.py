@@ -7,8 +7,7 @@ embedding model of a LlamaIndex index made.
 from __future__ import annotations
 
 import base64
-import mimetypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -43,20 +42,21 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from typing_extensions import Unpack
 
-from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.integrations.framework_index import (
-    Found,
+    LIST_OPERATORS,
     FrameworkDocument,
+    FrameworkFilter,
     FrameworkIndex,
-    Passes,
+    Ranking,
+    SpaceEmbedder,
     Where,
     awaited,
+    best_of,
     combination,
     comparison,
-    shared_space,
 )
-from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, open_encoder
+from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE
 from vlmsearch.search.options import SearchKeywords
 from vlmsearch.types import ImageSource
 
@@ -66,17 +66,7 @@ _ALIASES = frozenset({"doc_id", "document_id"})
 _CLASSES: dict[str, type[BaseNode]] = {
     kind.class_name(): kind for kind in (Document, ImageDocument, ImageNode, IndexNode, Node, TextNode)
 }
-_SIGNS = {
-    FilterOperator.EQ: "$in",
-    FilterOperator.IN: "$in",
-    FilterOperator.NE: "$nin",
-    FilterOperator.NIN: "$nin",
-    FilterOperator.GT: "$gt",
-    FilterOperator.GTE: "$gte",
-    FilterOperator.LT: "$lt",
-    FilterOperator.LTE: "$lte",
-}
-_WITH_LISTS = frozenset({FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL})
+_WITH_LISTS = LIST_OPERATORS | {FilterOperator.ANY.value, FilterOperator.ALL.value}
 _WITH_TEXTS = frozenset({FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE})
 _MMR_CANDIDATES = 4
 """The number of nodes that `mmr` chooses from, for each one that is wanted."""
@@ -162,7 +152,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
             ref_doc_id: The id of the document.
             delete_kwargs: Arguments of other stores; ignored.
         """
-        self._index.delete([node.id for node in self._index.find({REF: ref_doc_id})])
+        self._index.delete([node.id for node in self._index.find(FrameworkFilter({REF: ref_doc_id}))])
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -195,10 +185,9 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         return [_to_node(node) for node in self._index.with_embeddings(self._find(node_ids, filters))]
 
     def _find(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[FrameworkDocument]:
-        where, passes = _conditions(filters)
         if node_ids is None:
-            return list(self._index.find(where, passes))
-        return [node for node in self._index.get(node_ids) if passes is None or passes(node)]
+            return list(self._index.find(_filter(filters)))
+        return list(filter(_filter(filters).keeps, self._index.get(node_ids)))
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the nodes that fit a query best.
@@ -243,10 +232,12 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         *,
         image: ImageSource | None = None,
         filters: MetadataFilters | None = None,
-        only: Passes | None = None,
+        only: Callable[[FrameworkDocument], bool] | None = None,
         **options: Unpack[SearchKeywords],
     ) -> list[NodeWithScore]:
-        """Return the nodes that fit a text, an image or both best, where nodes are encoded here.
+        """Return the best nodes for a text, an image or both.
+
+        The store encodes its nodes.
 
         Args:
             text: The text to look for.
@@ -262,29 +253,25 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
             ConfigError: Vectors are given to this store.
             InvalidInputError: There is nothing to look for, or the image cannot be used.
         """
-        where, passes = _conditions(filters)
-        given: SearchKeywords = {"min_score": self.min_score, **options, "where": where}
-        matches = self._index.search(text or None, image=image, passes=_both(passes, only), **given)
+        chosen: SearchKeywords = {"min_score": self.min_score, **options}
+        narrowed = _filter(filters) & FrameworkFilter(passes=only)
+        matches = self._index.search(text or None, image=image, filter=narrowed, **chosen)
         return [NodeWithScore(node=_to_node(node), score=score) for node, score in matches]
 
-    def _by_words(self, query: VectorStoreQuery, limit: int) -> Found:
+    def _by_words(self, query: VectorStoreQuery, limit: int) -> Ranking:
         if not query.query_str:
             raise InvalidInputError("empty", f"a query of the mode {query.mode.value!r} has a text: query_str")
-        where, passes = _query_conditions(query)
-        return self._index.words(query.query_str, limit=limit, where=where, passes=passes)
+        return self._index.words(query.query_str, limit=limit, filter=_query_filter(query))
 
-    def _by_vector(self, query: VectorStoreQuery, limit: int) -> Found:
-        where, passes = _query_conditions(query)
+    def _by_vector(self, query: VectorStoreQuery, limit: int) -> Ranking:
+        narrowed = _query_filter(query)
         if self.encoder is not None:
-            return self._index.search(
-                query.query_str, limit=limit, where=where, passes=passes, min_score=self.min_score
-            )
+            return self._index.search(query.query_str, limit=limit, filter=narrowed, min_score=self.min_score)
         if query.query_embedding is None:
             raise InvalidInputError("empty", f"a query of the mode {query.mode.value!r} has a vector: query_embedding")
-        ids = query.node_ids or None
-        return self._index.nearest(query.query_embedding, limit=limit, ids=ids, where=where, passes=passes)
+        return self._index.nearest(query.query_embedding, limit=limit, ids=query.node_ids or None, filter=narrowed)
 
-    def _diverse(self, query: VectorStoreQuery, limit: int, threshold: float | None) -> Found:
+    def _diverse(self, query: VectorStoreQuery, limit: int, threshold: float | None) -> Ranking:
         near = self._by_vector(query, _MMR_CANDIDATES * limit)
         return self._index.diversify(near, 0.5 if threshold is None else 1 - threshold)[:limit]
 
@@ -327,16 +314,16 @@ def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
         text or None,
         metadata,
         {"node": data},
-        Path(path).absolute() if path and not encoded else None,
+        Path(path) if path and not encoded else None,
         base64.b64decode(encoded) if encoded else None,
-        (mimetypes.guess_extension(kind) or "") if encoded else "",
+        kind,
         bool(encoded),
         node.embedding if with_vector else None,
     )
 
 
 def _resources(node: BaseNode) -> dict[str, str]:
-    """Return the bytes of a node's image, sound and film in base64, by the names of the fields."""
+    """Return the bytes of a node's image, sound and film in base64, by field."""
     resources = {name: getattr(node, name, None) for name in ("image_resource", "audio_resource", "video_resource")}
     return {
         name: resource.data.decode()
@@ -346,7 +333,10 @@ def _resources(node: BaseNode) -> dict[str, str]:
 
 
 def _to_node(document: FrameworkDocument) -> BaseNode:
-    """Return the node that was kept, or one of a document that no node was; bytes whose file has gone are left out."""
+    """Return the node of a document.
+
+    A document that was written otherwise becomes a text or an image. Bytes whose file has gone are left out.
+    """
     metadata, vector = dict(document.metadata), None if document.embedding is None else list(document.embedding)
     if "node" not in document.extra:
         parts: dict[str, Any] = {
@@ -361,10 +351,7 @@ def _to_node(document: FrameworkDocument) -> BaseNode:
         metadata.pop(REF, None)
     data |= {"id_": document.id, "metadata": metadata, "embedding": vector}
     kind = _CLASSES.get(data.get("class_name", ""), TextNode)
-    has_bytes = isinstance(document.data, Path) and document.data.is_file()
-    encoded = (
-        base64.b64encode(document.data.read_bytes()).decode() if isinstance(document.data, Path) and has_bytes else None
-    )
+    encoded = base64.b64encode(document.file_bytes or b"").decode()
     if issubclass(kind, TextNode):
         data["text"] = document.text or ""
         data |= {"image": encoded} if encoded else {}
@@ -379,41 +366,31 @@ def _to_node(document: FrameworkDocument) -> BaseNode:
 # ---- filters
 
 
-def _query_conditions(query: VectorStoreQuery) -> tuple[Where | None, Passes | None]:
-    where, passes = _conditions(query.filters)
-    if query.doc_ids:
-        among = {REF: {"$in": list(query.doc_ids)}}
-        where = among if where is None else {"$and": [where, among]}
-    if not query.node_ids:
-        return where, passes
-    wanted = frozenset(query.node_ids)
-    return where, _both(passes, lambda node: node.id in wanted)
+def _query_filter(query: VectorStoreQuery) -> FrameworkFilter:
+    documents, wanted = list(query.doc_ids or ()), frozenset(query.node_ids or ())
+    of_documents = FrameworkFilter({REF: {"$in": documents}} if documents else None)
+    of_nodes = FrameworkFilter(passes=(lambda node: node.id in wanted) if wanted else None)
+    return _filter(query.filters) & of_documents & of_nodes
 
 
-def _both(first: Passes | None, second: Passes | None) -> Passes | None:
-    if first is None or second is None:
-        return first or second
-    return lambda node: first(node) and second(node)
-
-
-def _conditions(filters: MetadataFilters | None) -> tuple[Where | None, Passes | None]:
-    """Return the part of a filter that the store applies, and the whole filter, which is applied after it."""
+def _filter(filters: MetadataFilters | None) -> FrameworkFilter:
+    """Return a filter of LlamaIndex."""
     if filters is None or not filters.filters:
-        return None, None
-    return _to_where(filters), lambda node: _matches(filters, node.metadata)
+        return FrameworkFilter()
+    return FrameworkFilter(_to_where(filters), lambda node: _matches(filters, node.metadata))
 
 
 def _to_where(condition: MetadataFilters | MetadataFilter, *, negated: bool = False) -> Where | None:
-    """Return a weaker filter for the store, of a filter or of its negation; None where no store can apply one."""
+    """Return a weaker filter for the store, of a filter or of its negation.
+
+    None where no store can apply one.
+    """
     if isinstance(condition, MetadataFilter):
-        value, has_list = condition.value, condition.operator in _WITH_LISTS
-        values = value if isinstance(value, list) and has_list else [value]
-        sign = _SIGNS.get(condition.operator)
-        return None if sign is None else comparison(_key(condition), sign, values, negated=negated)
+        return comparison(_key(condition), condition.operator.value, condition.value, negated=negated)
     kind = condition.condition or FilterCondition.AND
     inner_negated = negated != (kind == FilterCondition.NOT)
     inner = [_to_where(part, negated=inner_negated) for part in condition.filters]
-    return combination(inner, every=(kind == FilterCondition.AND) != inner_negated)  # NOT is the negation of OR
+    return combination(inner, is_all=(kind == FilterCondition.AND) != inner_negated)  # NOT is the negation of OR
 
 
 def _key(condition: MetadataFilter) -> str:
@@ -429,7 +406,7 @@ def _matches(condition: MetadataFilters | MetadataFilter, metadata: Mapping[str,
             return not any(passed)
         return any(passed) if condition.condition == FilterCondition.OR else all(passed)
     key = condition.key if condition.key in metadata else _key(condition)
-    if condition.operator in _WITH_LISTS and not isinstance(condition.value, list):
+    if condition.operator.value in _WITH_LISTS and not isinstance(condition.value, list):
         raise InvalidInputError("invalid", f"the filter operators in, nin, any and all take a list: {condition}")
     if condition.operator in _WITH_TEXTS and not isinstance(condition.value, str):
         raise InvalidInputError("invalid", f"a text match takes a string: {condition}")
@@ -442,7 +419,7 @@ def _matches(condition: MetadataFilters | MetadataFilter, metadata: Mapping[str,
         return False
 
 
-def _merged(dense: Found, sparse: Found, alpha: float | None, limit: int) -> Found:
+def _merged(dense: Ranking, sparse: Ranking, alpha: float | None, limit: int) -> Ranking:
     """Return both lists as one, by their similarities scaled to 0 to 1 (relative score fusion)."""
     share = 0.5 if alpha is None else alpha
     scores: dict[str, float] = {}
@@ -453,15 +430,14 @@ def _merged(dense: Found, sparse: Found, alpha: float | None, limit: int) -> Fou
             scaled = (score - lowest) / (highest - lowest) if highest > lowest else 1.0
             scores[node.id] = scores.get(node.id, 0.0) + weight * scaled
     documents = {node.id: node for node, _ in (*dense, *sparse)}
-    best = sorted(scores, key=lambda id: (-scores[id], id))[:limit]
-    return [(documents[id], scores[id]) for id in best]
+    return [(documents[id], score) for id, score in best_of(scores, limit)]
 
 
 # ---- retriever and embedding
 
 
 class VlmsearchMultiModalRetriever(MultiModalRetriever):
-    """A retriever of texts and images by a text or an image, for a store that encodes its nodes.
+    """A retriever of texts and images, for a store that encodes its nodes.
 
     Args:
         vector_store: The store; it names an encoder.
@@ -493,9 +469,10 @@ class VlmsearchMultiModalRetriever(MultiModalRetriever):
         self.filters = filters
         super().__init__()
 
-    def _search(self, query: QueryBundle, *, only: Passes | None = None, by_text: bool = True) -> list[NodeWithScore]:
+    def _search(self, query: QueryType, only: Callable[[FrameworkDocument], bool] | None = None) -> list[NodeWithScore]:
+        query = QueryBundle(query_str=query) if isinstance(query, str) else query
         return self.vector_store.search(
-            query.query_str if by_text else None,
+            query.query_str,
             image=Path(query.image_path) if query.image_path else None,
             limit=self.similarity_top_k,
             filters=self.filters,
@@ -516,15 +493,7 @@ class VlmsearchMultiModalRetriever(MultiModalRetriever):
         Returns:
             The nodes with their relevance from 0 to 1, best first.
         """
-        return self._search(_bundle(str_or_query_bundle), only=lambda node: not _has_image(node))
-
-    def _text_to_image_retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._search(query_bundle, only=_has_image)
-
-    def _image_to_image_retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        if not query_bundle.image_path:
-            raise InvalidInputError("empty", "an image is looked for by the path of a file")
-        return self._search(query_bundle, only=_has_image, by_text=bool(query_bundle.query_str))
+        return self._search(str_or_query_bundle, lambda node: not _has_image(node))
 
     def text_to_image_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the nodes with an image that fit a text best.
@@ -535,7 +504,7 @@ class VlmsearchMultiModalRetriever(MultiModalRetriever):
         Returns:
             The nodes with their relevance from 0 to 1, best first.
         """
-        return self._text_to_image_retrieve(_bundle(str_or_query_bundle))
+        return self._search(str_or_query_bundle, _has_image)
 
     def image_to_image_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the nodes with an image that fit an image best.
@@ -549,25 +518,17 @@ class VlmsearchMultiModalRetriever(MultiModalRetriever):
         Raises:
             InvalidInputError: No image is named, or it cannot be used.
         """
-        return self._image_to_image_retrieve(_image_bundle(str_or_query_bundle))
+        query = str_or_query_bundle
+        query = QueryBundle(query_str="", image_path=query) if isinstance(query, str) else query
+        if not query.image_path:
+            raise InvalidInputError("empty", "an image is looked for by the path of a file")
+        return self._search(query, _has_image)
 
     atext_retrieve = awaited(text_retrieve)
-
-    _atext_to_image_retrieve = awaited(_text_to_image_retrieve)
-
-    _aimage_to_image_retrieve = awaited(_image_to_image_retrieve)
-
-    atext_to_image_retrieve = awaited(text_to_image_retrieve)
-
-    aimage_to_image_retrieve = awaited(image_to_image_retrieve)
-
-
-def _bundle(query: QueryType) -> QueryBundle:
-    return QueryBundle(query_str=query) if isinstance(query, str) else query
-
-
-def _image_bundle(query: QueryType) -> QueryBundle:
-    return QueryBundle(query_str="", image_path=query) if isinstance(query, str) else query
+    _text_to_image_retrieve = text_to_image_retrieve  # type: ignore[assignment]  # it comes by place
+    _image_to_image_retrieve = image_to_image_retrieve  # type: ignore[assignment]
+    atext_to_image_retrieve = _atext_to_image_retrieve = awaited(text_to_image_retrieve)
+    aimage_to_image_retrieve = _aimage_to_image_retrieve = awaited(image_to_image_retrieve)
 
 
 def _has_image(document: FrameworkDocument) -> bool:
@@ -575,7 +536,7 @@ def _has_image(document: FrameworkDocument) -> bool:
 
 
 class VlmsearchEmbedding(MultiModalEmbedding):
-    """An embedding model of texts and images in one space, for an index of LlamaIndex over any vector store.
+    """An embedding model of texts and images for any vector store of LlamaIndex.
 
     Args:
         encoder: The URL of the encoder.
@@ -589,45 +550,35 @@ class VlmsearchEmbedding(MultiModalEmbedding):
 
     encoder: str = DEFAULT_ENCODER
     space: str | None = None
-    _opened: Encoder | None = PrivateAttr(default=None)
+    _embedder: SpaceEmbedder = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Prepare the encoder, which is opened when it is first used."""
+        super().model_post_init(context)
+        self._embedder = SpaceEmbedder(self.encoder, self.space)
 
     @classmethod
     def class_name(cls) -> str:
         """Return the name of the embedding in files."""
         return "VlmsearchEmbedding"
 
-    def _encoder(self) -> Encoder:
-        if self._opened is None:
-            self._opened = open_encoder(self.encoder)
-        return self._opened
-
-    def _texts(self, texts: list[str], *, are_queries: bool) -> list[Embedding]:
-        encoder = self._encoder()
-        rows = encoder.encode_texts(texts, role="query" if are_queries else "document")[
-            shared_space(encoder, self.space).name
-        ]
-        return [row.tolist() for row in rows]
-
     def _get_query_embedding(self, query: str) -> Embedding:
-        return self._texts([query], are_queries=True)[0]
+        return self._embedder.texts([query], role="query")[0]
 
     def _get_text_embedding(self, text: str) -> Embedding:
-        return self._texts([text], are_queries=False)[0]
+        return self._embedder.texts([text])[0]
 
     def _get_text_embeddings(self, texts: list[str]) -> list[Embedding]:
-        return self._texts(texts, are_queries=False)
+        return self._embedder.texts(texts)
 
     def _get_image_embedding(self, img_file_path: ImageType) -> Embedding:
         return self._get_image_embeddings([img_file_path])[0]
 
     def _get_image_embeddings(self, img_file_paths: list[ImageType]) -> list[Embedding]:
-        encoder = self._encoder()
-        images = [image.getvalue() if isinstance(image, BytesIO) else Path(image) for image in img_file_paths]
-        rows = encoder.encode_images(images)[shared_space(encoder, self.space).name]
-        return [row.tolist() for row in rows]
+        return self._embedder.images(
+            [image.getvalue() if isinstance(image, BytesIO) else Path(image) for image in img_file_paths]
+        )
 
     _aget_query_embedding = awaited(_get_query_embedding)
-
     _aget_text_embedding = awaited(_get_text_embedding)
-
     _aget_image_embedding = awaited(_get_image_embedding)

@@ -7,9 +7,9 @@ documents and their pictures are resources, too. Nothing is written unless that 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from functools import wraps
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, Union
 from urllib.parse import quote
 
 from mcp.server.mcpserver import Image, MCPServer, ResourceSecurity
@@ -20,10 +20,12 @@ from typing_extensions import ParamSpec, TypedDict
 
 import vlmsearch
 from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
-from vlmsearch.index import SOURCES, Index
-from vlmsearch.schema import Where, option_field
-from vlmsearch.search.options import ManyKeywords, RankingKeywords, search_options
+from vlmsearch.index import Index
+from vlmsearch.schema import option_field
+from vlmsearch.search.options import LabelRequest, ManyOptions
 from vlmsearch.types import Document, Match, Matches, Scalar
+from vlmsearch.verbs import AskRequest
+from vlmsearch.wire import simple_options
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,9 +43,12 @@ are relevant."""
 _READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
-_FEWER = {"le": 100}
-"""The bound of a list of matches for an assistant."""
 Labels = Annotated[list[str], Field(min_length=1, max_length=100, description='Such as ["cat", "dog", "receipt"].')]
+_LABEL = (
+    "Say which of some labels fit each document of the index. Nothing is changed.",
+    "Say which of some labels fit each document of the index, and keep them if that is asked.",
+)
+"""What the tool does where it may not, and where it may write."""
 Id = Annotated[str, Field(description="The id of a document, as another tool gave it.")]
 
 
@@ -138,7 +143,7 @@ def create_mcp_server(index: Index, *, allow_write: bool = False) -> MCPServer[A
 def _add_searches(server: MCPServer[Any], index: Index) -> None:
     @server.tool(annotations=_READ)
     @_explained(ToolError)
-    @_with_options(ManyKeywords, _FEWER)
+    @_with_options(ManyOptions, le=100)
     def search(
         query: Annotated[str, Field(description='What to look for, in plain words; "-word" leaves out what it says.')],
         without: Annotated[str | None, Field(description="What the matches must not show or say.")] = None,
@@ -149,7 +154,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
-    @_with_options(ManyKeywords, _FEWER)
+    @_with_options(ManyOptions, le=100)
     def similar(
         ids: Annotated[list[str], Field(min_length=1, description="Ids of documents.")], **options: Any
     ) -> FoundDocuments:
@@ -158,7 +163,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
-    @_with_options(RankingKeywords, {"default": SOURCES, "le": 20})
+    @_with_options(AskRequest, leave_out=("stream", "template"), le=20)
     def ask(
         question: Annotated[str, Field(description="The question, in plain words.")], **options: Any
     ) -> AnswerWithSources:
@@ -176,20 +181,20 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
     @_explained(ToolError)
     def look(
         id: Id,
-        size: Annotated[int, Field(ge=64, le=1568, description="The longer side, in pixels.")] = _EDGE,
+        size: Annotated[int | None, Field(ge=64, le=1568, description="The longer side, in pixels.")] = _EDGE,
     ) -> list[Image | str]:
         """Show the picture of a document, with its text."""
         document = _document(index, id)
-        picture = Image(data=_picture(index, document, size), format="jpeg")
+        picture = Image(data=_picture(index, document, size or _EDGE), format="jpeg")
         return [picture, document.text] if document.text else [picture]
 
 
 def _add_labels(server: MCPServer[Any], index: Index, *, allow_write: bool) -> None:
-    def run(labels: list[str], where: Mapping[str, object] | None, key: str, *, write: bool) -> LabelReport:
+    def run(labels: list[str], **options: Any) -> LabelReport:
         counts = dict.fromkeys(labels, 0)
         documents: list[LabelledDocument] = []
         more = 0
-        for match in index.label(labels, where=where, write=write, key=key):
+        for match in index.label(labels, **options):
             for name in match.labels:
                 counts[name] = counts.get(name, 0) + 1
             if not match.labels:
@@ -201,26 +206,11 @@ def _add_labels(server: MCPServer[Any], index: Index, *, allow_write: bool) -> N
                 more += 1
         return {"counts": counts, "documents": documents, "more": more}
 
-    if allow_write:
-
-        @server.tool(name="label", annotations=_WRITE)
-        @_explained(ToolError)
-        def label_and_write(
-            labels: Labels,
-            where: Where = None,
-            write: Annotated[bool, Field(description="Whether to put the labels into the index.")] = False,
-            key: Annotated[str, Field(description="The key of the metadata that they are put under.")] = "label",
-        ) -> LabelReport:
-            """Say which of some labels fit each document of the index, and keep them if that is asked."""
-            return run(labels, where, key, write=write)
-
-    else:
-
-        @server.tool(annotations=_READ)
-        @_explained(ToolError)
-        def label(labels: Labels, where: Where = None) -> LabelReport:
-            """Say which of some labels fit each document of the index. Nothing is changed."""
-            return run(labels, where, "label", write=False)
+    @server.tool(annotations=_WRITE if allow_write else _READ, description=_LABEL[allow_write])
+    @_explained(ToolError)
+    @_with_options(LabelRequest, leave_out=() if allow_write else ("write", "key"))
+    def label(labels: Labels, **options: Any) -> LabelReport:
+        return run(labels, **options)
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
@@ -270,10 +260,12 @@ def _explained(kind: type[Exception]) -> Callable[[Callable[P, T]], Callable[P, 
     return decorate
 
 
-def _with_options(keywords: type, limit: Mapping[str, Any]) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Return a decorator that names the options of a search in a tool's signature, where the SDK reads them.
+def _with_options(
+    request: type, leave_out: Collection[str] = (), **limit: int
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Return a decorator that names the options of a verb in a tool's signature, where the SDK reads them.
 
-    ``limit`` is what is different of the option of that name. The re-ranker is the one of the index.
+    ``limit`` is what differs of the option of that name. The re-ranker is the one of the index. A null is left out.
     """
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
@@ -284,11 +276,12 @@ def _with_options(keywords: type, limit: Mapping[str, Any]) -> Callable[[Callabl
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         added = []
-        for name, option in search_options(keywords).items():
-            kind, field = option_field(option, **(limit if name == "limit" else {}))
-            annotation: Any = Annotated[kind, field]
-            kw = inspect.Parameter.KEYWORD_ONLY
-            added.append(inspect.Parameter(name, kw, default=field.default, annotation=annotation))
+        for name, option in simple_options(request).items():
+            if name not in leave_out:
+                kind, field = option_field(option, **(limit if name == "limit" else {}))
+                annotation: Any = Annotated[Union[kind, None], field]
+                kw = inspect.Parameter.KEYWORD_ONLY
+                added.append(inspect.Parameter(name, kw, default=field.default, annotation=annotation))
 
         @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> T:

@@ -53,7 +53,7 @@ from vlmsearch.indexing.sources import Paths, read_unit
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.stores.base import Store, reject_list_of
+from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, ImageSource, IndexReport, Record, Reject, Space, Stamp, encodes_images, is_id
 
 try:
@@ -80,7 +80,7 @@ _READER_BYTES = 2**28
 _UNITS_A_TASK = 8
 _CONNECT_SECONDS = 10.0
 _ROWS = STORED_TOGETHER
-"""Documents that one task is about, which is what is done again where its process is killed."""
+"""Documents of a task, which are read again if its process is killed."""
 _LOOKED_UP = 2 * BATCH
 """Documents that the index is asked about together."""
 
@@ -194,7 +194,7 @@ class _Settings:
 
 
 @dataclass(frozen=True)
-class _Described:
+class _EncoderFacts:
     """A description of an encoder that is not open."""
 
     fingerprint: str
@@ -209,7 +209,7 @@ def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[li
         return
     reserved = {"num_cpus": options.worker_cpus, "num_gpus": options.worker_gpus}
     workers = _workers(options)
-    described: _Described = ray.get(ray.remote(_describe).options(**reserved).remote(settings))
+    described: _EncoderFacts = ray.get(ray.remote(_describe).options(**reserved).remote(settings))
     with ExitStack() as stack:
         keepers = _keepers(settings, described, options, stack)
         rejected = ray.put(ray.get(keepers[0].rejects.remote()))
@@ -262,15 +262,18 @@ def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[li
 # ---- in the processes of the cluster
 
 
-def _describe(settings: _Settings) -> _Described:
+def _describe(settings: _Settings) -> _EncoderFacts:
     settings.enter()
     with open_encoder(settings.encoder) as encoder:
         preprocess = encoder.preprocess if isinstance(encoder, ResizesImages) else None
-        return _Described(encoder.fingerprint, encoder.spaces, preprocess)
+        return _EncoderFacts(encoder.fingerprint, encoder.spaces, preprocess)
 
 
 def _read(batch: pa.Table, limits: ImageLimits) -> Iterator[pa.Table]:
-    """Yield the documents of files and tables; their images are read here only where they are in a table."""
+    """Yield the documents of files and tables.
+
+    Images are read here only where they are in a table.
+    """
     for unit in _rows(batch):
         yield from _tables(read_unit(unit, limits=limits))
 
@@ -278,7 +281,7 @@ def _read(batch: pa.Table, limits: ImageLimits) -> Iterator[pa.Table]:
 def _examine(
     batch: pa.Table,
     settings: _Settings,
-    described: _Described,
+    described: _EncoderFacts,
     keepers: Sequence[ActorHandle[Any]],
     rejected: Sequence[ray.ObjectRef[dict[str, Reject]]],
 ) -> Iterator[pa.Table]:
@@ -307,8 +310,11 @@ def _fetched(rejected: ray.ObjectRef[dict[str, Reject]]) -> dict[str, Reject]:
 
 
 @cache
-def _preparing(settings: _Settings, described: _Described) -> Callable[[ImageSource], ImageSource] | None:
-    """Return what makes an image ready for the encoder, which is only opened where nothing else knows how."""
+def _preparing(settings: _Settings, described: _EncoderFacts) -> Callable[[ImageSource], ImageSource] | None:
+    """Return the function that makes an image ready for the encoder.
+
+    The encoder is opened only where nothing else knows how.
+    """
     if not encodes_images(described.spaces):
         return None
     limits = settings.options.image_limits
@@ -353,7 +359,7 @@ def _save(batch: pa.Table, keepers: Sequence[ActorHandle[Any]]) -> pa.Table:
 class _Keeper:
     """The index, opened when it is first asked."""
 
-    def __init__(self, settings: _Settings, described: _Described) -> None:
+    def __init__(self, settings: _Settings, described: _EncoderFacts) -> None:
         self._settings, self._described = settings, described
         self._opening, self._saving = threading.Lock(), threading.Lock()
         self._store: Store | None = None
@@ -364,13 +370,14 @@ class _Keeper:
                 self._settings.enter()
                 store = open_store(self._settings.store)
                 store.bind(self._described.fingerprint, self._described.spaces)
-                self._saver = Saver(store, _rejects_by_id(store))
+                self._saver = Saver(store)
                 self._store = store
             return self._store
 
     def rejects(self) -> dict[str, Reject]:
         """Return the reject list, by id."""
-        return _rejects_by_id(self._open())
+        self._open()
+        return self._saver.rejects
 
     def stamps(self, ids: list[str]) -> dict[str, Stamp]:
         """Return what the index has of documents."""
@@ -390,10 +397,6 @@ class _Keeper:
         with self._opening:
             if self._store is not None:
                 self._store.close()
-
-
-def _rejects_by_id(store: Store) -> dict[str, Reject]:
-    return {reject.id: reject for reject in reject_list_of(store).rejects()}
 
 
 # ---- the cluster
@@ -445,7 +448,7 @@ def _own_errors() -> Iterator[None]:
 
 
 def _workers(options: RayOptions) -> int:
-    """Return how many encoders work at a time; ConfigError where the cluster is too small for them."""
+    """Return how many encoders work at a time; ConfigError for too small a cluster."""
     has = ray.cluster_resources()
     cpus, gpus = has.get("CPU", 0.0), has.get("GPU", 0.0)
     machines = sum(1 for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
@@ -462,7 +465,7 @@ def _workers(options: RayOptions) -> int:
 
 
 def _keepers(
-    settings: _Settings, described: _Described, options: RayOptions, stack: ExitStack
+    settings: _Settings, described: _EncoderFacts, options: RayOptions, stack: ExitStack
 ) -> list[ActorHandle[Any]]:
     """Return the processes that have the index open.
 

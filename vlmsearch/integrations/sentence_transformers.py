@@ -26,7 +26,9 @@ Rows: TypeAlias = "Union[NDArray[np.float32], torch.Tensor]"
 
 
 class SentenceModel:
-    """A model with the methods of sentence-transformers, for texts and images in one space of an encoder.
+    """A model with the methods of sentence-transformers over one space of an encoder.
+
+    It takes texts and images.
 
     Vectors are of length one, so that their dot product is the cosine. A string is a text, never a path.
 
@@ -210,9 +212,13 @@ class SentenceModel:
         return self.space.dim
 
 
-def choose_space(encoder: Encoder, name: str | None) -> Space:
-    """Return the space with this name, or the only one; ConfigError where there is no such space, or several."""
-    spaces = {space.name: space for space in encoder.spaces if "text" in space.modalities}
+def choose_space(encoder: Encoder, name: str | None, among: Sequence[Space] | None = None) -> Space:
+    """Return the space with this name, or the only one; by default of those with texts.
+
+    ConfigError where there is no such space, or several.
+    """
+    candidates = [space for space in encoder.spaces if "text" in space.modalities] if among is None else among
+    spaces = {space.name: space for space in candidates}
     if name is None and len(spaces) == 1:
         return next(iter(spaces.values()))
     if name not in spaces:

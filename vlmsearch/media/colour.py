@@ -24,7 +24,10 @@ _REVERSED = {Transpose.TRANSVERSE, Transpose.ROTATE_180, Transpose.ROTATE_270, T
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
-    """Return an image that may be changed, as RGB with no orientation, profile or transparency left to apply."""
+    """Return an image as RGB that may be changed.
+
+    No orientation, profile or transparency is left to apply.
+    """
     image.load()
     turn = _turn(image)
     levels = _levels(image) if image.mode in ("I", "F") else None
@@ -74,7 +77,10 @@ def _converted(image: Image.Image, levels: tuple[float, float] | None) -> Image.
 
 
 def _split(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Image.Image, Image.Image | None]:
-    """Return the image without palette and alpha, 8 bits deep, and its alpha channel unless that is opaque."""
+    """Return the image in 8 bits without palette and alpha, and its alpha channel.
+
+    The latter is None where the image is opaque.
+    """
     mode, key = image.mode, image.info.get("transparency")
     if levels or mode.startswith("I;"):
         return _in_8_bits(image, levels)
@@ -91,7 +97,7 @@ def _split(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Imag
 
 
 def _levels(image: Image.Image) -> tuple[float, float]:
-    """Return what of a deep grey image is black, and by how much white is above it.
+    """Return the black of a deep grey image, and by how much white is above it.
 
     The smallest of 1 (float only), 255 and 65,535 that no pixel exceeds is white; if there is none, or there are
     negative values, black and white are the extremes that occur.
@@ -123,7 +129,10 @@ def _in_8_bits(image: Image.Image, levels: tuple[float, float] | None) -> tuple[
 
 
 def _in_srgb(image: Image.Image, profile: object) -> Image.Image:
-    """Return the image as RGB, through its ICC profile if the profile is sound and made for such pixels."""
+    """Return the image as RGB.
+
+    Its ICC profile is applied if it is sound and made for such pixels.
+    """
     chosen = _transform_for(image.mode, profile)
     if chosen:
         mode, transform = chosen
@@ -143,7 +152,10 @@ def _transform_for(mode: str, profile: object) -> tuple[str, ImageCms.ImageCmsTr
 
 @lru_cache(maxsize=16)
 def to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Return the transform from a profile to sRGB; None if it is broken, or no colour would visibly change."""
+    """Return the transform from a profile to sRGB.
+
+    None if it is broken, or no colour would visibly change.
+    """
     try:
         source = ImageCms.ImageCmsProfile(BytesIO(profile))
         transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")

@@ -49,20 +49,22 @@ _SMALL, _HASHED = 32, 16
 """The sides of the image in a `Sketch`, and of its hashes."""
 _FRAME = 0.07
 """The share of each side that may be a frame, and is not compared."""
-_LEAST_CORRELATION = 0.6
+_MIN_CORRELATION = 0.6
 _TRIED = 3
-"""The most ways of one in the other that are fitted, beside that of two whole images."""
+"""The highest number of places that are fitted, beside that of two whole images."""
 _SURE = 0.995
 """The correlation from which only the best way is fitted."""
-_DIFFERENCE, _PER_NOISE, _MOST_NOISE, _PER_SLOPE = 16.0, 2.0, 4.0, 0.5
+_DIFFERENCE, _PER_NOISE, _MAX_NOISE, _PER_SLOPE = 16.0, 2.0, 4.0, 0.5
 """The difference of a pixel, of 255: a constant, a factor of the noise of encoding, and one of the slope of an edge."""
 _FEW = 0.0012
 """The share of pixels that may differ anywhere."""
 _CORNER = 0.22
 """The sides of what may differ in one corner."""
 _LINE, _LONG, _FILLED = 0.105, 3.0, 2.4
-"""The height of a line that may differ; how many times as long as high it is, and how many squares of its height differ
-in it, at least."""
+"""The height of a line that may differ, its length and how much of it differs.
+
+The latter two are minima, in heights of the line and in squares of its height.
+"""
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -168,7 +170,9 @@ class Placement:
 
 
 def placements(first: Sketch, second: Sketch) -> list[Placement]:
-    """Return the places of one image in the other, the most likely first; none for images that are not alike.
+    """Return the places of one image in the other, the most likely first.
+
+    Empty for images that are not alike.
 
     Args:
         first: The first image.
@@ -184,7 +188,7 @@ def placements(first: Sketch, second: Sketch) -> list[Placement]:
         for at in np.argsort(-values, axis=None)[:_TRIED]
     }
     best = sorted(correlations, key=lambda key: -correlations[key])[:_TRIED]
-    if correlations[best[0]] < _LEAST_CORRELATION:
+    if correlations[best[0]] < _MIN_CORRELATION:
         return []
     if correlations[best[0]] >= _SURE:
         best = best[:1]
@@ -251,7 +255,9 @@ def _normal(hashes: NDArray[np.generic]) -> Grey:
 
 
 def _fitted(outer: Look, inner: Look, window: Window) -> Window | None:
-    """Return the window of the outer image that the inner one is, to a fraction of a pixel.
+    """Return the window of the outer image that the inner one shows.
+
+    It is exact to a fraction of a pixel.
 
     None where they differ widely.
     """
@@ -278,7 +284,10 @@ def _fitted(outer: Look, inner: Look, window: Window) -> Window | None:
 
 
 def _within(place: NDArray[np.float64]) -> Window:
-    """Return a window of left, top, width and height, brought into the image and to a size of its half at least."""
+    """Return the window of a place, brought into the image.
+
+    ``place`` is left, top, width and height; each side is at least half of the image's.
+    """
     place[:2] = np.clip(place[:2], 0, 0.35)
     place[2:] = np.clip(place[2:], 0.5, 1 - place[:2])
     left, top, width, height = map(float, place)
@@ -286,7 +295,10 @@ def _within(place: NDArray[np.float64]) -> Window:
 
 
 def _light(values: Grey, wanted: Grey) -> tuple[float, float, Grey]:
-    """Return the gain and the bias that make values what is wanted, and how much each of them counted."""
+    """Return the gain and the bias that make values what is wanted.
+
+    With them comes how much each value counted.
+    """
     weights, gain, bias = np.ones_like(values), 1.0, 0.0
     for _ in range(3):
         total = weights.sum()
@@ -301,7 +313,10 @@ def _light(values: Grey, wanted: Grey) -> tuple[float, float, Grey]:
 
 
 def _differing(part: Pixels, whole: Pixels) -> NDArray[np.bool_]:
-    """Return the pixels that differ, once the colours of the part are fitted to those of the whole."""
+    """Return the pixels that differ.
+
+    The colours of the part are fitted to those of the whole first.
+    """
     greys = [pixels @ _GREY for pixels in (part, whole)]
     if min(float(np.percentile(np.ptp(pixels, axis=2), 95)) for pixels in (part, whole)) < 8:
         part, whole = (np.repeat(grey[..., None], 3, 2) for grey in greys)  # one of them has no colours
@@ -310,7 +325,7 @@ def _differing(part: Pixels, whole: Pixels) -> NDArray[np.bool_]:
     hues: Pixels = (left - lighter[..., None]).astype(np.float32)
     other_hue = np.minimum(np.abs(_blurred(hues)), np.abs(hues)).max(2)
     worst = np.maximum(np.abs(lighter), other_hue)
-    noise = min(float(np.percentile(worst, 80)), _MOST_NOISE)
+    noise = min(float(np.percentile(worst, 80)), _MAX_NOISE)
     slope = np.maximum(*(np.hypot(*np.gradient(grey)) for grey in greys))
     differing: NDArray[np.bool_] = worst > _DIFFERENCE + _PER_NOISE * noise + _PER_SLOPE * slope
     return differing
@@ -327,7 +342,10 @@ def _blurred(values: Pixels) -> Pixels:
 
 
 def _recoloured(part: Pixels, whole: Pixels) -> Iterator[Pixels]:
-    """Yield the part as it is, and with its saturation and the light of each channel fitted to the whole."""
+    """Yield the part as it is, and fitted to the whole.
+
+    Saturation and the light of each channel are fitted.
+    """
     yield part
     grey = (part @ _GREY)[..., None]
     for saturation in (1.0, 0.75, 1.3):
@@ -343,7 +361,7 @@ def _size(left: Pixels) -> float:
 
 
 def _is_overlay(differing: NDArray[np.bool_]) -> bool:
-    """Return whether what differs is next to nothing, or lies in one corner or in one line."""
+    """Return whether the difference is tiny, or lies in one corner or in one line."""
     total, few = int(differing.sum()), _FEW * differing.size
     if total <= few:
         return True

@@ -1,4 +1,4 @@
-"""Bytes or a path -> an upright 8-bit RGB image -> the pixels a model takes; and every way that this can fail.
+"""Turn bytes or a path into an upright 8-bit RGB image, and then into pixels.
 
 All failures are InvalidInputError with a code. Pillow's global switches are left alone, and any thread may call this.
 """
@@ -46,7 +46,9 @@ from vlmsearch.types import ImageSource, Part, check_here, part_of
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
 
 DCT_MARGIN = 3
-"""The smallest size at which a JPEG is decoded before it is resized, in input sizes of the model.
+"""The smallest size at which a JPEG is decoded before it is resized.
+
+It is given in input sizes of the model.
 
 With 3 embeddings keep a cosine of at least 0.9999 with those of a full decode, on line drawings too; with 2 it falls to
 0.999, and where an image is only a little larger than that, to 0.991.
@@ -65,7 +67,10 @@ _FORMATS = {  # how it begins, what reads it, and how its files end
     "HEIC": (rb"....ftyp(?:he[iv][cmsx]|m[is]f1)", "pillow_heif.HeifImageFile", "heic heif hif"),
 }
 IMAGE_SUFFIXES = frozenset(f".{ending}" for _, _, endings in _FORMATS.values() for ending in endings.split())
-"""Endings, in lower case, of the files that indexing a folder picks up; how one is read depends on what is in it."""
+"""Endings, in lower case, of the files that indexing a folder picks up.
+
+How one is read depends on what is in it.
+"""
 _SIGNATURES = {kind: re.compile(start, re.DOTALL) for kind, (start, _, _) in _FORMATS.items()}
 _END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
 _COPYING = tuple(threading.Lock() for _ in range(61))
@@ -77,7 +82,9 @@ _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|un
 
 
 def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-    """Return the bytes of an image file, or those of a BMP of the part of a file that a path names; see `part_of`.
+    """Return the bytes of an image file.
+
+    Of the part of a file that a path names, they are those of a BMP; see `part_of`.
 
     Errors as `read_regular`, ``unreadable`` also for one in object storage without ``limits.remote``; for a part also
     those of `open_image`.
@@ -96,7 +103,10 @@ def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
 
 
 def named_part(path: Path) -> Part | None:
-    """Return the part of a file that a path names; None for a path that names a file."""
+    """Return the part of a file that a path names.
+
+    None for a path that names a file.
+    """
     part = part_of(str(path))
     return None if part is None or os.path.lexists(path) else part
 
@@ -125,7 +135,10 @@ def _read_part(part: Part, limits: ImageLimits) -> bytes:
 
 
 def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[None, list[bytes]]]:
-    """Draw a page of a PDF or a frame of a film as a BMP; runs in a child process."""
+    """Draw a page of a PDF or a frame of a film as a BMP.
+
+    This runs in a child process.
+    """
     path, limits = Path(value["path"]), ImageLimits(**value["limits"])
     if value["page"] is not None:
         from vlmsearch.media.pdf import page_image
@@ -159,7 +172,9 @@ def format_of(data: bytes) -> str:
 def open_image(
     source: ImageSource, *, at_least: int | None = None, limits: ImageLimits = DEFAULT_LIMITS
 ) -> Image.Image:
-    """Return an upright 8-bit RGB image in sRGB, on white where it was transparent; of an animation, the first frame.
+    """Return an upright 8-bit RGB image in sRGB, on white where it was transparent.
+
+    Of an animation, it is the first frame.
 
     ``at_least``: a JPEG may come out at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that many pixels.
     ``limits`` are checked before anything is decoded. An image given as a PIL image is copied, never changed.
@@ -203,7 +218,10 @@ def opened_image(
 
 
 def image_size(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[int, int]:
-    """Return the width and the height of an image file in pixels, as it lies in the file; errors as `open_image`."""
+    """Return the width and the height of an image file in pixels, before any turning.
+
+    Errors as `open_image`.
+    """
     name, data = repr(str(path)), read_image(path, limits)
     with _rejecting(name, format_of(data), data):
         return _read_header(data, name, None, limits).image.size
@@ -221,7 +239,9 @@ def is_within(data: bytes, limits: ImageLimits, *, at_least: int | None = None) 
 
 
 def copy_image(image: Image.Image, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:
-    """Return a copy of an image that is perhaps not read yet, which Pillow leaves to one thread at a time.
+    """Return a copy of an image that is perhaps not read yet.
+
+    Pillow leaves that to one thread at a time.
 
     Raises InvalidInputError as `open_image` does.
     """
@@ -256,7 +276,10 @@ class _Header:
     size: int
     """The memory that decoding takes."""
     box: tuple[float, float, float, float] | None
-    """The part of what is decoded that is the image, where the last column or row is only part of a pixel."""
+    """The part of the decoded pixels that is the image.
+
+    Its last column or row may be only part of a pixel.
+    """
 
     def decode(self) -> Image.Image:
         """Return the image as `open_image` gives it."""
@@ -337,7 +360,10 @@ def _rejecting(name: str, kind: str, data: bytes) -> Iterator[None]:
 
 
 def _end_is_missing(kind: str, data: bytes) -> bool:
-    """Return whether a file that could not be decoded lacks its end, by what its format says of where it ends."""
+    """Return whether a file that could not be decoded lacks its end.
+
+    Its format says where it ends.
+    """
     if kind in _END:
         return not data[-64:].rstrip(b"\0").endswith(_END[kind])
     if kind in ("WebP", "BMP"):  # the header has the length
@@ -375,7 +401,10 @@ class Preprocess:
 
     @property
     def at_least(self) -> int:
-        """Return what to give to `open_image`, so that a JPEG is decoded no larger than the result can show."""
+        """Return the argument of `open_image` for this size.
+
+        A JPEG is then decoded no larger than the result can show.
+        """
         return self.size * DCT_MARGIN
 
     def apply(self, image: Image.Image) -> NDArray[np.uint8]:
@@ -394,7 +423,7 @@ class Preprocess:
         return np.array(image.crop((left, top, left + side, top + side)))
 
     def _middle(self, image: Image.Image, long: int) -> tuple[Image.Image, tuple[float, float, float, float]]:
-        """Return the part of a long image that the result depends on, and the box in it that becomes the result."""
+        """Return the part of a long image that matters, and the result's box in it."""
         scale = max(image.size) / long
         start = (long - self.size) // 2 * scale
         stop = start + self.size * scale
@@ -413,7 +442,10 @@ def shrunk_image(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAUL
 
 
 def thumbnail(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-    """Return a small JPEG in sRGB whose longer side has ``edge`` pixels at most; errors as `open_image`."""
+    """Return a small JPEG in sRGB whose longer side has at most ``edge`` pixels.
+
+    Errors as `open_image`.
+    """
     out = BytesIO()
     image = shrunk_image(source, edge=edge, limits=limits)
     image.save(out, "JPEG", quality=80, optimize=True, progressive=True)
@@ -421,9 +453,9 @@ def thumbnail(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAULT_L
 
 
 def data_url(source: ImageSource, *, edge: int) -> str:
-    """Return an image as the data URL of a JPEG whose longer side has ``edge`` pixels at most; errors as `open_image`.
+    """Return an image as a JPEG's data URL, with at most ``edge`` pixels a side.
 
-    Colours have the resolution of the pixels, as models for small images need.
+    Colours have the resolution of the pixels, as models for small images need. Errors as `open_image`.
     """
     out = BytesIO()
     shrunk_image(source, edge=edge).save(out, "JPEG", quality=90, subsampling=0)

@@ -134,7 +134,10 @@ SERVER_LIMITS = ImageLimits(
 
 
 class _Turns:
-    """Shares out the memory for decoding among the threads of the process, in the order in which they ask."""
+    """A divider of the memory for decoding among the threads of the process.
+
+    They get it in the order in which they ask.
+    """
 
     def __init__(self) -> None:
         self._first = threading.Lock()
@@ -143,7 +146,10 @@ class _Turns:
 
     @contextmanager
     def take(self, size: int, limit: int) -> Iterator[None]:
-        """Wait until ``size`` bytes with those of all others are at most ``most``, or there are no others."""
+        """Wait until all sizes in use are at most ``limit``, or there are no others.
+
+        ``size`` is counted in, and freed at the end.
+        """
         with self._first, self._freed:
             self._freed.wait_for(lambda: not self._used or self._used + size <= limit)
             self._used += size
@@ -186,7 +192,10 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 class ImageBytes(BytesIO):
-    """A file in memory that cannot be read in countless small steps, which cost Pillow time and memory."""
+    """A file in memory that cannot be read in countless small steps.
+
+    These cost Pillow time and memory.
+    """
 
     def __init__(self, data: bytes, name: str) -> None:
         super().__init__(data)
@@ -215,7 +224,9 @@ class Structure:
 
 
 def check_structure(kind: str, data: bytes, name: str) -> Structure:
-    """Return the structure of a file; InvalidInputError ``too_large`` where Pillow would take too much to read it.
+    """Return the structure of a file.
+
+    InvalidInputError ``too_large`` where Pillow would take too much to read it.
 
     Damaged files are left to Pillow, which says how they are damaged.
     """
@@ -227,7 +238,9 @@ def check_structure(kind: str, data: bytes, name: str) -> Structure:
 
 
 def check_directory(data: bytes, name: str) -> None:
-    """Raise InvalidInputError ``too_large`` for a TIFF, or Exif data, whose tags claim far more than there is.
+    """Raise InvalidInputError ``too_large`` where a TIFF's tags claim far more than there is.
+
+    So it is for Exif data.
 
     Tags may share bytes, and each gets a copy.
     """
@@ -258,7 +271,9 @@ def _number(data: bytes, at: int, form: str) -> int:
 
 
 def _jpeg_scans(data: bytes, name: str) -> int:
-    """Return how many scans a JPEG may have; its segments are counted, and its Exif data checked.
+    """Return how many scans a JPEG may have.
+
+    Its segments are counted, and its Exif data checked.
 
     Pillow puts all Exif segments together, one after the other.
     """
@@ -310,7 +325,9 @@ def pixel_bytes(mode: str) -> int:
 def check_image(
     image: Image.Image, kind: str, structure: Structure, limits: ImageLimits, name: str, *, stored: tuple[int, int]
 ) -> int:
-    """Return the memory that decoding an image and making RGB of it takes; its header alone is read so far.
+    """Return the memory for decoding an image and making RGB of it.
+
+    The header alone is read so far.
 
     ``stored`` is its size in the file; a JPEG may be decoded at a fraction of that. Raises InvalidInputError
     ``too_large`` for more than the limits.

@@ -35,24 +35,30 @@ _MODELS = {  # of each step, the file in the wheel
     "Cls": "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
     "Rec": "PP-OCRv6_rec_small.onnx",
 }
-_LEAST = 0.5
+_MIN_CONFIDENCE = 0.5
 """The confidence below which a line is not text; RapidOCR's own default."""
 _SURE = 0.9
 """The confidence above which a line is not read the other way round as well."""
 _TALL = 1.5
-"""The ratio of height to width from which RapidOCR turns a line by 90 degrees before it reads it."""
+"""The ratio of height to width from which RapidOCR turns a line to read it.
+
+It turns by 90 degrees.
+"""
 _SAME_LINE = 0.5
-"""The share of its height by which the lower of two boxes on one line overlaps with the other."""
+"""The smallest overlap of two boxes on one line, by the height of the lower."""
 _WORD_GAP = 1.0
-"""The largest gap between words of one line, in heights of the line; the detector parts some lines."""
+"""The largest gap between words of one line, in heights of the line.
+
+The detector parts some lines.
+"""
 _DOWN, _OVER, _UP = 90, 180, 270
 """Text that is read from top to bottom, upside down, and from bottom to top."""
-_LONGEST = 2000
+_MAX_SIDE = 2000
 """A longer side, in pixels, is shrunk to that; RapidOCR's own default."""
-_SHORTEST = 32
+_MIN_SIDE = 32
 _ELONGATED = 4
 """The ratio of length to width from which a picture is made wider: the detector takes 736 pixels at least."""
-_LEAST_HEIGHT = 8
+_MIN_HEIGHT = 8
 """Pixels; no text is lower than that."""
 _OPENING = threading.Lock()
 
@@ -92,7 +98,7 @@ def read_text(image: Image.Image) -> list[Line]:
         >>> [line.text for line in read_text(open_image(Path("sign.jpg")))]  # doctest: +SKIP
         ['STATION ROAD', 'Platform 2']
     """
-    if min(image.size) < _LEAST_HEIGHT:
+    if min(image.size) < _MIN_HEIGHT:
         return []
     engine = shared_engine()
     pixels, scale = _prepared(image)
@@ -107,9 +113,9 @@ def read_text(image: Image.Image) -> list[Line]:
         if other[1] > readings[item][1]:
             readings[item], flipped[item] = other, not flipped[item]
     lines = [
-        _Found(*reading, box / scale, _direction(box, is_flipped))
+        _OcrLine(*reading, box / scale, _direction(box, is_flipped))
         for reading, box, is_flipped in zip(readings, corners, flipped)
-        if reading[0].strip() and reading[1] >= _LEAST
+        if reading[0].strip() and reading[1] >= _MIN_CONFIDENCE
     ]
     return [line.line(image.size) for line in _in_order(lines, image.size)]
 
@@ -120,19 +126,19 @@ def boxes_text(lines: Sequence[Line]) -> str:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _OcrLine:
     text: str
     confidence: float
     corners: NDArray[np.float64]
     direction: int
     """By how many degrees the text is turned, clockwise: 0, 90, 180 or 270."""
 
-    def joined(self, other: _Found) -> _Found:
+    def joined(self, other: _OcrLine) -> _OcrLine:
         """Return one line with what follows on it."""
         letters = len(self.text), len(other.text)
         confidence = float(np.average([self.confidence, other.confidence], weights=letters))
         corners = np.concatenate([self.corners, other.corners])
-        return _Found(f"{self.text.strip()} {other.text.strip()}", confidence, corners, self.direction)
+        return _OcrLine(f"{self.text.strip()} {other.text.strip()}", confidence, corners, self.direction)
 
     def line(self, size: tuple[int, int]) -> Line:
         """Return the line with its box, inside of the picture."""
@@ -142,13 +148,16 @@ class _Found:
 
 
 def _prepared(image: Image.Image) -> tuple[NDArray[np.uint8], float]:
-    """Return the pixels that are looked at, blue first, and how much smaller they are than the picture."""
-    scale = min(_LONGEST / max(image.size), 1.0)
+    """Return the pixels that are looked at, blue first, and their scale.
+
+    The scale is how much smaller they are than the picture.
+    """
+    scale = min(_MAX_SIDE / max(image.size), 1.0)
     image = image.convert("RGB")
     if scale < 1:
         width, height = (max(round(side * scale), 1) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=2.0)
-    shortest = max(max(image.size) // _ELONGATED, _SHORTEST)
+    shortest = max(max(image.size) // _ELONGATED, _MIN_SIDE)
     if min(image.size) < shortest:  # the detector enlarges a picture until its shorter side suffices
         padded = Image.new("RGB", (max(image.width, shortest), max(image.height, shortest)))
         padded.paste(image)
@@ -186,7 +195,7 @@ def _direction(box: NDArray[np.float32], is_flipped: bool) -> int:
     return 90 * bool(int(height) >= _TALL * int(width)) + 180 * is_flipped
 
 
-def _in_order(parts: Sequence[_Found], size: tuple[int, int]) -> list[_Found]:
+def _in_order(parts: Sequence[_OcrLine], size: tuple[int, int]) -> list[_OcrLine]:
     """Lines in the order in which they are read, as most of the text is turned."""
     letters = Counter[int]()
     for line in parts:
@@ -202,7 +211,7 @@ def _in_order(parts: Sequence[_Found], size: tuple[int, int]) -> list[_Found]:
                 rows[-1].append(item)
                 continue
         rows.append([item])
-    lines: list[_Found] = []
+    lines: list[_OcrLine] = []
     for row in rows:
         end = -float("inf")
         for item in sorted(row, key=lambda item: boxes[item][0]):
@@ -216,7 +225,10 @@ def _in_order(parts: Sequence[_Found], size: tuple[int, int]) -> list[_Found]:
 
 
 def _upright(corners: NDArray[np.float64], direction: int, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of a line in the picture when it is turned so that the text is upright."""
+    """Return the left, top, right and bottom of a line when its text is upright.
+
+    They are those in the picture that is turned so.
+    """
     across, down = corners[:, 0], corners[:, 1]
     if direction == _DOWN:
         across, down = down, size[0] - across

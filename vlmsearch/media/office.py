@@ -162,7 +162,10 @@ class _Page:
 
 
 def _read_page(data: bytes) -> OfficeText:
-    """Return what a web page says, without its scripts and styles; each block on a line of its own."""
+    """Return the text of a web page, each block on a line of its own.
+
+    Scripts and styles are left out.
+    """
     try:
         from lxml import etree
     except ImportError as exc:
@@ -179,7 +182,10 @@ def _read_page(data: bytes) -> OfficeText:
 
 
 def _decoded(data: bytes) -> str:
-    """Return the text of a page in the character set that it names, else UTF-8, else the Western one of old pages."""
+    """Return the text of a page in the character set that it names.
+
+    The others are UTF-8 and the Western one of old pages.
+    """
     named = _CHARSET.search(data[:_HEAD])
     mark = next((name for start, name in _MARKS.items() if data.startswith(start)), "")
     for charset in filter(None, (mark, (named[1] or named[2]).decode() if named else "", "utf-8")):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LONG_EDGE = 1600
 """Pixels of the longer edge of a page: A4 at 137 dots an inch, in which small print can be read."""
-_MOST_DPI = 300
+_MAX_DPI = 300
 """Small pages are not enlarged beyond this."""
 _POINTS = 72
 _REOPENED = 256
@@ -177,7 +177,7 @@ def _text(page: PdfPage) -> str:
 def scale_of(page: PdfPage) -> float:
     """Return how many pixels a point of a page gets."""
     width, height = page.get_size()
-    return min(LONG_EDGE / float(max(width, height)), _MOST_DPI / _POINTS)
+    return min(LONG_EDGE / float(max(width, height)), _MAX_DPI / _POINTS)
 
 
 def _draw(page: PdfPage, name: str, limits: ImageLimits) -> bytes:

@@ -22,13 +22,19 @@ _URL = re.compile(rf"({'|'.join(_EXTRAS)}):/{{1,2}}([^/].*)", re.DOTALL)
 
 
 def remote_url(path: str | Path) -> str | None:
-    """Return the URL that a path or string is, with both slashes; None for a file of this machine."""
+    """Return the URL that a path or string is, with both slashes.
+
+    None for a file of this machine.
+    """
     parts = _URL.fullmatch(str(path))
     return f"{parts[1]}://{parts[2]}" if parts else None
 
 
 def read_remote(url: str, limit: int) -> bytes:
-    """Return the bytes of a file, or its first ``most`` and one more; InvalidInputError ``unreadable`` for no file."""
+    """Return the bytes of a file, at most ``limit`` and one more.
+
+    InvalidInputError ``unreadable`` where there is no file.
+    """
     try:
         with open_remote(url) as file:
             data: bytes = file.read(limit + 1)
@@ -53,14 +59,20 @@ def is_remote_folder(url: str) -> bool:
 
 
 def list_remote(folder: str) -> list[str]:
-    """Return the URLs of all files below a folder, sorted; OSError where the storage does not say."""
+    """Return the URLs of all files below a folder, sorted.
+
+    OSError where the storage does not say.
+    """
     system, path = _file_system(folder)
     with _as_os_error(folder):
         return _urls(folder, system.find(path))
 
 
 def match_remote(pattern: str) -> list[str]:
-    """Return the URL of a file, or those that a glob names, sorted; OSError where the storage does not say."""
+    """Return the URLs that a glob names, sorted, or that of a file.
+
+    OSError where the storage does not say.
+    """
     system, path = _file_system(pattern)
     with _as_os_error(pattern):
         return [pattern] if system.isfile(path) else _urls(pattern, system.glob(path))

@@ -11,7 +11,10 @@ _WITHIN = 2**18
 _WITHIN_JPEG = 2**16
 """Bytes at the beginning of a JPEG, whose first segment they are."""
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
-"""The beginnings of a TIFF, which EXIF data are, with the orders of bytes that they stand for."""
+"""The beginnings of a TIFF, with the orders of bytes that they stand for.
+
+EXIF data are a TIFF.
+"""
 _BEFORE = re.compile(rb"(?:Exif\0\0|eXIf|EXIF.{4})\Z", re.DOTALL)
 """The bytes before EXIF data in a JPEG and a HEIC, a PNG, and a WebP."""
 _DAY = re.compile(rb"(\d{4})[:.-](\d\d)[:.-](\d\d)")
@@ -20,7 +23,9 @@ _PHOTOGRAPH, _ORIGINAL = 0x8769, 0x9003
 
 
 def day_taken(data: bytes) -> date | None:
-    """Return the day on which a photograph was taken; None where its file does not say, or says no day.
+    """Return the day on which a photograph was taken.
+
+    None where its file does not say, or says no day.
 
     Only two directories of the EXIF data are looked through. So damaged and hostile ones cost nothing.
 
@@ -64,7 +69,10 @@ def _exif_in(data: bytes) -> bytes:
 
 
 def _value(tiff: bytes, order: str, directory: int, tag: int) -> int:
-    """Return the value of a tag in a directory, or the place of a long one; 0 if there is no such tag."""
+    """Return the value of a tag in a directory, or the place of a long one.
+
+    It is 0 if there is no such tag.
+    """
     (count,) = struct.unpack_from(f"{order}H", tiff, directory)
     first = directory + 2
     entries = struct.iter_unpack(f"{order}HHII", tiff[first : first + 12 * min(count, (len(tiff) - first) // 12)])

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 VIDEO_SUFFIXES = frozenset(
     ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .mxf .ogv .vob .webm .wmv".split()  # noqa: SIM905
 )
-"""Endings, in lower case, of the files that are taken as films; ``.ts`` is not among them, for most are TypeScript."""
+"""Endings, in lower case, of the files that are taken as films.
+
+``.ts`` is not among them, for most are TypeScript.
+"""
 _CONTAINERS = "asf,avi,flv,matroska,mov,mpeg,mpegts,mxf,ogg,webm"
 """FFmpeg's names of what is read; none of them leads to another file."""
 _TEXT_SUFFIXES = (".srt", ".vtt")
@@ -55,10 +58,16 @@ _BLANK = 4.0
 """Standard deviation of the luma, of 255, below which a frame shows nothing: black, or one colour."""
 _BUFFER = 2**18
 _LATE = 0.001
-"""Seconds by which a frame may begin after the time that names it, which is rounded to three decimals."""
+"""Seconds by which a frame may begin after the time that names it.
+
+That time is rounded to three decimals.
+"""
 _MISSING_TENTH, _MISSING_SECONDS = 0.1, 2.0
-"""The share and the seconds of the duration in the header that a film may lack before it counts as cut short."""
-_LEAST_BITS, _MOST_BITS = 8, 16
+"""The share and the seconds of its duration that a film may lack.
+
+Beyond them it counts as cut short. The header says the duration.
+"""
+_MIN_BITS, _MAX_BITS = 8, 16
 _SUBTITLE_BYTES = 2**24
 _SHOWN = 5.0
 """Seconds that a subtitle without an end is shown."""
@@ -123,7 +132,9 @@ def scenes(
     limits: ImageLimits = DEFAULT_LIMITS,
     follow_links: bool = True,
 ) -> Generator[Frame, None, None]:
-    """Yield a frame of each scene of a film, in the order of their times; one frame is in memory at a time.
+    """Yield a frame of each scene of a film, in the order of their times.
+
+    One frame is in memory at a time.
 
     A scene begins with a cut (a score of 10 percent, see the module's docstring), or when the one before has lasted for
     ``max_seconds``. Its frame is the first one that shows something: black frames are passed over, unless the film has
@@ -159,7 +170,7 @@ def scenes(
         )
     with _opened(path, limits) as film:
         cues = _cues_beside(path, follow_links)
-        taken: _Taken | None = None
+        taken: _Still | None = None
         for shot in _choose(film, min_seconds, max_seconds):
             if taken:
                 yield taken.frame(film.cues if cues is None else cues, until=shot.seconds)
@@ -226,7 +237,7 @@ def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _Still:
     seconds: float
     image: Image.Image
 
@@ -236,7 +247,7 @@ class _Taken:
         return Frame(self.seconds, self.image, "\n".join(dict.fromkeys(texts)))
 
 
-def _choose(film: _Film, min_seconds: float, max_seconds: float) -> Iterator[_Taken]:
+def _choose(film: _Film, min_seconds: float, max_seconds: float) -> Iterator[_Still]:
     """Yield the frames that are taken of a film."""
     before: NDArray[np.int16] | None = None
     change, seen, last, first = 0.0, 0.0, -float("inf"), None
@@ -252,11 +263,11 @@ def _choose(film: _Film, min_seconds: float, max_seconds: float) -> Iterator[_Ta
             is_waiting = True
         before, seen = luma, seconds
         if first is None:
-            first = _Taken(seconds, film.picture(frame))
+            first = _Still(seconds, film.picture(frame))
         is_waiting |= seconds - last >= max_seconds
         if is_waiting and seconds - last >= min_seconds and luma.std() >= _BLANK:
             is_waiting, last = False, seconds
-            yield _Taken(seconds, film.picture(frame)) if seconds != first.seconds else first
+            yield _Still(seconds, film.picture(frame)) if seconds != first.seconds else first
     if first is not None and last == -float("inf"):
         yield first
 
@@ -275,7 +286,9 @@ def _luma(frame: VideoFrame) -> NDArray[np.int16]:
 
 @cache
 def _luma_bits(name: str) -> int:
-    """Return how many bits the luma of a pixel format has, where its first plane is that of the luma.
+    """Return the bits of the luma of a pixel format.
+
+    Its first plane has to be that of the luma.
 
     0 where it is not.
     """
@@ -284,7 +297,7 @@ def _luma_bits(name: str) -> int:
     form = av.VideoFormat(name)
     bits = form.components[0].bits if form.components else 0
     is_first = form.is_planar and not (form.is_rgb or form.is_big_endian or form.has_palette)
-    return bits if (is_first or name == "gray") and _LEAST_BITS <= bits <= _MOST_BITS else 0
+    return bits if (is_first or name == "gray") and _MIN_BITS <= bits <= _MAX_BITS else 0
 
 
 class _Film:
@@ -305,7 +318,10 @@ class _Film:
         self.duration = container.duration / av.time_base if container.duration and container.duration > 0 else None
 
     def frames(self) -> Iterator[tuple[float, VideoFrame]]:
-        """Yield the frames that can be decoded, with their times; subtitles on the way are kept in `cues`."""
+        """Yield the frames that can be decoded, with their times.
+
+        Subtitles on the way are kept in `cues`.
+        """
         import av
 
         try:
@@ -431,7 +447,10 @@ def _plain(dialogue: bytes) -> str:
 
 
 def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
-    """Return the subtitles in a file beside a film; None where there is none, or none that can be read."""
+    """Return the subtitles in a file beside a film.
+
+    None where there is none, or none that can be read.
+    """
     import av
 
     beside = subtitles_beside(path, follow_links)

@@ -31,10 +31,10 @@ Precision = Literal["fp32", "fp16", "int8", "qdq"]
 """Whose ONNX graphs a bundle holds: those written here from the weights, or those that the repository has."""
 
 FORMAT = 3
-MOST_DIM, MOST_TOKENS, MOST_SIDE = 2**16, 2**20, 2**12
+MAX_DIM, MAX_TOKENS, MAX_SIDE = 2**16, 2**20, 2**12
 """Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
-MOST_ID = 2**31 - 1
-_MOST_FIT = 1e6
+MAX_ID = 2**31 - 1
+_MAX_FIT = 1e6
 BundleKind = Literal["encoder", "llm", "reranker"]
 LANGUAGE: Literal["llm"] = "llm"
 """The kind of the recipes of language models."""
@@ -233,20 +233,26 @@ class Bundle(ModelBundle):
         return self.read_model(model_file(tower, precision), precision, self.precisions)
 
     def mapped(self, tower: Tower, precision: Precision) -> MappedModel:
-        """Return the same with its large tensors left on the disk, for ONNX Runtime on a CPU."""
+        """Return the same with its large tensors left on the disk.
+
+        It is for ONNX Runtime on a CPU.
+        """
         return self.map_model(model_file(tower, precision), precision, self.precisions)
 
 
 @dataclass(frozen=True)
-class Shortened:
-    """The spaces and the fingerprint of an encoder whose vectors are cut; ``names`` are the spaces that are cut."""
+class ShortenedSpaces:
+    """The spaces and the fingerprint of an encoder whose vectors are cut.
+
+    ``names`` are the spaces that are cut.
+    """
 
     spaces: tuple[Space, ...]
     fingerprint: str
     names: frozenset[str]
 
 
-def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | None) -> Shortened:
+def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | None) -> ShortenedSpaces:
     """Cut the vectors of the models that were trained for it to ``dim`` numbers.
 
     Args:
@@ -268,7 +274,7 @@ def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | N
     if dim is not None and not names and all(space.dim != dim for space, _, _ in models):
         have = "; ".join(f"{space.name} {', '.join(map(str, (space.dim, *dims)))}" for space, _, dims in models)
         raise ConfigError(f"dim={dim} is a length that no model was trained for; there are: {have}")
-    return Shortened(
+    return ShortenedSpaces(
         tuple(replace(space, dim=dim) if dim and space.name in names else space for space, _, _ in models),
         "+".join(f"{whole}/{dim}" if space.name in names else whole for space, whole, _ in models),
         names,
@@ -299,7 +305,10 @@ def cache_folder() -> Path:
 
 
 def recipe_names(kind: BundleKind = "encoder") -> list[str]:
-    """Return the models of a kind that there are recipes for; a recipe of anything but an encoder says its ``kind``."""
+    """Return the models of a kind that have recipes.
+
+    A recipe of anything but an encoder says its ``kind``.
+    """
     paths = data_folder("engines").glob("*/recipe.toml")
     return sorted(path.parent.name for path in paths if _recipe_kind(path) == kind)
 
@@ -316,7 +325,10 @@ def _recipe_string(recipe: Path, key: str) -> str | None:
 
 
 def recipe_of_source(source: str, kind: BundleKind = "encoder") -> str | None:
-    """Return the name of the recipe that builds a model of the hub, None where it has none."""
+    """Return the name of the recipe that builds a model of the hub.
+
+    None where it has none.
+    """
     for path in sorted(data_folder("engines").glob("*/recipe.toml")):
         if _recipe_string(path, "source") == source and _recipe_kind(path) == kind:
             return path.parent.name
@@ -329,14 +341,19 @@ def bundle_names(location: str) -> tuple[str, ...]:
 
 
 def bundle_name(location: str, kind: BundleKind = "encoder") -> str:
-    """Return the name of a model's bundle, by its name or that of the hub, unless a recipe has another one."""
+    """Return the name of a model's bundle.
+
+    It is the model's own, or that of the hub, unless a recipe has another.
+    """
     if is_hub_name(location):
         return recipe_of_source(location, kind) or hub_bundle_name(location)
     return location
 
 
 def find_bundles(location: str, calibrate: Sequence[Path] = ()) -> list[Bundle]:
-    """Return the bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
+    """Return the bundles of a location: a profile, a name, a model of the hub or a folder.
+
+    Several have a ``+`` between them.
 
     A model with a recipe or of the hub that is not here yet is built once, into the user's cache. Progress is on
     standard error. ``calibrate`` names images and texts like those that it will see, if there are some already.
@@ -348,12 +365,17 @@ def find_bundles(location: str, calibrate: Sequence[Path] = ()) -> list[Bundle]:
 
 
 def is_known(name: str) -> bool:
-    """Return whether ``name`` is that of a recipe or of a bundle in the user's cache, and no path."""
+    """Return whether ``name`` is that of a recipe or of a bundle in the user's cache.
+
+    A path is neither.
+    """
     return PLAIN_NAME.fullmatch(name) is not None and (name in recipe_names() or built_folder(name) is not None)
 
 
 def encoder_url(manifest: Manifest) -> str | None:
-    """Return the embedded encoder with the models that built an index; None where some have no name of their own.
+    """Return the embedded encoder with the models that built an index.
+
+    None where some have no name of their own.
 
     Whoever made the index wrote it, so it is never taken for a path or for options.
     """
@@ -378,7 +400,9 @@ def built_bundles() -> list[Bundle]:
 
 
 def built_models(kind: BundleKind, open: Callable[[Path], B]) -> list[B]:
-    """Return every bundle of a kind that is built, by name; ``open`` opens the one in a folder.
+    """Return every bundle of a kind that is built, by name.
+
+    ``open`` opens the one in a folder.
 
     One that cannot be opened is left out, with a DamagedBundleWarning.
     """
@@ -392,7 +416,10 @@ def built_models(kind: BundleKind, open: Callable[[Path], B]) -> list[B]:
 
 
 def built_folders(kind: BundleKind = "encoder") -> Iterator[tuple[str, Path]]:
-    """Yield the names and folders of the bundles of a kind that are built; what the user built comes last."""
+    """Yield the names and folders of the bundles of a kind that are built.
+
+    What the user built comes last.
+    """
     for place in (data_folder("engines").glob("*/bundle"), (cache_folder() / "bundles").glob("[!.]*")):
         for folder in place:
             if (folder / "bundle.json").is_file() and _bundle_kind(folder) == kind:
@@ -412,7 +439,10 @@ def _bundle_kind(folder: Path) -> str:
 
 
 def find_model(location: str, kind: BundleKind, open: Callable[[Path], B], calibrate: Sequence[Path] = ()) -> B:
-    """Return the bundle of a folder, or of a name; a recipe or a model of the hub is built if it is not here yet."""
+    """Return the bundle of a folder, or of a name.
+
+    A recipe or a model of the hub is built if it is not here yet.
+    """
     if is_path(location):
         return open(expand_home(location))
     name = bundle_name(location, kind)
@@ -436,7 +466,10 @@ def built_folder(name: str) -> Path | None:
 
 
 def _open_named(open: Callable[[Path], B], folder: Path, name: str) -> B:
-    """Return the bundle in a folder that is kept under ``name``, so that none passes for another."""
+    """Return the bundle in a folder that is kept under ``name``.
+
+    ConfigError where it has another name: none passes for another.
+    """
     bundle = open(folder)
     if bundle.name != name:
         raise ConfigError(f"{folder} holds a bundle called {bundle.name}, which {name} is not: remove that folder")
@@ -459,7 +492,7 @@ def open_bundle(folder: Path) -> Bundle:
         raise ConfigError(f"{folder} holds a {given.string('kind')}, not an encoder")
     preprocess = _preprocess(given.table("image")) if given.value("image") is not None else None
     towers: tuple[Tower, ...] = ("image", "text") if preprocess else ("text",)
-    space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, MOST_DIM), frozenset(towers))
+    space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, MAX_DIM), frozenset(towers))
     fits = given.table("relevance")
     if not set(fits) <= set(towers):
         raise given.wrong(f"relevance is for {' and '.join(towers)}, not {sorted(fits)}")
@@ -498,18 +531,18 @@ def common_fields(given: JsonTable, folder: Path) -> dict[str, Any]:
 def _preprocess(image: JsonTable) -> Preprocess:
     ways: tuple[Interpolation, ...] = get_args(Interpolation)
     way = image.choice("interpolation", ways)
-    return Preprocess(image.whole("size", 1, MOST_SIDE), image.flag("crop"), ways[ways.index(way)])
+    return Preprocess(image.whole("size", 1, MAX_SIDE), image.flag("crop"), ways[ways.index(way)])
 
 
 def _text_input(text: JsonTable) -> TextInput:
-    prefix, suffix = (text.wholes(key, 0, MOST_ID) for key in ("prefix", "suffix"))
-    max_tokens = text.whole("max_tokens", 1, MOST_TOKENS)
+    prefix, suffix = (text.wholes(key, 0, MAX_ID) for key in ("prefix", "suffix"))
+    max_tokens = text.whole("max_tokens", 1, MAX_TOKENS)
     form = TextInput(
         max_tokens,
         prefix,
         suffix,
-        text.whole("pad", 0, MOST_ID),
-        None if text.value("fill") is None else text.whole("fill", max_tokens, MOST_TOKENS),
+        text.whole("pad", 0, MAX_ID),
+        None if text.value("fill") is None else text.whole("fill", max_tokens, MAX_TOKENS),
         _prompt(text.table("query")),
         _prompt(text.table("document")),
         text.flag("lower"),
@@ -522,16 +555,16 @@ def _text_input(text: JsonTable) -> TextInput:
 
 
 def _prompt(given: JsonTable) -> TextPrompt:
-    return TextPrompt(given.string("text"), given.wholes("ids", 0, MOST_ID))
+    return TextPrompt(given.string("text"), given.wholes("ids", 0, MAX_ID))
 
 
 def _logits(given: JsonTable) -> Logits:
-    bias = None if given.value("bias") is None else given.number("bias", -_MOST_FIT, _MOST_FIT)
-    return Logits(given.number("scale", 0, _MOST_FIT), bias)
+    bias = None if given.value("bias") is None else given.number("bias", -_MAX_FIT, _MAX_FIT)
+    return Logits(given.number("scale", 0, _MAX_FIT), bias)
 
 
 def _fit(entry: JsonTable) -> RelevanceFit:
-    return RelevanceFit(*(entry.number(field.name, -_MOST_FIT, _MOST_FIT) for field in fields(RelevanceFit)))
+    return RelevanceFit(*(entry.number(field.name, -_MAX_FIT, _MAX_FIT) for field in fields(RelevanceFit)))
 
 
 def find_builder(product: Literal["bundle", "engine"]) -> Callable[..., object]:

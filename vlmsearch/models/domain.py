@@ -102,7 +102,10 @@ def domain_modality(bundle: Bundle) -> Modality:
 
 
 def open_domain(bundle: Bundle) -> Domain | None:
-    """Return the domain of a bundle, None for one without; ConfigError where its file is of another form."""
+    """Return the domain of a bundle, or None.
+
+    ConfigError where its file is of another form.
+    """
     if not bundle.domain:
         return None
     shape = (bundle.space.dim + 1, bundle.space.dim)

@@ -14,7 +14,7 @@ from vlmsearch._util.files import expand_home, find_checkpoint
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch._util.tables import suggest
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.models.bundle import MOST_ID, cache_folder, data_folder, read_checked
+from vlmsearch.models.bundle import MAX_ID, cache_folder, data_folder, read_checked
 
 FORMAT = 1
 DESCRIPTION = "generator.json"
@@ -22,8 +22,8 @@ GRAPH = "model.onnx"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
 VISION_GRAPH = "vision.onnx"
-_MOST_PICTURES, _MOST_SIDE = 2**10, 2**14
-_MOST_LAYERS, _MOST_SIZE, _MOST_CONTEXT = 2**12, 2**12, 2**24
+_MAX_PICTURES, _MAX_SIDE = 2**10, 2**14
+_MAX_LAYERS, _MAX_SIZE, _MAX_CONTEXT = 2**12, 2**12, 2**24
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def generator_names() -> list[str]:
 
 
 def generator_folder(location: str) -> Path | None:
-    """Return the folder of a language model, by the name that it has on this machine or a path.
+    """Return the folder of a language model, by its name on this machine or a path.
 
     None for one of the hub.
 
@@ -84,7 +84,10 @@ def _kept_folder(name: str) -> Path | None:
 
 
 def sees_pictures(location: str) -> bool:
-    """Return whether the description of a bundle, by its name or folder, says that the model sees pictures."""
+    """Return whether the description of a model's bundle says that it sees pictures.
+
+    The bundle is given by its name or folder.
+    """
     folder = expand_home(location) if "/" in location else _kept_folder(location)
     if folder is None or not (folder / DESCRIPTION).is_file():
         return False
@@ -117,19 +120,19 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
     return GeneratorBundle(
         folder=folder,
         name=folder.name if "/" in location else location,
-        layers=given.whole("layers", 1, _MOST_LAYERS),
-        heads=given.whole("heads", 1, _MOST_SIZE),
-        size=given.whole("size", 1, _MOST_SIZE),
-        context=given.whole("context", 1, _MOST_CONTEXT),
-        ends=frozenset(given.wholes("ends", 0, MOST_ID)),
+        layers=given.whole("layers", 1, _MAX_LAYERS),
+        heads=given.whole("heads", 1, _MAX_SIZE),
+        size=given.whole("size", 1, _MAX_SIZE),
+        context=given.whole("context", 1, _MAX_CONTEXT),
+        ends=frozenset(given.wholes("ends", 0, MAX_ID)),
         pictures=pictures,
     )
 
 
 def _read_pictures(given: JsonTable) -> PictureInput:
     return PictureInput(
-        max_count=given.whole("max_count", 1, _MOST_PICTURES),
-        side=given.whole("side", 1, _MOST_SIDE),
-        tokens=given.whole("tokens", 1, _MOST_CONTEXT),
-        token=given.whole("token", 0, MOST_ID),
+        max_count=given.whole("max_count", 1, _MAX_PICTURES),
+        side=given.whole("side", 1, _MAX_SIDE),
+        tokens=given.whole("tokens", 1, _MAX_CONTEXT),
+        token=given.whole("token", 0, MAX_ID),
     )

@@ -23,12 +23,14 @@ from vlmsearch.errors import (
 )
 from vlmsearch.media.images import Preprocess, opened_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.models.bundle import Bundle, TextInput
+from vlmsearch.models.bundle import LENGTH_STEP, Bundle, TextInput, padded_length
 from vlmsearch.models.tokenizers import no_panics, read_tokenizer, token_row
 from vlmsearch.types import ImageSource, Role, Vectors
 
 Ids = NDArray[np.int32]
 Pixels = NDArray[np.uint8]
+_STEPS = ((64, LENGTH_STEP), (128, 2 * LENGTH_STEP), (1 << 30, 4 * LENGTH_STEP))
+"""The multiples that texts are padded to for an engine, each up to a length: few shapes have to be captured."""
 
 
 def open_tokenizer(bundle: Bundle) -> Tokenizer:
@@ -42,19 +44,28 @@ def open_tokenizer(bundle: Bundle) -> Tokenizer:
 
 
 def lower_case(tokenizer: Tokenizer) -> None:
-    """Have a tokenizer lower-case texts first; its special tokens are found before that, as they are written."""
+    """Have a tokenizer lower-case texts first.
+
+    Its special tokens are found before that, as they are written.
+    """
     own = [tokenizer.normalizer] if tokenizer.normalizer else []
     tokenizer.normalizer = NormalizerSequence([Lowercase(), *own])
 
 
 def to_pixels(image: ImageSource, preprocess: Preprocess, limits: ImageLimits = DEFAULT_LIMITS) -> Pixels:
-    """Pixels as a model takes them, uint8 (size, size, 3); InvalidInputError for an image that cannot be used."""
+    """Return pixels as a model takes them, uint8 (size, size, 3).
+
+    InvalidInputError for an image that cannot be used.
+    """
     with opened_image(image, at_least=preprocess.at_least, limits=limits) as upright:
         return preprocess.apply(upright)
 
 
 def check_length(bundle: Bundle, vectors: Vectors) -> Vectors:
-    """Return vectors that a model gave; ConfigError where they are not of the length that its bundle says."""
+    """Return vectors that a model gave.
+
+    ConfigError where they are not of the length that its bundle says.
+    """
     if vectors.shape[1:] != (bundle.space.dim,):
         raise ConfigError(
             f"{bundle.name} says that its vectors have {bundle.space.dim} numbers, and its model gives the shape "
@@ -65,7 +76,10 @@ def check_length(bundle: Bundle, vectors: Vectors) -> Vectors:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stretch of one text that fits the model, with its prompt; ``tokens`` is how many are the text's own."""
+    """A stretch of one text that fits the model, with its prompt.
+
+    ``tokens`` is how many are the text's own.
+    """
 
     text: int
     ids: list[int]
@@ -79,7 +93,10 @@ def prompted(texts: Sequence[str], form: TextInput, role: Role) -> list[str]:
 
 
 def token_rows(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, role: Role) -> list[list[int]]:
-    """Return all ids of each text as its tower gets them, prompt and special tokens included, cut where too long."""
+    """Return all ids of each text as its tower gets them, cut where too long.
+
+    The prompt and special tokens are included.
+    """
     encodings = tokenizer.encode_batch_fast(prompted(texts, form, role), add_special_tokens=False)
     max_ids = form.room(role) + len(form.prompt(role).ids)
     return [[*form.prefix, *encoding.ids[:max_ids], *form.suffix] for encoding in encodings]
@@ -96,6 +113,30 @@ def token_arrays(rows: Sequence[Sequence[int]], form: TextInput) -> tuple[Ids, I
         ids[i, : len(row)] = token_row(row)
         mask[i, : len(row)] = 1
     return ids, mask
+
+
+def engine_length(length: int, longest: int) -> int:
+    """Return the columns that texts of ``length`` tokens are padded to.
+
+    A multiple of 8, later of 16 and 32, or ``longest``, which is a multiple of 8 itself.
+    """
+    step = next(step for limit, step in _STEPS if length <= limit)
+    return min(padded_length(length, step), longest)
+
+
+def pad_texts(ids: Ids, mask: Ids, form: TextInput) -> tuple[Ids, Ids]:
+    """Return ids and mask with columns of padding and of 0 added.
+
+    They get a length of `engine_length`.
+    """
+    rows, length = ids.shape
+    target = form.fill or engine_length(length, form.longest)
+    if target == length:
+        return ids, mask
+    longer, seen = np.full((rows, target), form.pad, np.int32), np.zeros((rows, target), np.int32)
+    longer[:, :length] = ids
+    seen[:, :length] = mask
+    return longer, seen
 
 
 def chunk_lengths(tokens: int, room: int, role: Role) -> list[int]:
@@ -117,7 +158,10 @@ def chunk_lengths(tokens: int, room: int, role: Role) -> list[int]:
 
 
 def warn_truncated(model: str, tokens: int, room: int, *, stacklevel: int) -> None:
-    """Warn that a query has more tokens than its model reads; ``stacklevel`` counts from the caller of this."""
+    """Warn that a query has more tokens than its model reads.
+
+    ``stacklevel`` counts from the caller of this.
+    """
     message = f"the query has {tokens} tokens and {model} reads {room}: the rest was not used"
     warnings.warn(message, TextTruncatedWarning, stacklevel=stacklevel + 1)
 
@@ -143,7 +187,9 @@ def pool_chunks(vectors: Vectors, texts: Sequence[int], tokens: Sequence[int], c
 
 
 def cut_vectors(vectors: Vectors, dim: int) -> Vectors:
-    """Return the first ``dim`` numbers of unit vectors, scaled to length one; the vectors themselves if that is all.
+    """Return the first ``dim`` numbers of unit vectors, scaled to length one.
+
+    Vectors of that length are returned as they are.
 
     >>> cut_vectors(np.array([[0.6, 0.0, 0.8]], np.float32), 2)
     array([[1., 0.]], dtype=float32)
@@ -204,7 +250,10 @@ def split_batches(lengths: Sequence[int], limits: BatchLimits) -> Iterator[slice
 
 
 class TextBatches:
-    """Tokenises for one bundle and forms batches of like lengths, so that little is computed on padding."""
+    """A tokenizer of one bundle that forms batches of like lengths.
+
+    So little is computed on padding.
+    """
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
@@ -273,7 +322,10 @@ class TextBatches:
             return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(given, add_special_tokens=False)]
 
     def _split(self, text: int, ids: list[int], role: Role, lengths: Sequence[int]) -> Iterator[Chunk]:
-        """Yield the chunks of a text; the first begins with the prompt as it was tokenised together with the text."""
+        """Yield the chunks of a text.
+
+        The first begins with the prompt as it was tokenised together with the text.
+        """
         head = list(self._input.prompt(role).ids)
         start = len(head)
         before = ids[:start]

@@ -14,7 +14,9 @@ ELSEWHERE = "models of the hub (ORG/NAME) and folders (./NAME)"
 
 
 def is_hub_name(location: str) -> bool:
-    """Return whether ``location`` is written as a model of the hub, ``ORG/NAME``, and not as a path or a file.
+    """Return whether ``location`` is written as a model of the hub, ``ORG/NAME``.
+
+    A path or a file is none.
 
     >>> [is_hub_name(text) for text in ("google/siglip2-base-patch16-224", "./google/siglip", "a/b.toml", "demo")]
     [True, False, False, False]
@@ -23,7 +25,7 @@ def is_hub_name(location: str) -> bool:
 
 
 def hub_bundle_name(source: str) -> str:
-    """Return what the bundle of a model of the hub is called where it has no recipe of its own.
+    """Return the name of the bundle of a model of the hub without a recipe.
 
     >>> hub_bundle_name("google/siglip2-base-patch16-224")
     'google--siglip2-base-patch16-224'
@@ -32,7 +34,9 @@ def hub_bundle_name(source: str) -> str:
 
 
 def split_location(location: str) -> tuple[str, ...]:
-    """Return the models that a ``+`` joins; the path of a folder may have one in it.
+    """Return the models that a ``+`` joins.
+
+    The path of a folder may have one in it.
 
     >>> split_location("openai/clip-vit-base-patch32+all-minilm-l6-v2")
     ('openai/clip-vit-base-patch32', 'all-minilm-l6-v2')
@@ -43,7 +47,7 @@ def split_location(location: str) -> tuple[str, ...]:
 
 
 def check_location(location: str) -> None:
-    """Raise ConfigError for a location that is neither a name, nor a model of the hub, nor written as a path.
+    """Raise ConfigError for a location that is no name, model of the hub or path.
 
     A name of the hub that is also a folder here is refused too: the user says which one is meant.
     """

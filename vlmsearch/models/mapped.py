@@ -47,7 +47,9 @@ class _Field:
 
 
 def map_model(path: Path) -> MappedModel:
-    """Return the model in a file; ModelUnavailableError where it cannot be read, ConfigError where it is damaged.
+    """Return the model in a file.
+
+    ModelUnavailableError where it cannot be read, ConfigError where it is damaged.
 
     A model that reads tensors from other files is refused: no bundle has one.
     """

@@ -73,7 +73,7 @@ class Calibration:
     ``images`` and ``texts`` are how many; ``held_out`` is how many more of each are kept for measuring. ``texts_from``
     is the project's own English sentences or the captions of drawn scenes. ``trusted`` are the towers whose users'
     data is like that; only their ranges may be fixed without data from the user. ``smoothing`` is SmoothQuant's alpha.
-    ``most_excluded`` is the largest share of layers that may stay in high precision. ``relevance_scenes`` is how many
+    ``max_excluded`` is the largest share of layers that may stay in high precision. ``relevance_scenes`` is how many
     drawn scenes relevance is fitted on, beside the project's labelled passages; 0 fits none.
     """
 
@@ -83,7 +83,7 @@ class Calibration:
     texts_from: Literal["sentences", "scenes"] = "sentences"
     trusted: tuple[Tower, ...] = ("text",)
     smoothing: float = 0.5
-    most_excluded: float = 0.5
+    max_excluded: float = 0.5
     relevance_scenes: int = 300
 
 
@@ -285,7 +285,10 @@ def find_any_recipe(location: str) -> Recipe | RerankerRecipe | None:
 
 
 def _of_hub(location: str) -> Recipe | RerankerRecipe | None:
-    """Return the recipe that ships for a model of the hub, or that was written when it was built."""
+    """Return the recipe of a model of the hub.
+
+    It ships, or was written when the model was built.
+    """
     check_location(location)
     known = bundle_name(location)
     if known in recipe_names():
@@ -337,7 +340,10 @@ def _recipe_file(location: str) -> Path:
 
 
 def find_recipe(location: str) -> Recipe:
-    """Return the recipe of a name, or of a file or folder (``./NAME``, ``.toml``); ConfigError says which there are."""
+    """Return the recipe of a name, or of a file or folder (``./NAME``, ``.toml``).
+
+    ConfigError says which there are.
+    """
     if _is_file(location):
         return read_recipe(_recipe_file(location))
     check_location(location)
@@ -393,7 +399,7 @@ def _check(recipe: Recipe, where: str) -> None:
         raise ConfigError(f"{where}: calibration: at least 1 of images and texts, and 16 of held_out")
     if recipe.domain and not data.relevance_scenes:
         raise ConfigError(f"{where}: domain is measured on what relevance is fitted on, and relevance_scenes is 0")
-    shares = {"smoothing": data.smoothing, "most_excluded": data.most_excluded}
+    shares = {"smoothing": data.smoothing, "max_excluded": data.max_excluded}
     for name, share in shares.items():
         if not 0 <= share <= 1:
             raise ConfigError(f"{where}: calibration: {name} is from 0 to 1, not {share}")
@@ -433,7 +439,10 @@ def _entries(table: object, path: str = "") -> tuple[list[str], list[str]]:
 
 
 def _toml(value: object) -> str:
-    """Return a string, number, truth or list of them; TOML takes JSON's strings, but for one control character."""
+    """Return a string, number, truth or list of them in TOML.
+
+    TOML takes JSON's strings, but for one control character.
+    """
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float):

@@ -18,8 +18,8 @@ from vlmsearch._util.json_table import JsonTable
 from vlmsearch.errors import ConfigError, one_line
 from vlmsearch.models.bundle import (
     FORMAT,
-    MOST_ID,
-    MOST_TOKENS,
+    MAX_ID,
+    MAX_TOKENS,
     RERANKER,
     ModelBundle,
     built_models,
@@ -33,7 +33,7 @@ from vlmsearch.models.tokenizers import read_tokenizer, token_row
 
 RerankerPrecision = Literal["fp32", "int8"]
 PRECISIONS: tuple[RerankerPrecision, ...] = ("fp32", "int8")
-_MOST_SCALE = 1e3
+_MAX_SCALE = 1e3
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ def open_reranker_bundle(folder: Path) -> RerankerBundle:
     text, fitted = given.table("text"), given.table("calibration")
     return RerankerBundle(
         **common_fields(given, folder),
-        max_tokens=text.whole("max_tokens", 8, MOST_TOKENS),
-        pad=text.whole("pad", 0, MOST_ID),
+        max_tokens=text.whole("max_tokens", 8, MAX_TOKENS),
+        pad=text.whole("pad", 0, MAX_ID),
         calibration=PlattScaling(
-            fitted.number("scale", 0, _MOST_SCALE), fitted.number("shift", -_MOST_SCALE, _MOST_SCALE)
+            fitted.number("scale", 0, _MAX_SCALE), fitted.number("shift", -_MAX_SCALE, _MAX_SCALE)
         ),
     )
 

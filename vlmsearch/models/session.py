@@ -24,14 +24,14 @@ from vlmsearch.types import Vectors
 Arrays = Mapping[str, NDArray[np.generic]]
 _CPU = "CPUExecutionProvider"
 _WARNING, _FATAL = 2, 4
-_MOST_THREADS = 1024
+_MAX_THREADS = 1024
 _NO_FOLDER = "/dev/null/models-are-one-file"
 
 
 def check_threads(threads: int | None) -> None:
     """ConfigError for a number of threads that nobody means."""
-    if threads is not None and not 1 <= threads <= _MOST_THREADS:
-        raise ConfigError(f"threads is at least 1 and at most {_MOST_THREADS:,}, not {threads}")
+    if threads is not None and not 1 <= threads <= _MAX_THREADS:
+        raise ConfigError(f"threads is at least 1 and at most {_MAX_THREADS:,}, not {threads}")
 
 
 def gpu_index(device: str) -> int | None:
@@ -68,7 +68,10 @@ Model = bytes | str | MappedModel
 
 
 def session_file(options: ort.SessionOptions, model: Model) -> bytes | str:
-    """Return what ONNX Runtime takes for a model; one in memory reads other files in no place but its own folder."""
+    """Return the argument of ONNX Runtime for a model.
+
+    One in memory reads other files in no place but its own folder.
+    """
     if isinstance(model, str):
         return model
     folder = str(model.folder) if isinstance(model, MappedModel) else _NO_FOLDER
@@ -77,7 +80,9 @@ def session_file(options: ort.SessionOptions, model: Model) -> bytes | str:
 
 
 class OnnxSession:
-    """A model ready to run, from several threads if need be; ``name`` is what errors call it.
+    """A model ready to run, from several threads if need be.
+
+    ``name`` is what errors call it.
 
     ModelUnavailableError says why a GPU that was asked for was not bound, and what mends it: there is no silent
     fall to the CPU.
@@ -145,7 +150,10 @@ def _not_bound(index: int, name: str, said: str) -> ModelUnavailableError:
 
 @contextlib.contextmanager
 def _quiet(wanted: bool) -> Iterator[None]:
-    """Give what ONNX Runtime says of providers while a session is made would come before the diagnosis."""
+    """Silence ONNX Runtime while a session is made.
+
+    What it says of providers would come before the diagnosis.
+    """
     if not wanted:
         yield
         return

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from vlmsearch.errors import ConfigError, one_line
 
-_MOST_GROWTH = 256
+_MAX_GROWTH = 256
 """Factor by which a normalizer may make a text longer. SentencePiece's rules have 33 bytes for one letter, U+FDFA."""
 
 
@@ -36,13 +36,16 @@ def read_tokenizer(data: bytes, name: str) -> Tokenizer:
             raise ConfigError(f"the tokenizer of {name} is damaged: {one_line(exc)}") from exc
         normalizer = tokenizer.normalizer
         growth = _growth(json.loads(normalizer.__getstate__())) if normalizer else 1
-    if growth > _MOST_GROWTH:
-        raise ConfigError(f"the tokenizer of {name} makes texts {growth:,} times longer; {_MOST_GROWTH} is the most")
+    if growth > _MAX_GROWTH:
+        raise ConfigError(f"the tokenizer of {name} makes texts {growth:,} times longer; {_MAX_GROWTH} is the most")
     return tokenizer
 
 
 def _growth(normalizer: Mapping[str, Any]) -> int:
-    """Return how many bytes a normalizer writes for one at most, by the rules that its file brings."""
+    """Return the most bytes that a normalizer writes for one.
+
+    They follow from the rules that its file brings.
+    """
     parts: Sequence[Mapping[str, Any]] = normalizer.get("normalizers", ())
     written = normalizer.get("content") or normalizer.get("prepend") or ""
     sizes = [len(written.encode())]
@@ -54,7 +57,10 @@ def _growth(normalizer: Mapping[str, Any]) -> int:
 
 
 def token_row(ids: Sequence[int]) -> NDArray[np.int32]:
-    """Return token ids as models take them; ConfigError where the tokenizer gives ids that no model has."""
+    """Return token ids as models take them.
+
+    ConfigError where the tokenizer gives ids that no model has.
+    """
     try:
         return np.array(ids, np.int32)
     except OverflowError as exc:
@@ -63,7 +69,9 @@ def token_row(ids: Sequence[int]) -> NDArray[np.int32]:
 
 @contextmanager
 def no_panics(name: str) -> Iterator[None]:
-    """Raise ConfigError for a panic in this block, such as of a regular expression that gives up on a text.
+    """Raise ConfigError for a panic in this block.
+
+    A regular expression that gives up on a text panics, for instance.
 
     The library's panics are not an `Exception`, and so pass by what handles errors.
 

@@ -34,7 +34,10 @@ class Pictures:
         self._end = time.monotonic() + MAX_SECONDS
 
     def html(self, document: Document) -> str:
-        """Return the picture of a document, or a box that says why there is none; "" for one without an image."""
+        """Return the picture of a document, or a box that says why there is none.
+
+        It is "" for a document without an image.
+        """
         if document.image is None:
             return ""
         if not self._left or time.monotonic() > self._end:
@@ -55,7 +58,10 @@ class Pictures:
         return f'<img alt="{alt}" style="{style}" src="data:image/jpeg;base64,{encoded}">'
 
     def _jpeg(self, document: Document) -> bytes | None:
-        """Return a picture; None for one of a server that this process has no open connection to."""
+        """Return a picture.
+
+        None for one of a server that this process has no open connection to.
+        """
         image = document.image
         if isinstance(image, RemoteImage):
             remote = opened(image)

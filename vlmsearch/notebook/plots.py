@@ -26,7 +26,9 @@ _Z = 1.959964
 
 
 def evaluation_charts(report: Mapping[str, Any]) -> list[Chart]:
-    """Return the charts of the report of an evaluation; after tuning, those of the setting that the index has now.
+    """Return the charts of the report of an evaluation.
+
+    After tuning, they are those of the setting that the index has now.
 
     Args:
         report: What ``vlmsearch eval --json`` prints.

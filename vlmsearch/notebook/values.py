@@ -10,7 +10,7 @@ from vlmsearch._util.markup import escape
 from vlmsearch.notebook.pictures import Pictures
 from vlmsearch.notebook.plots import evaluation_charts, scores_chart
 from vlmsearch.search.curves import Evaluation
-from vlmsearch.search.explanation import LEAST_FALL, Explanation, FieldEvidence
+from vlmsearch.search.explanation import MIN_FALL, Explanation, FieldEvidence
 from vlmsearch.search.scores import IndexScores
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.types import WORDS, Answer, Document, Duplicates, IndexReport, Match, Matches
@@ -186,7 +186,10 @@ def _evaluation(evaluation: Evaluation) -> str:
 
 
 def _tuning(tuning: Mapping[str, Any]) -> str:
-    """Return what tuning gained on queries that had no part in the choice, and what it kept."""
+    """Return what tuning gained on held-out queries, and what it kept.
+
+    These queries had no part in the choice.
+    """
     rows = [
         (escape(gain["measure"]), f"{gain['before']:.3f}", f"{gain['after']:.3f}", f"{gain['p']:.4f}")
         for gain in (tuning["order"], tuning["shown"])
@@ -211,7 +214,10 @@ def _root(body: str) -> str:
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()) -> str:
-    """Return a table of cells that are HTML; ``numbers`` are the columns that are aligned to the right."""
+    """Return a table of cells that are HTML.
+
+    ``numbers`` are the columns that are aligned to the right.
+    """
     right = set(numbers)
 
     def row(tag: str, cells: Sequence[str]) -> str:
@@ -276,7 +282,7 @@ def _marked(explanation: Explanation) -> str:
     """Return the text of a document with marks: words of the query, else the passages that mattered."""
     text = (explanation.document.text if explanation.document is not None else None) or ""
     spans = explanation.marked or tuple(
-        (part.start, part.end) for part in explanation.passages if part.evidence >= LEAST_FALL
+        (part.start, part.end) for part in explanation.passages if part.evidence >= MIN_FALL
     )
     begin = max(min((start for start, _ in spans), default=0) - _BEFORE, 0)
     pieces, last, end_of_all = [], begin, begin + _MAX_MARKED

@@ -1,4 +1,4 @@
-"""Re-ranking by a generator, which is asked of one document after the other whether it answers the query.
+"""Re-ranking by a generator, which is asked of each document whether it answers the query.
 
 The score is the probability of "yes" against "no" as the first token, as with the "true" and "false" of monoT5
 (arXiv:2003.06713).
@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes, well_formed
 from vlmsearch._util.threads import Workers
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.generators.base import (
     GenerationOptions,
     Generator,
@@ -51,10 +52,7 @@ class GeneratorReranker(Reranker):
     def __init__(
         self, generator: Generator, *, image_size: int = 1024, max_chars: int = 4000, concurrency: int = 4
     ) -> None:
-        limits = {"image_size": image_size, "max_chars": max_chars, "concurrency": concurrency}
-        for name, limit in limits.items():
-            if limit < 1:
-                raise ConfigError(f"{name} is at least 1, not {limit}")
+        check_counts(image_size=image_size, max_chars=max_chars, concurrency=concurrency)
         self.name = f"judge:{generator.name}"
         self._generator, self._image_size, self._max_chars = generator, image_size, max_chars
         self._workers = Workers(concurrency, name="vlmsearch-judge", owner=f"the re-ranker {self.name}")
@@ -81,7 +79,7 @@ class GeneratorReranker(Reranker):
         return self._by_beginning(query, None, text) if text else None
 
     def _picture(self, document: Document) -> Picture | None:
-        """Return the picture of a document; None where there is none to read, or the generator does not see."""
+        """Return the picture of a document. None where there is none to read, or the generator does not see."""
         from vlmsearch.media.images import shrunk_image
 
         generator, image = self._generator, document.image
@@ -95,7 +93,7 @@ class GeneratorReranker(Reranker):
             return None
 
     def _by_beginning(self, query: str, picture: Picture | None, text: str) -> float | None:
-        """Return the probability of a document, or of as much of its text as the generator reads."""
+        """Return the probability of a document, or of the text that the generator reads."""
         try:
             return self._ask(_prompt(query, picture, text))
         except InvalidInputError as exc:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.retry import check_seconds
 from vlmsearch._util.text import utf8_bytes, well_formed
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import BackendError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.client.batches import batches, split_location
@@ -37,8 +38,7 @@ class TritonReranker(Reranker):
         tls: bool = False,
     ) -> None:
         address, self._model = split_location(location)
-        if batch_size < 1:
-            raise ConfigError(f"batch_size is at least 1, not {batch_size}")
+        check_counts(batch_size=batch_size)
         check_seconds(timeout=timeout, deadline=deadline)
         security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
         self._connection = Connection(address, security=security, timeout=timeout, deadline=deadline)

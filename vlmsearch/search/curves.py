@@ -1,4 +1,4 @@
-"""The scores of an index as curves and histograms, and the report of an evaluation, as JSON has them.
+"""Curves and histograms of an index's scores, and the report of an evaluation, in JSON.
 
 Scores are relevances from 0 to 1 and crowd near both ends. Thresholds and bins are in even steps of log-odds.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vlmsearch._util.markup import Shown, plain
+from vlmsearch._util.markup import HtmlDisplay, plain
 from vlmsearch.search.judged import Judgements
 from vlmsearch.search.relevance import to_log_odds, to_relevance
 
@@ -25,7 +25,7 @@ Scores = Mapping[str, Mapping[str, float]]
 """The ids that each query found with their scores, by the ids of the queries."""
 
 
-class Evaluation(dict[str, Any], Shown):
+class Evaluation(dict[str, Any], HtmlDisplay):
     """The report of an evaluation: what ``vlmsearch eval --json`` prints, as a dict that notebooks show with its plots.
 
     ``curves`` says how the measures change with the threshold, of all fields fused: precision, recall and F1 are means
@@ -111,7 +111,9 @@ def histogram(series: Mapping[str, Iterable[float]]) -> dict[str, Any]:
 
 
 def calibration(answers: Sequence[float], others: Sequence[float]) -> list[dict[str, float]]:
-    """Return the scores of each tenth beside the share of answers among them; tenths without scores are left out.
+    """Return the scores of each tenth beside the share of answers among them.
+
+    Tenths without scores are left out.
 
     Args:
         answers: Scores of documents that are answers.

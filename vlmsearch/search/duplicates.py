@@ -10,63 +10,45 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from vlmsearch._util.arguments import check_kind, shown
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.duplicates import Sketch, is_duplicate, look_at, placements
 from vlmsearch.media.images import file_of, image_size
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search.fusion import image_fields
+from vlmsearch.search.options import DuplicatesRequest
 from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.base import Store
-from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.terms import plain_words
 from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFile, Record, file_of_part, part_of
 
-LEAST_COSINE = 0.5
-"""The cosine from which two images are compared; of unrelated photographs CLIP's are about that."""
 _NEIGHBOURS = 50
 """Number of nearest images that an image is compared with."""
 _SECONDS = 4
 """Number of pairs of each group that are compared before two groups are joined."""
 _SAME_WORDS = 0.8
-"""The share of the words of two pages, of those that either has, from which they say the same."""
+"""The share of common words, of all words of two pages, from which they say the same."""
 _PAGE = 256
 _SKETCHES, _LOOKS = 2048, 512
 """Numbers of sketches with their hashes, and of looks, that are kept in memory: 100 MiB and 60 MiB."""
 
 
-@dataclass(frozen=True)
-class DuplicateOptions:
-    """The options of `Pipeline.duplicates`, which describes them."""
-
-    threshold: float = LEAST_COSINE
-    where: Mapping[str, object] | None = None
-    on_progress: Callable[[int], None] | None = None
-    image_limits: ImageLimits = DEFAULT_LIMITS
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.threshold, (int, float)) and 0 <= self.threshold <= 1):
-            raise ConfigError(f"`threshold` is a cosine from 0 to 1, not {shown(self.threshold)}")
-        check_kind("where", self.where, (Mapping, type(None)), "a filter such as {'year': 2024}")
-
-
-def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
+def find_duplicates(judge: Judge, options: DuplicatesRequest, image_limits: ImageLimits) -> Duplicates:
     """Return the groups of duplicate images."""
     store = judge.store
     fields = [field for field in image_fields(judge.encoder.spaces) if field.modality == "image"]
     if not fields:
         raise ConfigError(f"{judge.encoder.fingerprint} encodes no images: there is nothing to compare")
-    condition = None if options.where is None else parse_filter(options.where)
-    files, groups, done = _Files(store, options.image_limits), _Groups(), 0
+    condition = options.condition
+    files, groups, done = _Files(store, image_limits), _Groups(), 0
     ids = sorted(store.ids())
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="vlmsearch-look") as workers:
         for start in range(0, len(ids), _PAGE):
@@ -96,9 +78,10 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
 
 
 def _belong_together(files: _Files, groups: _Groups, id: str, other: str) -> bool:
-    """Return whether two images are duplicates, and a second pair of their groups, if there is any.
+    """Return whether two images are duplicates.
 
-    One wrong pair would otherwise make duplicates of all that is in the two groups.
+    A second pair of their groups, if there is any, has to agree. One wrong pair would otherwise make duplicates of all
+    that is in the two groups.
     """
     if not files.are_duplicates(id, other):
         return False
@@ -113,7 +96,10 @@ def _belong_together(files: _Files, groups: _Groups, id: str, other: str) -> boo
 def _near(
     store: Store, fields: Sequence[Field], records: Sequence[Record], condition: Filter | None, threshold: float
 ) -> list[tuple[str, str]]:
-    """Return the pairs of documents that are near in one of the fields, and not of one file, the nearest first."""
+    """Return the pairs of documents that are near in a field, the nearest first.
+
+    Parts of one file are no pair.
+    """
     cosines: dict[tuple[str, str], float] = {}
     for field in fields:
         having = [record for record in records if field in record.vectors]
@@ -178,7 +164,10 @@ class _Files:
         return bool(words and others) and (words & others).total() < _SAME_WORDS * (words | others).total()
 
     def _read_words(self, id: str) -> Counter[str]:
-        """Return the words of a page; none for another document, whose text is not in its picture."""
+        """Return the words of a page.
+
+        Another document has none, for its text is not in its picture.
+        """
         part = part_of(id)
         if part is None or part.page is None:
             return Counter()
@@ -200,7 +189,7 @@ def _measured(id: str, path: Path, limits: ImageLimits) -> ImageFile:
 
 
 class _Groups:
-    """Images that were found to be duplicates, each in a list with the others of its group."""
+    """Images that are duplicates, each in a list with the others of its group."""
 
     def __init__(self) -> None:
         self._lists: dict[str, list[str]] = {}

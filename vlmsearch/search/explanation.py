@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from vlmsearch._util.markup import Shown, brief
+from vlmsearch._util.markup import HtmlDisplay, brief
 from vlmsearch.search.relevance import PRIOR, Basis
 from vlmsearch.types import Document
 
-LEAST_FALL = 0.05
+MIN_FALL = 0.05
 """Evidence, in nats, from which a part of a document counts as important."""
 SIDE = 7
 """Number of windows of an image in a row, and of rows."""
@@ -121,11 +121,11 @@ class Regions:
         cells = [(value, y, x) for y, row in enumerate(self.evidence) for x, value in enumerate(row) if value]
         value, y, x = max(cells, default=(0.0, 0, 0))
         steps = len(self.evidence) + 1
-        return (x / steps, y / steps, (x + 2) / steps, (y + 2) / steps) if value >= LEAST_FALL else None
+        return (x / steps, y / steps, (x + 2) / steps, (y + 2) / steps) if value >= MIN_FALL else None
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Shown):
+class Explanation(HtmlDisplay):
     """The judgement of a search of one document: its fields, its relevance, and why it is shown or not.
 
     Attributes:

@@ -8,23 +8,21 @@ document may have several of them or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vlmsearch._util.arguments import check_kind, check_number, shown, strings
 from vlmsearch._util.batching import pages
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import encoding
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError
 from vlmsearch.search import fusion
 from vlmsearch.search.engine import relevance_of
 from vlmsearch.search.label_keys import split_labels, with_labels
-from vlmsearch.search.query import Sought
+from vlmsearch.search.options import LabelRequest
+from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import Judge
-from vlmsearch.stores.filters import parse_filter
-from vlmsearch.types import Document, Field, Labelled, MetadataChange, Scalar, Stamp, Vectors, check_metadata
+from vlmsearch.types import Document, Field, Labelled, MetadataChange, Scalar, Stamp, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -43,51 +41,13 @@ Prompt_Engineering_for_ImageNet.ipynb. It is not the default: relevance was fitt
 _DIGITS = 4
 
 
-@dataclass(frozen=True)
-class LabelOptions:
-    """The options of `Pipeline.label`, which describes them."""
+def label(judge: Judge, options: LabelRequest) -> Iterator[Labelled]:
+    """Yield each document with its labels, in the order of the ids.
 
-    labels: Iterable[str]
-    templates: Sequence[str] = ("{}",)
-    where: Mapping[str, object] | None = None
-    min_score: float | None = None
-    single: bool = False
-    write: bool = False
-    key: str = "label"
-    limit: int | None = None
-    on_progress: Callable[[int], None] | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("labels", "templates"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                raise TypeError(f"`{name}` is a list of strings, such as [{value!r}]")
-            object.__setattr__(self, name, tuple(strings(name, value, name)))
-        labels = list(dict.fromkeys(" ".join(well_formed(label).split()) for label in self.labels))
-        if not all(labels) or not (labels or self.write):
-            raise ConfigError("labels are words such as `cat`; none only with `write`, which takes labels off")
-        wrong = [template for template in self.templates if template.count("{}") != 1]
-        if wrong or not self.templates:
-            raise ConfigError(f"a `template` has {{}} once, where the label goes, such as 'a photo of a {{}}': {wrong}")
-        if self.min_score is not None:
-            check_number("min_score", self.min_score, 0, 1)
-        check_kind("key", self.key, str, "a string")
-        check_kind("where", self.where, (Mapping, type(None)), "a filter such as {'year': 2024}")
-        if self.limit is not None and not (isinstance(self.limit, int) and self.limit > 0):
-            raise ConfigError(f"`limit` is a number of documents above 0, not {shown(self.limit)}")
-        try:
-            check_metadata({self.key: ""} | {f"{self.key}:{label}": 0.0 for label in labels})
-        except InvalidInputError as exc:
-            raise ConfigError(f"the labels cannot be written under `key` {self.key!r}: {exc}") from exc
-        object.__setattr__(self, "labels", tuple(labels))
-
-
-def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
-    """Yield each document with its labels, in the order of the ids; with ``write`` once they are in the index.
-
-    The ids are those of the beginning. A document that others change or delete meanwhile is not written to.
+    With ``write``, they are in the index by then. The ids are those of the beginning. A document that others change or
+    delete meanwhile is not written to.
     """
-    condition = None if options.where is None else parse_filter(options.where)
+    condition = options.condition
     sought = _encode(judge.encoder, options)
     if not judge.manifest.language:
         sought = {label: replace(asked, text="") for label, asked in sought.items()}
@@ -105,7 +65,7 @@ def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
             return
 
 
-def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
+def _encode(encoder: Encoder, options: LabelRequest) -> dict[str, PreparedQuery]:
     """Return what each field is asked for, by label.
 
     Images for the mean over all templates, texts for the label itself.
@@ -116,7 +76,7 @@ def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
     texts = [form.replace("{}", label) for label in options.labels for form in forms]
     with encoding(encoder.fingerprint, "text", len(texts)):
         encoded = encoder.encode_texts(texts, role="query")
-    sought: dict[str, Sought] = {}
+    sought: dict[str, PreparedQuery] = {}
     for place, label in enumerate(options.labels):
         start = place * len(forms)
         vectors: dict[Field, Vectors] = {}
@@ -125,12 +85,12 @@ def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
                 rows = encoded[field.space][start : start + len(forms)]
                 shown = [rows[i : i + 1] for i in range(1, len(forms))]
                 vectors[field] = fusion.mean_of(shown) if field.modality == "image" else rows[:1]
-        sought[label] = Sought(label, vectors, by_text=True)
+        sought[label] = PreparedQuery(label, vectors, by_text=True)
     return sought
 
 
 def _label_page(
-    judge: Judge, documents: Sequence[Document], sought: Mapping[str, Sought], options: LabelOptions
+    judge: Judge, documents: Sequence[Document], sought: Mapping[str, PreparedQuery], options: LabelRequest
 ) -> Iterator[Labelled]:
     ids = [document.id for document in documents]
     stamps = judge.store.stamps(ids) if options.write else {}
@@ -155,7 +115,10 @@ def _write(
     labels: Mapping[str, Mapping[str, float]],
     key: str,
 ) -> dict[str, Document]:
-    """Put labels into the index where they are not there yet; the documents as they are in it from now on."""
+    """Put labels into the index where they are not there yet.
+
+    Return the documents as they are in it from now on.
+    """
     changes: list[MetadataChange] = []
     for document in documents:
         wanted = _relabelled(document, labels[document.id], key)
@@ -169,7 +132,10 @@ def _write(
 
 
 def _relabelled(document: Document, labels: Mapping[str, float], key: str) -> dict[str, Scalar]:
-    """Return the metadata of a document with other labels under a key; ConfigError where its source uses that key."""
+    """Return the metadata of a document with other labels under a key.
+
+    ConfigError where its source uses that key.
+    """
     own, others = split_labels(document.metadata)
     kept = {name: value for name, value in others.items() if name != key and not name.startswith(f"{key}:")}
     added: dict[str, Scalar] = {key: next(iter(labels))} if labels else {}

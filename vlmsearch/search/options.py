@@ -1,33 +1,37 @@
-"""The options of a search, each declared once.
+"""The options of a search, and the arguments of the verbs that search: each is declared once.
 
-`SearchOptions` has the name, the type, the default, the bounds and the help of every option. The verbs of `Pipeline`
-take them as keyword arguments, which `RankingKeywords`, `ManyKeywords` and `SearchKeywords` type for editors and
-checkers. The client, the command line, the service and the tools for assistants read `search_options`. A
-new option is a field here and a key of one of the three.
+`SearchOptions` has the name, the type, the default, the bounds and the help of every option. The verbs of an index take
+them as keyword arguments, which `RankingKeywords`, `ManyKeywords` and `SearchKeywords` type for functions that pass
+them on. The client, the command line, the service and the tools for assistants read `options_of` the requests. A new
+option is a field here and a key of one of the three.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
-from typing import Any, get_type_hints
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from typing import Any
 
 from typing_extensions import TypedDict
 
-from vlmsearch._util.arguments import check_arguments, check_kind, shown, strings
-from vlmsearch.errors import ConfigError
+from vlmsearch._util.arguments import check_kind, shown
+from vlmsearch._util.options import Options, bounded, local, options_of, several, short
+from vlmsearch._util.text import well_formed
+from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.rerankers.base import Reranker
+from vlmsearch.search.query import MAX_QUERY_CHARS, Query, check_text, make_query
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.types import MAX_KEY_CHARS
+from vlmsearch.types import MAX_ID_BYTES, MAX_KEY_CHARS, ImageInput, RemoteImage, check_metadata
 
 LONGEST_PAGE = 10_000
 """Maximum number of matches of a page with those before it, and of the matches that are sorted."""
+MAX_LIKE = 1000
+"""Maximum number of documents that a query names."""
 _CURSOR_CHARS = 2**17
 """A cursor after 10,000 documents has 80,016."""
 _RERANK_SECONDS = 600.0
+_LABELS, _TEMPLATES, _LABEL_CHARS = 1000, 100, 1024
 
 
 class RankingKeywords(TypedDict, total=False):
@@ -77,20 +81,107 @@ class SearchKeywords(ManyKeywords, total=False):
     cursor: str | None
 
 
-def _bounded(
-    default: float | None, *, minimum: float | None = None, above: float | None = None, maximum: float | None = None
-) -> Any:
-    """Return a field with a number from ``minimum``, or above ``above``, to ``maximum``."""
-    return field(default=default, metadata={"minimum": minimum, "above": above, "maximum": maximum})
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions(Options):
+    """Options with a filter.
+
+    Attributes:
+        where: Filter on metadata, such as ``{"year": {"$gte": 2020}}``. `vlmsearch.stores.filters` has its operators.
+
+    """
+
+    where: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.condition
+
+    @cached_property
+    def condition(self) -> Filter | None:
+        """Return what the metadata have to pass."""
+        return None if self.where is None else parse_filter(self.where)
 
 
-def _short(default: str | None, max_chars: int) -> Any:
-    """Return a field with a string of at most ``max_chars``."""
-    return field(default=default, metadata={"max_chars": max_chars})
+@dataclass(frozen=True, kw_only=True)
+class RankingOptions(FilterOptions):
+    """The options of every verb that searches.
+
+    Attributes:
+        limit: Maximum number of matches.
+        min_score: Lowest score to show, from 0 to 1; by default that of the index.
+        weights: Weights of fields, such as ``{"words": 0.5, "clip/image": 2}``. A field that is left out has 1; one
+            with 0 is not asked.
+        rerank: Re-ranker that reads the text with each of the first matches and judges them anew. True is the one that
+            the pipeline was opened with. A `Reranker` or the URL of one stays open until the pipeline is closed.
+        rerank_first: Number of matches that the re-ranker reads.
+        rerank_seconds: Seconds after which the re-ranker reads no more. The order so far stands.
+
+    """
+
+    limit: int = bounded(10, minimum=1, maximum=LONGEST_PAGE)
+    min_score: float | None = bounded(None, minimum=0, maximum=1)
+    weights: Mapping[str, float] | None = None
+    rerank: Reranker | str | bool = False
+    rerank_first: int = bounded(50, minimum=1, maximum=LONGEST_PAGE)
+    rerank_seconds: float = bounded(1.0, above=0, maximum=_RERANK_SECONDS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_kind("rerank", self.rerank, (Reranker, str, bool), "a re-ranker, the URL of one, True or False")
+
+    @property
+    def reranker(self) -> Reranker | None:
+        """Return the open re-ranker; None where there is none."""
+        return self.rerank if isinstance(self.rerank, Reranker) else None
+
+    @property
+    def unasked(self) -> frozenset[str]:
+        """Return the fields with weight 0, which are not asked."""
+        return frozenset(name for name, weight in (self.weights or {}).items() if weight == 0)
+
+    def of_search(self, **others: Any) -> SearchOptions:
+        """Return these as the options of a search, some of them changed."""
+        names = options_of(SearchOptions).keys() & options_of(type(self)).keys()
+        return SearchOptions(**{**{name: getattr(self, name) for name in names}, **others})
 
 
-@dataclass(frozen=True)
-class SearchOptions:
+@dataclass(frozen=True, kw_only=True)
+class ManyOptions(RankingOptions):
+    """The options of `Index.search_many`.
+
+    Attributes:
+        sort: Order of the matches: ``relevance``, a metadata key, or ``-KEY`` for falling values. Documents without the
+            key are last. On stores other than `sqlite:`, the up to 10,000 most relevant documents are sorted.
+        diversity: Share from 0 to 1 by which a match is put behind for being like those before it. This is maximal
+            marginal relevance (Carbonell and Goldstein, SIGIR 1998), among the 200 most relevant.
+        count: Count the relevant documents. `Matches.total` has the number.
+        facets: Metadata keys whose values to count among the relevant documents. `Matches.facets` has the counts.
+        group: Show only the best part of a file, such as a page. `Match.parts` has the others, and pages, counts and
+            facets are of files.
+
+    """
+
+    sort: str = short("relevance", MAX_KEY_CHARS + 1)
+    diversity: float = bounded(0.0, minimum=0, maximum=1)
+    count: bool = False
+    facets: Collection[str] = several((), 100, MAX_KEY_CHARS)
+    group: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sort.removeprefix("-"):
+            raise ConfigError(f"`sort` is relevance, a key of the metadata, or -KEY for falling values: {self.sort!r}")
+        if self.diversity and self.sort != "relevance":
+            raise ConfigError("matches are sorted by a key or chosen for `diversity`, not both")
+
+    @property
+    def takes_all(self) -> bool:
+        """Return whether all relevant documents must be known, not only those of the page."""
+        return bool(self.count or self.facets or self.sort != "relevance")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(ManyOptions):
     """The options by which the matches of a query are chosen and arranged.
 
     Attributes:
@@ -123,24 +214,11 @@ class SearchOptions:
         5
     """
 
-    where: Mapping[str, object] | None = None
-    limit: int = _bounded(10, minimum=1, maximum=LONGEST_PAGE)
-    min_score: float | None = _bounded(None, minimum=0, maximum=1)
-    weights: Mapping[str, float] | None = None
-    rerank: Reranker | str | bool = False
-    rerank_first: int = _bounded(50, minimum=1, maximum=LONGEST_PAGE)
-    rerank_seconds: float = _bounded(1.0, above=0, maximum=_RERANK_SECONDS)
-    sort: str = _short("relevance", MAX_KEY_CHARS + 1)
-    diversity: float = _bounded(0.0, minimum=0, maximum=1)
-    count: bool = False
-    facets: Collection[str] = ()
-    group: bool = True
-    offset: int = _bounded(0, minimum=0, maximum=LONGEST_PAGE - 1)
-    cursor: str | None = _short(None, _CURSOR_CHARS)
+    offset: int = bounded(0, minimum=0, maximum=LONGEST_PAGE - 1)
+    cursor: str | None = short(None, _CURSOR_CHARS)
 
     def __post_init__(self) -> None:
-        for option in search_options().values():
-            option.check(getattr(self, option.name))
+        super().__post_init__()
         if self.offset + self.limit > LONGEST_PAGE:
             raise ConfigError(
                 f"with a `limit` of {self.limit:,}, `offset` is from 0 to {LONGEST_PAGE - self.limit:,}, "
@@ -148,134 +226,164 @@ class SearchOptions:
             )
         if self.offset and self.cursor is not None:
             raise ConfigError("a page begins at `offset` or at `cursor`: give one of them")
-        if not self.sort.removeprefix("-"):
-            raise ConfigError(f"`sort` is relevance, a key of the metadata, or -KEY for falling values: {self.sort!r}")
-        if self.diversity and self.sort != "relevance":
-            raise ConfigError("matches are sorted by a key or chosen for `diversity`, not both")
-        _ = self.condition
 
-    @cached_property
-    def condition(self) -> Filter | None:
-        """Return what the metadata have to pass."""
-        return None if self.where is None else parse_filter(self.where)
 
-    @property
-    def reranker(self) -> Reranker | None:
-        """Return the open re-ranker; None where there is none."""
-        return self.rerank if isinstance(self.rerank, Reranker) else None
+# ------------------------------------------------------------------------------------------- arguments of the verbs
 
-    @property
-    def unasked(self) -> frozenset[str]:
-        """Return the fields with weight 0, which are not asked."""
-        return frozenset(name for name, weight in (self.weights or {}).items() if weight == 0)
 
-    @property
-    def takes_all(self) -> bool:
-        """Return whether all relevant documents must be known, not only those of the page."""
-        return bool(self.count or self.facets or self.sort != "relevance")
+@dataclass(frozen=True, kw_only=True)
+class QueryParts(Options):
+    """The parts of a query beside its text.
+
+    Attributes:
+        image: Image to look for: a path, encoded bytes, a PIL image or an array of pixels. With a service it can also
+            be the image of one of its documents.
+        like: Ids of documents whose vectors to look for. They are not in the result.
+        without: Content to exclude: a text, an image, or a list of ids. The score of a match is how likely it is what
+            was asked for and not this. A document that reaches the index's threshold for this is left out.
+    """
+
+    image: ImageInput | RemoteImage | None = None
+    like: str | Iterable[str] = several((), MAX_LIKE, MAX_ID_BYTES)
+    without: str | ImageInput | RemoteImage | Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_text(getattr(self, "text", None))
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class SearchOption:
-    """An option of a search.
+class SearchRequest(SearchOptions, QueryParts):
+    """The arguments of `Index.search`.
 
     Attributes:
-        name: Name of the keyword argument.
-        type: Its type, such as ``int`` or ``Collection[str]``.
-        default: Its default.
-        help: One sentence about it.
-        minimum: Smallest number.
-        above: Number that it is above, where it has no smallest one.
-        maximum: Largest number.
-        max_chars: Maximum length of a string.
+        text: Text to look for. `-word` and `-"some words"` exclude what they say, as ``without`` does. What is longer
+            than the model reads is cut, with a TextTruncatedWarning.
     """
 
-    name: str
-    type: Any
-    default: Any
-    help: str
-    minimum: float | None = None
-    above: float | None = None
-    maximum: float | None = None
-    max_chars: int | None = None
+    text: str | None = short(None, MAX_QUERY_CHARS)
 
-    def check(self, value: object) -> None:
-        """Raise ConfigError unless a value is of the type and within the bounds."""
-        if value is None and self.default is None:
-            return
-        if self.maximum is not None and not self._is_within(value):
-            low = f"above {self.above:g} and at most" if self.above is not None else f"from {self.minimum:g} to"
-            raise ConfigError(f"`{self.name}` is {low} {self.maximum:,g}, not {shown(value)}")
-        if self.max_chars is not None and not (isinstance(value, str) and len(value) <= self.max_chars):
-            raise ConfigError(f"`{self.name}` is a string of at most {self.max_chars:,} characters, not {shown(value)}")
-        if self.name == "facets":
-            if isinstance(value, str):
-                raise ConfigError(f"`facets` is a list of keys of the metadata, such as [{value!r}]")
-            strings("facets", value, "keys of the metadata")
-        elif self.name == "where":
-            check_kind("where", value, Mapping, "a filter such as {'year': 2024}")
-        elif self.name == "weights":
-            self._check_weights(value)
-        elif self.type is bool:
-            check_arguments(**{self.name: value})
-        elif self.name == "rerank":
-            check_kind("rerank", value, (Reranker, str, bool), "a re-ranker, the URL of one, True or False")
+    @cached_property
+    def query(self) -> Query:
+        """Return what is asked for."""
+        return make_query(self.text, image=self.image, like=self.like, without=self.without)
 
-    def _check_weights(self, value: object) -> None:
-        example = "a mapping of fields to numbers, such as {'words': 0.5}"
-        check_kind(self.name, value, Mapping, example)
-        for name, weight in dict(value).items():  # type: ignore[call-overload]
-            is_weight = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-            if not isinstance(name, str) or not is_weight:
-                raise ConfigError(f"`{self.name}` is {example}: weights are numbers of at least 0, not {shown(value)}")
-
-    def _is_within(self, value: object) -> bool:
-        kinds = (int,) if self.type is int else (int, float)
-        if not isinstance(value, kinds) or isinstance(value, bool) or self.maximum is None or value > self.maximum:
-            return False
-        return value > self.above if self.above is not None else value >= (self.minimum or 0)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.query
 
 
-@cache
-def search_options(keywords: type = SearchKeywords) -> Mapping[str, SearchOption]:
-    """Return the options that a verb takes, by name.
+@dataclass(frozen=True)
+class SearchManyRequest(ManyOptions):
+    """The arguments of `Index.search_many`.
 
-    Args:
-        keywords: `RankingKeywords`, `ManyKeywords` or `SearchKeywords`.
-
-    Returns:
-        The options, in the order of `SearchOptions`.
-
-    Example:
-        >>> list(search_options(RankingKeywords))[:3]
-        ['where', 'limit', 'min_score']
+    Attributes:
+        queries: Strings, as `search` takes them, or queries of other kinds. To a service, a query excludes one thing at
+            most.
     """
-    hints, texts = get_type_hints(SearchOptions), attribute_docs(SearchOptions)
-    taken = get_type_hints(keywords)
-    return {
-        declared.name: SearchOption(
-            declared.name,
-            hints[declared.name],
-            declared.default,
-            texts.get(declared.name, "").partition(". ")[0],
-            **declared.metadata,
-        )
-        for declared in fields(SearchOptions)
-        if declared.name in taken
-    }
+
+    queries: Iterable[str | Query]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.queries, (str, Query, bytes, Mapping)) or not isinstance(self.queries, Iterable):
+            given = shown(self.queries)
+            raise TypeError(f"`queries`: search_many takes a list of queries, not {given}; `search` takes one")
+        queries = tuple(self.queries)
+        for query in queries:
+            check_kind("queries", query, (str, Query), "a list of strings and queries")
+        object.__setattr__(self, "queries", queries)
+        _ = self.made
+
+    @cached_property
+    def made(self) -> list[Query]:
+        """Return the queries, those of strings made."""
+        return [query if isinstance(query, Query) else make_query(query) for query in self.queries]
 
 
-def make_options(keywords: type, given: Mapping[str, Any], **more: Any) -> SearchOptions:
-    """Return the options that a verb was given; TypeError for one that it does not take."""
-    taken = search_options(keywords)
-    for name in given:
-        if name not in taken:
-            raise TypeError(f"there is no option {name!r} here: the options are {', '.join(taken)}")
-    return SearchOptions(**{**given, **more})
+@dataclass(frozen=True)
+class ExplainRequest(RankingOptions, QueryParts):
+    """The arguments of `Index.explain`.
+
+    Attributes:
+        text: Text that is asked for, as in `search`; None for an image or documents alone.
+        id: Id of the document.
+        parts: Find the sentences of the document's text and the regions of its image that mattered. Each is left out in
+            turn and the rest is encoded: up to 65 texts and 100 images.
+        seconds: Seconds after which no more regions are looked for, above 0. Those that are known by then are spread
+            over the image.
+        on_progress: Function that is called with the number of regions that are done; never by a service.
+    """
+
+    text: str | None = field(metadata={"max_chars": MAX_QUERY_CHARS})
+    id: str
+    _: KW_ONLY
+    parts: bool = False
+    seconds: float = bounded(10.0, above=0, maximum=600)
+    on_progress: Callable[[int], None] | None = local()
+
+    @cached_property
+    def query(self) -> Query:
+        """Return what is asked for."""
+        return make_query(self.text, image=self.image, like=self.like, without=self.without)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.query
 
 
-def attribute_docs(cls: type) -> dict[str, str]:
-    """Return what the docstring of a class says of its attributes, by name; nothing where docstrings are stripped."""
-    section = re.search(r"^Attributes:\n(.*?)(?=^\S|\Z)", inspect.getdoc(cls) or "", re.MULTILINE | re.DOTALL)
-    parts = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1] if section else "", re.MULTILINE | re.DOTALL)
-    return {name: " ".join(text.split()) for name, text in parts}
+@dataclass(frozen=True)
+class LabelRequest(FilterOptions):
+    """The arguments of `Index.label`.
+
+    Attributes:
+        labels: Labels such as ``["cat", "dog", "receipt"]``; none, with ``write``, to take the labels of a key off.
+        templates: Descriptions of images, each with ``{}`` for the label; by default the label alone.
+            `vlmsearch.search.labels.PHOTO_TEMPLATES` are the seven that CLIP's authors chose for photographs.
+        where: Filter on metadata. Documents that do not pass are neither yielded nor written to.
+        min_score: Lowest relevance of a label, from 0 to 1; by default that of the index.
+        single: Give a document the most relevant label alone.
+        write: Put the labels into the index.
+        key: Key of the metadata.
+        limit: Maximum number of documents; None for all.
+        on_progress: Function that is called with the number of documents that were looked at.
+    """
+
+    labels: Iterable[str] = field(metadata={"max_items": _LABELS, "max_chars": _LABEL_CHARS})
+    _: KW_ONLY
+    templates: Sequence[str] = several(("{}",), _TEMPLATES, _LABEL_CHARS)
+    min_score: float | None = bounded(None, minimum=0, maximum=1)
+    single: bool = False
+    write: bool = False
+    key: str = short("label", MAX_KEY_CHARS)
+    limit: int | None = bounded(None, minimum=1)
+    on_progress: Callable[[int], None] | None = local()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        labels = tuple(dict.fromkeys(" ".join(well_formed(label).split()) for label in self.labels))
+        if not all(labels) or not (labels or self.write):
+            raise ConfigError("labels are words such as `cat`; none only with `write`, which takes labels off")
+        wrong = [template for template in self.templates if template.count("{}") != 1]
+        if wrong or not self.templates:
+            raise ConfigError(f"a `template` has {{}} once, where the label goes, such as 'a photo of a {{}}': {wrong}")
+        try:
+            check_metadata({self.key: ""} | {f"{self.key}:{label}": 0.0 for label in labels})
+        except InvalidInputError as exc:
+            raise ConfigError(f"the labels cannot be written under `key` {self.key!r}: {exc}") from exc
+        object.__setattr__(self, "labels", labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DuplicatesRequest(FilterOptions):
+    """The arguments of `Index.duplicates`.
+
+    Attributes:
+        threshold: Cosine of their vectors from which two images are compared, from 0 to 1. Of unrelated photographs
+            CLIP's are about 0.5.
+        where: Filter on metadata, which both images of a pair pass.
+        on_progress: Function that is called with the number of documents that are done.
+    """
+
+    threshold: float = bounded(0.5, minimum=0, maximum=1)
+    on_progress: Callable[[int], None] | None = local()

@@ -36,7 +36,10 @@ class Cursor:
 
     @classmethod
     def start(cls, query: Query, options: SearchOptions) -> Cursor:
-        """Return where the options say that the page begins; ConfigError for a cursor that is not of this query."""
+        """Return where the options say that the page begins.
+
+        ConfigError for a cursor that is not of this query.
+        """
         digest = _digest_of(query, options)
         if options.cursor is None:
             return cls(digest, options.group)

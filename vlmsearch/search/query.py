@@ -15,6 +15,8 @@ from vlmsearch.types import Field, ImageInput, RemoteImage, image_problem
 if TYPE_CHECKING:
     from vlmsearch.types import Vectors
 
+MAX_QUERY_CHARS = 2**15
+"""Maximum length of a text that is looked for, or of a question."""
 _EXCLUSION = re.compile(r'(?<!\S)-(?:"([^"]*)"|([^\W\d_]\S*))')
 
 
@@ -43,9 +45,7 @@ class Query:
     without: Sequence[Query] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, (str, type(None))):
-            kind = type(self.text).__name__
-            raise TypeError(f"the `text` of a query is a string, not {kind}; a picture goes into image=")
+        check_text(self.text)
         check_image("image", self.image)
         if isinstance(self.like, str):
             raise TypeError(f"`like` is a list of ids, not {shown(self.like)}")
@@ -71,19 +71,28 @@ def make_query(
 ) -> Query:
     """Return the query that a user gave: with ``-word`` and ``-"some words"`` of the text left out of the matches.
 
-    ``without`` is a text where it is a string, ids where it is a list, else an image.
+    ``without`` is a text where it is a string, ids where it is a list, else an image; nothing where it is empty.
     """
     kept, excluded = split_text(text) if isinstance(text, str) else (text, [])
     left_out = [Query(word) for word in excluded]
     if isinstance(without, str):
-        left_out.append(Query(without))
+        left_out += [Query(without)] if without else []
     elif isinstance(without, (list, tuple)):
-        left_out.append(Query(like=strings("without", without)))
+        left_out += [Query(like=strings("without", without))] if without else []
     elif without is not None:
         image_without: Any = without
         check_image("without", image_without)
         left_out.append(Query(image=image_without))
     return Query(kept, image, strings("like", like), left_out)
+
+
+def check_text(text: object) -> None:
+    """Raise an error unless the text of a query is None, or a string that is not too long."""
+    if not isinstance(text, (str, type(None))):
+        raise TypeError(f"the `text` of a query is a string, not {type(text).__name__}; a picture goes into image=")
+    if text is not None and len(text) > MAX_QUERY_CHARS:
+        message = f"a query has at most {MAX_QUERY_CHARS:,} characters, not {len(text):,}: make it shorter"
+        raise InvalidInputError("too_long", message)
 
 
 def check_image(name: str, image: object) -> None:
@@ -107,7 +116,7 @@ def split_text(text: str) -> tuple[str, list[str]]:
 
 
 @dataclass(frozen=True)
-class Sought:
+class PreparedQuery:
     """A query in the form in which a store is asked.
 
     Attributes:
@@ -120,4 +129,4 @@ class Sought:
     text: str
     vectors: Mapping[Field, Vectors]
     by_text: bool
-    without: tuple[Sought, ...] = ()
+    without: tuple[PreparedQuery, ...] = ()

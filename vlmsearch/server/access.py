@@ -24,13 +24,16 @@ from vlmsearch.server.tokens import Token, TokenFile
 
 SESSION_SECONDS = 12 * 3600
 _SESSION_COOKIE = "vlmsearch_session"
-_MOST_SESSIONS = 100
+_MAX_SESSIONS = 100
 """Of one token."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 _PUBLIC_FOLDER = "/page/"
 _CLIENT_GONE = 499
-"""The status in the audit line of a request whose client did not wait for the answer, as in nginx."""
+"""The status in the audit line of a request whose client has gone.
+
+It did not wait for the answer. The number is that of nginx.
+"""
 _LOG = logging.getLogger(__name__)
 _AUDIT = logging.getLogger("vlmsearch.audit")
 _HEADERS = {
@@ -42,7 +45,10 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Browsers run and show only what the server itself sends, and no other site can frame it."""
+"""Headers that keep a page to this server.
+
+Browsers run and show only what the server itself sends, and no other site can frame it.
+"""
 
 
 def session_cookie(scheme: str) -> str:
@@ -71,7 +77,9 @@ class Sessions:
         self._open: dict[str, tuple[str, float]] = {}
 
     def start(self, secret: str) -> tuple[str, Caller] | None:
-        """Start a session and return its id, 32 random bytes, and its caller; None for a wrong token.
+        """Start a session, and return its id and its caller.
+
+        The id is 32 random bytes. None for a wrong token.
 
         Raises:
             ApiError: The token has used up its requests.
@@ -83,7 +91,7 @@ class Sessions:
         if refusal is not None:
             raise refusal
         own = [session for session, (sha256, _) in self._open.items() if sha256 == token.sha256]
-        for oldest in own[: max(0, len(own) + 1 - _MOST_SESSIONS)]:
+        for oldest in own[: max(0, len(own) + 1 - _MAX_SESSIONS)]:
             self.end(oldest)
         session = secrets.token_urlsafe(32)
         self._open[session] = token.sha256, self._clock() + SESSION_SECONDS
@@ -130,7 +138,9 @@ def add_access(app: FastAPI, settings: ServerSettings) -> None:
 
 
 class Access:
-    """ASGI middleware that refuses requests without the right to be made, and writes an audit line for each request.
+    """ASGI middleware that refuses requests without the right to be made.
+
+    It writes an audit line for each request.
 
     It stands around the whole application, so that no route can forget it. The files of the page, the health of the
     server and the start of a session need no token. Routes find the caller in ``request.state.caller``. The function
@@ -190,7 +200,10 @@ class Access:
             _audit(scope, caller, status, time.perf_counter() - started)
 
     def _caller(self, scope: Scope) -> Caller | None:
-        """Return the caller by the header of a request, or else by its session; None for a token not in force."""
+        """Return the caller by the header of a request, or else by its session.
+
+        None for a token not in force.
+        """
         if self._tokens is None or self._sessions is None:
             return Caller()
         headers = Headers(scope=scope)
@@ -226,7 +239,9 @@ class Access:
         return self._buckets.refusal(caller.name) if self._buckets else None
 
     def _is_foreign(self, headers: Headers) -> bool:
-        """Check whether a browser sends this for a page of another site, by a header that no page can set.
+        """Check whether a browser sends this for a page of another site.
+
+        A header that no page can set tells.
 
         Programs send no such header. A request with a cookie comes from a browser, and is refused from every other
         site, also from one that may use tokens.

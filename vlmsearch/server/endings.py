@@ -15,7 +15,9 @@ _WITHOUT_BODY = ("GET", "HEAD", "DELETE", "OPTIONS")
 
 
 class Endings:
-    """ASGI middleware that cancels requests whose clients have gone, and answers those that fail by a bug.
+    """ASGI middleware that cancels requests whose clients have gone.
+
+    Those that fail by a bug get an answer.
 
     Args:
         app: The application.

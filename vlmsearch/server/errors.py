@@ -130,7 +130,10 @@ class Json(JSONResponse):
 
 
 def json_line(content: object) -> str:
-    """Return JSON on one line; what is not ASCII is escaped, so that halves of surrogate pairs can be sent, too."""
+    """Return JSON on one line.
+
+    What is not ASCII is escaped, so that halves of surrogate pairs can be sent, too.
+    """
     return json.dumps(content, separators=(",", ":"), default=to_json)
 
 

@@ -4,60 +4,41 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any, Literal, TypeAlias, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from vlmsearch.answers.prompts import QUESTION_CHARS, TEMPLATE_CHARS
+from vlmsearch import verbs
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.index import SOURCES
 from vlmsearch.indexing.items import SourceOptions
-from vlmsearch.schema import Entries, Items, Key, Name, Positive, Where, Whole, whole, with_options
-from vlmsearch.search.options import LONGEST_PAGE, ManyKeywords, RankingKeywords, SearchKeywords
-from vlmsearch.types import MAX_ID_BYTES, MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS
+from vlmsearch.schema import (
+    MAX_IMAGE_CHARS,
+    EncodedImage,
+    Entries,
+    Id,
+    Items,
+    Key,
+    Name,
+    QueryText,
+    StrictForm,
+    Whole,
+    with_options,
+)
+from vlmsearch.search.options import QueryParts
+from vlmsearch.types import MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS, Document
 
-_MOST_DOCUMENTS = 10_000
-_MOST_LIKE = 1000
+_MAX_DOCUMENTS = 10_000
 _TEXT_CHARS = 16 * 2**20
 """Characters of a document's text."""
-_IMAGE_CHARS = 2**30
-"""Characters of an image: more than ``max_body`` usually lets pass. `ImageLimits` has the limits of images."""
 
-
-Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES, description="The id of a document.")]
-Text: TypeAlias = Annotated[str, Field(max_length=QUESTION_CHARS)]
 LongText: TypeAlias = Annotated[str, Field(max_length=_TEXT_CHARS)]
-Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Scalar: TypeAlias = Union[bool, int, float, Annotated[str, Field(max_length=MAX_METADATA_BYTES)]]
 Scalars: TypeAlias = Annotated[dict[Key, Scalar], Entries(MAX_METADATA_KEYS)]
 _KEY: dict[str, Any] = {"pattern": r"^[^$\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"}
-_NEW_KEY: dict[str, Any] = {"minLength": 1, "maxLength": MAX_KEY_CHARS, **_KEY}
-TextOrUrl: TypeAlias = Annotated[str, Field(min_length=1, max_length=_IMAGE_CHARS)]
+TextOrUrl: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_IMAGE_CHARS)]
 NewKey: TypeAlias = Annotated[Key, Field(min_length=1, json_schema_extra=_KEY)]
-EncodedImage: TypeAlias = Annotated[
-    str, Field(min_length=1, max_length=_IMAGE_CHARS, description="An image in Base64, or as a data URL.")
-]
-Grades: TypeAlias = Annotated[dict[Id, Whole], Entries(_MOST_DOCUMENTS)]
+Grades: TypeAlias = Annotated[dict[Id, Whole], Entries(_MAX_DOCUMENTS)]
 Stops: TypeAlias = Annotated[list[Name], Items(100)]
-
-
-class StrictForm(BaseModel):
-    """A request, without unknown keys and values of other types."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _keep_one_unknown(cls, given: Any) -> Any:
-        """Leave out unknown keys but the first: pydantic would make an error for each of them."""
-        unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, dict) else []
-        return {key: given[key] for key in given if key in cls.model_fields or key == unknown[0]} if unknown else given
-
-
-class ImageForm(StrictForm):
-    """An image in the place of a text."""
-
-    image: EncodedImage
 
 
 def _one_of(**rules: dict[str, Any]) -> dict[str, Any]:
@@ -71,23 +52,21 @@ QUERY_RULE = _one_of(text=_SOME_TEXT, image={"type": "string"}, like=_SOME_ITEMS
 """The rule of a query without files beside it. Where there may be some, it is checked afterwards."""
 
 
+@with_options(QueryParts)
 class QueryForm(StrictForm):
     """A query: a text, an image, documents of the index, or several of these."""
 
-    text: Text | None = Field(None, description='Text to look for. `-word` and `-"some words"` exclude what they say.')
-    image: EncodedImage | None = None
-    like: Annotated[list[Id], Items(_MOST_LIKE)] = Field([], description="Ids of documents whose vectors to look for.")
-    without: Union[Text, ImageForm, Annotated[list[Id], Items(_MOST_LIKE)], None] = Field(
-        None, description="Content to exclude: a text, an image, or ids of documents."
+    text: QueryText | None = Field(
+        None, description='Text to look for. `-word` and `-"some words"` exclude what they say.'
     )
 
 
-@with_options(SearchKeywords)
-class SearchForm(QueryForm):
+@with_options(verbs.SearchRequest)
+class SearchForm(StrictForm):
     """A search, as `Pipeline.search` takes it."""
 
 
-@with_options(ManyKeywords)
+@with_options(verbs.SearchManyRequest)
 class SearchManyForm(StrictForm):
     """Several searches with the same options."""
 
@@ -96,79 +75,44 @@ class SearchManyForm(StrictForm):
     )
 
 
-@with_options(RankingKeywords)
-class ExplainForm(QueryForm):
+@with_options(verbs.ExplainRequest)
+class ExplainForm(StrictForm):
     """A search, and the document whose place in it is explained."""
 
+    text: QueryText | None = Field(None, description="Text that is asked for, as in a search.")
     id: Id
-    parts: bool = Field(False, description="Whether to find the sentences and the regions that mattered.")
-    seconds: float = Field(10.0, gt=0, le=60, description="Seconds after which no more regions are tried.")
 
 
-class GenerationForm(StrictForm):
-    """Options of an answer: see `vlmsearch.GenerationOptions`."""
-
-    max_tokens: Positive | None = None
-    temperature: float | None = Field(None, ge=0)
-    top_k: Positive | None = None
-    top_p: float | None = Field(None, gt=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0)
-    stop: Stops | None = None
-    bad_words: Stops | None = None
-    seed: Whole | None = None
-    beam_width: Positive | None = None
-
-
-_FewPictures: TypeAlias = Annotated[int, Field(ge=0, le=16), BeforeValidator(whole)]
-_Side: TypeAlias = Annotated[int, Field(ge=64, le=4096), BeforeValidator(whole)]
-_Tokens: TypeAlias = Annotated[int, Field(ge=1, le=2**20), BeforeValidator(whole)]
-
-
-_Concurrency: TypeAlias = Annotated[int, Field(ge=1, le=32), BeforeValidator(whole)]
-
-
-class PicturesForm(StrictForm):
-    """Pictures that a generator sees: see `vlmsearch.PictureOptions`."""
-
-    limit: Union[_FewPictures, None] = None
-    side: Union[_Side, None] = None
-    tokens: Union[_Tokens, None] = None
-
-
-@with_options(RankingKeywords, limit=SOURCES)
+@with_options(verbs.AskRequest)
 class AskForm(StrictForm):
     """A question, as `Pipeline.ask` takes it."""
 
-    question: Text = Field(min_length=1, json_schema_extra={"pattern": r"\S"})
-    image: EncodedImage | None = None
-    stream: bool = Field(False, description="Whether to answer with server-sent events while the text is made.")
-    options: GenerationForm | None = None
-    pictures: PicturesForm | None = None
-    template: str | None = Field(
-        None, max_length=TEMPLATE_CHARS, description="A prompt with $sources and $question, each once."
-    )
+    if TYPE_CHECKING:
+        stream: bool
+    question: QueryText = Field(min_length=1, json_schema_extra={"pattern": r"\S"})
 
 
+@with_options(Document)
 class DocumentForm(StrictForm):
     """A document to index; `image` is Base64, a data URL, or `part:NAME` for a file of the form."""
 
     id: Id
     text: LongText | None = None
-    image: Annotated[str, Field(min_length=1, max_length=_IMAGE_CHARS)] | None = None
-    metadata: Scalars = {}
+    image: Annotated[str, Field(min_length=1, max_length=MAX_IMAGE_CHARS)] | None = None
+    metadata: Scalars = Field({})
 
 
+@with_options(verbs.AddRequest)
 class AddForm(StrictForm):
     """Documents to index."""
 
-    documents: Annotated[list[DocumentForm], Items(_MOST_DOCUMENTS)]
-    retry_rejects: bool = Field(False, description="Whether to try rejected inputs again.")
+    documents: Annotated[list[DocumentForm], Items(_MAX_DOCUMENTS)]
 
 
 class IdsForm(StrictForm):
     """Documents, by their ids."""
 
-    ids: Annotated[list[Id], Items(_MOST_DOCUMENTS)]
+    ids: Annotated[list[Id], Items(_MAX_DOCUMENTS)]
 
 
 class MetadataForm(IdsForm):
@@ -182,6 +126,7 @@ class MetadataForm(IdsForm):
     unset: Annotated[list[Key], Items(MAX_METADATA_KEYS)] = Field([], description="Keys to remove.")
 
 
+@with_options(verbs.LabelRequest)
 class LabelForm(StrictForm):
     """Labels to look for, as `Pipeline.label` takes them."""
 
@@ -189,15 +134,7 @@ class LabelForm(StrictForm):
         json_schema_extra=_one_of(labels=_SOME_ITEMS, write={"const": True})  # to write none takes labels off
     )
     labels: Annotated[list[Annotated[Name, Field(json_schema_extra=_SOME_TEXT)]], Items(1000)]
-    templates: Annotated[list[Name], Items(100)] = Field(
-        ["{}"], min_length=1, description="Descriptions of images, with {} for the label."
-    )
-    where: Where = None
-    min_score: Share | None = None
-    single: bool = False
-    write: bool = Field(False, description="Whether to put the labels into the index.")
     key: NewKey = "label"
-    limit: Positive | None = Field(None, description="Maximum number of documents.")
 
 
 class JudgedForm(StrictForm):
@@ -205,37 +142,27 @@ class JudgedForm(StrictForm):
 
     model_config = ConfigDict(json_schema_extra=_one_of(query=_SOME_TEXT, image={"type": "string"}))
     id: Name | None = Field(None, description="Id of the query; by default its place in the list, from 1.")
-    query: Text | None = None
+    query: QueryText | None = None
     image: EncodedImage | None = None
-    relevant: Union[Annotated[list[Id], Items(_MOST_DOCUMENTS)], Grades] = Field(
+    relevant: Union[Annotated[list[Id], Items(_MAX_DOCUMENTS)], Grades] = Field(
         description="Ids, or grades by ids; none for a query without an answer."
     )
 
 
+@with_options(verbs.EvaluateRequest)
 class EvalForm(StrictForm):
     """Queries with known answers."""
 
-    queries: Annotated[list[JudgedForm], Items(_MOST_DOCUMENTS)] = Field(min_length=1)
-    limit: Whole = Field(10, ge=1, le=LONGEST_PAGE)
-    rerank: bool = False
+    queries: Annotated[list[JudgedForm], Items(_MAX_DOCUMENTS)] = Field(min_length=1)
 
 
+@with_options(SourceOptions)
+@with_options(verbs.IndexRequest, leave_out=["options"])
 class IndexJob(StrictForm):
     """Paths of the server to index, below the folders that the operator allowed."""
 
     kind: Literal["index"]
     paths: Annotated[list[Annotated[str, Field(min_length=1, max_length=4096)]], Items(100)] = Field(min_length=1)
-    prune: bool = Field(False, description="Whether to remove documents whose files are gone.")
-    retry_rejects: bool = False
-    pdf: bool = Field(False, description="Whether to take the pages of PDF files.")
-    video: bool = Field(False, description="Whether to take a frame of each scene of films, with its subtitles.")
-    office: bool = Field(False, description="Whether to take the text of office documents, e-books and web pages.")
-    ocr: bool = Field(False, description="Whether to read the text in images, pages and frames without one.")
-
-    @property
-    def options(self) -> SourceOptions:
-        """Return the options of reading files. Links are never followed."""
-        return SourceOptions(pdf=self.pdf, video=self.video, office=self.office, ocr=self.ocr, follow_links=False)
 
 
 class LabelJob(LabelForm):
@@ -244,25 +171,19 @@ class LabelJob(LabelForm):
     kind: Literal["label"]
 
 
+@with_options(verbs.DescribeRequest)
 class DescribeJob(StrictForm):
     """A job that describes the pictures of an index."""
 
     kind: Literal["describe"]
-    prompt: Text | None = Field(None, json_schema_extra={"pattern": r"\S"})
-    fields: Annotated[list[Name], Items(100)] = Field([], description="Keys of metadata to fill: NAME or NAME:TYPE.")
-    where: Where = None
-    limit: Positive | None = Field(None, description="Maximum number of pictures.")
-    concurrency: _Concurrency = 1
-    retry_rejects: bool = False
-    dry_run: bool = Field(False, description="Whether to look at three pictures and write nothing.")
+    prompt: QueryText | None = Field(None, json_schema_extra={"pattern": r"\S"})
 
 
+@with_options(verbs.DuplicatesRequest)
 class DuplicatesJob(StrictForm):
     """A job that finds duplicate images."""
 
     kind: Literal["duplicates"]
-    threshold: Share | None = None
-    where: Where = None
 
 
 class EvalJob(EvalForm):
@@ -271,11 +192,11 @@ class EvalJob(EvalForm):
     kind: Literal["eval"]
 
 
+@with_options(verbs.CheckRequest)
 class CheckJob(StrictForm):
     """A job that checks whether all parts of the index agree."""
 
     kind: Literal["check"]
-    repair: bool = False
 
 
 class JobForm(RootModel[Union[IndexJob, LabelJob, DescribeJob, DuplicatesJob, EvalJob, CheckJob]]):
@@ -301,6 +222,11 @@ class InfoAnswer(BaseModel):
     model_config = ConfigDict(extra="allow")
     documents: int
     fingerprint: str
+
+
+def given_in(form: StrictForm) -> dict[str, Any]:
+    """Return what a form has, by name: what it leaves out has its default."""
+    return {name: getattr(form, name) for name in type(form).model_fields if name in form.model_fields_set}
 
 
 def image_bytes(encoded: str) -> bytes:

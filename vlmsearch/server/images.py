@@ -29,7 +29,7 @@ _QUALITY, _ORIGINAL_QUALITY = 82, 92
 _PNG_LEVEL = 3
 """A page shrinks to a tenth in 50 ms. The best level takes ten times as long and saves another fifth."""
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
-_MOST_NAME = 60
+_MAX_NAME = 60
 _TYPES = {
     "JPEG": ("image/jpeg", ".jpg"),
     "PNG": ("image/png", ".png"),
@@ -115,7 +115,7 @@ class Uploads:
 
     def _write(self, folder: Path, id: str, data: bytes) -> Path:
         suffix = _TYPES.get(format_of(data), ("", ""))[1]
-        stem = _NAME.sub("-", re.split(r"[/\\]", id)[-1].removesuffix(suffix))[-_MOST_NAME:].strip(".-") or "image"
+        stem = _NAME.sub("-", re.split(r"[/\\]", id)[-1].removesuffix(suffix))[-_MAX_NAME:].strip(".-") or "image"
         path = folder / hashlib.sha256(data).hexdigest()[:16] / f"{stem}{suffix}"
         try:
             if not path.exists():

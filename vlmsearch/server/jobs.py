@@ -189,7 +189,10 @@ class Jobs(Closable):
         self._threads.shutdown()
 
     def _run_next(self) -> None:
-        """Run a job of the index with the fewest running jobs; among several such indexes, that whose turn it is."""
+        """Run a job of the index with the fewest running jobs.
+
+        Among several such indexes, it is the one whose turn it is.
+        """
         with self._lock:
             index = min(self._waiting, key=self._running.__getitem__)
             queue = self._waiting.pop(index)

@@ -15,7 +15,7 @@ WITHOUT_TOKEN = 65536
 """Maximum length of a body without a token, in bytes, such as that of a log-in."""
 GRACE_SECONDS = 20.0
 """Time that a body of any length may take."""
-LEAST_RATE = 4096.0
+MIN_RATE = 4096.0
 """Minimum average speed of a body beyond that time, in bytes a second."""
 BURST_SECONDS = 10.0
 """Length of a burst: a page asks for all its thumbnails together."""
@@ -31,16 +31,16 @@ class BodyLimits:
         app: The application.
         max_bytes: Maximum length of a body, in bytes.
         grace: Seconds that a body of any length may take.
-        least_rate: Minimum average speed beyond that, in bytes a second.
+        min_rate: Minimum average speed beyond that, in bytes a second.
     """
 
     def __init__(
-        self, app: ASGIApp, *, max_bytes: int, grace: float = GRACE_SECONDS, least_rate: float = LEAST_RATE
+        self, app: ASGIApp, *, max_bytes: int, grace: float = GRACE_SECONDS, min_rate: float = MIN_RATE
     ) -> None:
         self._app = app
         self.max_bytes = max_bytes
         self.grace = grace
-        self.least_rate = least_rate
+        self.min_rate = min_rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -76,13 +76,13 @@ class _Exchange:
             return await self._receive()
         now = time.monotonic()
         self._started = self._started or now
-        allowed = self._limits.grace + self._received / self._limits.least_rate - (now - self._started)
+        allowed = self._limits.grace + self._received / self._limits.min_rate - (now - self._started)
         message: Message | None = None
         with anyio.move_on_after(max(allowed, 0)):
             message = await self._receive()
         if message is None:
             return await self._refuse(
-                ApiError(408, "timeout", f"the body came at less than {self._limits.least_rate:,.0f} bytes a second")
+                ApiError(408, "timeout", f"the body came at less than {self._limits.min_rate:,.0f} bytes a second")
             )
         self._received += len(message.get("body", b""))
         self._is_whole = not message.get("more_body", False)
@@ -129,21 +129,27 @@ class TokenBuckets:
 
     def __init__(self, rate: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
-        self._most = max(1.0, rate * BURST_SECONDS)
+        self._capacity = max(1.0, rate * BURST_SECONDS)
         self._clock = clock
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, name: str) -> float:
-        """Return the seconds that a request has to wait; 0.0 for a request that may come now."""
+        """Return the seconds that a request has to wait.
+
+        It is 0.0 for a request that may come now.
+        """
         now = self._clock()
-        left, since = self._left.get(name, (self._most, now))
-        left = min(self._most, left + (now - since) * self._rate)
+        left, since = self._left.get(name, (self._capacity, now))
+        left = min(self._capacity, left + (now - since) * self._rate)
         is_free = left >= 1
         self._left[name] = (left - is_free, now)
         return 0.0 if is_free else (1 - left) / self._rate
 
     def refusal(self, name: str) -> ApiError | None:
-        """Return the error of a request that has to wait; None for one that may come now."""
+        """Return the error of a request that has to wait.
+
+        None for one that may come now.
+        """
         wait = self.take(name)
         if not wait:
             return None

@@ -1,4 +1,4 @@
-"""Log lines on the error output, each with the id of the request that it is about.
+"""Log lines on the error output, each with the id of its request.
 
 Lines hold no queries, documents or answers. `vlmsearch.server.access` writes the audit lines.
 """
@@ -21,7 +21,7 @@ REQUEST_ID: ContextVar[str] = ContextVar("vlmsearch_request_id", default="")
 """The id of the request that is being answered; "" for none."""
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _KEPT = ("vlmsearch", "uvicorn")
-_MOST_CHARS = 2**16
+_MAX_CHARS = 2**16
 """Characters of a message and of a traceback: the error of a bug may quote what a client sent."""
 _INDENT = "    "
 """Indent of the lines after the first, so that they do not look like other records."""
@@ -114,8 +114,8 @@ def configured(form: Log) -> Iterator[None]:
 
 def _shortened(text: str) -> str:
     """Return a long text without its middle: the end of a traceback says what went wrong."""
-    half = _MOST_CHARS // 2
-    return text if len(text) <= _MOST_CHARS else f"{text[:half]}\n... {len(text):,} characters ...\n{text[-half:]}"
+    half = _MAX_CHARS // 2
+    return text if len(text) <= _MAX_CHARS else f"{text[:half]}\n... {len(text):,} characters ...\n{text[-half:]}"
 
 
 def _time(record: logging.LogRecord) -> str:

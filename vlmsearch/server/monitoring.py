@@ -9,7 +9,7 @@ import uuid
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vlmsearch._util.tracing import operation
+from vlmsearch._util.tracing import fail, operation
 from vlmsearch.server.logs import REQUEST_ID
 from vlmsearch.server.metrics import Metrics
 
@@ -65,11 +65,11 @@ class Monitoring:
                 status = status or _CLIENT_GONE
                 route = getattr(scope.get("route"), "path", "")
                 if route:
-                    span.note("http.route", route)
-                    span.rename(f"{method} {route}")
-                span.note("http.response.status_code", status)
+                    span.set_attribute("http.route", route)
+                    span.update_name(f"{method} {route}")
+                span.set_attribute("http.response.status_code", status)
                 if status >= 500:
-                    span.fail(str(status))
+                    fail(span, str(status))
                 self._metrics.in_progress.dec()
                 self._metrics.note_request(method, route or "other", status, time.perf_counter() - begun)
                 REQUEST_ID.reset(before)

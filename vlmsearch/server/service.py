@@ -158,7 +158,9 @@ class Service(Closable):
         return await self._drawing.run(function)
 
     async def answer(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Json:
-        """Call a function in a thread and return its result as JSON, which the same thread writes.
+        """Call a function in a thread and return its result as JSON.
+
+        The same thread writes the JSON.
 
         Raises:
             OverloadedError: As for `call`.

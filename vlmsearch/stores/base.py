@@ -13,7 +13,7 @@ import numpy as np
 
 from vlmsearch._util.batching import pages
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.markup import Shown, plain
+from vlmsearch._util.markup import HtmlDisplay, plain
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.samples import sampling_key
@@ -555,7 +555,7 @@ def reject_list_of(store: Store) -> RejectList:
 
 
 @dataclass(frozen=True, repr=False)
-class CheckReport(Shown):
+class CheckReport(HtmlDisplay):
     """The result of a check of a store; the tuples name what is not in order.
 
     Attributes:
@@ -629,9 +629,7 @@ class Checkable(Protocol):
 def check_store(store: Store, *, repair: bool = False) -> CheckReport:
     """Check a store; ConfigError for one that cannot be checked."""
     if not isinstance(store, Checkable):
-        raise ConfigError(
-            f"{store.name} cannot be checked; sqlite:, chroma:, mongodb:, mongodb+chroma: and postgresql: can"
-        )
+        raise ConfigError(f"{store.name} cannot be checked: its class has no method `check`")
     return store.check(repair=repair)
 
 
@@ -677,13 +675,13 @@ class Replaceable(Protocol):
         """
 
     def freeze(self, built: Store) -> None:
-        """Refuse writes until `switch` or `thaw`: what has returned by now is all there is to copy.
+        """Refuse writes until `switch` or `unfreeze`: what has returned by now is all there is to copy.
 
         Args:
             built: The index that was built beside this one.
         """
 
-    def thaw(self, built: Store | None = None) -> bool:
+    def unfreeze(self, built: Store | None = None) -> bool:
         """Take writes again after a `freeze`.
 
         Args:

@@ -77,7 +77,7 @@ def read_filter(text: str) -> Mapping[str, object]:
             a brace.
 
     Returns:
-        The object that `parse_filter` and the option ``where`` take.
+        The object that `parse_filter` and the option ``where`` take; an empty one of an empty text, which is no filter.
 
     Raises:
         ConfigError: It is neither; the message says at which character and what is possible there.
@@ -88,8 +88,11 @@ def read_filter(text: str) -> Mapping[str, object]:
         >>> read_filter("date=2024-06")
         {'date': {'$gte': 20240601, '$lte': 20240631}}
     """
+    if not text.strip():
+        return {}
     condition = _read_json(text) if text.lstrip().startswith(("{", "[")) else _Reader(text).read()
-    parse_filter(condition)
+    if condition != {}:
+        parse_filter(condition)
     return condition
 
 

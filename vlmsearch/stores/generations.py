@@ -218,7 +218,7 @@ class GenerationalStore(Store):
             replaced = [_generation_of(row)] if row["generation"] != now["generation"] else []
             garbage = [*row.get("garbage", ()), *replaced]
             self._change("next", row, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
-        self.thaw()
+        self.unfreeze()
         self._still_open()  # from here on, only this run can switch, so what it has replaced may go
         self.prepare(spaces, (self.read_slot("next") or now)["generation"])
         other = self.over("next")
@@ -252,11 +252,11 @@ class GenerationalStore(Store):
         return sorted({row["generation"] for row in (now, now.get("old"), building) if row})
 
     def freeze(self, built: Store) -> None:
-        """Refuse writes until `switch` or `thaw`: what has returned by now is all there is."""
+        """Refuse writes until `switch` or `unfreeze`: what has returned by now is all there is."""
         now, row = self._still_open(), _next_row(built)
         self._change("index", now, {**now, "change": {"run": row["run"], "fingerprint": row["fingerprint"]}})
 
-    def thaw(self, built: Store | None = None) -> bool:
+    def unfreeze(self, built: Store | None = None) -> bool:
         """Take writes again after a `freeze`, or only after that for ``built``; False where there was none.
 
         A `freeze` or `switch` for ``built`` that was given up as lost, and arrives later, does nothing then.

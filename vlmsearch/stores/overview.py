@@ -76,7 +76,7 @@ class Overview(Protocol):
 
 
 @runtime_checkable
-class Overviewed(Protocol):
+class HasOverview(Protocol):
     """A store that gives an `Overview`."""
 
     def overview(

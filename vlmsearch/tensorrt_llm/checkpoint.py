@@ -28,7 +28,7 @@ _TOKENIZER = (
 )
 _WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py")
 """Python too: the conversion script reads Phi with the code that its config.json names in ``auto_map``."""
-_MOST_UP = 2
+_MAX_UP = 2
 """Folders up that the links of the hub's cache lead: out of a snapshot, and out of all snapshots."""
 _POINTER = b"version https://git-lfs"
 _GPT2 = {"layers": "n_layer", "heads": "n_head", "hidden": "n_embd", "vocab": "vocab_size", "context": "n_positions"}
@@ -43,7 +43,7 @@ _LLAMA = {
 
 
 def model_folder(recipe: LlmRecipe) -> Path:
-    """Return the folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
+    """Return the folder with a recipe's checkpoint, which is downloaded where it is missing.
 
     Progress is shown by the hub's own library. ModelUnavailableError where the hub cannot be reached, has no such
     revision, or wants the licence accepted first.
@@ -133,14 +133,14 @@ def check_scripts(folder: Path, plan: LlmPlan) -> None:
 
 
 def mounted(folder: Path) -> tuple[Path, str]:
-    """Return what a container must be given to read a folder, and where in it the folder lies.
+    """Return the folder to mount in a container, and the place of ``folder`` in it.
 
     The hub's cache has links to files elsewhere in it. ConfigError if they lead too far away.
     """
     real = folder.resolve()
     files = [path.resolve().parent for path in real.rglob("*") if path.is_file()]
     top = Path(os.path.commonpath([real, *files]))
-    if len(real.relative_to(top).parts) > _MOST_UP:
+    if len(real.relative_to(top).parts) > _MAX_UP:
         raise ConfigError(f"{folder} has links to files in other places, which a container cannot see: copy it whole")
     rest = str(real.relative_to(top))
     return top, "" if rest == "." else rest

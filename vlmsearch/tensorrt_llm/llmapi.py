@@ -35,7 +35,9 @@ def write_llmapi_repository(
     values: Mapping[str, str] | None = None,
     pictures: bool = False,
 ) -> list[str]:
-    """Write the model ``tensorrt_llm`` that runs ``model``, a hub id or a folder, with the LLM API on PyTorch.
+    """Write the model ``tensorrt_llm``, which runs a model with the LLM API on PyTorch.
+
+    ``model`` is a hub id or a folder.
 
     ``values`` are arguments of TensorRT-LLM's ``LLM``, those in ``triton_config`` excepted, which are of NVIDIA's
     model. ``gpu_device_ids`` are the GPUs of several instances: ``0,1;2,3`` is two of them on two GPUs each.
@@ -76,7 +78,10 @@ def model_yaml(model: str, *, decoupled: bool, values: Mapping[str, str]) -> str
 
 
 def _read_config(source: Path, target: Target, pictures: bool) -> pb.ModelConfig:
-    """Return the template of the configuration; ConfigError if it is not the target's, or cannot read pictures."""
+    """Return the template of the configuration.
+
+    ConfigError if it is not the target's, or cannot read pictures.
+    """
     path, version = source / CONFIG, target.tensorrt_llm
     config = text_format.Parse(path.read_text(encoding="utf-8"), pb.ModelConfig())
     if config.name != _MODEL or config.backend != "python":

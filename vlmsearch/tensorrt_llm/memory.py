@@ -10,7 +10,10 @@ from vlmsearch.tensorrt_llm.recipe import LlmRecipe, Vision
 _BYTES = 2
 """Bytes of a weight, an activation and a cached value, in float16 and bfloat16."""
 _CACHE_SHARE = 0.9
-"""The share of what weights and activations leave that TensorRT-LLM takes for the KV cache, unless told otherwise."""
+"""The share of free memory that TensorRT-LLM takes for the KV cache by default.
+
+It is what weights and activations leave.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,10 @@ class MemoryPlan:
 
 
 def plan_memory(recipe: LlmRecipe, vision: Vision, pictures: PlannedPictures, ranks: int) -> MemoryPlan:
-    """Return what a recipe needs on each of ``ranks`` GPUs, for its limits and the pictures of one request."""
+    """Return what a recipe needs on each of ``ranks`` GPUs.
+
+    It is for its limits and the pictures of one request.
+    """
     cache = recipe.limits.batch * recipe.limits.sequence * token_bytes(recipe)
     patches = pictures.count * vision.tokens(pictures.side) * vision.merge**2
     # a layer's input, its queries, keys and values, and both halves of a gated feed-forward layer

@@ -1,4 +1,7 @@
-"""From a recipe and a Triton release to the exact commands that serve or build it, and a plan for people."""
+"""Turn a recipe and a Triton release into commands, and a plan for people.
+
+The commands serve or build it.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,10 @@ class LlmPlan:
 
     @property
     def calibration_set(self) -> str:
-        """Return what is read from the hub to calibrate; "" where nothing is, or texts of the user's own are."""
+        """Return the data set of the hub that calibrates.
+
+        It is "" where nothing is read, or texts of the user's own are.
+        """
         if self.calibration or not self.calibrates:
             return ""
         return "cnn_dailymail" if self.quantizes else _CALIBRATION[self.recipe.architecture.family]
@@ -204,7 +210,10 @@ class LlmPlan:
         }
 
     def command(self, step: StepName, places: Places) -> list[str]:
-        """Return the command of a step, a shell where something prepares it; the tokenizer is copied without one."""
+        """Return the command of a step.
+
+        It is a shell where something prepares the step; the tokenizer is copied without one.
+        """
         commands = {"checkpoint": self.checkpoint_command, "engine": self.engine_command}
         command = commands.get(step, self.check_command)(places)
         preparation = self.preparation(step, places)
@@ -231,7 +240,10 @@ class LlmPlan:
         ]
 
     def server_command(self, *, host: str = "127.0.0.1", port: int = 8000, extra: Sequence[str] = ()) -> list[str]:
-        """Return a shell that writes the options that have no flags to a file, and becomes trtllm-serve."""
+        """Return a shell that becomes trtllm-serve.
+
+        It writes the options that have no flags to a file first.
+        """
         flags = self.server_flags(host=host, port=port)
         options = shlex.quote(json.dumps(add_arguments({}, self.llm_arguments)))
         serve = f'exec {shlex.join([*flags, _OPTIONS])} "$options" {shlex.join(extra)}'.rstrip()

@@ -135,7 +135,9 @@ class LlmRecipe:
 
 
 def find_llm_recipe(location: str) -> LlmRecipe:
-    """Return the recipe of a name, or of a file or folder (with a ``/`` or ``.toml``).
+    """Return the recipe of a name, or of a file or folder.
+
+    These have a ``/`` or ``.toml``.
 
     ConfigError says which there are.
     """

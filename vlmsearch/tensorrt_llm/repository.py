@@ -1,4 +1,7 @@
-"""Model repositories for engines, from NVIDIA's own templates; and for the LLM API, which needs no engines."""
+"""Model repositories for engines, from NVIDIA's own templates.
+
+Those for the LLM API need no engines.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,9 @@ class LlmRepoOptions:
 
 
 def write_llm_repository(out: Path, options: LlmRepoOptions) -> list[str]:
-    """Write the repository of an engine to ``out``, whole or not at all, and give the models' names.
+    """Write the repository of an engine to ``out``, whole or not at all.
+
+    The models' names are returned.
 
     ConfigError for a value that is missing, unknown or wrong, and for an engine that this release cannot run.
     """
@@ -115,7 +120,10 @@ class ServedEngine:
 
 
 def read_repository(folder: Path) -> ServedEngine:
-    """Return a repository as it was written; ConfigError if it has no language model that can be read from here."""
+    """Return a repository as it was written.
+
+    ConfigError if it has no language model that can be read from here.
+    """
     paths = {name: folder / name / CONFIG for name in ("tensorrt_llm", "preprocessing", "ensemble")}
     configs = {name: parse(path.read_text(encoding="utf-8"), name) for name, path in paths.items() if path.is_file()}
     if not configs.keys() & {"tensorrt_llm", "ensemble"}:
@@ -137,7 +145,10 @@ def read_repository(folder: Path) -> ServedEngine:
 
 
 def _read_yaml(path: Path) -> tuple[str, tuple[Path, ...]]:
-    """Return the hub's id in a ``model.yaml``, or "", and the folders in it, with all that their links lead to."""
+    """Return the hub's id in a ``model.yaml``, and the folders in it.
+
+    The id may be "". The folders come with all that their links lead to.
+    """
     text = path.read_text(encoding="utf-8")
     model = _MODEL_KEY.search(text)
     if model is None:
@@ -213,7 +224,10 @@ def _defaults(options: LlmRepoOptions, engine: Mapping[str, Mapping[str, object]
 
 
 def _faults(core: pb.ModelConfig, engine: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
-    """Yield what the server would only find out when it loads the engine, or a request comes."""
+    """Yield the faults that the server would find only later.
+
+    That is when it loads the engine, or a request comes.
+    """
     build = engine["build_config"]
     given = {key: value.string_value for key, value in core.parameters.items() if "${" not in value.string_value}
     max_batch = int(str(build["max_batch_size"]))

@@ -26,7 +26,9 @@ def make_plan(
     gpu_memory: int = 0,
     use: Literal["plan", "engines", "server"] = "plan",
 ) -> LlmPlan:
-    """Return the plan of a recipe's name or file, for its own release, parallelism and type unless others are named.
+    """Return the plan of a recipe, given by name or file.
+
+    Release, parallelism and type are its own unless others are named.
 
     ``pictures`` of ``picture_side`` pixels are those of a request to a vision model, ``gpu_memory`` a GPU's bytes.
     ``use`` says whether engines are to be built, or the LLM API shall serve it.

@@ -38,7 +38,10 @@ def find_templates(folder: Path | None, target: Target) -> Path:
 
 
 def read_templates(folder: Path, target: Target, models: tuple[str, ...]) -> dict[str, str]:
-    """Return the text of each model's template; ConfigError if they are not those of the target's version."""
+    """Return the text of each model's template.
+
+    ConfigError if they are not those of the target's version.
+    """
     texts = {}
     version = target.tensorrt_llm
     for model in models:
@@ -57,7 +60,9 @@ def read_templates(folder: Path, target: Target, models: tuple[str, ...]) -> dic
 
 
 def placeholders(text: str) -> dict[str, bool]:
-    """Return the names that a template asks for, and whether it cannot be read without a value.
+    """Return the names in a template, and whether each needs a value.
+
+    A template cannot be read without those.
 
     What stands in quotes may stay: NVIDIA's backend takes its own default for it. Comments do not count.
     """
@@ -93,7 +98,10 @@ def fill(text: str, values: Mapping[str, str], where: str) -> str:
 
 
 def assign(given: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return what a user gave, ``key`` or ``model.key``, by model; ConfigError for a key that no template has."""
+    """Return what a user gave, by model.
+
+    A key is ``key`` or ``model.key``. ConfigError for one that no template has.
+    """
     known = {model: placeholders(text) for model, text in texts.items()}
     names = sorted({name for places_by_name in known.values() for name in places_by_name})
     values: dict[str, dict[str, str]] = {model: {} for model in texts}

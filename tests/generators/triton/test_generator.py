@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import grpc
 import pytest
 from tritonclient.grpc import model_config_pb2 as kinds
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
+from tests.support.scripted_triton import serve
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import BackendUnavailableError, OperationCancelledError
 from vlmsearch.generators.triton.generator import TritonGenerator
@@ -53,13 +52,8 @@ def scripted(request: pytest.FixtureRequest) -> Endless:
 
 @pytest.fixture
 def address(scripted: Endless) -> Iterator[str]:
-    with ThreadPoolExecutor(4) as threads:
-        running = grpc.server(threads)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(scripted, running)
-        port = running.add_insecure_port("127.0.0.1:0")
-        running.start()
+    with serve(scripted) as (_, port):
         yield f"//127.0.0.1:{port}"
-        running.stop(None).wait()
 
 
 @pytest.mark.parametrize("scripted", [Endless], indirect=True)

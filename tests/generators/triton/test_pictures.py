@@ -7,7 +7,6 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tritonclient.grpc import model_config_pb2 as kinds
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
+from tests.support.scripted_triton import serve, strings
 from vlmsearch import (
     BackendError,
     BackendUnavailableError,
@@ -79,15 +79,6 @@ class Llmapi(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
         return answer
 
 
-def strings(raw: bytes) -> list[bytes]:
-    items = []
-    while raw:
-        end = 4 + int.from_bytes(raw[:4], "little")
-        items.append(raw[4:end])
-        raw = raw[end:]
-    return items
-
-
 @pytest.fixture
 def model() -> Llmapi:
     return Llmapi()
@@ -95,13 +86,8 @@ def model() -> Llmapi:
 
 @pytest.fixture
 def url(model: Llmapi) -> Iterator[str]:
-    with ThreadPoolExecutor(4) as threads:
-        running = grpc.server(threads)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(model, running)
-        port = running.add_insecure_port("127.0.0.1:0")
-        running.start()
+    with serve(model) as (_, port):
         yield f"triton://127.0.0.1:{port}/tensorrt_llm"
-        running.stop(None).wait()
 
 
 @pytest.fixture

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-import pytest
 from tritonclient.grpc import model_config_pb2 as kinds
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
+from tests.support.scripted_triton import serve
 from vlmsearch.generators.triton.generator import TritonGenerator
 
 
 class Restarting(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Says what it is once, then fails a request, and is away when it is asked again what it is."""
+    """Tells its configuration once, then fails a request, and is away when it is asked again."""
 
     def __init__(self) -> None:
         self.asked = self.requests = 0
@@ -40,20 +38,8 @@ class Restarting(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
         return answer
 
 
-@pytest.fixture
-def server() -> Iterator[tuple[Restarting, int]]:
+def test_a_server_that_is_still_away_when_it_is_asked_what_it_is_is_waited_for() -> None:
     scripted = Restarting()
-    with ThreadPoolExecutor(4) as threads:
-        running = grpc.server(threads)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(scripted, running)
-        port = running.add_insecure_port("127.0.0.1:0")
-        running.start()
-        yield scripted, port
-        running.stop(None).wait()
-
-
-def test_a_server_that_is_still_away_when_it_is_asked_what_it_is_is_waited_for(server: tuple[Restarting, int]) -> None:
-    scripted, port = server
-    with TritonGenerator(f"//127.0.0.1:{port}/ensemble") as generator:
+    with serve(scripted) as (_, port), TritonGenerator(f"//127.0.0.1:{port}/ensemble") as generator:
         assert "".join(generator.stream("hello")) == "hi"
     assert (scripted.requests, scripted.asked) == (2, 4)

@@ -405,8 +405,8 @@ def test_auto_reports_every_engine_that_was_tried(at: Any, built: tuple[Path, Pa
 
 def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> None:
     from vlmsearch.building.inputs import run
+    from vlmsearch.models.inputs import engine_length
     from vlmsearch.tensorrt.builder.accuracy import prepare_check
-    from vlmsearch.tensorrt.engine.texts import engine_length
 
     check = prepare_check(at.bundle, "text", at.recipe, lambda step, done, total: None)
     lengths = [batch["input_ids"].shape[1] for batch in check.feeds.batches]

@@ -142,7 +142,7 @@ def test_threads_that_start_together_capture_one_after_the_other(make: MakeEngin
 
 
 def test_the_number_of_graphs_is_bounded(make: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmsearch.tensorrt.engine.slots._MOST_GRAPHS", 2)
+    monkeypatch.setattr("vlmsearch.tensorrt.engine.slots._MAX_GRAPHS", 2)
     engine = make(contexts=1)
     check(engine, *[1, 2, 4, 8] * 3, 4, 4, 8, 8, 1, 2)
     assert engine.graphs == 2

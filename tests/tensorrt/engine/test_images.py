@@ -243,7 +243,7 @@ def test_memory_for_decoded_images_is_bounded(
 ) -> None:
     import sys
 
-    monkeypatch.setattr(sys.modules["vlmsearch.tensorrt.engine.images"], "_MOST_DECODED", 100 * 100)
+    monkeypatch.setattr(sys.modules["vlmsearch.tensorrt.engine.images"], "_MAX_DECODED", 100 * 100)
     data = [picture(100, 100)] * 6
     with gpu(Preprocess(16), pool=pool, batch=6) as images:
         pixels_of(images, list(data))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from typing import Any
 
-import grpc
 from rich.console import Console
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
+from tests.support.scripted_triton import serve
 from vlmsearch.triton.client.status import read_status, table
 
 
@@ -39,13 +38,8 @@ class Scripted(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[m
 def test_times_are_those_of_a_request() -> None:
     scripted = Scripted()
     scripted.requests, scripted.nanoseconds = 10_000_000, 20_004_000_000_000
-    with ThreadPoolExecutor(4) as threads:
-        running = grpc.server(threads)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(scripted, running)
-        port = running.add_insecure_port("127.0.0.1:0")
-        running.start()
+    with serve(scripted) as (_, port):
         now = read_status(f"127.0.0.1:{port}")
-        running.stop(None).wait()
     shown = StringIO()
     Console(file=shown, width=200).print(table(now))
     assert shown.getvalue().count("2.00") == 2

@@ -54,7 +54,7 @@ def read_cross_encoder(folder: Path, config: Json) -> Checkpoint:
 
 
 def check_one_label(folder: Path, config: Json, known: tuple[str, ...]) -> None:
-    """Raise ConfigError unless a configuration is that of a model with one of the ``known`` heads and one label."""
+    """Raise ConfigError unless a model has one label and one of the ``known`` heads."""
     heads, labels = config.get("architectures"), config.get("id2label")
     count = config.get("num_labels", 2) if labels is None else len(labels)
     if heads not in [[head] for head in known] or count != 1:
@@ -106,7 +106,10 @@ class Bert(TextTower):
 
 
 def position_rows(weights: Weights) -> Array:
-    """Return the table of positions; the type of all tokens, in families that have types, is part of it."""
+    """Return the table of positions.
+
+    The type of all tokens, in families that have types, is part of it.
+    """
     table = weights["embeddings.position_embeddings.weight"]
     types = weights.get("embeddings.token_type_embeddings.weight")
     return table if types is None else table + types[0]

@@ -137,7 +137,10 @@ def _end_token(layers: Layers, ids: str, order: str, config: ClipText) -> Pool:
 
 
 def _tokens(layers: Layers, pixels: str, tower: ClipImage, weights: Weights) -> str:
-    """Return the class token and the patches, with their positions; the class token is part of the positions."""
+    """Return the class token and the patches, with their positions.
+
+    The class token is part of the positions.
+    """
     graph, op, prefix = layers.graph, layers.graph.op, "vision_model.embeddings."
     x, bias = embed_patches(layers, pixels, tower, weights[f"{prefix}patch_embedding.weight"])
     x = op("Pad", x, graph.ints(0, 1, 0, 0, 0, 0), scope="patches")

@@ -52,7 +52,10 @@ def read(folder: Path, config: Json) -> Checkpoint:
 
 
 def _base(folder: Path, config: Json, kind: str) -> float:
-    """Return the base of a kind of layers' rotary positions, by the new name or the old one."""
+    """Return the base of the rotary positions of a kind of layers.
+
+    It has a new name and an old one.
+    """
     new = (config.get("rope_parameters") or {}).get(kind) or {}
     scaling = config.get("rope_scaling") or {}
     if {new.get("rope_type", "default"), scaling.get("rope_type", "default")} != {"default"}:
@@ -63,7 +66,10 @@ def _base(folder: Path, config: Json, kind: str) -> float:
 
 @dataclass(frozen=True)
 class ModernBert(TextTower):
-    """A sentence encoder; where ``local`` is true, a layer's tokens see those up to ``window`` before and after."""
+    """A sentence encoder of ModernBERT.
+
+    Where ``local`` is true, a layer's tokens see those up to ``window`` before and after.
+    """
 
     pooling: Pooling
     local: tuple[bool, ...]

@@ -1,4 +1,7 @@
-"""SigLIP (Zhai et al., 2023) and SigLIP 2 of one resolution (Tschannen et al., 2025), as transformers keeps them."""
+"""SigLIP and SigLIP 2 of one resolution, as transformers keeps them.
+
+See Zhai et al., 2023, and Tschannen et al., 2025.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +149,9 @@ class SiglipText(TextTower):
 
 
 def _attention_head(layers: Layers, x: str, weights: Weights, form: Transformer) -> str:
-    """Pool (n, tokens, width) to (n, 1, width) by attention of a learned probe, and an MLP with a residual.
+    """Pool (n, tokens, width) to (n, 1, width) by attention of a learned probe.
+
+    An MLP with a residual follows.
 
     The probe's query is the same for every image, so that the keys' projection shrinks to one column a head: query
     times weight. Its bias shifts all scores of a head alike, which softmax takes out. The tokens are averaged before

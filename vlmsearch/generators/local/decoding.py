@@ -1,9 +1,9 @@
-"""The loop that makes text of a language model, one token after the other, and beam search."""
+"""Text of a language model, one token after the other, and beam search."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,12 @@ class LanguageModel(Protocol):
     """A causal language model. May be used from several threads."""
 
     context: int
-    """The most tokens that it reads."""
+    """Maximum number of tokens that it reads."""
     ends: frozenset[int]
     """The tokens that end a text."""
 
-    def open(self) -> Cache:
-        """Return a new text."""
+    def open(self, pictures: Any = None) -> Cache:
+        """Return a new text, with the pictures of its prompt: see `LocalGenerator.read_parts`."""
 
 
 class BadWords:
@@ -41,12 +41,12 @@ class BadWords:
     def __init__(self, words: Sequence[str], text: Detokenizer) -> None:
         self._words = words
         self._text = text
-        self._longest = max(map(len, words), default=0)
+        self._max_chars = max(map(len, words), default=0)
         self._tail = ""
 
     def note(self, piece: str) -> None:
         """Remember the end of the text."""
-        self._tail = (self._tail + piece)[-self._longest :] if self._words else ""
+        self._tail = (self._tail + piece)[-self._max_chars :] if self._words else ""
 
     def __call__(self, token: int) -> bool:
         """Return whether a text with this token next would have a bad word."""
@@ -57,18 +57,18 @@ class BadWords:
 
 
 def generate_text(
-    model: LanguageModel, prompt: Sequence[int], options: GenerationOptions, decode: Decode
+    model: LanguageModel, prompt: Sequence[int], options: GenerationOptions, decode: Decode, pictures: Any = None
 ) -> Iterator[str]:
-    """Yield the text that follows a prompt of at least one token, a piece at a time; stop words are the caller's."""
+    """Yield the text that follows a prompt of at least one token. Stop words are the caller's."""
     max_tokens = min(options.max_tokens, model.context - len(prompt))
     if options.beam_width > 1:
-        likeliest = decode(beam_search(model.open(), prompt, options, max_tokens, model.ends, decode))
+        likeliest = decode(beam_search(model.open(pictures), prompt, options, max_tokens, model.ends, decode))
         if likeliest:
             yield likeliest
         return
     text = Detokenizer(decode)
     bad = BadWords(options.bad_words, text)
-    sampler, cache = Sampler(options), model.open()
+    sampler, cache = Sampler(options), model.open(pictures)
     history, unread = list(prompt), list(prompt)
     for _ in range(max_tokens):
         token = sampler.choose(cache.step(np.array([unread], np.int64))[0], history, bad)
@@ -97,7 +97,7 @@ class Beams:
     ) -> None:
         self._prompt = list(prompt)
         self._options = options
-        self._most = max_tokens
+        self._max_tokens = max_tokens
         self._ends = ends
         self._decode = decode
         self._running: list[tuple[float, list[int]]] = [(0.0, [])]
@@ -106,13 +106,13 @@ class Beams:
 
     @property
     def ranked(self) -> list[tuple[float, list[int]]]:
-        """Return the texts so far with their scores, best first, at most as many as there are beams."""
+        """Return the texts so far, at most one a beam, with their scores, best first."""
         if self._finished:
             return self._finished
         return [(score / max(len(tokens), 1), tokens) for score, tokens in self._running]
 
     def advance(self, logits: Scores) -> tuple[list[int], NDArray[np.int64]]:
-        """Return the rows to keep, and their next tokens (rows, 1); `done` says whether that is still needed."""
+        """Return the rows to keep, and their next tokens (rows, 1). `done` says whether that is still needed."""
         width = self._options.beam_width
         scores = self._scores(logits)
         order = np.argsort(-scores, axis=None, kind="stable")
@@ -150,9 +150,9 @@ class Beams:
         self._finished = sorted(self._finished, key=lambda pair: -pair[0])[: self._options.beam_width]
 
     def _close(self, length: int) -> None:
-        """End at the limit, or when no running text can become better than those that are finished."""
+        """End at the limit, or when no running text can beat those that are finished."""
         width = self._options.beam_width
-        if length >= self._most:
+        if length >= self._max_tokens:
             for score, tokens in self._running:
                 self._finish(score / length, tokens)
             self.done = True
@@ -172,7 +172,7 @@ def beam_search(
     ends: frozenset[int],
     decode: Decode,
 ) -> list[int]:
-    """Return the tokens of the likeliest text of at most ``most`` tokens that ``options.beam_width`` beams find."""
+    """Return the tokens of the likeliest text, of at most ``max_tokens``, that ``options.beam_width`` beams find."""
     beams = Beams(prompt, options, max_tokens, ends, decode)
     unread = np.array([prompt], np.int64)
     while not beams.done:

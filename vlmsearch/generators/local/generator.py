@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
-from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
+from vlmsearch.errors import BackendError, InvalidInputError
+from vlmsearch.generators.base import GenerationOptions, Generator, Picture
 from vlmsearch.generators.local.decoding import LanguageModel, generate_text
 from vlmsearch.generators.local.sampling import log_softmax
+from vlmsearch.generators.pictures import images_in
 from vlmsearch.generators.text import sum_by_word, until_stop
 
 _LIKELY = 1e-5
@@ -18,9 +20,13 @@ _LIKELY = 1e-5
 
 
 class LocalGenerator(Generator):
-    """A language model and its tokenizer in this process; implements `CountsTokens` and `HasLikelihoods`."""
+    """A language model and its tokenizer in this process; implements `CountsTokens` and `HasLikelihoods`.
+
+    A subclass with ``max_side`` and ``picture_tokens`` implements `SeesPictures`, too.
+    """
 
     context: int
+    max_pictures = 0
 
     def __init__(self, name: str, model: LanguageModel) -> None:
         self.name = name
@@ -28,7 +34,7 @@ class LocalGenerator(Generator):
         self._model: LanguageModel | None = model
 
     def close(self) -> None:
-        """Let go of the model and its memory; a text that is under way is finished first."""
+        """Let go of the model and its memory. A text that is under way is finished first."""
         self._model = None
 
     @abstractmethod
@@ -39,6 +45,10 @@ class LocalGenerator(Generator):
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""
 
+    def read_parts(self, parts: Sequence[str | Picture]) -> tuple[list[int], Any]:
+        """Return the token ids of a prompt with pictures, and the pictures as `LanguageModel.open` takes them."""
+        return self.encode("".join(part for part in parts if isinstance(part, str))), None
+
     def count_tokens(self, prompt: str) -> int:
         """Return how many tokens a prompt has; see `CountsTokens`."""
         return len(self.encode(prompt))
@@ -48,41 +58,33 @@ class LocalGenerator(Generator):
 
         Raises InvalidInputError (``too_long``) for a prompt that leaves no room in the model's context.
         """
-        return self.continue_tokens(self.encode(prompt), options)
+        return self.stream_parts([prompt], options)
 
-    def continue_tokens(
+    def stream_parts(
         self,
-        tokens: list[int],
-        options: GenerationOptions | None,
-        with_pictures: Callable[[LanguageModel], LanguageModel] = lambda model: model,
+        parts: Sequence[str | Picture],
+        options: GenerationOptions | None = None,
+        *,
+        on_usage: Callable[[int], None] | None = None,
     ) -> Iterator[str]:
-        """Return the text that follows the tokens of a prompt; ``with_pictures`` makes a model that sees its own."""
-        model, chosen = self._model_for(tokens), options or GenerationOptions()
-        if chosen.beam_width > 1 and chosen.temperature:
-            raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
-        return until_stop(generate_text(with_pictures(model), tokens, chosen, self.decode), chosen.stop)
+        """Return the text in pieces; see `SeesPictures`."""
+        model, tokens, pictures = self._read(parts)
+        chosen = options or GenerationOptions()
+        if on_usage is not None:
+            on_usage(len(tokens))
+        return until_stop(generate_text(model, tokens, chosen, self.decode, pictures), chosen.stop)
 
     def next_word_likelihoods(self, parts: Sequence[str | Picture], words: Sequence[str]) -> list[float]:
         """Return how likely the next token is each word; see `HasLikelihoods`."""
-        texts = [part for part in parts if isinstance(part, str)]
-        if len(texts) < len(parts):
-            raise PicturesRefusedError(f"{self.name} takes 0 pictures", 0)
-        return self.likelihoods_after(self.encode("".join(texts)), words)
-
-    def likelihoods_after(
-        self,
-        tokens: list[int],
-        words: Sequence[str],
-        with_pictures: Callable[[LanguageModel], LanguageModel] = lambda model: model,
-    ) -> list[float]:
-        """Return how likely each word follows the tokens of a prompt; ``with_pictures`` as in `continue_tokens`."""
-        cache = with_pictures(self._model_for(tokens)).open()
-        likelihoods = np.exp(log_softmax(cache.step(np.array([tokens], np.int64))[0]))
+        model, tokens, pictures = self._read(parts)
+        likelihoods = np.exp(log_softmax(model.open(pictures).step(np.array([tokens], np.int64))[0]))
         likely = np.flatnonzero(likelihoods >= _LIKELY).tolist()
         return sum_by_word(((self.decode([token]), float(likelihoods[token])) for token in likely), words)
 
-    def _model_for(self, tokens: list[int]) -> LanguageModel:
-        """Return the model; an error where it is closed, or cannot read a prompt of these tokens."""
+    def _read(self, parts: Sequence[str | Picture]) -> tuple[LanguageModel, list[int], Any]:
+        """Return the model with the tokens and pictures of a prompt that it can read."""
+        images_in(parts, self.name, self.max_pictures)
+        tokens, pictures = self.read_parts(parts)
         model = self._model
         if model is None:
             raise BackendError(f"{self.name} is closed")
@@ -92,4 +94,4 @@ class LocalGenerator(Generator):
             raise InvalidInputError(
                 "too_long", f"the prompt is {len(tokens)} tokens, and {self.name} reads {self.context} with its answer"
             )
-        return model
+        return model, tokens, pictures

@@ -1,9 +1,10 @@
-"""The language model of a bundle on ONNX Runtime, and the generator that reads and writes its tokens."""
+"""The language model of a bundle on ONNX Runtime, and a generator with its tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,14 +48,14 @@ class OnnxModel:
         self._session = open_session(bundle.folder / GRAPH, bundle.name, threads)
         self._empty = (1, bundle.heads, 0, bundle.size)
         self._layers = bundle.layers
-        self._width = bundle.heads * bundle.size
-        self._has_pictures = bundle.pictures is not None
 
-    def open(self, pictures: NDArray[np.float32] | None = None) -> Cache:
-        """Return a new text, with the embeddings (count, width) of the pictures in its prompt."""
-        if self._has_pictures and pictures is None:
-            pictures = np.zeros((0, self._width), np.float32)
-        return _OnnxCache(self._session, self._layers, self._empty, pictures)
+    def open(self, pictures: Any = None) -> Cache:
+        """Return a new text, with the pictures of its prompt."""
+        return _OnnxCache(self._session, self._layers, self._empty, self.look(pictures))
+
+    def look(self, pictures: Any) -> NDArray[np.float32] | None:
+        """Return the embeddings (count, width) of all pictures; None for a graph without that input."""
+        return None
 
 
 class _OnnxCache:

@@ -55,7 +55,7 @@ replaced for good, after which models come without their weights."""
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Show neither progress bars of transformers nor its lists of tensors, for checkpoints that are on this machine."""
+    """Show neither progress bars of transformers nor its lists of tensors."""
     shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
     logging.set_verbosity_error()  # type: ignore[no-untyped-call,unused-ignore]

@@ -16,9 +16,10 @@ from vlmsearch.generators.local.sampling import Scores
 
 
 class Rows:
-    """The texts of one batch and their keys and values; shorter ones are padded on the left.
+    """The texts of one batch and their keys and values.
 
-    Positions and masks are given to the model explicitly, so that what a text says does not depend on its neighbours.
+    Shorter texts are padded on the left. Positions and masks are given to the model explicitly, so that what a text
+    says does not depend on its neighbours.
     """
 
     def __init__(self, model: Any) -> None:
@@ -31,9 +32,10 @@ class Rows:
 
     @torch.inference_mode()
     def read(self, texts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Read the next tokens of every text; float32 logits (rows, vocabulary) of what comes next, on the device.
+        """Read the next tokens of every text.
 
-        The texts may be of several lengths the first time.
+        Return float32 logits (rows, vocabulary) of what comes next, on the device. The texts may be of several lengths
+        the first time.
         """
         device = self._model.device
         longest = max(map(len, texts))
@@ -93,8 +95,8 @@ class Rows:
 class RowsCache:
     """One text, or several of the same length; see `vlmsearch.generators.local.decoding.Cache`."""
 
-    def __init__(self, model: Any) -> None:
-        self._rows = Rows(model)
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
 
     def step(self, tokens: NDArray[np.int64]) -> Scores:
         """See `Cache.step`."""
@@ -110,13 +112,13 @@ class RowsCache:
 
 
 def _layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Keys and values of each layer, (rows, heads, length, size); transformers before 4.56 keeps them otherwise."""
+    """Return keys and values (rows, heads, length, size) of each layer. They are elsewhere before transformers 4.56."""
     if hasattr(cache, "layers"):
         return [(layer.keys, layer.values) for layer in cache.layers]
     return list(zip(cache.key_cache, cache.value_cache))
 
 
 def _pad(tensor: torch.Tensor, length: int, dim: int) -> torch.Tensor:
-    """Zeros before what is there, up to ``length`` along ``dim``."""
+    """Return a tensor with zeros before it, up to ``length`` along ``dim``."""
     missing = length - tensor.shape[dim]
     return functional.pad(tensor, (0, 0) * (tensor.ndim - 1 - dim) + (missing, 0)) if missing else tensor

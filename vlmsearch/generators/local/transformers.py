@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -14,21 +14,22 @@ import torch
 from PIL import Image
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+from typing_extensions import override
 
 from vlmsearch.errors import ModelUnavailableError, one_line
-from vlmsearch.generators.base import GenerationOptions, Picture
+from vlmsearch.generators.base import Picture
 from vlmsearch.generators.local.decoding import Cache
 from vlmsearch.generators.local.generator import LocalGenerator
 from vlmsearch.generators.local.hub import ONE_AT_A_TIME, load_checkpoint, quiet
-from vlmsearch.generators.local.rows import RowsCache
-from vlmsearch.generators.local.sighted import SightedCache
-from vlmsearch.generators.pictures import MAX_PICTURES, MAX_SIDE, images_in
+from vlmsearch.generators.local.rows import Rows, RowsCache
+from vlmsearch.generators.local.sighted import SightedRows
+from vlmsearch.generators.pictures import MAX_PICTURES, MAX_SIDE
 from vlmsearch.models.generator import generator_folder
 from vlmsearch.models.tokenizers import no_panics
 
 
 def load_tokenizer(location: str, *, revision: str | None = None) -> Any:
-    """Return the tokenizer of a name, a folder or the hub; ModelUnavailableError where it is not to be had."""
+    """Return the tokenizer of a name, a folder or the hub; ModelUnavailableError without one."""
     return load_checkpoint(AutoTokenizer.from_pretrained, location, generator_folder(location), revision=revision)
 
 
@@ -76,7 +77,7 @@ class TransformersGenerator(LocalGenerator):
         super().__init__(location, TransformersModel(model, self._tokenizer))
 
     def encode(self, prompt: str) -> list[int]:
-        """Return the token ids of a prompt, in the chat template of a model that has one."""
+        """Return the token ids of a prompt, in the chat template if there is one."""
         with no_panics(self.name), self._lock:  # a tokenizer of the hub is changed by its calls
             if self._chat:
                 turns = [{"role": "user", "content": prompt}]
@@ -85,27 +86,12 @@ class TransformersGenerator(LocalGenerator):
                 encoding = self._tokenizer(prompt)
         return list(encoding["input_ids"])
 
-    def stream_parts(
-        self,
-        parts: Sequence[str | Picture],
-        options: GenerationOptions | None = None,
-        *,
-        on_usage: Callable[[int], None] | None = None,
-    ) -> Iterator[str]:
-        """Return the text in pieces; see `SeesPictures`."""
-        images_in(parts, self.name, self.max_pictures)
+    @override
+    def read_parts(self, parts: Sequence[str | Picture]) -> tuple[list[int], Any]:
+        if not any(isinstance(part, Picture) for part in parts):
+            return super().read_parts(parts)
         inputs = self._inputs(parts)
-        tokens = inputs["input_ids"][0].tolist()
-        if on_usage is not None:
-            on_usage(len(tokens))
-        return self.continue_tokens(tokens, options, lambda model: _Sighted(model, inputs))
-
-    def next_word_likelihoods(self, parts: Sequence[str | Picture], words: Sequence[str]) -> list[float]:
-        """Return how likely the next token is each word; see `HasLikelihoods`."""
-        if not images_in(parts, self.name, self.max_pictures):
-            return super().next_word_likelihoods(parts, words)
-        inputs = self._inputs(parts)
-        return self.likelihoods_after(inputs["input_ids"][0].tolist(), words, lambda model: _Sighted(model, inputs))
+        return inputs["input_ids"][0].tolist(), inputs
 
     def _inputs(self, parts: Sequence[str | Picture]) -> Any:
         """Return the tensors that the model reads of a prompt with pictures."""
@@ -141,28 +127,15 @@ class TransformersModel:
         self.context = context_of(model, tokenizer)
         self.ends = ends_of(model, tokenizer)
 
-    def open(self) -> Cache:
-        """Return a new text."""
-        return RowsCache(self.model)
-
-
-class _Sighted:
-    """A model whose prompt has pictures; see `vlmsearch.generators.local.decoding.LanguageModel`."""
-
-    def __init__(self, model: Any, inputs: Any) -> None:
-        self.context, self.ends = model.context, model.ends
-        self._model = model.model
-        self._inputs = inputs
-
-    def open(self) -> Cache:
-        """Return a new text."""
-        return SightedCache(self._model, self._inputs)
+    def open(self, pictures: Any = None) -> Cache:
+        """Return a new text, with the tensors of a prompt with pictures."""
+        return RowsCache(Rows(self.model) if pictures is None else SightedRows(self.model, pictures))
 
 
 def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None = None) -> tuple[Any, Any, Any]:
-    """Return a language model, ready, its tokenizer, and its processor, which is None for a model of texts alone.
+    """Return a language model, ready, with its tokenizer and its processor.
 
-    ModelUnavailableError where they are not to be had.
+    The processor is None for a model of texts alone. ModelUnavailableError where they are not to be had.
     """
     folder = generator_folder(location)
     kind = getattr(torch, dtype)
@@ -195,7 +168,7 @@ def _load_processor(location: str, folder: Path | None, revision: str | None) ->
 
 
 def context_of(model: Any, tokenizer: Any) -> int:
-    """Return the most tokens that a model reads."""
+    """Return the maximum number of tokens that a model reads."""
     config = model.config.get_text_config()
     lengths = [getattr(config, name, None) for name in _LENGTHS] + [tokenizer.model_max_length]
     return min(int(length) for length in lengths if length and length < _UNLIMITED)

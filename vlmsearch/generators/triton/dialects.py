@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2
+from tritonclient.utils import triton_to_np_dtype
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
@@ -37,23 +38,6 @@ _PICTURES = "image_url"
 """The input of the ``llmapi`` model for pictures, with one entry for each: NVIDIA/TensorRT-LLM, pull request 18381."""
 _ASKED = {"repetition_penalty": 1.0, "beam_width": 1, "bad_words": (), "seed": None}
 """Options that a model may lack as long as they are what they are by default."""
-_TYPES: Mapping[str, type[np.generic]] = {
-    "TYPE_INT32": np.int32,
-    "TYPE_INT64": np.int64,
-    "TYPE_UINT64": np.uint64,
-    "TYPE_FP32": np.float32,
-    "TYPE_BOOL": np.bool_,
-    "TYPE_STRING": np.object_,
-}
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input of a model: Triton's name of its type, and its shape without the batch."""
-
-    kind: str
-    dims: tuple[int, ...]
-    optional: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,18 +45,21 @@ class Dialect:
     """The tensors of one model; ``batches`` says whether shapes begin with a batch."""
 
     model: str
-    inputs: Mapping[str, Input]
+    inputs: Mapping[str, model_config_pb2.ModelInput]
     batches: bool
 
     @classmethod
-    def of(cls, model: str, inputs: Mapping[str, Input], *, batches: bool) -> Dialect:
-        """Return the dialect of a model with these inputs; ConfigError if it is not a language model."""
-        if "text_input" not in inputs or not inputs.keys() & {_LLMAPI, "max_tokens"}:
+    def of(cls, config: model_config_pb2.ModelConfig) -> Dialect:
+        """Return the dialect of a model."""
+        return cls(config.name, {tensor.name: tensor for tensor in config.input}, config.max_batch_size > 0)
+
+    def check(self) -> None:
+        """Raise ConfigError for a model that is not a language model."""
+        if "text_input" not in self.inputs or not self.inputs.keys() & {_LLMAPI, "max_tokens"}:
             raise ConfigError(
-                f"{model} is not a model of texts: it has the inputs {', '.join(sorted(inputs))}. TensorRT-LLM's "
-                "models are `ensemble`, and `tensorrt_llm` with llmapi"
+                f"{self.model} is not a model of texts: it has the inputs {', '.join(sorted(self.inputs))}. "
+                "TensorRT-LLM's models are `ensemble`, and `tensorrt_llm` with llmapi"
             )
-        return cls(model, inputs, batches)
 
     @property
     def is_cumulative(self) -> bool:
@@ -87,15 +74,15 @@ class Dialect:
     @property
     def has_pictures(self) -> bool:
         """Return whether the model has the input for pictures; it may ignore that: see `TritonGenerator`."""
-        given = self.inputs.get(_PICTURES)
-        return given is not None and (given.kind, given.dims) == ("TYPE_STRING", (-1,))
+        tensor = self.inputs.get(_PICTURES)
+        return tensor is not None and (tensor.data_type, [*tensor.dims]) == (model_config_pb2.TYPE_STRING, [-1])
 
     def request(
         self, prompt: str, options: GenerationOptions, *, streaming: bool, pictures: Sequence[str] = ()
     ) -> Arrays:
-        """Return the inputs that ask for a text; ConfigError names an option that the model does not have.
+        """Return the inputs that ask for a text.
 
-        ``pictures`` are URLs.
+        ConfigError names an option that the model does not have. ``pictures`` are URLs.
         """
         arrays = {"text_input": self._array("text_input", (prompt,))}
         if pictures:
@@ -130,35 +117,21 @@ class Dialect:
     def _name(self, option: str) -> str | None:
         return next((name for name in _NAMES[option] if name in self.inputs), None)
 
-    def _array(self, name: str, values: tuple[object, ...]) -> NDArray[np.generic]:
-        encoded = [value.encode() if isinstance(value, str) else value for value in values]
-        array: NDArray[np.generic] = np.array(encoded, _type_of(self.model, name, self.inputs[name]))
+    def stop_request(self) -> Arrays:
+        """Return the inputs that end a text by the id of its request."""
+        needed = [tensor for name, tensor in self.inputs.items() if name == "stop" or not tensor.optional]
+        return {tensor.name: self._array(tensor.name, None) for tensor in needed}
+
+    def _array(self, name: str, values: tuple[object, ...] | None) -> NDArray[np.generic]:
+        """Return the tensor of an input with values; one that is merely there with None."""
+        tensor = self.inputs[name]
+        kind = model_config_pb2.DataType.Name(tensor.data_type).removeprefix("TYPE_")
+        type_ = triton_to_np_dtype("BYTES" if kind == "STRING" else kind)
+        if type_ is None:
+            raise ConfigError(f"{name} of {self.model} is {kind}, which no array holds")
+        array: NDArray[np.generic]
+        if values is None:
+            array = np.full([max(size, 1) for size in tensor.dims], b"stop" if kind == "STRING" else 1, type_)
+        else:
+            array = np.array([value.encode() if isinstance(value, str) else value for value in values], type_)
         return array[None] if self.batches else array
-
-
-def inputs_of(config: model_config_pb2.ModelConfig) -> dict[str, Input]:
-    """Return the inputs of a model."""
-    return {
-        tensor.name: Input(model_config_pb2.DataType.Name(tensor.data_type), tuple(tensor.dims), tensor.optional)
-        for tensor in config.input
-    }
-
-
-def stop_request(model: str, inputs: Mapping[str, Input], *, batches: bool) -> Arrays:
-    """Return what ends the text of the request with the same id, as TensorRT-LLM has it.
-
-    Nothing where a model has no such.
-    """
-    if "stop" not in inputs:
-        return {}
-    needed = {name: given for name, given in inputs.items() if name == "stop" or not given.optional}
-    shapes = {name: tuple(max(size, 1) for size in given.dims) for name, given in needed.items()}
-    arrays: Arrays = {name: np.ones(shapes[name], _type_of(model, name, given)) for name, given in needed.items()}
-    arrays |= {name: np.full(shapes[name], b"stop", np.object_) for name in needed if arrays[name].dtype == np.object_}
-    return {name: array[None] for name, array in arrays.items()} if batches else arrays
-
-
-def _type_of(model: str, name: str, given: Input) -> type[np.generic]:
-    if given.kind not in _TYPES:
-        raise ConfigError(f"{name} of {model} is {given.kind}; this version sends {', '.join(_TYPES)}")
-    return _TYPES[given.kind]

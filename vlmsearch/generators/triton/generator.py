@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import math
 import re
 import time
 import uuid
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from vlmsearch._util.address import has_port
 from vlmsearch._util.cancellation import pause
-from vlmsearch._util.retry import check_seconds
+from vlmsearch._util.closable import closing_at_end
+from vlmsearch._util.retry import check_seconds, pauses
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.chat import find_chat_template
@@ -28,14 +29,15 @@ from vlmsearch.generators.pictures import (
     refused_pictures,
 )
 from vlmsearch.generators.text import check_context, open_tokenizer, until_stop
-from vlmsearch.generators.triton.dialects import Dialect, inputs_of, stop_request
+from vlmsearch.generators.triton.dialects import Dialect
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
 from vlmsearch.triton.client.stream import Request, stream_responses
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_RETRIES = 1000
+"""Number of times that a server is asked again; usually the deadline comes first."""
 _INCOMPLETE = "\ufffd"
 _OUTPUTS = ("text_output",)
 _NO_PICTURE = "data:image/jpeg;base64,"
@@ -117,7 +119,7 @@ class TritonGenerator(Generator):
         if not prompt:
             raise InvalidInputError("empty", f"{self.name} was given an empty prompt")
         chosen = options or GenerationOptions()
-        return until_stop(self._pieces_of(self._chat(prompt) if self._chat else prompt, chosen), chosen.stop)
+        return until_stop(self._pieces(self._chat(prompt) if self._chat else prompt, chosen), chosen.stop)
 
     def stream_parts(
         self,
@@ -138,7 +140,7 @@ class TritonGenerator(Generator):
             return self.stream(text, options)
         chosen = options or GenerationOptions()
         urls = [data_url(image, edge=self.max_side) for image in images]
-        return until_stop(self._sighted(self._pieces_of(text, chosen, urls)), chosen.stop)
+        return until_stop(self._sighted(self._pieces(text, chosen, urls)), chosen.stop)
 
     def picture_tokens(self, width: int, height: int) -> int:
         """Return about how many tokens a picture takes."""
@@ -151,21 +153,17 @@ class TritonGenerator(Generator):
     def _look(self, model: str) -> None:
         """Read off the server what the model is called with, and how it is stopped."""
         config = self._connection.config(model)
-        self._dialect = Dialect.of(model, inputs_of(config), batches=config.max_batch_size > 0)
+        self._dialect = Dialect.of(config)
+        self._dialect.check()
         self._streams: bool = config.model_transaction_policy.decoupled
-        steps = [self._connection.config(step.model_name) for step in config.ensemble_scheduling.step]
-        requests = (
-            stop_request(part.name, inputs_of(part), batches=part.max_batch_size > 0) for part in (config, *steps)
-        )
-        stops = [(part.name, arrays) for part, arrays in zip((config, *steps), requests) if arrays]
-        self._stop = Request(*stops[0]) if stops and self._streams else None
+        steps = [Dialect.of(self._connection.config(step.model_name)) for step in config.ensemble_scheduling.step]
+        stops = [Request(part.model, part.stop_request()) for part in (self._dialect, *steps) if "stop" in part.inputs]
+        self._stop = stops[0] if stops and self._streams else None
 
-    def _pieces_of(self, text: str, options: GenerationOptions, pictures: Sequence[str] = ()) -> Iterator[str]:
-        if options.beam_width > 1 and options.temperature:
-            raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
+    def _pieces(self, text: str, options: GenerationOptions, pictures: Sequence[str] = ()) -> Iterator[str]:
         dialect, streams = self._dialect, self._streams
         inputs = dialect.request(text, options, streaming=streams and options.beam_width == 1, pictures=pictures)
-        return self._pieces(text, inputs, dialect, streams)
+        return self._texts(text if dialect.may_echo else "", self._retried(dialect.model, inputs, streams))
 
     def _sighted(self, pieces: Iterator[str]) -> Iterator[str]:
         """Yield the pieces of a text about pictures; PicturesRefusedError where the model does not take them."""
@@ -210,29 +208,22 @@ class TritonGenerator(Generator):
             return True
         return False
 
-    def _pieces(self, prompt: str, inputs: _Response, dialect: Dialect, streams: bool) -> Iterator[str]:
-        responses = self._retried(dialect.model, inputs, streams)
-        try:
-            yield from filter(None, self._texts("" if streams or not dialect.may_echo else prompt, responses))
-        finally:
-            responses.close()  # type: ignore[attr-defined]
-
     def _retried(self, model: str, inputs: _Response, streams: bool) -> Iterator[_Response]:
-        """Yield the responses of a request, which is sent again where the server is away before the first one comes."""
-        end, longest, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
+        """Yield the responses of a request. It is sent again if the server is away before the first one."""
+        end, waits, has_begun, is_away = time.monotonic() + self._deadline, pauses(_RETRIES), False, False
         while True:
             try:
-                if away:
+                if is_away:
                     self._look(model)
                 for response in self._responses(model, inputs, streams, end - time.monotonic()):
-                    begun = True
+                    has_begun = True
                     yield response
             except BackendUnavailableError:
-                wait = longest * random.uniform(0.5, 1.5)
-                if begun or time.monotonic() + wait >= end:
+                wait = next(waits, math.inf)
+                if has_begun or time.monotonic() + wait >= end:
                     raise
                 pause(wait)
-                longest, away = min(2 * longest, _LONGEST_PAUSE), True
+                is_away = True
             else:
                 return
 
@@ -252,17 +243,18 @@ class TritonGenerator(Generator):
         )
 
     def _texts(self, before: str, responses: Iterator[_Response]) -> Iterator[str]:
-        """Yield the new text of each response, the first beam's; an answer may begin with ``before``, the prompt."""
+        """Yield the new text of each response, the first beam's. An answer may begin with ``before``, the prompt."""
         shown = ""
-        for response in responses:
-            text = response["text_output"].reshape(-1)[0].decode(errors="replace")
-            if not self._dialect.is_cumulative or not self._streams:
-                yield text[len(before) :] if before and text.startswith(before) else text
-                before = ""
-                continue
-            complete = text.rstrip(_INCOMPLETE)
-            yield complete[len(shown) :]
-            shown = complete
+        with closing_at_end(responses):
+            for response in responses:
+                text = response["text_output"].reshape(-1)[0].decode(errors="replace")
+                if self._dialect.is_cumulative and self._streams:
+                    text = text.rstrip(_INCOMPLETE)
+                    text, shown = text[len(shown) :], text
+                elif not self._streams:
+                    text = text.removeprefix(before)
+                if text:
+                    yield text
 
 
 def _split(location: str, model: str | None) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -14,7 +14,8 @@ from starlette.responses import Response
 from vlmsearch.answers.prompts import default_options
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.errors import ConfigError
-from vlmsearch.generators.base import GenerationOptions, PictureOptions
+from vlmsearch.generators.base import PictureOptions
+from vlmsearch.pipeline import Pipeline
 from vlmsearch.schema import model_of
 from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.server.bodies import form_docs, form_of
@@ -22,7 +23,7 @@ from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, ch
 from vlmsearch.server.errors import ApiError, Json, api_error, error_of, request_id
 from vlmsearch.server.events import EventStream, event
 from vlmsearch.server.forms import AskForm, EvalAnswer, EvalForm, LabelForm, image_bytes
-from vlmsearch.server.routes.search import check_reranker, search_arguments
+from vlmsearch.server.routes.search import arguments_of
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Answer, AnswerParts
 from vlmsearch.wire import LabelAnswer, LabelledId
@@ -47,28 +48,20 @@ async def ask(
     if not form.stream:
         return await service.answer(lambda: index.pipeline.ask(**ask_arguments(index, form)))
     parts = await service.threads.run(
-        lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True), unwanted=AnswerParts.close
+        lambda: index.pipeline.ask(**ask_arguments(index, form)), unwanted=AnswerParts.close
     )
     return EventStream(_events(service, parts, request_id(request)))
 
 
 def ask_arguments(index: OpenIndex, form: AskForm) -> dict[str, Any]:
-    """Return the arguments of `Pipeline.ask`."""
-    return {
-        "question": form.question,
-        "image": image_bytes(form.image) if form.image is not None else None,
-        "options": _options(index, form),
-        "pictures": PictureOptions(**form.pictures.model_dump(exclude_none=True)) if form.pictures else None,
-        "template": form.template,
-        **search_arguments(index, form),
-    }
-
-
-def _options(index: OpenIndex, form: AskForm) -> GenerationOptions | None:
-    given = form.options.model_dump(exclude_none=True) if form.options else {}
-    given |= {name: tuple(given[name]) for name in ("stop", "bad_words") if name in given}
+    """Return the arguments of `Pipeline.ask`; the options that are left out are those of the generator."""
+    given = arguments_of(index, form)
     generator = index.pipeline.generator
-    return replace(default_options(generator), **given) if given and generator is not None else None
+    if "pictures" in given:
+        given["pictures"] = PictureOptions(**given["pictures"].model_dump(exclude_unset=True))
+    if "options" in given and generator is not None:
+        given["options"] = replace(default_options(generator), **given["options"].model_dump(exclude_unset=True))
+    return given
 
 
 async def _events(service: Service, parts: AnswerParts, request: str | None) -> AsyncIterator[bytes]:
@@ -92,28 +85,17 @@ async def label(
     form: Annotated[LabelForm, Depends(form_of(LabelForm))],
 ) -> Json:
     """Label the documents of a small index. A job labels a large one."""
-    check_right(caller, "write" if form.write else "read")
-    return await service.answer(run_label, index, form)
+    given = arguments_of(index, form)
+    check_right(caller, "write" if given.get("write") else "read")
+    return await service.answer(lambda: label_answer(index.pipeline, **given))
 
 
-def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> LabelAnswer:
+def label_answer(pipeline: Pipeline, *, on_progress: Callable[[int], None] | None = None, **given: Any) -> LabelAnswer:
     """Return the labels as ``vlmsearch label --json`` prints them."""
     begun = time.monotonic()
-    labelled = list(
-        index.pipeline.label(
-            form.labels,
-            templates=form.templates,
-            where=form.where,
-            min_score=form.min_score,
-            single=form.single,
-            write=form.write,
-            key=form.key,
-            limit=form.limit,
-            on_progress=on_progress,
-        )
-    )
+    labelled = list(pipeline.label(**given, on_progress=on_progress))
     counts = Counter(name for document in labelled for name in document.labels)
-    names = dict.fromkeys(" ".join(name.split()) for name in form.labels)
+    names = dict.fromkeys(" ".join(name.split()) for name in given["labels"])
     return LabelAnswer(
         {name: counts[name] for name in names},
         tuple(LabelledId(document.document.id, document.labels, document.written) for document in labelled),
@@ -127,14 +109,8 @@ async def measure(
     service: ServiceHere, index: ReadIndex, form: Annotated[EvalForm, Depends(form_of(EvalForm))]
 ) -> Json:
     """Measure how well the index answers a few queries with known answers. A job takes many queries."""
-    return await service.answer(run_eval, index, form)
-
-
-def run_eval(index: OpenIndex, form: EvalForm, on_progress: Callable[[int], None] | None = None) -> Mapping[str, Any]:
-    """Return the measures as ``vlmsearch eval --json`` prints them."""
-    queries = judged_queries(form)
-    check_reranker(index, form.rerank)
-    return index.pipeline.evaluate(queries, limit=form.limit, rerank=form.rerank, on_progress=on_progress)
+    given = {**arguments_of(index, form), "queries": judged_queries(form)}
+    return await service.answer(lambda: index.pipeline.evaluate(**given))
 
 
 def judged_queries(form: EvalForm) -> list[JudgedQuery]:

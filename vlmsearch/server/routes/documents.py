@@ -26,6 +26,7 @@ from vlmsearch.server.forms import (
     IdsForm,
     InfoAnswer,
     MetadataForm,
+    given_in,
     image_bytes,
 )
 from vlmsearch.server.images import SentImage, image_path, original
@@ -111,9 +112,8 @@ def _by_ids(index: OpenIndex, ids: list[str]) -> DocumentPage:
 
 
 def _condition(where: str | None) -> Filter | None:
-    if where is None:
-        return None
-    return parse_filter(read_filter(where))
+    given = read_filter(where or "")
+    return parse_filter(given) if given else None
 
 
 def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> DocumentPage:
@@ -157,8 +157,8 @@ def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> IndexReport
     forms = body.form.documents
     images = {form.id: data for form in forms if is_id(form.id) and (data := _image_of(form, body.files)) is not None}
     with service.uploads.keeping(index.name, index.pipeline.store, [form.id for form in forms], images) as files:
-        documents = [Document(form.id, form.text, files.get(form.id), form.metadata) for form in forms]
-        report = add_reported(index.pipeline, documents, retry_rejects=body.form.retry_rejects)
+        documents = [Document(**{**given_in(form), "image": files.get(form.id)}) for form in forms]
+        report = add_reported(index.pipeline, **{**given_in(body.form), "documents": documents})
     return replace(report, rejects=_without_folders(service, report.rejects))
 
 

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from fastapi import Path as InPath
 
+from vlmsearch import verbs
 from vlmsearch._util.files import expand_home
+from vlmsearch._util.options import options_of
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.describe import DescribeOptions
 from vlmsearch.indexing.items import Item, Sourced, SourceOptions
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import file_of
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.remote import remote_url
+from vlmsearch.pipeline import Pipeline
 from vlmsearch.schema import model_of
-from vlmsearch.search.labels import LabelOptions
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, FindCallerHere, ReadIndex, ServiceHere, check_right
 from vlmsearch.server.errors import Json, error_of, not_found
 from vlmsearch.server.events import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, event
-from vlmsearch.server.forms import CheckJob, DescribeJob, DuplicatesJob, EvalJob, IndexJob, JobForm, LabelJob
+from vlmsearch.server.forms import DescribeJob, EvalJob, IndexJob, JobForm
 from vlmsearch.server.jobs import Job, Work
-from vlmsearch.server.routes.answers import judged_queries, run_eval, run_label
+from vlmsearch.server.routes.answers import judged_queries, label_answer
+from vlmsearch.server.routes.search import arguments_of
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Reject, Stamp
 from vlmsearch.wire import JobAnswer, JobList, to_json
 
@@ -49,59 +51,45 @@ async def start(
 ) -> Json:
     """Start a job: `GET /api/v1/jobs/ID/events` follows it."""
     wanted = form.root
+    given = arguments_of(index, wanted)
     paths: tuple[str, ...] | None = None
     if isinstance(wanted, IndexJob):
         check_right(caller, "write")
-        paths = tuple(wanted.paths)
-        work = _index(index, wanted, await service.call(_allowed, index, wanted, service.private_places()))
-    else:
-        if isinstance(wanted, CheckJob) and wanted.repair:
-            check_right(caller, "admin")
-        elif isinstance(wanted, DescribeJob) or (isinstance(wanted, LabelJob) and wanted.write):
-            check_right(caller, "write")
-        await service.call(_check, wanted)
-        work = _work(index, wanted)
-    return Json(service.jobs.start(wanted.kind, index.name, caller.token, work, paths).answer(), 202)
-
-
-def _index(index: OpenIndex, wanted: IndexJob, paths: Paths) -> Work:
-    def work(job: Job) -> object:
-        job.total = len(paths)
-        return index.pipeline.index(
-            paths, prune=wanted.prune, retry_rejects=wanted.retry_rejects, on_progress=job.advance
-        )
-
-    return work
-
-
-def _check(wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob | DescribeJob) -> None:
-    """Raise ConfigError or InvalidInputError for a job that would fail as soon as it begins."""
+        paths = tuple(given["paths"])
+        options = SourceOptions(**{name: given.pop(name) for name in options_of(SourceOptions) if name in given})
+        given["paths"] = await service.call(_allowed, index, paths, options, service.private_places())
+    elif given.get("repair"):
+        check_right(caller, "admin")
+    elif isinstance(wanted, DescribeJob) or given.get("write"):
+        check_right(caller, "write")
     if isinstance(wanted, EvalJob):
-        judged_queries(wanted)
-    elif isinstance(wanted, LabelJob):
-        LabelOptions(wanted.labels, wanted.templates, write=wanted.write, key=wanted.key)
-    elif isinstance(wanted, DescribeJob):
-        DescribeOptions(wanted.prompt, wanted.fields)
-    if isinstance(wanted, (LabelJob, DuplicatesJob, DescribeJob)) and wanted.where is not None:
-        parse_filter(wanted.where)
+        given["queries"] = await service.call(judged_queries, wanted)
+    verb, request = _VERBS[wanted.kind]
+    await service.call(lambda: request(**given))  # what is wrong is told before the job begins
+    return Json(
+        service.jobs.start(wanted.kind, index.name, caller.token, _work(index, verb, given), paths).answer(), 202
+    )
 
 
-def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob | DescribeJob) -> Work:
-    pipeline = index.pipeline
+_VERBS: Mapping[str, tuple[Callable[..., Any], Callable[..., object]]] = {
+    "index": (Pipeline.index, verbs.IndexRequest),
+    "label": (label_answer, verbs.LabelRequest),
+    "describe": (Pipeline.describe, verbs.DescribeRequest),
+    "duplicates": (Pipeline.duplicates, verbs.DuplicatesRequest),
+    "eval": (Pipeline.evaluate, verbs.EvaluateRequest),
+    "check": (Pipeline.check, verbs.CheckRequest),
+}
+"""The verb of each kind of job, and its request."""
 
+
+def _work(index: OpenIndex, verb: Callable[..., Any], given: Mapping[str, Any]) -> Work:
     def work(job: Job) -> object:
-        if isinstance(wanted, EvalJob):
-            return run_eval(index, wanted, job.advance)
-        if isinstance(wanted, CheckJob):
-            report = pipeline.check(repair=wanted.repair)
+        if verb is Pipeline.check:
+            report = index.pipeline.check(**given)
             return {**to_json(report), "clean": report.clean}
-        job.total = len(pipeline.store)
-        if isinstance(wanted, LabelJob):
-            return run_label(index, wanted, job.advance)
-        if isinstance(wanted, DescribeJob):
-            given = wanted.model_dump(exclude={"kind"})
-            return pipeline.describe(**given, on_progress=job.advance)
-        return pipeline.duplicates(threshold=wanted.threshold, where=wanted.where, on_progress=job.advance)
+        if verb is not Pipeline.evaluate:
+            job.total = len(given.get("paths", index.pipeline.store))
+        return verb(index.pipeline, **given, on_progress=job.advance)
 
     return work
 
@@ -159,14 +147,14 @@ def _is_in(real: str, places: list[str]) -> bool:
     return any(real == place or real.startswith(place.rstrip(os.sep) + os.sep) for place in places)
 
 
-def _allowed(index: OpenIndex, wanted: IndexJob, private: list[str]) -> Paths:
+def _allowed(index: OpenIndex, wanted: Sequence[str], options: SourceOptions, private: list[str]) -> Paths:
     """Return the paths of a request; ConfigError for a path outside the folders that the operator allowed."""
     folders = [os.path.abspath(expand_home(Path(folder))) for folder in index.settings.allow]
     if not folders:
         raise ConfigError(f"the index {index.name!r} reads no folders of the server: its operator `allow`s none")
     real = [os.path.realpath(folder) for folder in folders]
     paths = []
-    for path in wanted.paths:
+    for path in wanted:
         if "\0" in path:
             raise ConfigError(f"no file is called {path!r}")
         places = [Path(os.path.abspath(os.path.join(folder, path))) for folder in folders]
@@ -174,7 +162,7 @@ def _allowed(index: OpenIndex, wanted: IndexJob, private: list[str]) -> Paths:
         if place is None:
             raise ConfigError(f"{path!r} is not there, or not below {' or '.join(folders)}")
         paths.append(place)
-    return AllowedPaths(paths, real, private, wanted.options, index.pipeline.image_limits)
+    return AllowedPaths(paths, real, private, replace(options, follow_links=False), index.pipeline.image_limits)
 
 
 @router.get("/jobs", response_model=model_of(JobList))

@@ -13,14 +13,14 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeAlias, Union, cast
+from typing import Annotated, Any, Literal, TypeAlias, Union
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.answers.prompts import default_options
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.encoders.base import Encoder, TokenizesTexts, prepared_image
 from vlmsearch.encoders.batching import BatchingEncoder
@@ -28,7 +28,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
-from vlmsearch.schema import Entries, Items, Name, Positive, Where, Whole
+from vlmsearch.schema import EncodedImage, Entries, Items, Name, ObjectForm, Positive, Where, Whole
 from vlmsearch.search.options import LONGEST_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
@@ -36,7 +36,6 @@ from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, api_error, error_of, json_line, request_id
 from vlmsearch.server.events import EventStream
 from vlmsearch.server.forms import (
-    EncodedImage,
     LongText,
     Stops,
     TextOrUrl,
@@ -55,10 +54,10 @@ MOST_TOKENS = 8192
 Tokens: TypeAlias = Annotated[list[Whole], Field(min_length=1), Items(MOST_TOKENS)]
 
 
-class OpenForm(BaseModel):
+class OpenForm(ObjectForm):
     """A request in the form of another API. Unknown keys are ignored: new clients send more of them."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore")
 
 
 class EmbeddingsForm(OpenForm):
@@ -328,7 +327,7 @@ async def chat(
         ),
         unwanted=AnswerParts.close,
     )
-    reply = _Reply(form, index, cast("AnswerStream", parts), f"{request.base_url}api/v1/indexes/{index.name}")
+    reply = _Reply(form, index, parts, f"{request.base_url}api/v1/indexes/{index.name}")
     if form.stream:
         return EventStream(reply.chunks(service, request_id(request)))
     data = await service.call(lambda: json_line(reply.whole(parts.answer())).encode())
@@ -375,7 +374,7 @@ def _options(form: ChatForm, generator: Generator) -> GenerationOptions | None:
 class _Reply:
     """An answer in OpenAI's forms."""
 
-    def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerStream, where: str) -> None:
+    def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerParts, where: str) -> None:
         self._form = form
         self._generator = index.pipeline.generator
         self._parts = parts
@@ -454,9 +453,8 @@ class _Reply:
         return f"{self._where}/{part}?{urlencode({'id': document.id})}"
 
     def _usage(self, answer: Answer) -> dict[str, int]:
-        prompt = completion = 0
+        prompt, completion = answer.prompt_tokens or 0, 0
         if isinstance(self._generator, CountsTokens):
-            prompt = self._generator.count_tokens(self._parts.prompt) if self._parts.prompt else 0
             # what a template adds to a prompt is not part of an answer
             completion = self._generator.count_tokens(answer.text) - self._generator.count_tokens("")
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -19,12 +19,12 @@ from pydantic import BeforeValidator, Field, RootModel
 from pydantic_core import PydanticCustomError
 
 from vlmsearch.rerankers.base import Reranker
-from vlmsearch.schema import Items, Name, Positive
+from vlmsearch.schema import Items, Name, Positive, QueryText
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, Json
-from vlmsearch.server.forms import LongText, Text
+from vlmsearch.server.forms import LongText
 from vlmsearch.server.routes.openai import OpenForm
 from vlmsearch.server.service import Service
 from vlmsearch.types import Document
@@ -60,7 +60,7 @@ class CohereForm(OpenForm):
     """A request of Cohere's second version."""
 
     model: Name = Field(description="The name of an index that has a re-ranker, or of its re-ranker.")
-    query: Text
+    query: QueryText
     documents: Texts
     top_n: MostAnswers = None
 
@@ -69,7 +69,7 @@ class CohereFirstForm(OpenForm):
     """A request of Cohere's first version."""
 
     model: Name | None = None
-    query: Text
+    query: QueryText
     documents: TextsOrObjects
     top_n: MostAnswers = None
     return_documents: bool | None = None
@@ -78,7 +78,7 @@ class CohereFirstForm(OpenForm):
 class InfinityForm(OpenForm):
     """A request of infinity's."""
 
-    query: Text
+    query: QueryText
     documents: Texts
     model: Name = _ANY_MODEL
     top_n: MostAnswers = None
@@ -89,7 +89,7 @@ class InfinityForm(OpenForm):
 class TeiForm(OpenForm):
     """A request of text-embeddings-inference's; texts are always cut at the end."""
 
-    query: Text
+    query: QueryText
     texts: Texts
     return_text: bool = False
     raw_scores: No = False

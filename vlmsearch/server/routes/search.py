@@ -8,9 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 
 from vlmsearch.generators.base import SeesPictures
-from vlmsearch.schema import model_of
+from vlmsearch.schema import ImageForm, StrictForm, model_of
 from vlmsearch.search.explanation import Explanation
-from vlmsearch.search.options import search_options
 from vlmsearch.search.query import make_query
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.caller import Caller
@@ -19,16 +18,14 @@ from vlmsearch.server.errors import ApiError, Json
 from vlmsearch.server.forms import (
     QUERY_RULE,
     ExplainForm,
-    ImageForm,
-    QueryForm,
     SearchForm,
     SearchManyForm,
-    StrictForm,
+    given_in,
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex
 from vlmsearch.stores.base import WordSearch
-from vlmsearch.types import ImageSource, Matches, encodes_images
+from vlmsearch.types import Matches, encodes_images
 from vlmsearch.wire import IndexList, IndexSummary, ManyMatches, Rights, to_json
 from vlmsearch.wire import Json as JsonObject
 
@@ -98,8 +95,9 @@ async def search_many(
 
 
 def _search_many(index: OpenIndex, form: SearchManyForm) -> ManyMatches:
-    queries = [make_query(**query_arguments(query)) for query in form.queries]
-    return ManyMatches(tuple(index.pipeline.search_many(queries, **search_arguments(index, form))))
+    given = arguments_of(index, form)
+    queries = [make_query(**{"text": None, **arguments_of(index, query)}) for query in given.pop("queries")]
+    return ManyMatches(tuple(index.pipeline.search_many(queries, **given)))
 
 
 @router.post(
@@ -115,40 +113,27 @@ async def explain(
 
 
 def _explain(index: OpenIndex, form: ExplainForm, files: Mapping[str, bytes]) -> Explanation:
-    return index.pipeline.explain(
-        **query_arguments(form, files),
-        **search_arguments(index, form),
-        id=form.id,
-        parts=form.parts,
-        seconds=form.seconds,
-    )
+    return index.pipeline.explain(**{"text": None, **arguments_of(index, form, files)})
 
 
 def run_search(index: OpenIndex, form: SearchForm, files: Mapping[str, bytes] = _NO_FILES) -> Matches:
     """Return the matches for a form."""
-    return index.pipeline.search(**query_arguments(form, files), **search_arguments(index, form))
+    return index.pipeline.search(**arguments_of(index, form, files))
 
 
-def query_arguments(form: QueryForm, files: Mapping[str, bytes] = _NO_FILES) -> dict[str, Any]:
-    """Return the arguments of `Pipeline.search` and `Pipeline.explain` for a query."""
-    without: str | ImageSource | list[str] | None
-    without = image_bytes(form.without.image) if isinstance(form.without, ImageForm) else form.without
-    for given, part in ((form.image, "image"), (form.without, "without_image")):
-        if given is not None and part in files:
-            raise ApiError(400, "invalid_request", f"{part} is given twice: in the JSON and as a file", param=part)
-    image = image_bytes(form.image) if form.image is not None else files.get("image")
-    without = files.get("without_image", without)
-    return {"text": form.text, "image": image, "like": form.like, "without": without or None}
-
-
-def search_arguments(index: OpenIndex, form: StrictForm) -> dict[str, Any]:
-    """Return the options of a search in a form."""
-    given = {name: getattr(form, name) for name in search_options() if name in type(form).model_fields}
-    check_reranker(index, given["rerank"])
-    return given
-
-
-def check_reranker(index: OpenIndex, is_asked: bool) -> None:
-    """Raise ApiError if a re-ranker is asked of an index without one."""
-    if is_asked and index.pipeline.reranker is None:
+def arguments_of(index: OpenIndex, form: StrictForm, files: Mapping[str, bytes] = _NO_FILES) -> dict[str, Any]:
+    """Return the arguments of a verb that a form has: what it leaves out has its default."""
+    given = given_in(form)
+    for name, part in (("image", "image"), ("without", "without_image")):
+        if part in files:
+            if name in given:
+                raise ApiError(400, "invalid_request", f"{part} is given twice: in the JSON and as a file", param=part)
+            given[name] = files[part]
+        elif isinstance(given.get(name), ImageForm):
+            given[name] = image_bytes(given[name].image)
+        elif name == "image" and name in given:
+            given[name] = image_bytes(given[name])
+    given.pop("kind", None)
+    if given.get("rerank") and index.pipeline.reranker is None:
         raise ApiError(501, "not_available", f"the index {index.name!r} has no re-ranker: the operator sets one")
+    return given

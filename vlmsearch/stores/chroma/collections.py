@@ -21,7 +21,7 @@ from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
 from vlmsearch._util.batching import groups, pages
-from vlmsearch._util.retry import MOST_RETRIES
+from vlmsearch._util.retry import MAX_RETRIES
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.chroma.connection import ChromaConnection, parse_location
 from vlmsearch.stores.chroma.filters import Where
@@ -30,7 +30,7 @@ from vlmsearch.types import Field, Vectors
 T = TypeVar("T")
 EXACT_UP_TO = 1000
 """Rows of collections that are searched exactly: HNSW is asked for all of them."""
-_LEAST = 2
+_MIN_OPTION = 2
 _REQUEST_BYTES = 8 * 2**20
 VERSION_CHARS = 16
 """Characters at the beginning of a row's id that are its version; the rest is the document's id."""
@@ -54,8 +54,8 @@ class HnswOptions:
 
     def __post_init__(self) -> None:
         for option, value in asdict(self).items():
-            if value < _LEAST:
-                raise ConfigError(f"hnsw_{option} is at least {_LEAST}, not {value}")
+            if value < _MIN_OPTION:
+                raise ConfigError(f"hnsw_{option} is at least {_MIN_OPTION}, not {value}")
 
 
 DEFAULT_HNSW = HnswOptions()
@@ -68,8 +68,8 @@ def connect(location: str, *, ssl: bool = False, timeout: float = 30.0, retries:
     address = parse_location(location)
     if not timeout > 0:
         raise ConfigError(f"timeout is a number of seconds above 0, not {timeout}")
-    if not 0 <= retries <= MOST_RETRIES:
-        raise ConfigError(f"retries are from 0 to {MOST_RETRIES}, not {retries}")
+    if not 0 <= retries <= MAX_RETRIES:
+        raise ConfigError(f"retries are from 0 to {MAX_RETRIES}, not {retries}")
     return ChromaConnection(address, ssl=ssl, timeout=timeout, retries=retries)
 
 

@@ -103,7 +103,7 @@ class ChromaConnection:
         self._ssl = ssl
         self._token = _token()
         if self._token and not ssl:
-            advice = "add ssl=true to the URL, or in mongodb+chroma: write https://"
+            advice = "add ssl=true to the URL, or in an option chroma= write https://"
             check_unencrypted(TOKEN_VARIABLE, address.host, advice)
         self._timeout = timeout
         self.retries = retries

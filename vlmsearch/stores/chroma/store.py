@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
+from vlmsearch.stores import writers
 from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.chroma.check import compare
 from vlmsearch.stores.chroma.collections import (
@@ -35,13 +36,11 @@ from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import Document, Field, Manifest, MetadataChange, Record, Reject, Space, Stamp
 
-_OURS = {"vlmsearch": "about"}
+_MARK = {"vlmsearch": "about"}
 _WRITES = 1000
 _PATIENCE = 30.0
 """Seconds that changes of metadata and other writes to a server wait for one another."""
 _MOMENT = 0.02
-_LAST_GASP = 5.0
-"""Seconds that a server may still be carrying out what a writer sent before it noticed that its entry is gone."""
 _MAX_BYTES = 36 * 2**20
 """Bytes of a request that one document may take: a server takes 40 MiB unless it is told otherwise."""
 
@@ -82,7 +81,7 @@ class ChromaStore(ChromaVectorStore):
         about = self._about.find()
         if about is None:
             return None
-        if about != _OURS:
+        if about != _MARK:
             raise ConfigError(
                 f"{self.name} has a collection {self._about.name} that vlmsearch did not make, or not this version "
                 "of it; give the index another name, or upgrade"
@@ -93,7 +92,7 @@ class ChromaStore(ChromaVectorStore):
 
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
         """Make the row of a slot, unless there is one."""
-        self._about.create(UNSEARCHED_HNSW, _OURS)
+        self._about.create(UNSEARCHED_HNSW, _MARK)
         self._about.insert(slot, json.dumps(row))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
@@ -174,17 +173,17 @@ class ChromaStore(ChromaVectorStore):
 
     def _try_to_write(self, records: Sequence[Record]) -> str:
         """Write vectors and then the rows that name them; returns the version, or "" where the entry has gone."""
-        with self._journal.writing(len(records)) as version:
-            versions = dict.fromkeys([record.document.id for record in records], version)
+        ids = [record.document.id for record in records]
+        with self._journal.writing(
+            "write", ids
+        ) as version:  # before the cleaning: of two, one sees what the other left
+            versions = dict.fromkeys(ids, version)
             self._vectors.write(records, versions)
             self._wait_for_changes()
             if not self._journal.has(version):
                 return ""
             self._name(records, versions)
-            if not self._journal.has(version):
-                return ""
-            self._journal.remove([version])  # before the cleaning: of two writers, one sees what the other left
-            return version
+            return version if self._journal.has(version) else ""
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata, of each document at one instant.
@@ -197,39 +196,41 @@ class ChromaStore(ChromaVectorStore):
         """Return when no change of metadata is under way, so that none undoes what is about to be named."""
         end = time.monotonic() + _PATIENCE
         while changes := self._journal.changes():
-            over = [entry.version for entry in changes if entry.life == "gone" or time.monotonic() > end]
-            time.sleep(_LAST_GASP if over else _MOMENT)
+            over = [entry.version for entry in changes if entry.is_gone or time.monotonic() > end]
+            writers.wait_for_requests() if over else time.sleep(_MOMENT)
             self._journal.remove(over)
 
     def _change_batch(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Change metadata while no other writer names versions: see `ChromaJournal`."""
+        ids = [change.document.id for change in changes]
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
-            with self._connection.writing(), self._journal.writing(len(changes), changes_metadata=True) as version:
-                if not self._journal.others(version):
-                    return self._change_under(version, changes)
-                self._journal.remove([version])
+            with self._connection.writing():
+                with self._journal.writing("change", ids) as version:
+                    is_alone = not self._journal.others(version)
+                    changed = self._change_under(version, changes) if is_alone else []
+                    is_whole = self._journal.has(version)
+                if is_alone:
+                    self._clean(ids)
+                    if changed and not is_whole:  # whoever took this for gone may have removed vectors
+                        self._write(changed)
+                    return [record.document.id for record in changed]
             time.sleep(secrets.randbelow(100) / 1000)  # of two, one comes first
         raise BackendUnavailableError(
             f"{self.name} was written to for {_PATIENCE:.0f} seconds, so no metadata were changed: try again when the "
             "others are done; a write of a process that is gone ends with `vlmsearch check --repair`"
         )
 
-    def _change_under(self, version: str, changes: Sequence[MetadataChange]) -> list[str]:
+    def _change_under(self, version: str, changes: Sequence[MetadataChange]) -> list[Record]:
+        """Write changed records under a version, and return those whose rows name it."""
         records = changed_records(self.records([change.document.id for change in changes]), changes)
-        ids = [record.document.id for record in records]
-        versions = dict.fromkeys(ids, version)
+        versions = dict.fromkeys([record.document.id for record in records], version)
         self._vectors.write(records, versions)
         if not self._journal.has(version):
             return []  # someone took this for gone
         self._name(records, versions, only_there=True)
-        named = {id for id, state in self.read_rows(ids).items() if state.version == version}
-        is_whole = self._journal.has(version)
-        self._journal.remove([version])
-        self._clean(ids)
-        if not is_whole:  # whoever took this for gone may have removed vectors
-            self._write([record for record in records if record.document.id in named])
-        return [id for id in ids if id in named]
+        named = {id for id, state in self.read_rows(list(versions)).items() if state.version == version}
+        return [record for record in records if record.document.id in named]
 
     def _name(self, records: Sequence[Record], versions: Mapping[str, str], *, only_there: bool = False) -> None:
         """Write the documents' rows, which name the versions of their vectors; or ``only_there``, no new ones."""
@@ -329,12 +330,12 @@ class ChromaStore(ChromaVectorStore):
         self.needed()
         with self._connection.writing():
             entries = self._journal.entries()
-            cut_off = [entry for entry in entries if entry.life == "gone"]
+            cut_off = [entry for entry in entries if entry.is_gone]
             if repair:
                 cut_off = [entry for entry in entries if not is_under_way(entry.version)]
                 self._journal.remove([entry.version for entry in cut_off])
                 if cut_off:
-                    time.sleep(_LAST_GASP)
+                    writers.wait_for_requests()
             documents = len(self._documents)
             discrepancies = compare(self._vectors, self._every_state, self.read_rows, self._journal.versions)
             if repair:

@@ -35,7 +35,7 @@ Versions = Callable[[Collection[str]], Mapping[str, str]]
 _SPARE = 8
 _ROW_BYTES = 600
 """Bytes of a vector beside its numbers: its row, the document's id and metadata, and its links in the graph."""
-_MOST_LOOKS = 20
+_MAX_LOOKS = 20
 
 
 def row_bytes(dim: int) -> int:
@@ -140,7 +140,7 @@ class VectorRows:
         while True:
             hits, is_short, is_outdated = _look(rows, vectors, count, limit, compiled, versions)
             looks += not is_short
-            if not is_short and (not is_outdated or looks >= _MOST_LOOKS):
+            if not is_short and (not is_outdated or looks >= _MAX_LOOKS):
                 return hits
             count *= 4 if is_short else 1
 
@@ -150,7 +150,7 @@ class VectorRows:
         """Return documents by the versions in ``versions``, compared with the one query vector, best first."""
         compiled = None if where is None else compile_filter(where)
         hits: list[VersionedHit] = []
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MAX_LOOKS):
             current = versions(ids)
             rows = [version + id for id, version in current.items()]
             cosines = self.fields[field].cosines(rows, vectors, compiled)

@@ -19,7 +19,7 @@ from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Vectors
 
 T = TypeVar("T")
-_MOST_CANDIDATES = 10_000
+_MAX_CANDIDATES = 10_000
 _CANDIDATES_PER_HIT = 20
 _POLL_SECONDS = 0.5
 _UNAUTHORIZED = 13
@@ -75,7 +75,7 @@ class VectorSearch:
 
     def find(self, rows: Rows, field: Field, queries: Vectors, limit: int) -> list[list[VersionedHit]]:
         """Return the ``limit`` nearest rows of each query; cosines are those of the vectors that the rows have now."""
-        candidates = min(_MOST_CANDIDATES, max(limit, _CANDIDATES_PER_HIT * limit))
+        candidates = min(_MAX_CANDIDATES, max(limit, _CANDIDATES_PER_HIT * limit))
         name = escape(str(field))
         pages = []
         for query in queries:

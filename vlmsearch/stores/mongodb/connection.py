@@ -27,7 +27,7 @@ from pymongo.errors import (
 
 from vlmsearch._util.address import parse_address
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import MOST_RETRIES, retrying
+from vlmsearch._util.retry import MAX_RETRIES, retrying
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 
 T = TypeVar("T")
@@ -104,9 +104,9 @@ class MongoOptions:
     auth_mechanism: AuthMechanism | None = None
 
     def __post_init__(self) -> None:
-        if not self.timeout > 0 or not 0 <= self.retries <= MOST_RETRIES:
+        if not self.timeout > 0 or not 0 <= self.retries <= MAX_RETRIES:
             raise ConfigError(
-                f"timeout is above 0 and retries are from 0 to {MOST_RETRIES}, not {self.timeout:g} and {self.retries}"
+                f"timeout is above 0 and retries are from 0 to {MAX_RETRIES}, not {self.timeout:g} and {self.retries}"
             )
         if not self.tls and (self.tls_ca_file or self.tls_certificate_key_file):
             raise ConfigError("tls_ca_file and tls_certificate_key_file are for tls=true")

@@ -43,7 +43,7 @@ from vlmsearch.stores.mongodb.values import (
     rows_of,
 )
 from vlmsearch.stores.mongodb.words import (
-    LEAST_SCORE,
+    MIN_SCORE,
     WordStatistics,
     count_rows,
     create_text_index,
@@ -214,7 +214,7 @@ class MongoIndex(DatabaseStore):
         rows = self.run("search words", lambda rows: find_words(rows, asked, limit, condition))
         if len(rows) < limit:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        hits = known.scores(rows, terms, LEAST_SCORE)[:limit]
+        hits = known.scores(rows, terms, MIN_SCORE)[:limit]
         bound = max_score((term for _, term in terms), known.documents)
         return WordHits(list(hits), max(bound, hits[0].score if hits else 0.0))
 

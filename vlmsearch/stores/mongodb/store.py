@@ -12,7 +12,7 @@ from pymongo.operations import ReplaceOne, UpdateOne
 from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.mongodb.atlas import VectorSearch
-from vlmsearch.stores.mongodb.cache import Changes, VectorCache
+from vlmsearch.stores.mongodb.cache import VectorCache
 from vlmsearch.stores.mongodb.connection import (
     DEFAULT_OPTIONS,
     MongoConnection,
@@ -22,6 +22,7 @@ from vlmsearch.stores.mongodb.connection import (
     bulk,
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
+from vlmsearch.stores.mongodb.journal import ChangeCounter
 from vlmsearch.stores.mongodb.scan import VectorBlock, nearest, read_blocks
 from vlmsearch.stores.mongodb.values import (
     compile_filter,
@@ -76,7 +77,7 @@ class MongoStore(MongoIndex):
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the fields, and find out how the server can search."""
-        self._changes = Changes(lambda operation, call: self.run(operation, call, part="changes"))
+        self._changes = ChangeCounter(lambda operation, call: self.run(operation, call, part="changes"))
         self._cache = VectorCache(self._changes, self._cache_bytes)
         self._dims = {field: space.dim for space in manifest.spaces for field in space.fields}
         self._vector_search = self.run(
@@ -104,23 +105,21 @@ class MongoStore(MongoIndex):
     def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant."""
         rows = rows_of(records, new_version(), self.needed().language or NONE)
-        writes = [
-            ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
-            for record, row in zip(records, rows)
-        ]
-        with self._changes.writing() as live:
-            for batch in self.batches(writes, _WRITES):
-                live()
-                while self._write(batch) < len(batch):
+        for batch in self.batches(list(zip(records, rows)), _WRITES):
+            writes = [
+                ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
+                for record, row in batch
+            ]
+            with self._changes.writing("write", [record.document.id for record, _ in batch]):
+                while self._write(writes) < len(writes):
                     continue  # another writer inserted one of them at the same moment
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata, of each document at one instant; vectors and words stay where they are."""
         changed: list[str] = []
-        with self._changes.writing() as live:
-            for batch in self.batches(changes, _WRITES):
-                live()
-                changed += self._change_page(batch, new_version())
+        for batch in self.batches(changes, _WRITES):
+            with self._changes.writing("change", [change.document.id for change in batch]) as version:
+                changed += self._change_page(batch, version)
         return changed
 
     def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
@@ -183,7 +182,7 @@ class MongoStore(MongoIndex):
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents with their vectors."""
-        with self._changes.writing():
+        with self._changes.writing("delete", ids):
             return self.run("delete documents", lambda rows: rows.delete_many({"_id": {"$in": ids}})).deleted_count
 
     def check(self, *, repair: bool = False) -> CheckReport:
@@ -192,9 +191,10 @@ class MongoStore(MongoIndex):
         A document and its vectors are one row, so they agree.
         """
         self.needed()
-        unfinished, under_way = self._changes.writes()
+        entries = self._changes.entries()
+        unfinished = [entry for entry in entries if entry.is_gone]
         if repair:
-            self._changes.forget(unfinished)
+            self._changes.remove([entry.version for entry in unfinished])
             self.renew_words()
         counts = {str(field): 0 for field in self._dims}
         documents = 0
@@ -203,8 +203,8 @@ class MongoStore(MongoIndex):
             for row in page:
                 for field in row["fields"]:
                     counts[field] += 1
-        names = tuple(f"write {version}" for version in unfinished)
-        return CheckReport(self.name, documents, counts, unfinished=names, in_progress=under_way, repaired=repair)
+        names, others = tuple(map(str, unfinished)), len(entries) - len(unfinished)
+        return CheckReport(self.name, documents, counts, unfinished=names, in_progress=others, repaired=repair)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""

@@ -28,8 +28,8 @@ from vlmsearch.types import Document, Field, Record, Reject, Scalar, Stamp
 
 _ESCAPED = re.compile(r"[%.$\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPE = re.compile(r"%([0-9a-f]{4})")
-_LARGEST_EXACT = 2**53
-_MOST_BYTES = 15 * 2**20
+_MAX_EXACT = 2**53
+_MAX_BYTES = 15 * 2**20
 _DEEPEST = 80
 _HALF_SURROGATES = 128
 """The subtype of strings that are not valid Unicode, kept as bytes."""
@@ -59,8 +59,8 @@ def row_of(record: Record, version: str, language: str = NONE) -> dict[str, Any]
         **term_fields(words_of(record.document), language),
         "draw": sampling_key(stored.id),
     }
-    if _size(row) > _MOST_BYTES:
-        large = f"{stored.id!r} has more than {_MOST_BYTES:,} bytes of text and metadata"
+    if _size(row) > _MAX_BYTES:
+        large = f"{stored.id!r} has more than {_MAX_BYTES:,} bytes of text and metadata"
         raise InvalidInputError("too_large", large)
     return row
 
@@ -170,7 +170,7 @@ def _unescape(key: str) -> str:
 
 
 def _is_large(value: Scalar) -> bool:
-    return type(value) is int and abs(value) > _LARGEST_EXACT
+    return type(value) is int and abs(value) > _MAX_EXACT
 
 
 def _value(value: Scalar) -> str | bool | int | float | Binary:
@@ -201,6 +201,6 @@ def _text(value: object) -> str:
 
 def _size(row: Mapping[str, Any]) -> int:
     texts = [value for value in (row["text"], *row["metadata"].values()) if isinstance(value, (str, bytes))]
-    if sum(map(len, texts)) * 4 <= _MOST_BYTES:
+    if sum(map(len, texts)) * 4 <= _MAX_BYTES:
         return 0
     return sum(len(text.encode() if isinstance(text, str) else text) for text in texts)

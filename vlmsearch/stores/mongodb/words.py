@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from pymongo.errors import OperationFailure
 
 from vlmsearch.stores.mongodb.connection import LIVE, Row, Rows
-from vlmsearch.stores.postings import K1, LEAST_IDF, B, Term, idf
+from vlmsearch.stores.postings import K1, MIN_IDF, B, Term, idf
 from vlmsearch.stores.terms import QueryTerm, terms_of
 from vlmsearch.stores.versions import VersionedHit
 
@@ -42,8 +42,8 @@ _SPARE = 100
 """Documents that are scored beyond those that are asked for."""
 _STEPS = 30
 """Statistics are of an index whose size has changed by less than one part in so many."""
-_MOST_COUNTS = 20_000
-_MOST_BYTES = 256 * 2**10
+_MAX_COUNTS = 20_000
+_MAX_BYTES = 256 * 2**10
 """Bytes of the terms of a row at most: the text index takes terms of 4 MB, and none of a longer text."""
 
 
@@ -51,8 +51,8 @@ def term_fields(words: str, language: str) -> Row:
     """Return what a row keeps of a document's words: its terms, of a long text each distinct one once, and language."""
     terms, own = terms_of(words, language)
     spelt = " ".join(map(_spelt, terms))
-    if len(spelt) > _MOST_BYTES:
-        spelt = " ".join(dict.fromkeys(map(_spelt, terms)))[:_MOST_BYTES]
+    if len(spelt) > _MAX_BYTES:
+        spelt = " ".join(dict.fromkeys(map(_spelt, terms)))[:_MAX_BYTES]
     return {"terms": spelt, "language": own if terms else ""}
 
 
@@ -116,7 +116,7 @@ class WordStatistics:
             known = seen * self.documents / max(self._sampled, 1)
             if seen < _FREQUENT and self._sampled < self.documents:
                 known = max(count(), seen)
-            if len(self._counts) >= _MOST_COUNTS:
+            if len(self._counts) >= _MAX_COUNTS:
                 self._counts.clear()
             self._counts[asked] = known
         return known
@@ -164,5 +164,5 @@ def _without_index(call: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-LEAST_SCORE = LEAST_IDF
+MIN_SCORE = MIN_IDF
 """The score of a row that MongoDB finds and that shares no term."""

@@ -14,7 +14,7 @@ from vlmsearch.stores.chroma.vectors import VectorRows
 from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.stores.mongodb.connection import Row, bulk
 from vlmsearch.stores.mongodb.index import MongoIndex
-from vlmsearch.stores.mongodb.journal import Journal
+from vlmsearch.stores.mongodb.journal import MongoJournal
 from vlmsearch.stores.mongodb.values import fields_of
 from vlmsearch.types import Stamp
 
@@ -28,13 +28,13 @@ class Checker:
 
     index: MongoIndex
     vectors: VectorRows
-    journal: Journal
+    journal: MongoJournal
     forget: Callable[[Mapping[str, Sequence[str]]], None]
 
     def report(self, *, repair: bool) -> CheckReport:
         """Check documents, vectors and journal."""
         entries = self.journal.entries()
-        unfinished = [entry for entry in entries if not entry.is_alive]
+        unfinished = [entry for entry in entries if entry.is_gone]
         if repair:
             for entry in unfinished:
                 self.roll_back(entry.version, entry.ids)
@@ -52,7 +52,7 @@ class Checker:
         half_done = self._half_done([id for id, row in rows.items() if _is_half_done(row, dead)], dead)
         if repair:
             self._repair(vectors, half_done)
-        writes = [f"{entry.kind} of {len(entry.ids)} documents, {entry.version}" for entry in unfinished]
+        writes = list(map(str, unfinished))
         writes += [f"{'replace' if row['version'] else 'delete'} {id}" for id, row in half_done.items()]
         return vectors.report(
             self.index.name,
@@ -71,7 +71,7 @@ class Checker:
         self.forget({id: [version] for id in ids})
         now = self.index.kept_rows(ids, {"version": 1})
         self.vectors.remove([(id, version) for id in ids if id not in now or now[id]["version"] != version])
-        self.journal.close(version)
+        self.journal.remove([version])
 
     def _half_done(self, ids: Collection[str], dead: Collection[str]) -> dict[str, Row]:
         """Return the rows of writes that nobody is at and that no entry of the journal names."""
@@ -85,7 +85,7 @@ class Checker:
     def _busy(self, dead: Collection[str]) -> set[str]:
         """Return the documents that are being written."""
         entries = self.journal.entries()
-        return {id for entry in entries if entry.version not in dead and entry.is_alive for id in entry.ids}
+        return {id for entry in entries if entry.version not in dead and not entry.is_gone for id in entry.ids}
 
     def _repair(self, vectors: Discrepancies, half_done: Mapping[str, Row]) -> None:
         vectors.remove(self.vectors)

@@ -34,7 +34,7 @@ from vlmsearch.stores.mongodb.connection import (
     bulk,
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
-from vlmsearch.stores.mongodb.journal import Journal
+from vlmsearch.stores.mongodb.journal import MongoJournal
 from vlmsearch.stores.mongodb.values import row_of
 from vlmsearch.stores.mongodb_chroma.check import Checker
 from vlmsearch.stores.terms import NONE
@@ -83,7 +83,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         """Find the collections of the vectors."""
         self._vectors = self._rows_of(generation, manifest.spaces)
         self._vectors.open(self.name)
-        self._journal = Journal(lambda operation, call: self.run(operation, call, part="journal"))
+        self._journal = MongoJournal(lambda operation, call: self.run(operation, call, part="journal"))
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""

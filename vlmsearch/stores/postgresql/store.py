@@ -69,7 +69,7 @@ T = TypeVar("T")
 _WRITES = 500
 _EXACT_MATCHES = 10_000
 """Documents that pass a filter and are compared one by one, where there is an index of vectors."""
-_MOST_EF_SEARCH = 1000
+_MAX_EF_SEARCH = 1000
 _SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
 """Settings with which the planner follows the index of vectors, whatever it thinks of a filter."""
 _BITMAP = "SET LOCAL work_mem = '64MB';"
@@ -114,9 +114,9 @@ class PostgresStore(DatabaseStore):
         check_name("table", table)
         if language is not None:
             check_language(language)
-        if exact_up_to < 0 or not 1 <= ef_search <= _MOST_EF_SEARCH:
+        if exact_up_to < 0 or not 1 <= ef_search <= _MAX_EF_SEARCH:
             raise ConfigError(
-                f"exact_up_to is at least 0 and ef_search from 1 to {_MOST_EF_SEARCH:,}, not {exact_up_to} and "
+                f"exact_up_to is at least 0 and ef_search from 1 to {_MAX_EF_SEARCH:,}, not {exact_up_to} and "
                 f"{ef_search}"
             )
         connection = location
@@ -306,8 +306,8 @@ class PostgresStore(DatabaseStore):
 
     def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
         query = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-        given = all_rows(session, query, ([change.document.id for change in changes],))
-        there = {values[0]: document_row(*values) for values in given}
+        stored = all_rows(session, query, ([change.document.id for change in changes],))
+        there = {values[0]: document_row(*values) for values in stored}
         records = changed_records([Record(row.document, {}, row.stamp) for row in there.values()], changes)
         if not records:
             return []
@@ -340,7 +340,7 @@ class PostgresStore(DatabaseStore):
         queries = [Vector(vector) for vector in vectors]
         if not self._is_large(field) or (condition.has_index and self._is_narrow(condition)):
             return self._exact_pages(table, queries, limit, condition)
-        ef_search = min(max(self._ef_search, limit), _MOST_EF_SEARCH)
+        ef_search = min(max(self._ef_search, limit), _MAX_EF_SEARCH)
         settings = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {ef_search};{_SCAN}"
         pages_of_hits = self._session(
             "search", lambda session: [self._by_index(session, table, q, limit, condition) for q in queries], settings

@@ -26,10 +26,10 @@ from vlmsearch.types import Field, Record, Scalar, Stamp
 
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
-_LARGEST_EXACT = 2**53
-_MOST_BYTES = 64 * 2**20
+_MAX_EXACT = 2**53
+_MAX_BYTES = 64 * 2**20
 """Bytes of a text at most: longer ones do not fit into messages of the protocol together with others."""
-_MOST_ALTERNATIVES = 100
+_MAX_ALTERNATIVES = 100
 """Values of an ``$in`` that are looked up one by one in an index."""
 
 
@@ -46,8 +46,8 @@ def unescape(text: str) -> str:
 def check_size(record: Record) -> None:
     """Raise InvalidInputError where a text is too long for PostgreSQL."""
     text = record.document.text or ""
-    if len(text) * 4 > _MOST_BYTES and len(text.encode("utf-8", "surrogatepass")) > _MOST_BYTES:
-        raise InvalidInputError("too_large", f"{record.document.id!r} has more than {_MOST_BYTES:,} bytes of text")
+    if len(text) * 4 > _MAX_BYTES and len(text.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+        raise InvalidInputError("too_large", f"{record.document.id!r} has more than {_MAX_BYTES:,} bytes of text")
 
 
 def row_of(record: Record, fields: Iterable[Field], version: str, language: str) -> str:
@@ -110,8 +110,8 @@ def document_row(
     """Return what the columns of `COLUMNS`, or those of `STATE` alone, have of a document."""
     content = None
     if metadata is not None:
-        strings = (None if value is None else unescape(value) for value in (text, image))
-        content = StoredDocument(id, *strings, metadata_of(metadata)).document
+        text, image = (None if value is None else unescape(value) for value in (text, image))
+        content = StoredDocument(id, text, image, metadata_of(metadata)).document
     stamp = Stamp(unescape(digest), unescape(source))
     return DocumentRow(stamp, version, frozenset(map(Field.parse, fields)), content, vectors)
 
@@ -175,10 +175,10 @@ def _is_among(key: str, values: Sequence[str | bool | float]) -> Condition:
     texts = list(dict.fromkeys(escape(value) for value in values if isinstance(value, str)))
     numbers = list(dict.fromkeys(v for v in values if isinstance(v, float) and not isinstance(v, bool)))
     parts: list[Condition] = []
-    small = [number for number in numbers if abs(number) < _LARGEST_EXACT]
-    if len(texts) + len(small) <= _MOST_ALTERNATIVES:
+    small = [number for number in numbers if abs(number) < _MAX_EXACT]
+    if len(texts) + len(small) <= _MAX_ALTERNATIVES:
         single += [*texts, *small]
-        texts, numbers = [], [number for number in numbers if abs(number) >= _LARGEST_EXACT]
+        texts, numbers = [], [number for number in numbers if abs(number) >= _MAX_EXACT]
     parts += [Condition("d.metadata @> %s", (Jsonb({key: value}),), has_index=True) for value in single]
     if texts:
         parts.append(

@@ -23,7 +23,7 @@ from vlmsearch.stores.terms import query_terms
 from vlmsearch.stores.versions import VersionedHit
 
 _STEPS = 30
-_MOST_COUNTS = 20_000
+_MAX_COUNTS = 20_000
 _LIGHT = 0.4
 """Terms are first left out if their weights, together, are at most this part of the weight of the rarest other."""
 
@@ -120,7 +120,7 @@ class WordRanking:
         unknown = [own for own in dict.fromkeys(keys) if own not in statistics.counts]
         if unknown:
             counts = self._count(session, unknown)
-            if len(statistics.counts) > _MOST_COUNTS:
+            if len(statistics.counts) > _MAX_COUNTS:
                 statistics.counts.clear()
             statistics.counts.update(zip(unknown, counts))
         counted = [Term(term.term, term.times, statistics.counts.get(own, 0)) for own, term in zip(keys, asked)]

@@ -16,7 +16,7 @@ from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import is_whole
 from vlmsearch.stores.sqlite.codes import Places, find, quantise, signs_of
-from vlmsearch.stores.sqlite.columns import Stored, stored
+from vlmsearch.stores.sqlite.columns import StoredValue, stored
 from vlmsearch.stores.sqlite.schema import tables_by_generation
 from vlmsearch.stores.sqlite.tables import Row, Tables, drop_tables, make_ids, parsed
 from vlmsearch.types import Field
@@ -31,7 +31,7 @@ _OF_AN_INDEX = re.compile(r"(missing from|entries in|entry in|of) index|inverted
 
 
 @dataclass
-class _Found:
+class _StoredContent:
     """The content of the table of documents."""
 
     ids: dict[int, str] = dataclasses.field(default_factory=dict)
@@ -142,8 +142,8 @@ def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: b
     )
 
 
-def _look(db: sqlite3.Connection, tables: Tables) -> _Found:
-    documents = _Found(named={field: [] for field in tables.fields})
+def _look(db: sqlite3.Connection, tables: Tables) -> _StoredContent:
+    documents = _StoredContent(named={field: [] for field in tables.fields})
     by_name = {str(field): rows for field, rows in documents.named.items()}
     for row in tables.all(db):
         left = row if is_whole(row) else row.legible()
@@ -168,7 +168,7 @@ def _attributes_sum(db: sqlite3.Connection, tables: Tables) -> int | None:
         return None
 
 
-def _hash(value: tuple[str, int, Stored]) -> int:
+def _hash(value: tuple[str, int, StoredValue]) -> int:
     return hash((*value, type(value[-1])))
 
 

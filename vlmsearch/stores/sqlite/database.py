@@ -21,7 +21,7 @@ from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError,
 from vlmsearch.stores.sqlite.schema import SCHEMA, VERSION, Schema, run, stranger
 from vlmsearch.stores.sqlite.upgrade import EARLIER, upgrade
 
-_OURS = 0x766C6D73
+_APPLICATION_ID = 0x766C6D73
 """The application id of databases of vlmsearch: "vlms"."""
 _PAGE_BYTES = 8192
 """Three vectors of 512 numbers fit into a page."""
@@ -325,7 +325,7 @@ class Database:
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
             "FROM pragma_application_id, pragma_user_version"
         ).fetchone()  # in one statement: another process may be making it
-        if owner != _OURS:
+        if owner != _APPLICATION_ID:
             if not tables:
                 raise BlankError
             raise ConfigError(f"{self.path} is a database of another program: give the index another name")
@@ -370,7 +370,7 @@ class Database:
             elif version < VERSION:
                 self._refuse_strangers(connection, EARLIER[version])
                 upgrade(connection, version)
-            connection.execute(f"PRAGMA application_id = {_OURS}")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {max(version, VERSION)}")
             connection.execute("COMMIT")
         except BaseException as exc:
@@ -402,7 +402,7 @@ class Database:
         if kind:
             raise ConfigError(
                 f"{self.name} is on a network file system ({kind}), where processes cannot share the memory that a "
-                "write-ahead log needs: put the index on a local disk, or use a server, such as postgresql: or chroma://"
+                "write-ahead log needs: put the index on a local disk, or in a store on a server"
             )
 
     @contextmanager

@@ -38,8 +38,8 @@ from vlmsearch.stores.documents import DocumentRow, RowPart, StoredDocument
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole, vector_checksum
-from vlmsearch.stores.sqlite.codes import BLOCK, Coded, Places, find
-from vlmsearch.stores.sqlite.columns import Stored, restored, stored
+from vlmsearch.stores.sqlite.codes import BLOCK, CodeRows, Places, find
+from vlmsearch.stores.sqlite.columns import StoredValue, restored, stored
 from vlmsearch.stores.sqlite.schema import SCHEMA, run, tables_by_generation
 from vlmsearch.stores.terms import NONE, stemmer_release, words_of
 from vlmsearch.types import Document, Field, Manifest, Record, Scalar, Stamp, Vectors
@@ -165,7 +165,7 @@ class Tables:
 
     def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
         """Read the rows of documents, by id."""
-        rows = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_names(ids)])
+        rows = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_VALUES}", [_names(ids)])
         return {row.id: row.whole() for row in map(Row._make, rows)}
 
     def document_rows(
@@ -196,20 +196,20 @@ class Tables:
 
     def numbered(self, db: sqlite3.Connection, rows: Collection[int]) -> Iterator[Row]:
         """Read the documents that have these rows."""
-        cursor = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_EACH}", [_list(rows)])
+        cursor = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_VALUES}", [_list(rows)])
         return (Row._make(values).whole() for values in cursor)
 
     def columns(self, db: sqlite3.Connection, ids: Collection[str], names: str) -> Iterator[tuple[str, ...]]:
         """Read the ids of documents and the columns ``names`` of them."""
         yield from db.execute(
-            f"SELECT id, {names} FROM {self.name('documents')} WHERE id IN {_EACH}",
+            f"SELECT id, {names} FROM {self.name('documents')} WHERE id IN {_VALUES}",
             [_names(ids)],
         )
 
     def ids_of(self, db: sqlite3.Connection, rows: Collection[int]) -> list[tuple[int, str]]:
         """Read the rows that are there, each with its document's id."""
         return db.execute(
-            f"SELECT row, id FROM {self.name('documents')} WHERE row IN {_EACH}",
+            f"SELECT row, id FROM {self.name('documents')} WHERE row IN {_VALUES}",
             [_list(rows)],
         ).fetchall()
 
@@ -278,7 +278,7 @@ class Tables:
             [key, row],
         ).fetchall()
 
-    def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[Coded]:
+    def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[CodeRows]:
         """Read the codes of a field that were written after a row."""
         cursor = db.execute(
             f"SELECT * FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
@@ -290,12 +290,12 @@ class Tables:
 
     def _group(
         self, field: Field, last: int, count: int, rows: bytes, steps: bytes, codes: bytes, signs: bytes
-    ) -> Coded:
+    ) -> CodeRows:
         dim = self.dims[field]
         with undamaged():
             table = np.frombuffer(codes, np.int8).reshape(-1, dim)
             bits = np.frombuffer(signs, np.uint8).reshape(-1, -(-dim // 8))
-            return Coded(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table, bits)
+            return CodeRows(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table, bits)
 
     def words_after(self, db: sqlite3.Connection, row: int) -> Iterator[Postings]:
         """Read the words of the documents that were written after a row."""
@@ -313,7 +313,7 @@ class Tables:
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
         """Read which of the rows have a vector of a field, and the vectors, shape (n, dim)."""
         stored_rows = db.execute(
-            f"SELECT row, vector, crc FROM {self.name('vectors', field)} WHERE row IN {_EACH}",
+            f"SELECT row, vector, crc FROM {self.name('vectors', field)} WHERE row IN {_VALUES}",
             [_list(rows)],
         ).fetchall()
         with undamaged():
@@ -337,7 +337,7 @@ class Tables:
         """Check whether all groups of codes of a field have the checksum that they should."""
         return all(map(is_whole, db.execute(f"SELECT * FROM {self.name('codes', field)}")))
 
-    def whole_codes(self, db: sqlite3.Connection, field: Field) -> Iterator[Coded]:
+    def whole_codes(self, db: sqlite3.Connection, field: Field) -> Iterator[CodeRows]:
         """Read the groups of codes of a field that have the checksum that they should."""
         cursor = db.execute(f"SELECT * FROM {self.name('codes', field)} ORDER BY last")
         return (self._group(field, *values[:-1]) for values in cursor if is_whole(values))
@@ -356,7 +356,7 @@ class Tables:
         """
         cursor = db.execute(
             f"SELECT row, id, vector FROM {self.name('vectors', field)} JOIN {self.name('documents')} USING (row)"
-            f" WHERE row IN {_EACH}",
+            f" WHERE row IN {_VALUES}",
             [_list(rows)],
         )
         while some := cursor.fetchmany(_CACHED):
@@ -369,7 +369,7 @@ class Tables:
         """Read all documents, in the order of their rows, damaged ones among them."""
         return map(Row._make, db.execute(f"SELECT * FROM {self.name('documents')} ORDER BY row"))
 
-    def attributes(self, db: sqlite3.Connection) -> Iterator[tuple[str, int, Stored]]:
+    def attributes(self, db: sqlite3.Connection) -> Iterator[tuple[str, int, StoredValue]]:
         """Read the metadata of all documents, by key and row."""
         yield from db.execute(f"SELECT key, row, value FROM {self.name('attributes')}")
 
@@ -441,9 +441,9 @@ class Tables:
             f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?, ?)",
             ((row, vector, vector_checksum(row, vector)) for row, vector in zip(rows, parts)),
         )
-        self._write_codes(db, field, Coded.of(rows, vectors))
+        self._write_codes(db, field, CodeRows.of(rows, vectors))
 
-    def _write_codes(self, db: sqlite3.Connection, field: Field, group: Coded) -> None:
+    def _write_codes(self, db: sqlite3.Connection, field: Field, group: CodeRows) -> None:
         parts = (group.numbers.astype("<i8"), group.steps.astype("<f4"), group.codes, group.signs)
         values: list[int | bytes] = [int(group.numbers[-1]), len(group)]
         values += (np.ascontiguousarray(part).tobytes() for part in parts)
@@ -510,15 +510,15 @@ class Tables:
 
     def _merge(self, db: sqlite3.Connection, field: Field, max_count: int, live: Places | None) -> None:
         """Merge the groups of codes of at most so many rows; ``live`` are those to keep, None for all."""
-        pending: list[Coded] = []
+        pending: list[CodeRows] = []
         for values in self._taken(db, self.name("codes", field), max_count):
             group = self._group(field, *values[:-1])
             pending.append(group if live is None else group[find(live, group.numbers)[1]])
             if sum(map(len, pending)) >= BLOCK:
-                self._write_codes(db, field, Coded.joined(pending))
+                self._write_codes(db, field, CodeRows.joined(pending))
                 pending = []
         if any(map(len, pending)):
-            self._write_codes(db, field, Coded.joined(pending))
+            self._write_codes(db, field, CodeRows.joined(pending))
 
     def _merge_words(self, db: sqlite3.Connection, max_count: int, live: Places | None) -> None:
         """Merge the groups of words of at most so many documents; ``live`` are those to keep, None for all."""
@@ -592,7 +592,7 @@ class Tables:
             db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", strays)
             for start in range(0, len(named), _PAGE):
                 rows, vectors = self.vectors(db, field, named[start : start + _PAGE].tolist())
-                self._write_codes(db, field, Coded.of(rows, vectors))
+                self._write_codes(db, field, CodeRows.of(rows, vectors))
         self.forget(db)
 
     def _named(self, db: sqlite3.Connection, field: Field) -> Places:
@@ -608,7 +608,7 @@ def make_ids(db: sqlite3.Connection, generation: int, damaged: Collection[int]) 
     db.execute(f"DROP TABLE {table}")
     run(db, make.format(g=generation))
     db.execute(
-        f"INSERT OR REPLACE INTO {table} SELECT * FROM temp.kept ORDER BY row NOT IN {_EACH}, row", [_list(damaged)]
+        f"INSERT OR REPLACE INTO {table} SELECT * FROM temp.kept ORDER BY row NOT IN {_VALUES}, row", [_list(damaged)]
     )
     db.execute("DROP TABLE temp.kept")
 
@@ -619,7 +619,7 @@ def drop_tables(db: sqlite3.Connection, generation: int) -> None:
         db.execute(f"DROP TABLE {name}")
 
 
-_EACH = "(SELECT value FROM json_each(?))"
+_VALUES = "(SELECT value FROM json_each(?))"
 
 
 def _list(values: Collection[object]) -> str:
@@ -627,7 +627,7 @@ def _list(values: Collection[object]) -> str:
 
 
 def _names(ids: Collection[str]) -> str:
-    """Ids as `_EACH` takes them, but for those with a NUL, where SQLite's JSON functions end a string."""
+    """Ids as `_VALUES` takes them, but for those with a NUL, where SQLite's JSON functions end a string."""
     return _list([id for id in ids if "\0" not in id])
 
 

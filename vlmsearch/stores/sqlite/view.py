@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.postings import Postings, WordTable, grown
-from vlmsearch.stores.sqlite.arrays import Kept
+from vlmsearch.stores.sqlite.arrays import StoredArrays
 from vlmsearch.stores.sqlite.codes import CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, passing
 from vlmsearch.stores.sqlite.tables import Tables, TableState, undamaged
 from vlmsearch.types import WORDS, Field, file_of_part
 
-LEAST_KEPT = 2**17
+MIN_KEPT = 2**17
 """Documents, in all fields and words together, from which on a file of arrays is made."""
 _GROWTH = 1.25
 """The file is made anew once there are so many times as many as it has."""
@@ -117,7 +117,7 @@ class Views:
     def _begun(self, db: sqlite3.Connection, state: TableState) -> View:
         """Return a view of nothing but what the file of arrays has."""
         token, self._mapped = self._tables.arrays(db, state), 0
-        kept = None if token is None else Kept.read(self._path, token, state.epoch, self._tables.dims)
+        kept = None if token is None else StoredArrays.read(self._path, token, state.epoch, self._tables.dims)
         if kept is None:
             return View(TableState(state.epoch))
         postings = {} if kept.words is None else {kept.words[0]: kept.words[1]}
@@ -125,18 +125,18 @@ class Views:
         self._mapped = _size(view)
         return view
 
-    def to_keep(self) -> Kept | None:
+    def to_keep(self) -> StoredArrays | None:
         """Return what is worth to be written to the file of arrays: much that is in this process alone.
 
         It is returned once, to one thread.
         """
         with self._guard:
             view, size = self._latest, _size(self._latest)
-            if size < LEAST_KEPT or size < _GROWTH * self._mapped:
+            if size < MIN_KEPT or size < _GROWTH * self._mapped:
                 return None
             self._mapped = size
         words = next(iter(view.postings.items()), None)
-        return Kept(secrets.token_hex(8), view.state.epoch, dict(view.codes), words)
+        return StoredArrays(secrets.token_hex(8), view.state.epoch, dict(view.codes), words)
 
     def forget(self) -> None:
         """Begin anew with the file of arrays at the next call."""

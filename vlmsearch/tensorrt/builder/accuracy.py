@@ -59,7 +59,10 @@ class AccuracyCheck:
 
 
 def prepare_check(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> AccuracyCheck:
-    """Return the samples that the recipe holds out from calibration, and ONNX Runtime's float32 vectors of them."""
+    """Return the samples that the recipe holds out from calibration, with float32 vectors.
+
+    ONNX Runtime computes the vectors.
+    """
     report(f"{tower}: collecting samples", 0, 1)
     _, held_out = gather(recipe, (), images=tower == "image", fit=False)
     if bundle.preprocess is not None and tower == "image":

@@ -53,16 +53,22 @@ from vlmsearch.tensorrt.engine.timing import Timing
 PRECISIONS: tuple[BuiltPrecision, ...] = ("fp16", "int8", "fp32")
 """The precisions that ``auto`` chooses from."""
 SHARES = (0.125, 0.25, 0.5)
-"""Shares of the Linears that are left in FP16 where INT8 in all of them does harm, attempt by attempt."""
+"""Shares of the Linears that are left in FP16, attempt by attempt.
+
+They are tried where INT8 in all of them does harm.
+"""
 NEAR = 0.9998
 """The mean cosine to float32 that an engine without INT8 keeps. What is further off is not rounded but miscomputed."""
 ASTRAY = 0.02
-"""The mean cosine by which an INT8 engine may stay behind the same graph on ONNX Runtime. More is no rounding."""
+"""The mean cosine that an INT8 engine may lose to ONNX Runtime on the same graph.
+
+More is no rounding.
+"""
 _FORM = "5"  # changes whenever another graph or network is made of the same file, so that no older plan is used
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltPlan:
     """A plan that passed, and what it was measured at."""
 
     plan: Plan
@@ -70,7 +76,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Missed:
+class FailedPlan:
     """An engine that did not pass.
 
     ``right`` is the mean cosine of the same INT8 graph on ONNX Runtime, where TensorRT miscomputes it in every form.
@@ -82,7 +88,10 @@ class Missed:
 
 @dataclass
 class EngineBuilder:
-    """One tower, and all that is said about how its engines are to be; ``attempts`` is the report of each so far."""
+    """The builder of the engines of one tower.
+
+    ``attempts`` is the report of each so far.
+    """
 
     bundle: Bundle
     tower: Tower
@@ -132,7 +141,7 @@ class EngineBuilder:
         }
         return Choice(self._digest("fp32"), precision, self.machine, tuple(sorted(options.items())))
 
-    def fastest(self) -> Made:
+    def fastest(self) -> BuiltPlan:
         """Return the fastest precision that passes; QualityError tells why none did."""
         made, failed = [], []
         for precision in PRECISIONS:
@@ -153,13 +162,13 @@ class EngineBuilder:
         with Engine(read_plan(plan, here=self.machine), device=self.device, contexts=1) as engine:
             return self.time(engine)
 
-    def make(self, precision: BuiltPrecision) -> Made:
+    def make(self, precision: BuiltPrecision) -> BuiltPlan:
         """Return the first plan of a precision that passes; QualityError says how near the attempts came."""
         failed: list[str] = []
         advice = "Try another `precision`, or build the bundle again with data of your own in `calibrate`"
         for kept in self._kept(precision):
             result = self._attempt(precision, kept)
-            if isinstance(result, Made):
+            if isinstance(result, BuiltPlan):
                 return result
             drift = result.drift
             failed.append(f"{words(precision, kept)}: cosine {drift.mean_cosine:.5f}, overlap {drift.overlap:.3f}")
@@ -183,14 +192,14 @@ class EngineBuilder:
             order = harmful_first(self._file("fp32"), self.int8, self.check, self.report)
             yield from (tuple(sorted(order[: math.ceil(share * len(order))])) for share in SHARES)
 
-    def _attempt(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> Made | Missed:
+    def _attempt(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> BuiltPlan | FailedPlan:
         """Build one engine and measure it.
 
         Where TensorRT fails on a form or miscomputes it, the next one is tried. In the end the nearest of all is taken.
         A form that failed is not tried again with other Linears in FP16.
         """
         refused: list[BackendError] = []
-        tried: list[tuple[float, Made | Missed]] = []
+        tried: list[tuple[float, BuiltPlan | FailedPlan]] = []
         different: dict[PlanKey, Form] = {}
         for form in forms(precision, self.tower, self.machine):
             key = self._key(precision, kept, form)
@@ -207,7 +216,7 @@ class EngineBuilder:
                 self._failed.add((precision, form))
                 self.report(f"{self.tower}: {words(precision, kept)} failed in this form: {exc}", 1, 1)
                 continue
-            if cosine >= NEAR or (precision == "int8" and (isinstance(result, Made) or result.right is None)):
+            if cosine >= NEAR or (precision == "int8" and (isinstance(result, BuiltPlan) or result.right is None)):
                 return result
             # Several plans are the same computation, for an engine that cannot be loaded as one.
             self._failed |= {(precision, form), (precision, dataclasses.replace(form, apart=True))}
@@ -219,7 +228,9 @@ class EngineBuilder:
         self.report(f"{self.tower}: {told}", 1, 1)
         return nearest
 
-    def _try(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> tuple[float, Made | Missed]:
+    def _try(
+        self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form
+    ) -> tuple[float, BuiltPlan | FailedPlan]:
         """Build one engine and measure it: its mean cosine to float32, and the engine where it passes and is kept.
 
         One that is in the cache was measured when it was built, and is judged again: the gate may be another now.
@@ -237,14 +248,17 @@ class EngineBuilder:
                 report["mean_cosine_on_onnx_runtime"] = round(right, 6)
             self.attempts.append(report)
             if report["passed"]:
-                return drift.mean_cosine, Made(done or store_plan(key, data, report), timings)
+                return drift.mean_cosine, BuiltPlan(done or store_plan(key, data, report), timings)
             astray = right is not None and drift.mean_cosine < right - ASTRAY
-            return drift.mean_cosine, Missed(drift, right if astray else None)
+            return drift.mean_cosine, FailedPlan(drift, right if astray else None)
 
     def _measured(
         self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form, key: PlanKey
     ) -> tuple[bytes, Drift, dict[str, object], tuple[Timing, ...]]:
-        """Return an engine that is built now, how it differs from float32, its report, and what batches take."""
+        """Build an engine, and return how it differs from float32, its report and timings.
+
+        The engine comes first, as the bytes of its plan.
+        """
         data, seconds = self._build(precision, kept, form, key)
         self.report(f"{self.tower}: measuring {words(precision, kept)}", 0, 1)
         with Engine(data, device=self.device, contexts=1) as engine:
@@ -260,7 +274,10 @@ class EngineBuilder:
         return data, drift, report, timings
 
     def _on_onnx_runtime(self, kept: tuple[str, ...]) -> float:
-        """Return the mean cosine to float32 that the same Linears in INT8 come to on ONNX Runtime, on the CPU."""
+        """Return the mean cosine to float32 that ONNX Runtime reaches with the same Linears in INT8.
+
+        It runs on the CPU.
+        """
         names = [name for name in self.int8 if name not in kept]
         self.report(f"{self.tower}: {words('int8', kept)} on ONNX Runtime", 0, 1)
         vectors, _ = run(engine_graph(self._file("fp32"), self.int8, names, spelled_out=False), self.check.feeds)

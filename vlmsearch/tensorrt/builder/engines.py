@@ -106,7 +106,10 @@ def _but_for(choice: Choice, free: frozenset[str]) -> Choice:
 
 
 def recipe_of(bundle: Bundle) -> Recipe:
-    """Return the recipe that a bundle was built by, or one with the defaults where it has none."""
+    """Return the recipe that a bundle was built by.
+
+    Where it has none, it is one with the defaults.
+    """
     recipe = built_by(bundle)
     if recipe:
         return recipe

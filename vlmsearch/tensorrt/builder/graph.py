@@ -54,7 +54,10 @@ def read_int8(qdq: bytes) -> dict[str, Int8]:
 
 
 def read_model(data: bytes) -> onnx.ModelProto:
-    """Return a model that is all in one file; ConfigError for one that would read others from the current folder."""
+    """Return a model that is all in one file.
+
+    ConfigError for one that would read others from the current folder.
+    """
     proto = onnx.load_from_string(data)
     if any(value.data_location == onnx.TensorProto.EXTERNAL for value in proto.graph.initializer):
         raise ConfigError("the model reads its weights from other files, which no bundle does: build it again")
@@ -122,7 +125,10 @@ class _Writing:
         return node.input[1].removesuffix(".weight") if is_product else ""
 
     def _fused(self, node: onnx.NodeProto) -> tuple[onnx.NodeProto | None, onnx.NodeProto] | None:
-        """Return the Add, if there is a bias, and the Split after a projection that gives several values at once."""
+        """Return the Add and the Split after a projection that gives several values at once.
+
+        The Add is None if there is no bias.
+        """
         users = self._users.get(node.output[0], [])
         add = users[0] if len(users) == 1 and users[0].op_type == "Add" else None
         splits = self._users.get(add.output[0], []) if add else users

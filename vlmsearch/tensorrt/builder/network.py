@@ -45,7 +45,10 @@ class Settings:
 
 
 def strongly_typed() -> bool:
-    """Return whether a network's precisions are those of its ONNX file, and FP16 must be in the file."""
+    """Return whether a network's precisions are those of its ONNX file.
+
+    Then FP16 must be in the file.
+    """
     return hasattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
 
 
@@ -139,7 +142,10 @@ def _shapes(profile: Profile) -> str:
 
 @contextmanager
 def _timing(config: Any, path: Path) -> Iterator[None]:
-    """Give the timings of a file to what the block builds, and write the file anew after it."""
+    """Use the kernel timings in a file for a block.
+
+    The file is written anew after it.
+    """
     known = b""
     with suppress(OSError):
         known = path.read_bytes()

@@ -16,7 +16,10 @@ Split = Literal["several", "three", "two", "one"]
 """Into how many optimization profiles the batches are split."""
 _FEW = 8
 _TOKENS = 20_480
-"""The most tokens of a batch in a profile for many texts; attention needs memory for the square of each length."""
+"""The most tokens of a batch in a profile for many texts.
+
+Attention needs memory for the square of each length.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,9 @@ def batches(recipe: Recipe, tower: Tower, given: Range | None) -> Range:
 def profiles(
     bundle: Bundle, recipe: Recipe, tower: Tower, given: Range | None, split: Split = "one"
 ) -> tuple[Profile, ...]:
-    """Return one profile for the batches that are ``given``; else one or several for the recipe's batches.
+    """Return the profiles of an engine's batches.
+
+    For ``given`` batches it is one; else there are one or several for the recipe's batches.
 
     Kernels for one size are faster than kernels for all of them. With a profile for batches of 256 alone, TensorRT 8.6
     computes 18 % more images of CLIP ViT-B/32 on an H200. Batch 1 takes half the time with its own. So there is a

@@ -1,4 +1,7 @@
-"""The cuBLAS that TensorRT 8.6 is linked with, whose kernels may be newer than its own: 12.9 has some for Hopper."""
+"""The cuBLAS that TensorRT 8.6 is linked with.
+
+Its kernels may be newer than those of TensorRT: 12.9 has some for Hopper.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ _MAJORS = (12, 11)
 
 
 def cublas() -> str:
-    """Return the version of the cuBLAS that this process's TensorRT can use, as ``12.9.1``; "" where there is none."""
+    """Return the version of the cuBLAS that this process's TensorRT can use, as ``12.9.1``.
+
+    "" where there is none.
+    """
     trt = importlib.import_module("tensorrt")
     if not hasattr(getattr(trt, "PreviewFeature", None), SWITCH):
         return ""
@@ -26,7 +32,10 @@ def cublas() -> str:
 
 
 def _version(library: str, function: str) -> str:
-    """Return the version of a library that is loaded already, as those are that TensorRT is linked with; else ""."""
+    """Return the version of a library that is loaded already; else "".
+
+    Those that TensorRT is linked with are.
+    """
     number, numbers = ctypes.c_int(), []
     try:
         tell: Any = getattr(ctypes.CDLL(library, mode=os.RTLD_LAZY | os.RTLD_NOLOAD), function)

@@ -54,7 +54,10 @@ class Gpu:
 
 
 def device_count() -> int:
-    """Return how many GPUs there are, at least 1; ModelUnavailableError where there is no driver or no GPU."""
+    """Return the number of GPUs, at least 1.
+
+    ModelUnavailableError where there is no driver or no GPU.
+    """
     error, count = runtime.cudaGetDeviceCount()
     if error == runtime.cudaError_t.cudaErrorInsufficientDriver:
         number = checked(runtime.cudaDriverGetVersion())
@@ -143,7 +146,10 @@ class Stream(Closable):
 
 
 class Event(Closable):
-    """A mark in a stream that others can wait for; with ``timed`` two of them give a time."""
+    """A mark in a stream that others can wait for.
+
+    With ``timed`` two of them give a time.
+    """
 
     def __init__(self, *, timed: bool = False) -> None:
         flags = 0 if timed else runtime.cudaEventDisableTiming

@@ -68,7 +68,10 @@ class Engine(Closable):
 
     @property
     def max_batch(self) -> int:
-        """Return the most rows that are computed at once; less than at first, once the memory did not suffice."""
+        """Return the most rows that are computed at once.
+
+        It falls once the memory did not suffice.
+        """
         return self._limit
 
     @property
@@ -82,7 +85,10 @@ class Engine(Closable):
         return sum(slot.graphs for slot in self._pool.all)
 
     def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> Vectors:
-        """Return the output of a batch of any size, float32 (n, dim); inputs are the program's, by name."""
+        """Return the output of a batch of any size, float32 (n, dim).
+
+        Inputs are the program's, by name.
+        """
         rows = self._rows(inputs)
         return self._run(rows, _shapes(inputs), _FromHost([inputs[name] for name in self.inputs]))
 

@@ -40,7 +40,7 @@ from vlmsearch.types import ImageSource
 
 _AHEAD = 2
 """Batches that are decoded while another is used."""
-_MOST_DECODED = 2**28
+_MAX_DECODED = 2**28
 """Pixels that are decoded at once; with them, the memory for them is bounded."""
 _CHANNELS = 3
 
@@ -82,7 +82,9 @@ class GpuImages(Closable):
             self._slot(0)
 
     def batches(self, images: Sequence[ImageSource], refused: dict[int, InvalidInputError]) -> Iterator[DeviceArray]:
-        """Pixels in order, uint8 (n, size, size, 3) on the GPU; each is valid until the next is asked for.
+        """Yield pixels in order, uint8 (n, size, size, 3) on the GPU.
+
+        Each array is valid until the next is asked for.
 
         An image that cannot be used is put into ``refused`` by its number, and black. BackendError once it is closed.
         """
@@ -104,7 +106,10 @@ class GpuImages(Closable):
                         future.exception()  # waits: its slot must be free for whoever comes next
 
     def read(self, images: Sequence[bytes]) -> tuple[Pixels, dict[int, InvalidInputError]]:
-        """Pixels on the host, uint8 (n, size, size, 3), and why some of the images, by number, are black."""
+        """Return pixels on the host, uint8 (n, size, size, 3).
+
+        With them comes why some of the images, by number, are black.
+        """
         size = self._preprocess.size
         pixels = np.empty((len(images), size, size, _CHANNELS), np.uint8)
         refused: dict[int, InvalidInputError] = {}
@@ -166,7 +171,9 @@ class _Slot(Closable):
     def fill(
         self, images: Sequence[ImageSource], start: int, pool: Executor, refused: dict[int, InvalidInputError]
     ) -> int:
-        """Decode a batch, whose first image is number ``start`` of all; how many of it the GPU decoded.
+        """Decode a batch, and return how many of its images the GPU decoded.
+
+        Its first image is number ``start`` of all.
 
         An image that cannot be used is put into ``refused``, and black.
         """
@@ -240,7 +247,10 @@ class _Slot(Closable):
 
 
 def _encoded(image: ImageSource) -> ImageSource:
-    """Return the bytes of a file; the file itself if it cannot be read, for the CPU path to say why."""
+    """Return the bytes of a file.
+
+    If it cannot be read, it is the file itself, for the CPU path to say why.
+    """
     if not isinstance(image, Path):
         return image
     try:
@@ -251,7 +261,7 @@ def _encoded(image: ImageSource) -> ImageSource:
 
 def _parts(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
     """Return all jobs in groups whose decoded images fit the memory."""
-    return groups(jobs, (job.jpeg.width * job.jpeg.height for job in jobs), total=_MOST_DECODED)
+    return groups(jobs, (job.jpeg.width * job.jpeg.height for job in jobs), total=_MAX_DECODED)
 
 
 def _raster(job: _Job, image: Any) -> Raster | None:

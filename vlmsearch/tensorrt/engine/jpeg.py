@@ -1,4 +1,4 @@
-"""What a JPEG's header says, as far as it decides whether and how the GPU decodes it."""
+"""The header of a JPEG, as far as it decides how the GPU decodes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _APP1, _APP2, _APP14 = 0xE1, 0xE2, 0xEE
 _ICC = b"ICC_PROFILE\0"
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)(\d)')
 _CHANNELS = 3
-_MOST_SCANS = 20
+_MAX_SCANS = 20
 _FILL = re.compile(rb"\xff+")
 
 
@@ -35,7 +35,9 @@ class Jpeg:
 
 
 def read_header(data: bytes) -> Jpeg | None:
-    """Return the header of a JPEG that the GPU decodes to the same colours as the CPU; None for all else.
+    """Return the header of a JPEG that the GPU decodes as the CPU does.
+
+    The colours are the same. None for all else.
 
     That is 8-bit YCbCr in sRGB with its end in place. Other colours, and whatever is damaged or unusually costly, are
     left to the CPU, which also says what is wrong.
@@ -43,7 +45,7 @@ def read_header(data: bytes) -> Jpeg | None:
     if data[:2] != b"\xff\xd8" or not data[-64:].rstrip(b"\0").endswith(b"\xff\xd9"):
         return None
     try:
-        if check_structure("JPEG", data, "the image").scans > _MOST_SCANS:
+        if check_structure("JPEG", data, "the image").scans > _MAX_SCANS:
             return None
     except InvalidInputError:
         return None
@@ -73,7 +75,10 @@ def read_header(data: bytes) -> Jpeg | None:
 
 
 def _size(frame: bytes) -> tuple[int, int] | None:
-    """Width and height of a frame of three channels of 8 bits, not named R, G and B, which libjpeg takes for such."""
+    """Return the width and height of a frame of three channels of 8 bits.
+
+    None for another frame. Channels named R, G and B are taken for such by libjpeg.
+    """
     if len(frame) < 6 or frame[0] != 8 or frame[5] != _CHANNELS or frame[6::3] == b"RGB":
         return None
     height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
@@ -81,7 +86,10 @@ def _size(frame: bytes) -> tuple[int, int] | None:
 
 
 def _usual_colours(body: bytes) -> bool:
-    """Return whether a segment is not an ICC profile, or a whole one that changes no colour."""
+    """Return whether a segment changes no colour.
+
+    It is no ICC profile, or a whole one for usual colours.
+    """
     if not body.startswith(_ICC):
         return True
     profile = body[len(_ICC) + 2 :]

@@ -117,7 +117,10 @@ def plans_folder() -> Path:
 
 
 def find_plan(key: PlanKey) -> Plan | None:
-    """Return the plan of ``key`` in the cache, or None; ModelUnavailableError for a cache that others may write to."""
+    """Return the plan of ``key`` in the cache, or None.
+
+    ModelUnavailableError for a cache that others may write to.
+    """
     path = plans_folder() / f"{key.digest}.plan"
     _check_cached(path)
     try:
@@ -167,7 +170,9 @@ def read_plan(plan: Plan, *, here: Machine) -> bytes:
 
 
 def read_or_discard(plan: Plan, *, here: Machine) -> bytes | None:
-    """Return the content of a plan; None for one that is damaged or not for ``here``, which is removed.
+    """Return the content of a plan, or None where it is damaged or for another machine.
+
+    Such a plan is removed. ``here`` is this machine.
 
     ModelUnavailableError where it cannot be read now: it may be whole.
     """
@@ -193,7 +198,10 @@ def mismatches(key: PlanKey, here: Machine) -> list[str]:
 
 
 def store_plan(key: PlanKey, data: bytes, report: Report) -> Plan:
-    """Put a built plan into the cache, whole or not at all; ModelUnavailableError where the disk refuses it."""
+    """Put a built plan into the cache, whole or not at all.
+
+    ModelUnavailableError where the disk refuses it.
+    """
     folder = plans_folder()
     path = folder / f"{key.digest}.plan"
     plan = Plan(path, key, hashlib.sha256(data).hexdigest(), len(data), report)
@@ -225,20 +233,26 @@ def choose_plan(choice: Choice, plan: Plan) -> None:
 
 
 def chosen_plan(choice: Choice) -> Plan | None:
-    """Return the plan that answers ``choice``, or None where none was chosen or it is gone; errors as `find_plan`."""
+    """Return the plan that answers ``choice``.
+
+    None where none was chosen or it is gone; errors as `find_plan`.
+    """
     _check_cached(plans_folder() / f"{choice.digest}.choice.json")
     chosen = _read_choice(plans_folder() / f"{choice.digest}.choice.json")
     return chosen[1] if chosen else None
 
 
 def all_choices() -> list[tuple[Choice, Plan]]:
-    """Return every choice that was made and whose plan is there, for any machine, the last one first."""
+    """Return every choice whose plan is there, for any machine, the last one first."""
     paths = sorted(plans_folder().glob("*.choice.json"), key=_age)
     return [choice for path in paths if (choice := _read_choice(path))]
 
 
 def _check_cached(path: Path) -> None:
-    """Check a file of the cache and its folder; what lies elsewhere, as in a model repository, the user has named."""
+    """Check a file of the cache and its folder.
+
+    What lies elsewhere, as in a model repository, the user has named.
+    """
     if path.parent == plans_folder():
         check_private(path.parent, path)
 
@@ -266,7 +280,7 @@ def _age(path: Path) -> tuple[float, str]:
 
 @contextmanager
 def building(what: PlanKey | Choice) -> Iterator[Plan | None]:
-    """Give only one thread of one process is in this block for one key or choice; others wait their turn.
+    """Let one thread of one process at a time into this block for a key.
 
     Gives the plan that somebody else finished meanwhile, which then need not be built. One that is damaged is removed.
     """

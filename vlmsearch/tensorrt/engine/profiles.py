@@ -28,8 +28,8 @@ class Steps:
         self._graphs = sorted(set(graphs))
         self._steps: dict[tuple[int, int, tuple[Shape, ...], bool], Step] = {}
         self.usual = sorted({profile[0].opt[0] for profile in program.profiles})
-        self.min_batch = min(_least(profile) for profile in program.profiles)
-        self.max_batch = max(_most(profile) for profile in program.profiles)
+        self.min_batch = min(_min_rows(profile) for profile in program.profiles)
+        self.max_batch = max(_max_rows(profile) for profile in program.profiles)
         self.sizes = {
             r.input: max(_row(profile, i) for profile in program.profiles)
             for i, r in enumerate(program.profiles[0])
@@ -44,7 +44,7 @@ class Steps:
     def batch_for(self, shapes: Mapping[str, Shape]) -> int:
         """Return the most rows of such inputs that fit one profile; BackendError where none takes them."""
         tails = self._tails(shapes)
-        fitting = [_most(profile) for profile in self._profiles if _fits(profile, tails)]
+        fitting = [_max_rows(profile) for profile in self._profiles if _fits(profile, tails)]
         if not fitting:
             raise BackendError(f"the plan takes {self._said()}, not {_shapes_said(shapes)}")
         return max(fitting)
@@ -54,7 +54,7 @@ class Steps:
         tails = {tail for profile in self._profiles for tail in (_tails(profile, "min"), _tails(profile, "max"))}
         profiles = set()
         for tail in tails:  # what fits a tail in between fits one of these
-            max_rows = max(_most(profile) for profile in self._profiles if _fits(profile, tail))
+            max_rows = max(_max_rows(profile) for profile in self._profiles if _fits(profile, tail))
             profiles |= {self._profile(count, tail) for count in range(1, min(max_rows, rows) + 1)}
         return profiles
 
@@ -81,7 +81,7 @@ class Steps:
 
     def _step(self, rows: int, tails: tuple[Shape, ...], *, graph: bool) -> Step:
         profile = self._profile(rows, tails)
-        rows = max(rows, _least(self._profiles[profile]))
+        rows = max(rows, _min_rows(self._profiles[profile]))
         key = (rows, 0, tails, graph)  # one object for all batches that are padded to it
         step = self._steps.get(key)
         if step is None:
@@ -90,11 +90,14 @@ class Steps:
         return step
 
     def _profile(self, rows: int, tails: tuple[Shape, ...]) -> int:
-        """Return the smallest profile that takes them; of several alike the one whose best shape is nearest."""
+        """Return the smallest profile that takes them.
+
+        Of several alike, it is the one whose best shape is nearest.
+        """
         fitting = [
-            (max(rows, _least(profile)), _volume(profile), abs(profile[0].opt[0] - rows), index)
+            (max(rows, _min_rows(profile)), _volume(profile), abs(profile[0].opt[0] - rows), index)
             for index, profile in enumerate(self._profiles)
-            if _most(profile) >= rows and _fits(profile, tails)
+            if _max_rows(profile) >= rows and _fits(profile, tails)
         ]
         if not fitting:
             raise BackendError(f"the plan takes {self._said()}, not {rows} x {tails}")
@@ -113,11 +116,11 @@ def _shapes_said(shapes: Mapping[str, Shape]) -> str:
     return ", ".join(f"{name} {shape}" for name, shape in shapes.items())
 
 
-def _most(profile: Profile) -> int:
+def _max_rows(profile: Profile) -> int:
     return min(r.max[0] for r in profile)
 
 
-def _least(profile: Profile) -> int:
+def _min_rows(profile: Profile) -> int:
     return max(r.min[0] for r in profile)
 
 

@@ -1,4 +1,7 @@
-"""Decoded images on the GPU to a model's pixels, equal bit for bit to what `Preprocess.apply` gives."""
+"""Decoded images on the GPU to a model's pixels.
+
+They are equal bit for bit to what `Preprocess.apply` gives.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def _checked(answer: tuple[object, ...]) -> Any:
 _PTX = Path(__file__).parent / "resize.ptx"
 _KINDS = {"bicubic": (0, 2.0), "bilinear": (1, 1.0)}
 """The number of a filter in the kernels, and its support."""
-_MOST_TAPS = 256
+_MAX_TAPS = 256
 _ELONGATED = 16
 _SWAPPED = 5
 """The first orientation that exchanges width and height."""
@@ -112,7 +115,9 @@ class Geometry:
 
 
 def plan(width: int, height: int, orientation: int, preprocess: Preprocess) -> Geometry | None:
-    """Return what has to be computed for an image of that size; None where only the CPU path does it.
+    """Return the computation for an image of that size.
+
+    None where only the CPU path does it.
 
     The first of the two passes, which shows in the rounding, is that of Pillow 13.
     """
@@ -133,7 +138,7 @@ def plan(width: int, height: int, orientation: int, preprocess: Preprocess) -> G
     left, top = (out_width - side) // 2, (out_height - side) // 2
     support = _KINDS[preprocess.interpolation][1]
     taps = max(ceil(support * max(a / b, 1.0)) * 2 + 1 for a, b in ((width, out_width), (height, out_height)))
-    if taps > _MOST_TAPS:
+    if taps > _MAX_TAPS:
         return None
     scale = height / out_height
     reach = support * max(scale, 1.0)

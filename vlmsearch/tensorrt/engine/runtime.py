@@ -67,7 +67,10 @@ def log() -> Log:
 
 
 def started(kind: Callable[[Log], Any]) -> Any:
-    """TensorRT's runtime or builder; BackendError where CUDA does not start for it, as on a GPU that is full."""
+    """Start TensorRT's runtime or builder.
+
+    BackendError where CUDA does not start for it, as on a GPU that is full.
+    """
     log().forget()
     try:
         return kind(log())
@@ -94,7 +97,9 @@ class Tensor:
 
 
 class Program(Closable):
-    """A plan on the current GPU, or several of the same model; BackendError where TensorRT refuses one.
+    """A plan on the current GPU, or several of the same model.
+
+    BackendError where TensorRT refuses one.
 
     ``profiles`` are those of all plans. Several plans differ in nothing else.
     """

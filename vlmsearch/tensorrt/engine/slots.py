@@ -28,7 +28,7 @@ from vlmsearch.tensorrt.engine.cuda import (
 from vlmsearch.tensorrt.engine.plans import Shape
 from vlmsearch.tensorrt.engine.runtime import Context, Program, Tensor
 
-_MOST_GRAPHS = 160  # more than 9 batch sizes times 16 lengths; what comes later is launched
+_MAX_GRAPHS = 160  # more than 9 batch sizes times 16 lengths; what comes later is launched
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class _Buffer:
 
 
 @dataclass
-class _Prepared:
+class _PreparedStep:
     """A context whose shapes stay as they are, and its graph once it was captured."""
 
     context: Context
@@ -75,7 +75,7 @@ class ExecutionSlot(Closable):
 
     def __init__(self, program: Program, rows: int, sizes: Mapping[str, int], profiles: Iterable[int]) -> None:
         self._program = program
-        self._prepared: dict[Step, _Prepared] = {}
+        self._prepared: dict[Step, _PreparedStep] = {}
         self._loose: dict[int, tuple[Context, Step | None]] = {}
         self._plain: set[Step] = set()
         with ExitStack() as held:
@@ -114,7 +114,7 @@ class ExecutionSlot(Closable):
     def launch(self, step: Step) -> None:
         """Queue the program on what was staged."""
         prepared = self._prepared.get(step)
-        full = prepared is None and len(self._prepared) >= _MOST_GRAPHS
+        full = prepared is None and len(self._prepared) >= _MAX_GRAPHS
         if not step.graph or step in self._plain or full:
             self._enqueue(step)
             return
@@ -149,14 +149,17 @@ class ExecutionSlot(Closable):
         prepared = self._prepared.get(step)
         return prepared is not None and prepared.graph is not None
 
-    def _prepare(self, step: Step) -> _Prepared:
-        prepared = _Prepared(self._context(step.profile))
+    def _prepare(self, step: Step) -> _PreparedStep:
+        prepared = _PreparedStep(self._context(step.profile))
         self._set_shapes(prepared.context, step)
         self._prepared[step] = prepared
         return prepared
 
-    def _capture(self, step: Step, prepared: _Prepared) -> CudaGraph | None:
-        """Return a graph of it; a step that cannot be captured runs without one from now on."""
+    def _capture(self, step: Step, prepared: _PreparedStep) -> CudaGraph | None:
+        """Return a graph of a step.
+
+        A step that cannot be captured runs without one from now on.
+        """
         try:
             with Capture(self.stream) as capture:
                 prepared.context.enqueue(self.stream)
@@ -202,7 +205,10 @@ class ExecutionSlot(Closable):
 
 
 class SlotPool(Closable):
-    """Up to ``size`` slots, made by ``make`` when they are first needed; fewer once the memory did not suffice."""
+    """Up to ``size`` slots, made by ``make`` when they are first needed.
+
+    There are fewer once the memory did not suffice.
+    """
 
     def __init__(self, make: Callable[[], ExecutionSlot], size: int) -> None:
         self.all: list[ExecutionSlot] = []
@@ -215,11 +221,14 @@ class SlotPool(Closable):
 
     @contextmanager
     def take(self, wanted: int = 1) -> Iterator[list[ExecutionSlot]]:
-        """Give one slot, waited for, and more up to ``wanted`` where they are free; BackendError after `close`."""
-        first = self._one()
+        """Wait for one slot, and take up to ``wanted`` where more are free.
+
+        BackendError after `close`.
+        """
+        first = self._free_slot()
         held = [first] if first else []
         try:
-            while len(held) < wanted and (slot := self._one(wait=False)):
+            while len(held) < wanted and (slot := self._free_slot(wait=False)):
                 held.append(slot)
             yield held
         finally:
@@ -237,7 +246,7 @@ class SlotPool(Closable):
         for slot in slots:
             slot.close()
 
-    def _one(self, *, wait: bool = True) -> ExecutionSlot | None:
+    def _free_slot(self, *, wait: bool = True) -> ExecutionSlot | None:
         with self._changed:
             while not self._idle:
                 if self._closed:
@@ -270,6 +279,6 @@ class SlotPool(Closable):
             self._changed.notify_all()
         if slot is None:
             self.size = max(1, len(self.all) + self._making)
-            return self._one(wait=wait)
+            return self._free_slot(wait=wait)
         self.all.append(slot)
         return slot

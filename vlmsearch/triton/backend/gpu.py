@@ -66,7 +66,10 @@ class EncodedTower(GpuImageStage):
         super().__init__(preprocess, device=device, limits=limits, threads=threads, batch=_PIECE)
 
     def run(self, images: Sequence[bytes]) -> tuple[Pixels | Vectors, list[str]]:
-        """Unit vectors, float32 (n, dim), and for each image "" or why its vector is of no use."""
+        """Return unit vectors, float32 (n, dim).
+
+        For each image comes "" or why its vector is of no use.
+        """
         refused: dict[int, InvalidInputError] = {}
         vectors = np.zeros((len(images), self._engine.dim), np.float32)
         start = 0

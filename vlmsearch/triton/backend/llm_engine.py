@@ -74,7 +74,10 @@ class _Text:
 
     @property
     def is_greedy(self) -> bool:
-        """Return whether the likeliest token is always the next one, so that the logits need not leave the device."""
+        """Return whether the likeliest token is always the next one.
+
+        Then the logits need not leave the device.
+        """
         options = self.task.options
         return not (options.temperature or options.repetition_penalty != 1 or options.bad_words)
 
@@ -95,7 +98,9 @@ class _Text:
 
 
 class BatchingEngine(Closable):
-    """A causal language model of transformers and the texts that it generates, up to ``max_texts`` at a time.
+    """A causal language model of transformers and the texts that it generates.
+
+    There are up to ``max_texts`` at a time.
 
     A thread of its own runs the model. ``note`` is told how many texts are generated and how many wait.
     """
@@ -173,7 +178,7 @@ class BatchingEngine(Closable):
         return _Text(task, Sampler(task.options), text, BadWords(task.options.bad_words, text))
 
     def _advance(self, texts: list[_Text], rows: Rows) -> list[_Text]:
-        """Read what is unread of these texts, choose the next tokens and keep the texts that go on."""
+        """Read the unread tokens of texts, choose the next ones and keep unfinished texts."""
         logits = rows.read([text.unread for text in texts])
         best = logits.argmax(dim=-1).tolist()
         sampled = [number for number, text in enumerate(texts) if not text.is_greedy]

@@ -34,7 +34,9 @@ def is_stop(arrays: Arrays) -> bool:
 
 
 def read_request(arrays: Arrays, *, max_bytes: int, encode: Callable[[str], list[int]], context: int) -> TextRequest:
-    """Return the text that a request asks for; ConfigError or InvalidInputError says what is wrong with it.
+    """Return the text that a request asks for.
+
+    ConfigError or InvalidInputError says what is wrong with it.
 
     The prompt, of fewer than ``context`` tokens, and the words have up to ``max_bytes`` together.
     """
@@ -72,7 +74,10 @@ def _options(arrays: Arrays, max_tokens: int, words: Mapping[str, tuple[str, ...
 
 
 def _strings(arrays: Arrays, name: str) -> tuple[str, ...]:
-    """Return the strings of an input that are not empty; ValueError for bytes that are not UTF-8."""
+    """Return the strings of an input that are not empty.
+
+    ValueError for bytes that are not UTF-8.
+    """
     return tuple(item.decode() for item in arrays[name].reshape(-1) if item) if name in arrays else ()
 
 

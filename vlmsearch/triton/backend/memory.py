@@ -12,7 +12,9 @@ _IN_HEAP = 32 * 2**20
 
 
 def keep_memory() -> None:
-    """Have the process keep up to 256 MiB that it freed, and take arrays of up to 32 MiB from there.
+    """Have the process keep up to 256 MiB that it freed.
+
+    Arrays of up to 32 MiB are taken from there.
 
     By default glibc gives the pages of each batch back to the system, which hands them out again for the next one,
     filled with zeros: for images of 80 kB that takes three times as long as copying them (mallopt(3)). Does nothing

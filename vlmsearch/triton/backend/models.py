@@ -65,7 +65,10 @@ class TowerModel:
         ).run
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Return one response a request; where a request cannot be computed, the others of its batch still are."""
+        """Return one response a request.
+
+        Where a request cannot be computed, the others of its batch still are.
+        """
         given = [{name: _array(request, name) for name in self._names} for request in requests]
         try:
             vectors = self._run({name: np.concatenate([arrays[name] for arrays in given]) for name in self._names})
@@ -147,7 +150,7 @@ class TextModel:
         """Open the tokenizers that lie beside model.py."""
         keep_memory()
         given = parameters(args)
-        self._fingerprint, self._most_bytes = given[FINGERPRINT], int(given["max_text_bytes"])
+        self._fingerprint, self._max_bytes = given[FINGERPRINT], int(given["max_text_bytes"])
         folder = version_folder(args) / "bundles"
         bundles = [open_bundle(folder / name) for name in json.loads(given["bundles"])]
         self._stages = {bundle.space.name: TextStage(bundle) for bundle in bundles}
@@ -188,7 +191,7 @@ class TextModel:
         if given is None:
             return []
         encoded = given.as_numpy()[:, 0]
-        if too_large := texts_too_large(sum(map(len, encoded)), self._most_bytes):
+        if too_large := texts_too_large(sum(map(len, encoded)), self._max_bytes):
             raise ValueError(too_large)
         meant = pb_utils.get_input_tensor_by_name(request, PIECE)
         pieces = None if meant is None else meant.as_numpy()[:, 0].tolist()

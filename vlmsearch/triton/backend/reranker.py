@@ -21,7 +21,7 @@ class RerankerModel:
         """Open the bundle that lies beside model.py."""
         keep_memory()
         given = parameters(args)
-        self._most_bytes = int(given["max_text_bytes"])
+        self._max_bytes = int(given["max_text_bytes"])
         self._reranker = OnnxReranker(
             str(version_folder(args) / "bundle"),
             precision="fp32" if given["precision"] == "fp32" else "int8",
@@ -29,7 +29,10 @@ class RerankerModel:
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Return one response a request; where a request cannot be computed, the others of its batch still are."""
+        """Return one response a request.
+
+        Where a request cannot be computed, the others of its batch still are.
+        """
         given: list[list[tuple[str, str]] | ValueError] = []
         for request in requests:
             try:
@@ -57,7 +60,7 @@ class RerankerModel:
     def _pairs(self, request: Any) -> list[tuple[str, str]]:
         """Return the pairs of a request; ValueError says what is wrong with them."""
         columns = [pb_utils.get_input_tensor_by_name(request, name).as_numpy()[:, 0] for name in (QUERY, TEXT)]
-        if too_large := texts_too_large(sum(map(len, columns[1])), self._most_bytes):
+        if too_large := texts_too_large(sum(map(len, columns[1])), self._max_bytes):
             raise ValueError(too_large)
         try:
             queries, texts = ([raw.decode() for raw in column] for column in columns)

@@ -1,4 +1,7 @@
-"""What the Python models of a repository compute; the same code as in process, without Triton's types."""
+"""The computations of a repository's Python models.
+
+The code is the same as in process, without Triton's types.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ _LONG_TEXTS = 4
 
 
 class ImageStage:
-    """Decodes and resizes the images of a batch on several threads; a bad one harms no other, large ones take turns."""
+    """A decoder and resizer of the images of a batch, on several threads.
+
+    A bad image harms no other. Large ones take turns.
+    """
 
     def __init__(
         self, preprocess: Preprocess, *, limits: ImageLimits = SERVER_LIMITS, threads: int | None = None
@@ -69,7 +75,9 @@ class TextStage(TextBatches):
         self._cut_again = lru_cache(_LONG_TEXTS)(lambda role, text: self._cut(role, [text])[0])
 
     def run(self, texts: Sequence[str], roles: Sequence[Role], pieces: Sequence[int] | None = None) -> Tokens:
-        """Token arrays of the ``pieces`` of the texts; without, of as much of their beginnings as fits.
+        """Return token arrays of the ``pieces`` of the texts.
+
+        Without ``pieces`` they are of as much of their beginnings as fits.
 
         A piece past the end of a text is its last one.
         """
@@ -105,6 +113,9 @@ class TextStage(TextBatches):
         ]
 
     def _widened(self, part: Ids, fill: int) -> Ids:
-        """Columns added up to the next of a few lengths, so that requests of like lengths share a batch."""
+        """Add columns up to the next of a few lengths.
+
+        So requests of like lengths share a batch.
+        """
         width = self._input.fill or padded_length(part.shape[1])
         return np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=fill)

@@ -14,7 +14,9 @@ from vlmsearch.types import Vectors
 
 
 class OnnxTower:
-    """One ONNX model; its threads sleep while it has nothing to do, for the other models' sake.
+    """One ONNX model, whose threads sleep while it has nothing to do.
+
+    They do so for the other models' sake.
 
     ModelUnavailableError says why a GPU that was asked for cannot be used.
     """

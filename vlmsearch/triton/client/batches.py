@@ -10,7 +10,7 @@ from vlmsearch._util.batching import groups
 from vlmsearch.errors import ConfigError
 from vlmsearch.types import ImageSource
 
-MOST_BYTES = 16 * 2**20
+MAX_BYTES = 16 * 2**20
 """Of inputs in one request, unless a single item has more."""
 
 
@@ -35,7 +35,7 @@ def size_of(image: ImageSource) -> int:
 
 
 def batches(
-    items: Sequence[int], sizes: Sequence[int], max_items: int, *, total: int = MOST_BYTES
+    items: Sequence[int], sizes: Sequence[int], max_items: int, *, total: int = MAX_BYTES
 ) -> Iterator[list[int]]:
     """Return ``items`` in order, up to ``max_items`` at a time and ``total`` bytes of them together."""
     return groups(items, sizes, total=total, max_items=max_items)

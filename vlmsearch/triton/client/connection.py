@@ -30,11 +30,14 @@ from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.triton.client.security import Security
 
 Tensors = Mapping[str, NDArray[np.generic]]
-Prepared = tuple[triton.InferInput, ...]
-"""The inputs of a request in the form that is sent; they may be sent again and again."""
+PreparedInputs = tuple[triton.InferInput, ...]
+"""The inputs of a request in the form that is sent.
 
-_LARGEST_MESSAGE = 2**31 - 1
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+They may be sent again and again.
+"""
+
+_MAX_MESSAGE = 2**31 - 1
+_FIRST_PAUSE, _MAX_PAUSE = 0.05, 2.0
 _CONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
 _CANCELS_FROM = (2, 56)
@@ -46,7 +49,10 @@ _TIMED_OUT = "timeout expired"
 
 
 class _TooSlowError(BackendUnavailableError):
-    """An attempt took all the time that it had; another one would add to the server's load."""
+    """An attempt took all the time that it had.
+
+    Another one would add to the server's load.
+    """
 
 
 class Connection(Closable):
@@ -92,8 +98,8 @@ class Connection(Closable):
             private_key=self._security.key,
             certificate_chain=self._security.certificate,
             channel_args=[
-                ("grpc.max_send_message_length", _LARGEST_MESSAGE),
-                ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+                ("grpc.max_send_message_length", _MAX_MESSAGE),
+                ("grpc.max_receive_message_length", _MAX_MESSAGE),
                 ("grpc.initial_reconnect_backoff_ms", 100),
                 ("grpc.min_reconnect_backoff_ms", int(_CONNECT_SECONDS * 1000)),  # what a connection may take, too
                 ("grpc.max_reconnect_backoff_ms", 1000),
@@ -113,7 +119,7 @@ class Connection(Closable):
     def infer(
         self,
         model: str,
-        inputs: Tensors | Prepared,
+        inputs: Tensors | PreparedInputs,
         outputs: Sequence[str],
         parameters: Mapping[str, str | bool] | None = None,
         *,
@@ -142,9 +148,9 @@ class Connection(Closable):
                     raise error from exc
                 before = error
             pause(wait)
-            usual = min(2 * usual, _LONGEST_PAUSE)
+            usual = min(2 * usual, _MAX_PAUSE)
 
-    def prepare(self, inputs: Tensors) -> Prepared:
+    def prepare(self, inputs: Tensors) -> PreparedInputs:
         """Return inputs for `infer` that may be sent many times."""
         return tuple(make_tensor(name, array) for name, array in inputs.items())
 
@@ -160,7 +166,7 @@ class Connection(Closable):
     def _attempt(
         self,
         model: str,
-        inputs: Tensors | Prepared,
+        inputs: Tensors | PreparedInputs,
         outputs: Sequence[str],
         parameters: Mapping[str, str | bool] | None,
         end: float,
@@ -192,7 +198,7 @@ class Connection(Closable):
     def _send(
         self,
         model: str,
-        tensors: Prepared,
+        tensors: PreparedInputs,
         outputs: Sequence[str],
         parameters: Mapping[str, str | bool] | None,
         seconds: float,
@@ -278,7 +284,10 @@ def make_tensor(name: str, array: NDArray[np.generic]) -> triton.InferInput:
 
 
 def _is_too_slow(exc: Exception) -> bool:
-    """Return whether an attempt took all the time that it had, for this side or for the server."""
+    """Return whether an attempt took all of its time.
+
+    It is the time for this side or for the server.
+    """
     if isinstance(exc, InferenceServerException):
         return _TIMED_OUT in (exc.message() or "")
     return isinstance(exc, _TooSlowError)

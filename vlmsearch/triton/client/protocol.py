@@ -31,7 +31,9 @@ TEXT = "TEXT"
 ROLE = "ROLE"
 """The role of a text, ``query`` or ``document``, BYTES [1]; a document without it."""
 PIECE = "PIECE"
-"""Which piece of a long text is meant, INT32 [1], from 0; without it, as much of its beginning as the model reads.
+"""The number of a piece of a long text, INT32 [1], from 0.
+
+Without it, as much of the text's beginning is meant as the model reads.
 
 Where it is given, an empty text stands for the one before it.
 """
@@ -89,7 +91,10 @@ def status_of(error: InvalidInputError) -> str:
 
 
 def texts_too_large(size: int, max_bytes: int) -> str:
-    """Return why texts of ``size`` bytes in one request are refused; "" where the server takes that many."""
+    """Return why texts of ``size`` bytes in one request are refused.
+
+    It is "" where the server takes that many.
+    """
     return (
         f"too_large: the text has {size:,} bytes; this server takes {max_bytes:,} in a request"
         if size > max_bytes
@@ -98,7 +103,10 @@ def texts_too_large(size: int, max_bytes: int) -> str:
 
 
 def refusal(statuses: Sequence[str], parameters: str) -> str | None:
-    """Return why a request fails as a whole, by its images' statuses and its parameters as JSON, or None."""
+    """Return why a request fails as a whole, or None.
+
+    ``statuses`` are those of its images, ``parameters`` its parameters as JSON.
+    """
     bad = next((item for item, status in enumerate(statuses) if status), None)
     if bad is None or json.loads(parameters or "{}").get(PARTIAL):
         return None

@@ -31,7 +31,10 @@ class Security:
 
     @classmethod
     def from_environment(cls, *, tls: bool, host: str) -> Security:
-        """Return the settings for a host; ConfigError for an unreadable file or a token that anybody can read."""
+        """Return the settings for a host.
+
+        ConfigError for an unreadable file or a token that anybody can read.
+        """
         root, certificate, key = (_file(f"VLMSEARCH_TRITON_{name}") for name in ("CA", "CERT", "KEY"))
         if bool(certificate) != bool(key):
             raise ConfigError("VLMSEARCH_TRITON_CERT and VLMSEARCH_TRITON_KEY go together")
@@ -57,7 +60,10 @@ class Security:
 
 
 def _sendable(variable: str, text: str) -> str:
-    """Return a header's value without the space around it; a token from a file comes with the end of its line."""
+    """Return a header's value without the space around it.
+
+    A token from a file comes with the end of its line.
+    """
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isprintable()):
         raise ConfigError(f"{variable} holds characters that no header has")

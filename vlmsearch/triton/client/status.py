@@ -20,7 +20,9 @@ _SECONDS = 5.0
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """One version of one model; counts are since the server was started, times are means in milliseconds.
+    """One version of one model.
+
+    Counts are since the server was started, times are means in milliseconds.
 
     ``items`` were computed in ``batches``, which are by size in ``batch_sizes`` (where the model's backend counts
     them); ``queue_ms`` and ``compute_ms`` are per request.

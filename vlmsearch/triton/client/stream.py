@@ -112,7 +112,10 @@ def _end(
 def _next(
     answers: queue.SimpleQueue[_Answer], seconds: float, connection: Connection, model: str, why: str
 ) -> tuple[Any, triton.InferResult]:
-    """Return the next response, as a message and as a result; ``why`` tells of none within so many seconds."""
+    """Return the next response, as a message and as a result.
+
+    ``why`` tells of none within so many seconds.
+    """
     try:
         result, error = answers.get(timeout=max(seconds, 0.001))
     except queue.Empty:

@@ -271,7 +271,10 @@ def _warm_with_zeros(config: pb.ModelConfig, size: int) -> None:
 
 
 def _warm_from_file(config: pb.ModelConfig, tensor: str) -> None:
-    """Add one item whose bytes lie in the model's folder ``warmup``, in a file named like the tensor."""
+    """Add one item for warming up, whose bytes lie in the folder ``warmup``.
+
+    That is in the model's folder. The file is named like the tensor.
+    """
     sample = config.model_warmup.add(name="one item", batch_size=1)
     form = pb.ModelWarmup.Input(data_type=pb.TYPE_STRING, dims=[1], input_data_file=tensor)
     sample.inputs[tensor].CopyFrom(form)

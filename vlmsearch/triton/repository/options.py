@@ -75,7 +75,10 @@ class RepoOptions:
 
     @property
     def found_tensorrt(self) -> str:
-        """Return the version of TensorRT in its container; ConfigError where it is not known and was not given."""
+        """Return the version of TensorRT in its container.
+
+        ConfigError where it is not known and was not given.
+        """
         release = self.found_release
         version = self.tensorrt.partition("+")[0] or release.tensorrt  # "+cuda13.0" is how containers write it
         if not version:
@@ -144,7 +147,12 @@ def check_options(options: RepoOptions) -> None:
 
 
 def check_numbers(*numbers: tuple[str, int, int]) -> None:
-    """Raise ConfigError for the first number, by its name, that is below its minimum or above 2^31 - 1."""
+    """Raise ConfigError for the first number below its minimum or above 2^31 - 1.
+
+    Each has its name before it and its minimum after it.
+
+    Each has its name before it.
+    """
     for name, number, minimum in numbers:
         if not minimum <= number <= _MAX_NUMBER:
             bound = f"at least {minimum}" if number < minimum else f"at most {_MAX_NUMBER}"

@@ -36,7 +36,9 @@ class TowerPlan:
         return len(self.plan.key.profiles) if self.plan else 1
 
     def shapes(self, given: Shapes) -> Shapes:
-        """Return the shapes that it was built for, over all its profiles; ``given`` for a plan without a description.
+        """Return the shapes that it was built for, over all its profiles.
+
+        They are ``given`` for a plan without a description.
 
         The batches are those of texts of every length, unless they are split.
         """
@@ -112,7 +114,10 @@ def _built(bundle: Bundle, tower: Tower, options: RepoOptions) -> list[tuple[Cho
 
 
 def _loadable(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> list[Plan]:
-    """Return those that the release's TensorRT loads; Triton's Python backend brings its own TensorRT, and our code."""
+    """Return the plans that the release's TensorRT loads.
+
+    Triton's Python backend brings its own TensorRT, and our code.
+    """
     if options.platform != "tensorrt":
         return list(plans)
     wanted = options.found_tensorrt

@@ -80,7 +80,9 @@ _NAME = re.compile(r"[2-9]\d\.(0[1-9]|1[0-2])")
 
 
 def find_release(name: str) -> Release:
-    """Return the release of a name; one that is newer than those that are known comes with a warning.
+    """Return the release of a name.
+
+    One that is newer than those that are known comes with a warning.
 
     ConfigError for any other name.
     """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from vlmsearch._util.extras import installed_versions
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.generator import generator_folder
@@ -56,7 +56,9 @@ class LlmOptions:
 
 
 def write_repository(model: str, out: Path, options: LlmOptions | None = None) -> Repository:
-    """Write the repository of a model (a name, a folder or a hub id) to ``out``, whole or not at all.
+    """Write the repository of a model to ``out``, whole or not at all.
+
+    The model is a name, a folder or a hub id.
 
     An older repository at ``out`` is replaced; ConfigError if anything else is there.
     """
@@ -81,13 +83,9 @@ def write_repository(model: str, out: Path, options: LlmOptions | None = None) -
 
 def requirements() -> list[str]:
     """Return what the model needs beside this library, in the versions that are installed here."""
-    packages = [_NUMPY]
-    for name in _PACKAGES:
-        try:
-            packages.append(f"{name}=={version(name).partition('+')[0]}")
-        except PackageNotFoundError:
-            packages.append(name)
-    return packages
+    versions = installed_versions(_PACKAGES)
+    pinned = (f"{name}=={versions[name].partition('+')[0]}" if name in versions else name for name in _PACKAGES)
+    return [_NUMPY, *pinned]
 
 
 def make_config(model: str, options: LlmOptions) -> pb.ModelConfig:

@@ -71,7 +71,9 @@ class _Part:
 
 
 def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Path | None = None) -> Repository:
-    """Write the repository of a profile, a name or bundles (a comma between them) to ``out``, whole or not at all.
+    """Write the repository of models to ``out``, whole or not at all.
+
+    They are a profile, a name or bundles with a comma between them.
 
     TensorRT plans are those that were built here, or lie in the folder ``plans`` as ``<model>.plan``. One that this
     library built has its description, ``<model>.json``, beside it. The result names the plans that are not there.

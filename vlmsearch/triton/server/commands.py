@@ -59,7 +59,9 @@ class Endpoints:
 
 
 def shm_prefix(ends: Endpoints) -> str:
-    """Return what the shared memory of a server's Python models is called, so that it can be removed.
+    """Return the name of the shared memory of a server's Python models.
+
+    It can be removed by that.
 
     It begins with the prefix that Triton keeps for itself: a client cannot register such memory as its own.
     """
@@ -74,7 +76,9 @@ def server_command(
     cache_mib: int = 0,
     extra: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server.
+    """Return the command that serves a repository.
+
+    ``cache_mib`` is for responses, ``extra`` are flags of the server.
 
     Clients cannot hand over shared memory. From 26.05 on Triton itself does not let them; older servers would let them
     register any, also that of the Python models where they do not refuse its name.

@@ -11,10 +11,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from vlmsearch._util.extras import installed_versions
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch._util.locks import only_one
 from vlmsearch.errors import ConfigError, ModelUnavailableError
@@ -32,7 +33,10 @@ ADVICE = (
     "runs a newer one"
 )
 _PYTHONS = ("3.12", "3.11", "3.10")
-"""Pythons that its Python backend has a build for and that have wheels of numpy below 2, which it needs."""
+"""The Pythons that its Python backend has a build for.
+
+They have wheels of numpy below 2, which it needs.
+"""
 _HASHED = {
     WHEEL: ("21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df",),
     "numpy==1.26.4": (  # the last below 2; for Python 3.10, 3.11 and 3.12
@@ -41,7 +45,10 @@ _HASHED = {
         "675d61ffbfa78604709862923189bad94014bef562cc35cf61d3a07bba02a7ed",
     ),
 }
-"""Packages that are the same for everyone, with the SHA-256 of their wheels for Linux on x86-64."""
+"""Packages that are the same for everyone.
+
+Each has the SHA-256 of its wheels for Linux on x86-64.
+"""
 _SHARED = ("pillow", "tokenizers", "typing-extensions")
 _OPTIONAL = ("pillow-heif",)
 _MARK = "server.json"
@@ -63,13 +70,8 @@ def requirements(*, onnx: bool = True) -> list[str]:
     With the same versions, vectors are the same. Without ``onnx``, what they need beside TensorRT.
     """
     names = ("onnxruntime", *_SHARED) if onnx else _SHARED
-    packages = [f"{name}=={version(name)}" for name in names]
-    for name in _OPTIONAL:
-        try:
-            packages.append(f"{name}=={version(name)}")
-        except PackageNotFoundError:
-            continue
-    return packages
+    versions = {name: version(name) for name in names} | installed_versions(_OPTIONAL)
+    return [f"{name}=={number}" for name, number in versions.items()]
 
 
 def server_folder() -> Path:
@@ -90,7 +92,9 @@ def installed() -> Binary | None:
 
 
 def find_installed(*, report: Callable[[str], None]) -> Binary | None:
-    """Return the server that `install` made, with this library; None where all would have to be installed.
+    """Return the server that `install` made, with this library.
+
+    None where all would have to be installed.
 
     Where only its library is another one, that alone is replaced, which needs no network and takes seconds.
 
@@ -155,7 +159,10 @@ def _write_mark(folder: Path, python: str, libraries: str, library: str) -> None
 
 
 def _renew(report: Callable[[str], None]) -> Binary | None:
-    """Put this library in the place of another; None where there is no sound server, or it needs more than that."""
+    """Put this library in the place of another.
+
+    None where there is no sound server, or it needs more than that.
+    """
     folder, mark = server_folder(), _read_mark()
     if mark is None or mark["requirements"] != requirements():
         return None
@@ -206,7 +213,10 @@ def _install_library(folder: Path, report: Callable[[str], None]) -> str:
 
 
 def _pip(folder: Path, *wanted: str) -> None:
-    """Install these versions in the server's environment, nothing that they name, and run none of their code."""
+    """Install these versions in the server's environment, and nothing that they name.
+
+    None of their code is run.
+    """
     pip = (str(folder / "env" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     _run([*pip, "--no-deps", "--only-binary", ":all:", *wanted])
 
@@ -226,7 +236,10 @@ def _binary(folder: Path, python: str, libraries: str) -> Binary:
 
 
 def _choose(python: str | None) -> _Python:
-    """Return the interpreter that was asked for, else this one, else the newest on PATH that will do."""
+    """Return the interpreter that was asked for, or one that will do.
+
+    This one comes first, then the newest on PATH.
+    """
     names = [python] if python else [sys.executable, *(f"python{number}" for number in _PYTHONS)]
     seen = []
     for name in names:

@@ -16,7 +16,7 @@ from vlmsearch.triton.server.commands import Endpoints
 from vlmsearch.triton.server.server import Server
 
 _POLL = 0.5
-_MOST, _WITHIN = 5, 120.0
+_MAX_STARTS, _STARTS_SECONDS = 5, 120.0
 """So many starts in so many seconds are not for want of luck."""
 _SICK_SECONDS = 5.0
 """Seconds that a server that lost a model's process may take to stop."""
@@ -24,7 +24,7 @@ _SICK_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class SupervisedCommand:
-    """A server's command and environment, its addresses, and the seconds that its models may take to load."""
+    """A server's command and environment, its addresses, and the time to load its models."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -41,7 +41,7 @@ def supervise(
     cannot be loaded, it dies too often, or it dies and is not to be restarted.
     """
     stop = _Stop()
-    starts: deque[float] = deque(maxlen=_MOST)
+    starts: deque[float] = deque(maxlen=_MAX_STARTS)
     while not stop.is_set():
         starts.append(time.monotonic())
         ends = service.endpoints
@@ -54,14 +54,17 @@ def supervise(
                 say(f"ready: {', '.join(models)}")
                 say(f"gRPC {ends.host}:{ends.grpc}, HTTP {ends.host}:{ends.http}, metrics {ends.host}:{ends.metrics}")
             why = _wait_end(server, stop)
-        if why and (not restart or (len(starts) == _MOST and time.monotonic() - starts[0] < _WITHIN)):
+        if why and (not restart or (len(starts) == _MAX_STARTS and time.monotonic() - starts[0] < _STARTS_SECONDS)):
             raise BackendError(why)
         if why:
             say(f"{why}; starting again")
 
 
 class _Stop(threading.Event):
-    """A request to stop, which every process of a server is told once, also while it is being started."""
+    """A request to stop.
+
+    Every process of a server is told once, also while it is being started.
+    """
 
     def __init__(self) -> None:
         super().__init__()
