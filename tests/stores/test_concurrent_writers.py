@@ -106,7 +106,7 @@ def test_a_repair_does_not_overwrite_what_is_written_meanwhile(address: str) -> 
     with ChromaStore(address) as store:
         store.bind("e", SPACES)
         store.upsert(old)
-        store._vectors.remove_from(TEXT, [("id-1", store.read_states(["id-1"])["id-1"].version)])
+        store._vectors.remove_from(TEXT, [("id-1", store.read_rows(["id-1"])["id-1"].version)])
         written: list[None] = []
         with (
             ChromaStore(address) as repairing,
@@ -125,7 +125,7 @@ def test_a_document_that_lacks_a_vector_is_indexed_again(address: str) -> None:
         pipeline = Pipeline(MockEncoder(), store)
         document = Document("x", text="a red star")
         pipeline.add([document, Document("y", text="a yellow ring")])
-        store._vectors.remove_from(TEXT, [("x", store.read_states(["x"])["x"].version)])
+        store._vectors.remove_from(TEXT, [("x", store.read_rows(["x"])["x"].version)])
         report = pipeline.add([document, Document("y", text="a yellow ring")])
         assert (report.updated, report.unchanged) == (1, 1)
         assert pipeline.check().clean

@@ -206,7 +206,6 @@ class Store(Closable, ABC):
         """
         return drawn_ids(self, field, count)
 
-    @abstractmethod
     def get(self, ids: Sequence[str]) -> list[Document]:
         """Return documents.
 
@@ -216,6 +215,7 @@ class Store(Closable, ABC):
         Returns:
             The documents that are there, in the order of ``ids``.
         """
+        return [record.document for record in self.records(ids)]
 
     @abstractmethod
     def records(self, ids: Sequence[str]) -> list[Record]:
@@ -235,7 +235,6 @@ class Store(Closable, ABC):
             IndexMismatchError: The index was built anew since it was opened, and what it had is gone.
         """
 
-    @abstractmethod
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents.
 
@@ -245,8 +244,8 @@ class Store(Closable, ABC):
         Returns:
             The stamps, by id, of the documents that are in the store whole.
         """
+        return {record.document.id: record.stamp for record in self.records(ids)}
 
-    @abstractmethod
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """Return the fields that documents have a vector in.
 
@@ -256,6 +255,7 @@ class Store(Closable, ABC):
         Returns:
             The fields, by id, of the documents that are in the store.
         """
+        return {record.document.id: frozenset(record.vectors) for record in self.records(ids)}
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import TypeVar
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,27 +22,60 @@ from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Document, Field, Hit, MetadataChange, Record, Reject, Stamp, Vectors
+from vlmsearch.types import Document, Field, Hit, MetadataChange, Record, Reject, Scalar, Stamp, Vectors
 
 Item = TypeVar("Item")
 
 
+RowPart: TypeAlias = Literal["document", "vectors"]
+"""A part of a row that is read when it is asked for."""
+
+
 @dataclass(frozen=True)
-class DocumentState:
-    """The stamp, version and fields of a document, without its content."""
+class DocumentRow:
+    """Row of a document in a database, all of one moment."""
 
     stamp: Stamp
     version: str
     """Another one after every write of the document."""
     fields: frozenset[Field]
     """The fields that the document has a vector of."""
+    content: Document | None = None
+    """The document, where it was asked for."""
+    vectors: Mapping[Field, NDArray[np.float32]] = field(default_factory=dict)
+    """Its vectors, where they were asked for."""
+
+    @property
+    def document(self) -> Document:
+        """Return the document, which was asked for."""
+        if self.content is None:
+            raise LookupError("the document was not read")
+        return self.content
+
+    def record(self, fingerprint: str) -> Record:
+        """Return the record; one that lacks a vector has no digest, so that it counts as changed."""
+        stamp = self.stamp if self.vectors.keys() == self.fields else replace(self.stamp, digest="")
+        return Record(self.document, self.vectors, stamp, fingerprint)
 
 
-@dataclass(frozen=True)
-class DocumentRow(DocumentState):
-    """A document with its state, both of one moment."""
+class StoredDocument(NamedTuple):
+    """A document as databases and files keep it: its image is a path, and keys with ``$`` in front are its own."""
 
-    document: Document
+    id: str
+    text: str | None
+    image: str | None
+    metadata: Mapping[str, Scalar]
+
+    @classmethod
+    def of(cls, document: Document) -> StoredDocument:
+        """Return the form of a document; an image that is no path is left out."""
+        image = str(document.image) if isinstance(document.image, Path) else None
+        return cls(document.id, document.text, image, dict(document.metadata))
+
+    @property
+    def document(self) -> Document:
+        """Return the document."""
+        return Document(self.id, self.text, None if self.image is None else Path(self.image), self.metadata)
 
 
 class DatabaseStore(GenerationalStore):
@@ -55,12 +89,8 @@ class DatabaseStore(GenerationalStore):
     # ---- for the back end; there is an index when these are called
 
     @abstractmethod
-    def read_states(self, ids: Collection[str]) -> Mapping[str, DocumentState]:
-        """Read the states of documents, by id."""
-
-    @abstractmethod
-    def read_rows(self, ids: Collection[str]) -> Mapping[str, DocumentRow]:
-        """Read documents, by id."""
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:
+        """Read the rows of documents, by id; with vectors comes the document."""
 
     @abstractmethod
     def find_nearest(
@@ -203,25 +233,35 @@ class DatabaseStore(GenerationalStore):
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """Return documents, in the order of ``ids``; unknown ids are left out."""
-        rows = self.read_rows(ids) if self.as_opened() else {}
+        rows = self.rows(ids, "document")
         return [rows[id].document for id in ids if id in rows]
+
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
+        manifest = self.as_opened()
+        if manifest is None:
+            return []
+        rows = self.read_rows(ids, "document", "vectors")
+        if not rows.keys() >= set(ids):
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return [rows[id].record(manifest.fingerprint) for id in ids if id in rows]
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
         """Return the documents that are still of the version given for their ids."""
-        rows = self.read_rows(list(versions)) if self.as_opened() else {}
+        rows = self.rows(versions, "document")
         return {id: row.document for id, row in rows.items() if row.version == versions[id]}
 
-    def states(self, ids: Collection[str]) -> Mapping[str, DocumentState]:
-        """Return the states of documents, by id; none where there is no index yet."""
-        return self.read_states(ids) if self.as_opened() else {}
+    def rows(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:
+        """Return the rows of documents, by id; none where there is no index yet."""
+        return self.read_rows(ids, *parts) if self.as_opened() else {}
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents, by id."""
-        return {id: state.stamp for id, state in self.states(ids).items()}
+        return {id: row.stamp for id, row in self.rows(ids).items()}
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """Return the fields that documents have a vector of, by id."""
-        return {id: state.fields for id, state in self.states(ids).items()}
+        return {id: row.fields for id, row in self.rows(ids).items()}
 
     def __len__(self) -> int:
         return self.count() if self.as_opened() else 0

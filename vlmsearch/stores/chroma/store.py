@@ -14,7 +14,6 @@ import json
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
@@ -31,7 +30,7 @@ from vlmsearch.stores.chroma.collections import (
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.journal import ChromaJournal
 from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows
-from vlmsearch.stores.documents import DocumentRow, DocumentState
+from vlmsearch.stores.documents import DocumentRow, RowPart, StoredDocument
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import Document, Field, Manifest, MetadataChange, Record, Reject, Space, Stamp
@@ -166,10 +165,10 @@ class ChromaStore(ChromaVectorStore):
     def _write(self, records: Sequence[Record]) -> None:
         """Write under a version of its own, again for as long as someone took the write for cut off meanwhile."""
         ids = [record.document.id for record in records]
-        replaced = set(self.read_states(ids))
+        replaced = set(self.read_rows(ids))
         while not (version := self._try_to_write(records)):
             replaced = set(ids)
-        now = self.read_states(ids)
+        now = self.read_rows(ids)
         beaten = {id for id in ids if id not in now or now[id].version != version}
         self._clean(replaced | beaten)
 
@@ -224,7 +223,7 @@ class ChromaStore(ChromaVectorStore):
         if not self._journal.has(version):
             return []  # someone took this for gone
         self._name(records, versions, only_there=True)
-        named = {id for id, state in self.read_states(ids).items() if state.version == version}
+        named = {id for id, state in self.read_rows(ids).items() if state.version == version}
         is_whole = self._journal.has(version)
         self._journal.remove([version])
         self._clean(ids)
@@ -236,15 +235,12 @@ class ChromaStore(ChromaVectorStore):
         """Write the documents' rows, which name the versions of their vectors; or ``only_there``, no new ones."""
         self._write_documents(
             [record.document for record in records],
-            [
-                DocumentState(record.stamp, versions[record.document.id], frozenset(record.vectors))
-                for record in records
-            ],
+            [DocumentRow(record.stamp, versions[record.document.id], frozenset(record.vectors)) for record in records],
             only_there=only_there,
         )
 
     def _write_documents(
-        self, documents: Sequence[Document], states: Sequence[DocumentState], *, only_there: bool = False
+        self, documents: Sequence[Document], states: Sequence[DocumentRow], *, only_there: bool = False
     ) -> None:
         ids = [document.id for document in documents]
         rows = [{"state": _dump_state(state)} for state in states]
@@ -258,49 +254,45 @@ class ChromaStore(ChromaVectorStore):
         """Remove those vectors of documents that no row names and no write under way is about to name."""
         keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
         busy = self._journal.versions() if any(keys.values()) else set()  # before the rows are read
-        named = {(id, state.version) for id, state in self.read_states(ids).items()} if any(keys.values()) else set()
+        named = {(id, state.version) for id, state in self.read_rows(ids).items()} if any(keys.values()) else set()
         for field, found_keys in keys.items():
             self._vectors.remove_from(field, [key for key in found_keys - named if key[1] not in busy])
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents, then their vectors, also those that a killed process left."""
         with self._connection.writing():
-            there = self.read_states(ids)
+            there = self.read_rows(ids)
             self._documents.delete(there)
             self._clean(ids)
         return len(there)
 
     # ---- reading
 
-    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
-        """Read the states of documents, by id."""
-        return {id: _load_state(metadata) for id, metadata in self._documents.get(ids, "metadatas").items()}
-
-    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        """Read documents, by id."""
-        rows: dict[str, DocumentRow] = {}
-        for id, (metadata, content) in self._documents.get_both(ids).items():
-            state = _load_state(metadata)
-            rows[id] = DocumentRow(state.stamp, state.version, state.fields, _load_document(id, content))
-        return rows
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id."""
+        if "vectors" in parts:
+            return self._vectors.complete(ids, lambda some: self.read_rows(some, "document"))
+        if parts:
+            return {id: _load_row(id, *kept) for id, kept in self._documents.get_both(ids).items()}
+        return {id: _load_row(id, metadata) for id, metadata in self._documents.get(ids, "metadatas").items()}
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents, by id.
 
         A document that lacks a vector has no digest: it counts as changed and is indexed again.
         """
-        states = self.states(ids)
-        broken = self._lacking(states)
-        return {id: Stamp("", s.stamp.source) if id in broken else s.stamp for id, s in states.items()}
+        rows = self.rows(ids)
+        broken = self._lacking(rows)
+        return {id: Stamp("", row.stamp.source) if id in broken else row.stamp for id, row in rows.items()}
 
-    def _lacking(self, states: Mapping[str, DocumentState]) -> set[str]:
+    def _lacking(self, rows: Mapping[str, DocumentRow]) -> set[str]:
         """Return the documents that do not have all the vectors that their rows name."""
         lacking: set[str] = set()
-        for field in self._vectors.fields if states else ():
-            wanted = {(id, state.version) for id, state in states.items() if field in state.fields}
+        for field in self._vectors.fields if rows else ():
+            wanted = {(id, row.version) for id, row in rows.items() if field in row.fields}
             lacking |= {id for id, _ in wanted - self._vectors.among(field, wanted)}
-        now = self.states(lacking)  # others have been replaced, and their vectors removed
-        return {id for id in lacking if now.get(id) == states[id]}
+        now = self.rows(lacking)  # others have been replaced, and their vectors removed
+        return {id for id in lacking if now.get(id) == rows[id]}
 
     def ids(self) -> Iterator[str]:
         """Return all ids, as they were when this was called."""
@@ -344,7 +336,7 @@ class ChromaStore(ChromaVectorStore):
                 if cut_off:
                     time.sleep(_LAST_GASP)
             documents = len(self._documents)
-            discrepancies = compare(self._vectors, self._every_state, self.read_states, self._journal.versions)
+            discrepancies = compare(self._vectors, self._every_state, self.read_rows, self._journal.versions)
             if repair:
                 discrepancies.remove(self._vectors)
         return discrepancies.report(
@@ -355,31 +347,26 @@ class ChromaStore(ChromaVectorStore):
             repaired=repair,
         )
 
-    def _every_state(self) -> dict[str, DocumentState]:
-        return self.read_states(self._documents.ids())
+    def _every_state(self) -> dict[str, DocumentRow]:
+        return self.read_rows(self._documents.ids())
 
     def close(self) -> None:
         """Close the connections to the server."""
         self._connection.close()
 
 
-def _dump_state(state: DocumentState) -> str:
-    return json.dumps([state.stamp.digest, state.stamp.source, state.version, sorted(map(str, state.fields))])
+def _dump_state(row: DocumentRow) -> str:
+    return json.dumps([row.stamp.digest, row.stamp.source, row.version, sorted(map(str, row.fields))])
 
 
-def _load_state(metadata: Mapping[str, str]) -> DocumentState:
+def _load_row(id: str, metadata: Mapping[str, str], content: str | None = None) -> DocumentRow:
     digest, source, version, fields = json.loads(metadata["state"])
-    return DocumentState(Stamp(digest, source), version, frozenset(map(Field.parse, fields)))
+    document = None if content is None else StoredDocument(id, *json.loads(content)).document
+    return DocumentRow(Stamp(digest, source), version, frozenset(map(Field.parse, fields)), document)
 
 
 def _dump_document(document: Document) -> str:
-    path = str(document.image) if isinstance(document.image, Path) else None
-    return dump([document.text, path, dict(document.metadata)])
-
-
-def _load_document(id: str, content: str) -> Document:
-    text, path, metadata = json.loads(content)
-    return Document(id, text, None if path is None else Path(path), metadata)
+    return dump(StoredDocument.of(document)[1:])
 
 
 def dump(values: Sequence[object]) -> str:

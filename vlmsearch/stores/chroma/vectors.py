@@ -8,6 +8,7 @@ version is never found.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Field, Record, Space, Stamp, Vectors
+from vlmsearch.types import Field, Record, Space, Vectors
 
 Key = tuple[str, str]
 """A document's id and a version."""
@@ -105,31 +106,27 @@ class VectorRows:
                 vectors[_key(row)][field] = vector
         return vectors
 
-    def records_of(
-        self, ids: Sequence[str], rows_of: Callable[[Collection[str]], Mapping[str, DocumentRow]], fingerprint: str
-    ) -> list[Record]:
-        """Return the records of documents whose rows ``rows_of`` gives, in the order of ``ids``, each of one version.
+    def complete(
+        self, ids: Collection[str], rows_of: Callable[[Collection[str]], Mapping[str, DocumentRow]]
+    ) -> dict[str, DocumentRow]:
+        """Return the rows that ``rows_of`` gives with their vectors, each of one version.
 
         What lacks a vector is looked at again, for it may have been replaced meanwhile. If it is still of the same
-        version, its vector is lost: its record has no digest, so that it counts as changed.
+        version, its vector is lost.
         """
-        records: dict[str, Record] = {}
-        left: Collection[str] = set(ids)
-        versions: dict[str, str] = {}
+        whole: dict[str, DocumentRow] = {}
+        left, versions = set(ids), dict[str, str]()
         while left:
             rows = rows_of(left)
             read = self.read({(id, row.version): row.fields for id, row in rows.items()})
-            lacking: dict[str, str] = {}
-            for id, row in rows.items():
-                vectors, stamp = read[id, row.version], row.stamp
-                if vectors.keys() != row.fields:
-                    if versions.get(id) != row.version:
-                        lacking[id] = row.version
-                        continue
-                    stamp = Stamp("", stamp.source)
-                records[id] = Record(row.document, vectors, stamp, fingerprint)
-            left, versions = lacking.keys(), lacking
-        return [records[id] for id in ids if id in records]
+            left = {
+                id
+                for id, row in rows.items()
+                if read[id, row.version].keys() != row.fields and versions.get(id) != row.version
+            }
+            whole |= {id: replace(row, vectors=read[id, row.version]) for id, row in rows.items() if id not in left}
+            versions = {id: rows[id].version for id in left}
+        return whole
 
     def search(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None, versions: Versions
@@ -180,7 +177,7 @@ class ChromaVectorStore(DatabaseStore):
         return self._vectors
 
     def _versions_of(self, field: Field) -> Versions:
-        return lambda ids: {id: row.version for id, row in self.states(ids).items() if field in row.fields}
+        return lambda ids: {id: row.version for id, row in self.rows(ids).items() if field in row.fields}
 
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
@@ -198,16 +195,6 @@ class ChromaVectorStore(DatabaseStore):
         """Read the vectors of a field that documents have."""
         keys = [version + id for id, version in self._versions_of(field)(ids).items()]
         return list(self.vectors().fields[field].vectors(keys).values())
-
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        records = self.vectors().records_of(ids, self.read_rows, manifest.fingerprint)
-        if len(records) < len(ids):
-            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return records
 
 
 def _key(row: str) -> Key:

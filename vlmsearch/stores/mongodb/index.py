@@ -16,7 +16,7 @@ from pymongo.operations import ReplaceOne, UpdateOne
 from vlmsearch._util.batching import PAGE, pages
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import DiskUse, drawn_ids
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowPart
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -35,12 +35,12 @@ from vlmsearch.stores.mongodb.connection import (
 from vlmsearch.stores.mongodb.values import (
     compile_filter,
     document_of,
+    document_row,
     escape,
     outline_of,
     reject_of,
     reject_row,
     rows_of,
-    state_of,
 )
 from vlmsearch.stores.mongodb.words import (
     LEAST_SCORE,
@@ -59,10 +59,12 @@ from vlmsearch.stores.terms import AUTO, check_language, query_terms, words_of
 from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits
 
 T = TypeVar("T")
-STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
-"""The projection of a row that `state_of` reads."""
-CONTENT = {"vectors": 0, "terms": 0}
+_STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
+"""The projection of a row without its document."""
+_CONTENT = {"vectors": 0, "terms": 0}
 """The projection of a row without what is only searched."""
+_WHOLE = {"terms": 0}
+"""The projection of a row with its vectors."""
 _DRAWN = "vlmsearch_draw"
 """The index by which samples are drawn."""
 
@@ -122,16 +124,12 @@ class MongoIndex(DatabaseStore):
         """Raise InvalidBatchError that names the records that MongoDB cannot keep."""
         rows_of(records, "")
 
-    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
-        """Read the states of documents, by id."""
-        return {id: state_of(row) for id, row in self.rows(ids, STATE).items()}
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id."""
+        projection = _WHOLE if "vectors" in parts else _CONTENT if parts else _STATE
+        return {id: document_row(row) for id, row in self.kept_rows(ids, projection).items()}
 
-    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        """Read documents, by id."""
-        rows = self.rows(ids, CONTENT)
-        return {id: DocumentRow(**vars(state_of(row)), document=document_of(row)) for id, row in rows.items()}
-
-    def rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
+    def kept_rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
         """Read the rows of documents that pass ``where``, by id."""
         rows: dict[str, Row] = {}
         for some in pages(ids):
@@ -169,7 +167,7 @@ class MongoIndex(DatabaseStore):
         if self.as_opened() is None:
             return []
         condition: Row = {**LIVE, "_id": {"$gt": id}, **(compile_filter(where) if where else {})}
-        page = self._find(condition, CONTENT, "list documents", count)
+        page = self._find(condition, _CONTENT, "list documents", count)
         if not page:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         return list(map(document_of, page))
@@ -227,7 +225,7 @@ class MongoIndex(DatabaseStore):
             return []
         self._check_words()
         condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
-        rows = self.rows(ids, {"version": 1, "terms": 1}, condition).values()
+        rows = self.kept_rows(ids, {"version": 1, "terms": 1}, condition).values()
         known, terms = self._statistics(query, manifest.language)
         return [hit for hit in known.scores(rows, terms, 0.0) if hit.score > 0]
 

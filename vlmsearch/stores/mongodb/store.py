@@ -25,13 +25,10 @@ from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.scan import VectorBlock, nearest, read_blocks
 from vlmsearch.stores.mongodb.values import (
     compile_filter,
-    document_of,
     escape,
-    fields_of,
     metadata_row,
     pack,
     rows_of,
-    stamp_of,
     text_row,
     unpack,
     vector_path,
@@ -127,22 +124,21 @@ class MongoStore(MongoIndex):
         return changed
 
     def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
-        there = self.read_rows([change.document.id for change in changes])
+        there = self.read_rows([change.document.id for change in changes], "document")
         now = [Record(row.document, {}, row.stamp) for row in there.values()]
-        more = {change.document.id: change for change in changes if change.text is not None}
-        fields = self.fields(list(more))
+        other_texts = {change.document.id for change in changes if change.text is not None}
         language = self.needed().language or NONE
         writes = []
         for record in changed_records(now, changes):
             id = record.document.id
             row = metadata_row(record, version)
-            if id in more:
-                row = text_row(record, version, language, {*fields.get(id, ()), *record.vectors})
+            if id in other_texts:
+                row = text_row(record, version, language, {*there[id].fields, *record.vectors})
                 row |= {f"vectors.{name}": vector for name, vector in _packed(record).items()}
             writes.append(UpdateOne({"_id": id, "version": there[id].version}, {"$set": row}))
         if writes:
             self.run("change metadata", lambda rows: bulk(rows, writes))
-        after = self.rows(there, {"version": 1}, {"version": version})
+        after = self.kept_rows(there, {"version": 1}, {"version": version})
         return [change.document.id for change in changes if change.document.id in after]
 
     def _write(self, writes: Sequence[ReplaceOne[Row]]) -> int:
@@ -182,18 +178,8 @@ class MongoStore(MongoIndex):
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""
-        rows = self.rows(ids, {vector_path(field): 1}).values()
+        rows = self.kept_rows(ids, {vector_path(field): 1}).values()
         return [unpack(row["vectors"][escape(str(field))]) for row in rows if row.get("vectors")]
-
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        rows = self.rows(ids, {"terms": 0})
-        if any(id not in rows for id in ids):
-            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return [_record_of(rows[id], manifest.fingerprint) for id in ids if id in rows]
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents with their vectors."""
@@ -224,11 +210,6 @@ class MongoStore(MongoIndex):
         """Remove everything that a generation has."""
         for part in ("documents", "changes"):
             self.run(f"drop its {part}", lambda rows: rows.drop(), part=part, generation=generation)
-
-
-def _record_of(row: Row, fingerprint: str) -> Record:
-    vectors = {field: unpack(row["vectors"][escape(str(field))]) for field in fields_of(row)}
-    return Record(document_of(row), vectors, stamp_of(row), fingerprint)
 
 
 def _packed(record: Record) -> dict[str, Any]:

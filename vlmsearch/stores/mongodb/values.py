@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from bson.int64 import Int64
 from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
-from vlmsearch.stores.documents import DocumentState
+from vlmsearch.stores.documents import DocumentRow, StoredDocument
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.mongodb.words import term_fields
@@ -46,23 +45,22 @@ def row_of(record: Record, version: str, language: str = NONE) -> dict[str, Any]
 
     ``language`` is that of the index, by which words are compared.
     """
-    document = record.document
-    path = str(document.image) if isinstance(document.image, Path) else None
-    exact = {key: value for key, value in document.metadata.items() if _is_large(value)}
+    stored = StoredDocument.of(record.document)
+    exact = {key: value for key, value in stored.metadata.items() if _is_large(value)}
     row = {
         "version": version,
         "digest": _string(record.stamp.digest),
         "source": _string(record.stamp.source),
-        "text": None if document.text is None else _string(document.text),
-        "image": None if path is None else _string(path),
-        "metadata": {escape(key): _value(value) for key, value in document.metadata.items()},
+        "text": None if stored.text is None else _string(stored.text),
+        "image": None if stored.image is None else _string(stored.image),
+        "metadata": {escape(key): _value(value) for key, value in stored.metadata.items()},
         "exact": {escape(key): Int64(value) for key, value in exact.items()},
         "fields": sorted(map(str, record.vectors)),
-        **term_fields(words_of(document), language),
-        "draw": sampling_key(document.id),
+        **term_fields(words_of(record.document), language),
+        "draw": sampling_key(stored.id),
     }
     if _size(row) > _MOST_BYTES:
-        large = f"{document.id!r} has more than {_MOST_BYTES:,} bytes of text and metadata"
+        large = f"{stored.id!r} has more than {_MOST_BYTES:,} bytes of text and metadata"
         raise InvalidInputError("too_large", large)
     return row
 
@@ -92,14 +90,8 @@ def _metadata_of(row: Mapping[str, Any]) -> dict[str, Scalar]:
 
 def document_of(row: Mapping[str, Any]) -> Document:
     """Return the document of a row."""
-    metadata = _metadata_of(row)
-    text, image = row["text"], row["image"]
-    return Document(
-        row["_id"],
-        None if text is None else _text(text),
-        None if image is None else Path(_text(image)),
-        metadata,
-    )
+    text, image = (None if row[name] is None else _text(row[name]) for name in ("text", "image"))
+    return StoredDocument(row["_id"], text, image, _metadata_of(row)).document
 
 
 def stamp_of(row: Mapping[str, Any]) -> Stamp:
@@ -112,9 +104,12 @@ def fields_of(row: Mapping[str, Any]) -> frozenset[Field]:
     return frozenset(map(Field.parse, row["fields"]))
 
 
-def state_of(row: Mapping[str, Any]) -> DocumentState:
-    """Return the state of the document in a row."""
-    return DocumentState(stamp_of(row), row["version"], fields_of(row))
+def document_row(row: Mapping[str, Any]) -> DocumentRow:
+    """Return what a row has of a document, as far as it was read."""
+    fields, kept = fields_of(row), row.get("vectors", {})
+    vectors = {field: unpack(kept[name]) for field in fields if (name := escape(str(field))) in kept}
+    content = document_of(row) if "metadata" in row else None
+    return DocumentRow(stamp_of(row), row["version"], fields, content, vectors)
 
 
 def reject_row(reject: Reject) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pymongo.operations import UpdateOne
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.check import Discrepancies, States, compare
 from vlmsearch.stores.chroma.vectors import VectorRows
-from vlmsearch.stores.documents import DocumentState
+from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.stores.mongodb.connection import Row, bulk
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
@@ -46,7 +46,7 @@ class Checker:
             return _states(rows)
 
         def read_again(ids: Collection[str]) -> States:
-            return _states(self.index.rows(ids, _STATE, _EVERY))
+            return _states(self.index.kept_rows(ids, _STATE, _EVERY))
 
         vectors = compare(self.vectors, read_all, read_again, lambda: self._busy(dead))
         half_done = self._half_done([id for id, row in rows.items() if _is_half_done(row, dead)], dead)
@@ -69,7 +69,7 @@ class Checker:
         writes once more.
         """
         self.forget({id: [version] for id in ids})
-        now = self.index.rows(ids, {"version": 1})
+        now = self.index.kept_rows(ids, {"version": 1})
         self.vectors.remove([(id, version) for id in ids if id not in now or now[id]["version"] != version])
         self.journal.close(version)
 
@@ -78,7 +78,7 @@ class Checker:
         if not ids:
             return {}
         busy = self._busy(dead)
-        rows = self.index.rows(ids, _STATE, _EVERY)
+        rows = self.index.kept_rows(ids, _STATE, _EVERY)
         busy |= self._busy(dead)
         return {id: row for id, row in rows.items() if id not in busy and _is_half_done(row, dead)}
 
@@ -106,7 +106,7 @@ class Checker:
 
 def _states(rows: Mapping[str, Row]) -> States:
     """Return the states of documents; a deleted one whose vectors are not gone yet has no version."""
-    return {id: DocumentState(Stamp("", ""), row["version"] or "", fields_of(row)) for id, row in rows.items()}
+    return {id: DocumentRow(Stamp("", ""), row["version"] or "", fields_of(row)) for id, row in rows.items()}
 
 
 def _is_half_done(row: Row, dead: Collection[str]) -> bool:

@@ -16,7 +16,7 @@ from psycopg import errors
 from vlmsearch._util.batching import PAGE, pages
 from vlmsearch.errors import BackendError, ConfigError, apply_to_each
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowPart
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -36,11 +36,12 @@ from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable, measure
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
+    STATE,
     Condition,
-    StoredDocument,
     among,
     check_size,
     compile_filter,
+    document_row,
     escape,
     metadata_of,
     row_of,
@@ -305,13 +306,13 @@ class PostgresStore(DatabaseStore):
 
     def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
         query = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-        there = [StoredDocument(*row) for row in all_rows(session, query, ([c.document.id for c in changes],))]
-        records = changed_records([Record(row.document, {}, row.stamp) for row in there], changes)
+        columns = all_rows(session, query, ([change.document.id for change in changes],))
+        there = {values[0]: document_row(*values) for values in columns}
+        records = changed_records([Record(row.document, {}, row.stamp) for row in there.values()], changes)
         if not records:
             return []
-        fields = {row.id: row.state.fields for row in there}
         version, language = new_version(), self.needed().language
-        rows = [row_of(r, {*fields[r.document.id], *r.vectors}, version, language) for r in records]
+        rows = [row_of(r, {*there[r.document.id].fields, *r.vectors}, version, language) for r in records]
         numbers = self._tables.update(session, rows)
         for field in self._tables.vectors:
             given = {numbers[r.document.id]: r.vectors[field] for r in records if field in r.vectors}
@@ -477,39 +478,20 @@ class PostgresStore(DatabaseStore):
 
     # ---- reading
 
-    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
-        """Read the states of documents, by id."""
-        columns = "id, version, digest, source, fields, NULL, NULL, NULL"
-        return {row.id: row.state for row in self._stored(ids, columns)}
-
-    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        """Read documents, by id."""
-        return {row.id: DocumentRow(**vars(row.state), document=row.document) for row in self._stored(ids, COLUMNS)}
-
-    def _stored(self, ids: Collection[str], columns: str) -> Iterator[StoredDocument]:
-        query = f"SELECT {columns} FROM {self._tables.documents} WHERE id = ANY(%s)"
-        for page in pages(ids):
-            yield from (StoredDocument(*row) for row in self._run("read documents", query, (page,)))
-
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        tables = list(self._tables.vectors.items())
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id."""
+        tables = list(self._tables.vectors.items()) if "vectors" in parts else []
         columns = "".join(f", v{n}.vector" for n in range(len(tables)))
         joined = " ".join(f"LEFT JOIN {vectors.table} v{n} USING (row)" for n, (_, vectors) in enumerate(tables))
-        query = f"SELECT {COLUMNS}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY(%s)"
-        records: dict[str, Record] = {}
-        width = len(StoredDocument._fields)
+        stored = COLUMNS if parts else STATE
+        query = f"SELECT {stored}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY(%s)"
+        rows: dict[str, DocumentRow] = {}
         for page in pages(ids):
-            for row in self._run("read documents", query, (page,)):
-                stored = StoredDocument(*row[:width])
-                vectors = {field: _array(v) for (field, _), v in zip(tables, row[width:]) if v is not None}
-                is_whole = set(map(str, vectors)) == set(stored.fields)
-                stamp = stored.stamp if is_whole else Stamp("", stored.stamp.source)
-                records[stored.id] = Record(stored.document, vectors, stamp, manifest.fingerprint)
-        return [records[id] for id in ids if id in records]
+            for id, *values in self._run("read documents", query, (page,)):
+                vectors = values[len(values) - len(tables) :]
+                given = {field: _array(vector) for (field, _), vector in zip(tables, vectors) if vector is not None}
+                rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given)
+        return rows
 
     def ids(self) -> Iterator[str]:
         """Yield all ids, in the order of their characters."""
@@ -537,7 +519,7 @@ class PostgresStore(DatabaseStore):
             f"SELECT {COLUMNS} FROM {self._tables.documents} d WHERE id > %s AND {condition.text} ORDER BY id LIMIT %s"
         )
         rows = self._run("list documents", query, (id, *condition.values, count))
-        return [StoredDocument(*row).document for row in rows]
+        return [document_row(*row).document for row in rows]
 
     def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
         """Read the outlines of all documents."""

@@ -19,7 +19,7 @@ from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowPart
 from vlmsearch.stores.filters import Filter, keys_of
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -29,7 +29,7 @@ from vlmsearch.stores.sqlite.checksums import checksum, is_whole
 from vlmsearch.stores.sqlite.codes import find
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
 from vlmsearch.stores.sqlite.overview import SqliteOverview
-from vlmsearch.stores.sqlite.tables import Tables, TableState, drop_tables, fields_of, kept, parsed, string, undamaged
+from vlmsearch.stores.sqlite.tables import Tables, TableState, drop_tables, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import FILES, View, Views
 from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.stores.versions import VersionedHit
@@ -209,11 +209,13 @@ class SqliteStore(DatabaseStore):
         A changed document gets another row, with its vectors bit for bit: rows never change.
         """
         with self._writing("change metadata") as (db, tables):
-            changed = changed_records(self._records(db, tables, [change.document.id for change in changes]), changes)
+            rows = tables.document_rows(db, [change.document.id for change in changes], ("document", "vectors"))
+            changed = changed_records((row.record(self.needed().fingerprint) for row in rows.values()), changes)
             if changed:
                 tables.write(db, changed)
                 tables.tidy(db)
-        return [record.document.id for record in changed]
+        ids = {record.document.id for record in changed}
+        return [change.document.id for change in changes if change.document.id in ids]
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; where many pages of the file are not used any more, it becomes smaller."""
@@ -312,43 +314,10 @@ class SqliteStore(DatabaseStore):
 
     # ---- reading
 
-    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
-        """Read the states of documents, by id."""
-        states: dict[str, DocumentState] = {}
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id."""
         with self._reading("read documents") as (db, tables):
-            for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
-                for id, row, digest, source, names in tables.columns(db, some, "row, digest, source, fields"):
-                    states[id] = DocumentState(Stamp(string(digest), string(source)), str(row), fields_of(names))
-        return states
-
-    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        """Read documents, by id."""
-        with self._reading("read documents") as (db, tables):
-            rows = [row for some in pages(ids) for row in tables.rows(db, some).values()]
-        return {row.id: DocumentRow(row.stamp, str(row.row), fields_of(row.fields), row.document) for row in rows}
-
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
-        if self.as_opened() is None:
-            return []
-        with self._reading("read documents") as (db, tables):
-            return self._records(db, tables, ids)
-
-    def _records(self, db: sqlite3.Connection, tables: Tables, ids: Sequence[str]) -> list[Record]:
-        fingerprint = self.needed().fingerprint
-        records: dict[str, Record] = {}
-        for some in pages(ids):
-            rows = tables.rows(db, some)
-            names = {row.row: id for id, row in rows.items()}
-            vectors: dict[str, dict[Field, Any]] = {id: {} for id in rows}
-            for field in tables.fields:
-                for number, vector in zip(*tables.vectors(db, field, names)):
-                    vectors[names[number]][field] = vector
-            for id, row in rows.items():
-                is_whole = len(vectors[id]) == len(parsed(row.fields))
-                stamp = row.stamp if is_whole else Stamp("", row.stamp.source)
-                records[id] = Record(row.document, vectors[id], stamp, fingerprint)
-        return [records[id] for id in ids if id in records]
+            return tables.document_rows(db, ids, parts)
 
     def ids(self) -> Iterator[str]:
         """Yield all ids, in their order; ids that are added or removed meanwhile may be among them or not."""

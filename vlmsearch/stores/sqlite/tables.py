@@ -26,14 +26,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vlmsearch._util.batching import batches
+from vlmsearch._util.batching import batches, pages
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError, one_line
+from vlmsearch.stores.documents import DocumentRow, RowPart, StoredDocument
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole, vector_checksum
@@ -115,9 +116,8 @@ class Row(NamedTuple):
     def document(self) -> Document:
         """Return the document."""
         with undamaged():
-            image = None if self.image is None else Path(string(self.image))
-            text = None if self.text is None else string(self.text)
-            return Document(self.id, text, image, _metadata(self.metadata))
+            text, image = (None if value is None else string(value) for value in (self.text, self.image))
+            return StoredDocument(self.id, text, image, _metadata(self.metadata)).document
 
     @property
     def stamp(self) -> Stamp:
@@ -167,6 +167,32 @@ class Tables:
         """Read the rows of documents, by id."""
         rows = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_names(ids)])
         return {row.id: row.whole() for row in map(Row._make, rows)}
+
+    def document_rows(
+        self, db: sqlite3.Connection, ids: Collection[str], parts: Collection[RowPart]
+    ) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id; only a row whose document is read is compared with its checksum."""
+        rows: dict[str, DocumentRow] = {}
+        for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
+            if parts:
+                whole = self.rows(db, some)
+                vectors = self._vectors_by_row(db, {row.row for row in whole.values()} if "vectors" in parts else ())
+                for id, row in whole.items():
+                    fields = fields_of(row.fields)
+                    rows[id] = DocumentRow(row.stamp, str(row.row), fields, row.document, vectors.get(row.row, {}))
+            else:
+                for id, number, digest, source, names in self.columns(db, some, "row, digest, source, fields"):
+                    rows[id] = DocumentRow(Stamp(string(digest), string(source)), str(number), fields_of(names))
+        return rows
+
+    def _vectors_by_row(
+        self, db: sqlite3.Connection, rows: Collection[int]
+    ) -> dict[int, dict[Field, NDArray[np.float32]]]:
+        vectors: dict[int, dict[Field, NDArray[np.float32]]] = {row: {} for row in rows}
+        for field in self.fields if rows else ():
+            for row, vector in zip(*self.vectors(db, field, rows)):
+                vectors[row][field] = vector
+        return vectors
 
     def numbered(self, db: sqlite3.Connection, rows: Collection[int]) -> Iterator[Row]:
         """Read the documents that have these rows."""
@@ -607,12 +633,10 @@ def _names(ids: Collection[str]) -> str:
 
 def _values(number: int, record: Record) -> tuple[object, ...]:
     """Return the columns of a `Row`."""
-    document, stamp = record.document, record.stamp
-    image = kept(str(document.image)) if isinstance(document.image, Path) else None
-    text = None if document.text is None else kept(document.text)
-    fields = _fields(tuple(record.vectors))
-    metadata = _json(dict(document.metadata))
-    values = number, document.id, kept(stamp.digest), kept(stamp.source), fields, image, metadata, text
+    id, *strings, metadata = StoredDocument.of(record.document)
+    text, image = (None if value is None else kept(value) for value in strings)
+    stamp, fields = record.stamp, _fields(tuple(record.vectors))
+    values = number, id, kept(stamp.digest), kept(stamp.source), fields, image, _json(metadata), text
     return (*values, checksum(*values))
 
 
