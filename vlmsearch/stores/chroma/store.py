@@ -97,7 +97,7 @@ class ChromaStore(ChromaVectorStore):
         self._about.insert(slot, json.dumps(row))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant; False where there is no such row.
+        """Put another row in the place of one of this revision, at one instant: False where there is none.
 
         Another process may change it between the look and the write: Chroma has no conditional write.
         """
@@ -163,7 +163,7 @@ class ChromaStore(ChromaVectorStore):
             raise InvalidInputError("too_large", large)
 
     def _write(self, records: Sequence[Record]) -> None:
-        """Write under a version of its own, again for as long as someone took the write for cut off meanwhile."""
+        """Write under a version of its own. It writes again where someone took the write for cut off meanwhile."""
         ids = [record.document.id for record in records]
         replaced = set(self.read_rows(ids))
         while not (version := self._try_to_write(records)):
@@ -173,7 +173,7 @@ class ChromaStore(ChromaVectorStore):
         self._clean(replaced | beaten)
 
     def _try_to_write(self, records: Sequence[Record]) -> str:
-        """Write vectors and then the rows that name them; returns the version, or "" where the entry has gone."""
+        """Write vectors and then the rows that name them. The version is returned, or "" where the entry has gone."""
         with self._journal.writing(len(records)) as version:
             versions = dict.fromkeys([record.document.id for record in records], version)
             self._vectors.write(records, versions)
@@ -194,7 +194,7 @@ class ChromaStore(ChromaVectorStore):
         return [id for batch in self.batches(changes, _WRITES) for id in self._change_batch(batch)]
 
     def _wait_for_changes(self) -> None:
-        """Return when no change of metadata is under way, so that none undoes what is about to be named."""
+        """Return when no change of metadata is under way. So none undoes what is about to be named."""
         end = time.monotonic() + _PATIENCE
         while changes := self._journal.changes():
             over = [entry.version for entry in changes if entry.life == "gone" or time.monotonic() > end]
@@ -251,7 +251,7 @@ class ChromaStore(ChromaVectorStore):
             self._documents.upsert(ids, placeholders(ids), rows, texts)
 
     def _clean(self, ids: Collection[str]) -> None:
-        """Remove those vectors of documents that no row names and no write under way is about to name."""
+        """Remove vectors of documents that no row names. Those that a write is about to name stay."""
         keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
         busy = self._journal.versions() if any(keys.values()) else set()  # before the rows are read
         named = {(id, state.version) for id, state in self.read_rows(ids).items()} if any(keys.values()) else set()

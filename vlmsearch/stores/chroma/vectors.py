@@ -67,7 +67,7 @@ class VectorRows:
             collection.drop()
 
     def write(self, records: Sequence[Record], versions: Mapping[str, str]) -> None:
-        """Add the vectors of all records, each under the version that is given for its document's id."""
+        """Add the vectors of all records, each under the version of its document's id."""
         for field, collection in self.fields.items():
             some = [record for record in records if field in record.vectors]
             if some:
@@ -167,7 +167,7 @@ class VectorRows:
 
 
 class ChromaVectorStore(DatabaseStore):
-    """A store whose vectors are in Chroma; where the documents are is for the class below to say."""
+    """A store whose vectors are in Chroma. Where the documents are is for the class below to say."""
 
     _vectors: VectorRows
 
@@ -204,7 +204,7 @@ def _key(row: str) -> Key:
 def _look(
     rows: ChromaCollection, vectors: Vectors, count: int, limit: int, where: Where | None, versions: Versions
 ) -> tuple[list[list[VersionedHit]], bool, bool]:
-    """Return hits, whether more rows have to be asked for, and whether a document was replaced meanwhile."""
+    """Return hits, whether they are too few, and whether a document was replaced meanwhile."""
     rankings = rows.nearest(vectors, count, where)
     current: dict[str, str] = {}
     asked: set[str] = set()
@@ -244,7 +244,7 @@ def _look(
 
 
 def _insert(some: list[tuple[str, float]], cosines: Mapping[str, float], count: int) -> list[tuple[str, float]]:
-    """Put rows among the nearest ``count``, which are best first, unless there may be others before them."""
+    """Put rows among the nearest ``count``, best first. Rows before which there may be others are left out."""
     min_cosine = some[-1][1] if len(some) >= count else -1.0
     here = {row for row, _ in some}
     new = [(row, cosine) for row, cosine in cosines.items() if cosine >= min_cosine and row not in here]
