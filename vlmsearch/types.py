@@ -14,7 +14,7 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, cast, overload
@@ -587,7 +587,7 @@ class MetadataChange:
             The document with the new metadata and text.
         """
         text = document.text if self.text is None else self.text
-        return Document(document.id, text, document.image, dict(self.metadata))
+        return replace(document, text=text, metadata=dict(self.metadata))
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ from vlmsearch.types import (
     Record,
     Reject,
     Space,
-    Stamp,
     Vectors,
     WordHits,
 )
@@ -166,11 +165,6 @@ class MemoryStore(Store):
     def _passes(self, id: str, where: Filter | None) -> bool:
         return where is None or where.matches(self._records[id].document.metadata)
 
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        """Return the documents with these ids, in the order of ``ids``; unknown ids are left out."""
-        with self._lock:
-            return [_plain(self._records[id].document) for id in ids if id in self._records]
-
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of those documents among ``ids`` that are there, in the order of ``ids``."""
         with self._lock:
@@ -180,19 +174,6 @@ class MemoryStore(Store):
             replace(record, document=_plain(record.document), vectors=dict(record.vectors), fingerprint=made_by)
             for record in records
         ]
-
-    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """Return the stamps of those documents among ``ids`` that are there."""
-        with self._lock:
-            return {id: self._records[id].stamp for id in ids if id in self._records}
-
-    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """Return the fields that documents have vectors in.
-
-        Of ``ids``, those that are not there are left out.
-        """
-        with self._lock:
-            return {id: frozenset(self._records[id].vectors) for id in ids if id in self._records}
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; returns how many were there."""

@@ -99,7 +99,7 @@ class Store(Closable, ABC):
 
     @abstractmethod
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, and the texts that changes have.
+        """Replace the metadata of documents that are still as they were read. Texts of changes are replaced, too.
 
         All else of the documents stays.
 
@@ -284,7 +284,7 @@ class Store(Closable, ABC):
         """Count the documents."""
 
     def places(self) -> tuple[Path, ...]:
-        """Return the files and folders of this machine that hold the index; empty where a server has it.
+        """Return the files and folders of this machine that hold the index. There are none where a server has it.
 
         Returns:
             The paths, which no index job of a service reads.
@@ -332,7 +332,7 @@ def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
 
 
 def dim_of(name: str, spaces: Sequence[Space], field: Field) -> int:
-    """Return the length of the vectors of a field; ConfigError where the index ``name`` has no such field."""
+    """Return the length of the vectors of a field: ConfigError where the index ``name`` has no such field."""
     dims = {known: space.dim for space in spaces for known in space.fields}
     if field not in dims:
         raise ConfigError(f"{name} has no field {field}; it has {', '.join(map(str, dims))}")
@@ -550,7 +550,7 @@ def needed_manifest(index: _HasManifest) -> Manifest:
 
 
 def reject_list_of(store: Store) -> RejectList:
-    """Return the store itself where it keeps a reject list; else a list on which nothing ever is."""
+    """Return the store itself where it keeps a reject list. Else return a list that stays empty."""
     return store if isinstance(store, RejectList) else _NoRejectList()
 
 
@@ -635,7 +635,7 @@ def check_store(store: Store, *, repair: bool = False) -> CheckReport:
 
 @runtime_checkable
 class Replaceable(Protocol):
-    """A store that has another index built beside its own, and switches to it in one step.
+    """A store that has another index built beside it. It switches to that in one step.
 
     Example:
         >>> from vlmsearch.registry import open_store
@@ -657,7 +657,7 @@ class Replaceable(Protocol):
         """
 
     def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
-        """Return the index for another encoder that is being built beside this one, to look at how far it has come.
+        """Return the index for another encoder that is being built beside this one.
 
         Args:
             fingerprint: Fingerprint of the other encoder.
@@ -692,7 +692,7 @@ class Replaceable(Protocol):
         """
 
     def switch(self, built: Store) -> None:
-        """Put the index that was built beside this one, and for which this one is frozen, in its place in one step.
+        """Put the index that was built beside this one in its place, in one step. This one is frozen for it.
 
         The old one is kept, to be read by those who have it open, until `drop_old` or the next `switch`.
 

@@ -33,7 +33,7 @@ RowPart: TypeAlias = Literal["document", "vectors"]
 
 @dataclass(frozen=True)
 class DocumentRow:
-    """What a database has of a document, all of one moment."""
+    """Row of a document in a database, all of one moment."""
 
     stamp: Stamp
     version: str
@@ -53,7 +53,7 @@ class DocumentRow:
         return self.content
 
     def record(self, fingerprint: str) -> Record:
-        """Return the record; one that lacks a vector has no digest, so that it counts as changed."""
+        """Return the record. One that lacks a vector has no digest, so that it counts as changed."""
         stamp = self.stamp if self.vectors.keys() == self.fields else replace(self.stamp, digest="")
         return Record(self.document, self.vectors, stamp, fingerprint)
 
@@ -96,7 +96,7 @@ class DatabaseStore(GenerationalStore):
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> Sequence[Sequence[VersionedHit]]:
-        """Find the nearest documents of each query, best first; equal cosines are in the order of the ids."""
+        """Find the nearest documents of each query, best first. Equal cosines are in the order of the ids."""
 
     @abstractmethod
     def compare_vectors(
@@ -210,7 +210,7 @@ class DatabaseStore(GenerationalStore):
         return list(map(list, self.find_nearest(field, vectors, limit, where)))
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Compare given documents with a query, as they are now; equal cosines are in the order of the ids."""
+        """Compare given documents with a query, as they are now. Equal cosines are in the order of the ids."""
         manifest = self.as_opened()
         if manifest is None or not ids:
             return []
@@ -218,7 +218,7 @@ class DatabaseStore(GenerationalStore):
         return list(self.compare_vectors(field, vectors, ids, where))
 
     def sample(self, field: Field, count: int) -> Vectors:
-        """Return vectors of documents that are chosen at random, the same ones while the index does not change."""
+        """Return vectors of documents that are chosen at random. They stay while the index does not change."""
         manifest = self.as_opened()
         if manifest is None:
             return np.empty((0, 0), np.float32)

@@ -27,7 +27,7 @@ class ListsPages(Protocol):
     """A store that finds a page of its documents without reading the ids of all."""
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, by id."""
 
 
 class Outline(NamedTuple):
@@ -53,7 +53,7 @@ class ReadsKeys(Protocol):
 
 
 class GalleryPlace(NamedTuple):
-    """The place of a document among those that people look through, in the order of the fields.
+    """The place of a document among those that people look through. It orders by its fields.
 
     Attributes:
         group: 0 for a document with an image, 1 for one without, 2 for a part of a file, which is shown with the file.
@@ -102,7 +102,7 @@ def documents_after(store: Store, id: str, count: int, where: Filter | None = No
 
 
 def all_documents(store: Store, where: Filter | None = None) -> Iterator[Document]:
-    """Yield the documents that pass a filter, in the order of their ids, read page by page."""
+    """Yield the documents that pass a filter, by id. They are read page by page."""
     last = ""
     while page := documents_after(store, last, _PAGE, where):
         yield from page

@@ -82,7 +82,7 @@ def idf(holding: float, documents: float) -> float:
 
 
 def holding_of(max_score: float, times: int, documents: int) -> int | None:
-    """Return how many documents hold a term by the highest score that it can give; None for too many to tell.
+    """Return how many documents hold a term by its highest score: None for too many to tell.
 
     Args:
         max_score: The `max_score` of the term alone.
@@ -230,7 +230,7 @@ class Postings:
 
     @classmethod
     def joined(cls, parts: Sequence[Postings]) -> Postings:
-        """Return the postings of all parts, at least one; the rows of each are behind those of the one before."""
+        """Return the postings of all parts, at least one. The rows of each are behind those of the one before."""
         if len(parts) == 1:
             return parts[0]
         offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
@@ -262,14 +262,14 @@ class Postings:
         )
 
     def digest(self) -> int:
-        """Return a number that other terms, times or lengths of the same documents do not have; a sum over them."""
+        """Return a sum that other terms, times or lengths of the same documents do not have."""
         rows = self.rows.astype(np.uint64)
         of_terms = _mixed(_mixed(rows[self.places]) + np.repeat(self.keys, np.diff(self.starts)) + self.times)
         of_lengths = _mixed(_mixed(rows) + self.lengths)
         return int(of_terms.sum(dtype=np.uint64)) + int(of_lengths.sum(dtype=np.uint64)) & 2**64 - 1
 
     def spans(self, keys: NDArray[np.uint64]) -> list[tuple[int, int]]:
-        """Return where the postings of terms begin and end, which is the same for one that is not there."""
+        """Return where the postings of terms begin and end. For one that is not there, both are the same."""
         if not len(self.keys):
             return [(0, 0)] * len(keys)
         at = np.searchsorted(self.keys, keys)
@@ -289,7 +289,7 @@ def _sorted(
     times: NDArray[Any],
     languages: frozenset[str],
 ) -> Postings:
-    """Return postings whose keys, places and times are given one by one, by rising place for each key."""
+    """Return postings whose keys, places and times are given one by one. Places rise for each key."""
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     firsts = np.flatnonzero(_begins(keys))
@@ -483,7 +483,7 @@ def _holding(segment: _Segment, spans: Sequence[tuple[int, int]]) -> int:
 def _values(
     segment: _Segment, spans: Sequence[tuple[int, int]], weight: float
 ) -> Iterable[tuple[NDArray[Any], _Scores]]:
-    """Yield what a term adds to the scores of the documents that hold it, with their places."""
+    """Yield what a term adds to the scores of its documents, with their places."""
     if not spans:
         return
     if len(spans) == 1:

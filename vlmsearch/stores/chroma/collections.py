@@ -38,7 +38,7 @@ VERSION_CHARS = 16
 
 @dataclass(frozen=True)
 class HnswOptions:
-    """Options of the graph of a new index (HNSW, Malkov and Yashunin 2018); each at least 2.
+    """Options of the graph of a new index (HNSW, Malkov and Yashunin 2018). Each is at least 2.
 
     In a URL, each is an option of ``chroma:`` and ``mongodb+chroma:``, such as ``hnsw_ef_search``.
 
@@ -135,7 +135,7 @@ class ChromaCollection:
         self._write("upsert", {"ids": ids, "embeddings": list(vectors), "metadatas": metadata, "uris": texts}, sizes)
 
     def update(self, ids: Sequence[str], metadata: Sequence[Mapping[str, str]], texts: Sequence[str]) -> None:
-        """Change rows, in the same parts as `upsert`; where there is none any more, none is made."""
+        """Change rows, in the same parts as `upsert`. Where there is none any more, none is made."""
         self._write("update", {"ids": ids, "metadatas": metadata, "uris": texts}, [0] * len(ids))
 
     def _write(
@@ -164,7 +164,7 @@ class ChromaCollection:
         return {id: value for answer in answers for id, value in zip(answer["ids"], answer[include])}
 
     def get_both(self, ids: Ids[str]) -> dict[str, tuple[Mapping[str, Any], str]]:
-        """Return the metadata and the texts of those ids that are there, both as they were at one moment."""
+        """Return the metadata and the texts of those ids that are there. Both are of one moment."""
         answers = self._answers(ids, ["metadatas", "uris"])
         return {
             id: (metadata, text)
@@ -191,7 +191,7 @@ class ChromaCollection:
         return self._rows("read rows", lambda rows: rows.get(**options))
 
     def nearest(self, vectors: Vectors, count: int, where: Where | None) -> list[list[tuple[str, float]]]:
-        """Find ids and cosines of the nearest rows of each vector, best first; fewer only where no more pass."""
+        """Find ids and cosines of the nearest rows of each vector, best first. Fewer come only where no more pass."""
         cosines = self._query(vectors, count, where)
         if any(len(rows) < count for rows in cosines):
             self._add_unlinked(cosines, vectors, where)

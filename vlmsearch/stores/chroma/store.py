@@ -96,7 +96,7 @@ class ChromaStore(ChromaVectorStore):
         self._about.insert(slot, json.dumps(row))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant; False where there is no such row.
+        """Put another row in the place of one of this revision, at one instant: False where there is none.
 
         Another process may change it between the look and the write: Chroma has no conditional write.
         """
@@ -162,7 +162,7 @@ class ChromaStore(ChromaVectorStore):
             raise InvalidInputError("too_large", large)
 
     def _write(self, records: Sequence[Record]) -> None:
-        """Write under a version of its own, again for as long as someone took the write for cut off meanwhile."""
+        """Write under a version of its own. It writes again where someone took the write for cut off meanwhile."""
         ids = [record.document.id for record in records]
         replaced = set(self.read_rows(ids))
         while not (version := self._try_to_write(records)):
@@ -193,7 +193,7 @@ class ChromaStore(ChromaVectorStore):
         return [id for batch in self.batches(changes, _WRITES) for id in self._change_batch(batch)]
 
     def _wait_for_changes(self) -> None:
-        """Return when no change of metadata is under way, so that none undoes what is about to be named."""
+        """Return when no change of metadata is under way. So none undoes what is about to be named."""
         end = time.monotonic() + _PATIENCE
         while changes := self._journal.changes():
             over = [entry.version for entry in changes if entry.is_gone or time.monotonic() > end]
@@ -252,7 +252,7 @@ class ChromaStore(ChromaVectorStore):
             self._documents.upsert(ids, placeholders(ids), rows, texts)
 
     def _clean(self, ids: Collection[str]) -> None:
-        """Remove those vectors of documents that no row names and no write under way is about to name."""
+        """Remove vectors of documents that no row names. Those that a write is about to name stay."""
         keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
         busy = self._journal.versions() if any(keys.values()) else set()  # before the rows are read
         named = {(id, state.version) for id, state in self.read_rows(ids).items()} if any(keys.values()) else set()

@@ -67,7 +67,7 @@ class VectorRows:
             collection.drop()
 
     def write(self, records: Sequence[Record], versions: Mapping[str, str]) -> None:
-        """Add the vectors of all records, each under the version that is given for its document's id."""
+        """Add the vectors of all records, each under the version of its document's id."""
         for field, collection in self.fields.items():
             some = [record for record in records if field in record.vectors]
             if some:
@@ -119,10 +119,13 @@ class VectorRows:
         while left:
             rows = rows_of(left)
             read = self.read({(id, row.version): row.fields for id, row in rows.items()})
-            whole |= {id: replace(row, vectors=read[id, row.version]) for id, row in rows.items()}
-            lacking = {id: row.version for id, row in rows.items() if whole[id].vectors.keys() != row.fields}
-            left = {id for id, version in lacking.items() if versions.get(id) != version}
-            versions = lacking
+            left = {
+                id
+                for id, row in rows.items()
+                if read[id, row.version].keys() != row.fields and versions.get(id) != row.version
+            }
+            whole |= {id: replace(row, vectors=read[id, row.version]) for id, row in rows.items() if id not in left}
+            versions = {id: rows[id].version for id in left}
         return whole
 
     def search(
@@ -164,7 +167,7 @@ class VectorRows:
 
 
 class ChromaVectorStore(DatabaseStore):
-    """A store whose vectors are in Chroma; where the documents are is for the class below to say."""
+    """A store whose vectors are in Chroma. Where the documents are is for the class below to say."""
 
     _vectors: VectorRows
 
@@ -201,7 +204,7 @@ def _key(row: str) -> Key:
 def _look(
     rows: ChromaCollection, vectors: Vectors, count: int, limit: int, where: Where | None, versions: Versions
 ) -> tuple[list[list[VersionedHit]], bool, bool]:
-    """Return hits, whether more rows have to be asked for, and whether a document was replaced meanwhile."""
+    """Return hits, whether they are too few, and whether a document was replaced meanwhile."""
     rankings = rows.nearest(vectors, count, where)
     current: dict[str, str] = {}
     asked: set[str] = set()
@@ -241,7 +244,7 @@ def _look(
 
 
 def _insert(some: list[tuple[str, float]], cosines: Mapping[str, float], count: int) -> list[tuple[str, float]]:
-    """Put rows among the nearest ``count``, which are best first, unless there may be others before them."""
+    """Put rows among the nearest ``count``, best first. Rows before which there may be others are left out."""
     min_cosine = some[-1][1] if len(some) >= count else -1.0
     here = {row for row, _ in some}
     new = [(row, cosine) for row, cosine in cosines.items() if cosine >= min_cosine and row not in here]

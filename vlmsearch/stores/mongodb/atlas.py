@@ -33,7 +33,7 @@ class VectorSearch:
 
     @classmethod
     def on(cls, rows: Rows, dims: Mapping[Field, int]) -> Self | None:
-        """Return the vector indexes that a collection has or can have; None where the server knows nothing of them."""
+        """Return the vector indexes that a collection has or can have: None where the server knows none."""
         try:
             list(rows.list_search_indexes())
         except OperationFailure as exc:

@@ -78,7 +78,7 @@ class MongoAddress:
 
 @dataclass(frozen=True)
 class MongoOptions:
-    """Options of a connection to the servers; in a URL, each is one of ``mongodb:`` and ``mongodb+chroma:``.
+    """Options of a connection to the servers. In a URL, each is one of ``mongodb:`` and ``mongodb+chroma:``.
 
     Attributes:
         timeout: Seconds that one attempt may take, above 0; of the pair, also with Chroma.
@@ -140,7 +140,7 @@ class MongoConnection:
     _opening: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
-        """Call a function with a collection, again after errors of the moment, so it must bear repetition.
+        """Call a function with a collection. It is called again after errors of the moment, and must bear that.
 
         BackendUnavailableError, naming servers and operation, where it keeps failing; BackendError for other failures.
         """

@@ -1,4 +1,4 @@
-"""An index in MongoDB, its documents, words and reject list, which both stores with documents in MongoDB share.
+"""An index in MongoDB: its documents, words and reject list, which both stores with documents in MongoDB share.
 
 An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
 and, for each generation, ``name.N.documents``. A generation is built beside the one in use, and takes its place when
@@ -70,7 +70,7 @@ _DRAWN = "vlmsearch_draw"
 
 
 class MongoIndex(DatabaseStore):
-    """An index whose documents are in MongoDB; where the vectors are is for the class below to say."""
+    """An index whose documents are in MongoDB. Where the vectors are is for the class below to say."""
 
     default_language = AUTO
 
@@ -103,7 +103,7 @@ class MongoIndex(DatabaseStore):
         self._about(f"make {self._prefix}", lambda rows: insert_once(rows, {"_id": slot, **row}))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
+        """Put another row in the place of one of this revision, at one instant: False where there is none."""
         old, new = {"_id": slot, "revision": revision}, {"_id": slot, **row}
         return self._about("change the index", lambda rows: rows.replace_one(old, new)).matched_count == 1
 
@@ -138,7 +138,7 @@ class MongoIndex(DatabaseStore):
         return rows
 
     def scan(self, projection: Mapping[str, int], where: Row = LIVE) -> Iterator[list[Row]]:
-        """Yield the rows of all documents that pass ``where``, some at a time, in the order of their ids."""
+        """Yield the rows of all documents that pass ``where``, some at a time, by id."""
         condition = dict(where)
         while self.as_opened() is not None:
             page = self._find(condition, projection, "list documents", limit=PAGE)
@@ -163,7 +163,7 @@ class MongoIndex(DatabaseStore):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
         condition: Row = {**LIVE, "_id": {"$gt": id}, **(compile_filter(where) if where else {})}
@@ -201,7 +201,7 @@ class MongoIndex(DatabaseStore):
     # ---- words
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Find the documents that share words with a query, best first; equal scores are in the order of the ids."""
+        """Find the documents that share words with a query, best first. Equal scores are in the order of the ids."""
         manifest = self.as_opened()
         if manifest is None or not manifest.language or limit < 1:
             return WordHits([], 0.0)
@@ -230,7 +230,7 @@ class MongoIndex(DatabaseStore):
         return [hit for hit in known.scores(rows, terms, 0.0) if hit.score > 0]
 
     def _statistics(self, query: str, language: str) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
-        """Return the statistics of the words of the index, and the terms of a query as rows have them."""
+        """Return the statistics of the words, and the terms of a query as rows have them."""
 
         def read(rows: Rows) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
             size = rows.estimated_document_count()

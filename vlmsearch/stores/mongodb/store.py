@@ -85,7 +85,7 @@ class MongoStore(MongoIndex):
         )
 
     def wait_until_ready(self) -> None:
-        """Return when the text index is there and the server's own vector indexes, if it has any, can be queried."""
+        """Return when the text index is there. The server's own vector indexes can be queried then, too."""
         super().wait_until_ready()
         search = self._vector_search
         if search is not None:

@@ -72,14 +72,14 @@ def metadata_row(record: Record, version: str) -> dict[str, Any]:
 
 
 def text_row(record: Record, version: str, language: str, fields: Collection[Field]) -> dict[str, Any]:
-    """Return the part of a record's row that another text changes; ``fields`` are those of all of its vectors."""
+    """Return the part of a record's row that another text changes. ``fields`` are those of all of its vectors."""
     row = row_of(record, version, language)
     row["fields"] = sorted(map(str, fields))
     return {name: value for name, value in row.items() if name not in ("source", "image", "draw")}
 
 
 def outline_of(row: Mapping[str, Any]) -> Outline:
-    """Return the outline of the document in a row; the row needs only the keys that were asked for."""
+    """Return the outline of the document in a row. The row needs only the keys that were asked for."""
     return Outline(row["_id"], row["image"] is not None, _metadata_of(row))
 
 
@@ -161,7 +161,7 @@ def _compile(where: Filter, depth: int) -> dict[str, Any]:
 
 
 def escape(key: str) -> str:
-    """Return a key as a single step of a path, with no character that means anything to MongoDB."""
+    """Return a key as a single step of a path. It has no character that means anything to MongoDB."""
     return _ESCAPED.sub(lambda odd: f"%{ord(odd[0]):04x}", key)
 
 

@@ -80,7 +80,7 @@ def drop_earlier_words(rows: Rows) -> None:
 
 
 def find_words(rows: Rows, terms: Iterable[str], limit: int, condition: Row) -> list[Row]:
-    """Find the first rows that pass ``condition`` and hold any of the spelt terms, by MongoDB's own score."""
+    """Find the first rows that pass ``condition`` and hold spelt terms, by MongoDB's own score."""
     score: Row = {"$meta": "textScore"}
     wanted = {"$text": {"$search": " ".join(terms)}, **condition}
     cursor = rows.find(wanted, {"version": 1, "terms": 1, "score": score})
@@ -145,12 +145,12 @@ def read_statistics(rows: Rows, size: int) -> WordStatistics:
 
 
 def size_class(size: int, writes: int) -> tuple[int, int]:
-    """Return a value that is the same for collections whose statistics are near enough to each other."""
+    """Return a value that is the same for collections with statistics near to each other."""
     return (size, writes) if size < _SAMPLED else (round(math.log(size) * _STEPS), -1)
 
 
 def count_rows(rows: Rows, terms: Iterable[str]) -> int:
-    """Count the rows that hold any of the spelt terms; none where there is no text index."""
+    """Count the rows that hold any of the spelt terms: none where there is no text index."""
     return _without_index(lambda: rows.count_documents({"$text": {"$search": " ".join(terms)}}), 0)
 
 

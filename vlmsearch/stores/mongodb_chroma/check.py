@@ -1,4 +1,4 @@
-"""Comparison of documents in MongoDB with vectors in Chroma and with the journal, while others may write."""
+"""Comparison of documents in MongoDB with vectors in Chroma and the journal. Others may write meanwhile."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Checker:
         self.journal.remove([version])
 
     def _half_done(self, ids: Collection[str], dead: Collection[str]) -> dict[str, Row]:
-        """Return the rows of writes that nobody is at and that no entry of the journal names."""
+        """Return the rows of writes that nobody is at and that the journal lacks."""
         if not ids:
             return {}
         busy = self._busy(dead)
@@ -105,11 +105,11 @@ class Checker:
 
 
 def _states(rows: Mapping[str, Row]) -> States:
-    """Return the states of documents; a deleted one whose vectors are not gone yet has no version."""
+    """Return the rows of documents. A deleted one whose vectors are not gone yet has no version."""
     return {id: DocumentRow(Stamp("", ""), row["version"] or "", fields_of(row)) for id, row in rows.items()}
 
 
 def _is_half_done(row: Row, dead: Collection[str]) -> bool:
-    """Return whether a row has more to be rid of than versions of writes that are known to be cut off."""
+    """Return whether a row has more to be rid of than versions of writes cut off."""
     pending = row.get("pending", [])
     return bool(row.get("stale") or set(pending) - set(dead) or (row["version"] is None and not pending))

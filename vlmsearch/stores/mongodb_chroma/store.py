@@ -159,7 +159,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         return [record for record in records if record.document.id in lost]
 
     def _announce(self, ids: Sequence[str], version: str) -> None:
-        """Note the version as pending in the rows; documents that are not there get one like those of deleted ones."""
+        """Note the version as pending in the rows. Documents that are not there get one like those of deleted ones."""
         new: Row = {"version": None, "fields": [], "stale": []}
         update: Row = {"$addToSet": {"pending": version}, "$setOnInsert": new}
         writes: list[Any] = [UpdateOne({"_id": id}, update, upsert=True) for id in ids]
@@ -169,7 +169,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
     def _commit(
         self, records: Sequence[Record], version: str, versions: Mapping[str, str]
     ) -> tuple[dict[str, str], set[str]]:
-        """Change the rows that are of these ``versions``; returns what was replaced, and ids that were not changed.
+        """Change the rows that are of these ``versions``. Return what was replaced, and ids that were not changed.
 
         Those were changed by another writer meanwhile, or the version is not pending any more.
         """

@@ -101,7 +101,7 @@ class PostgresAddress:
 
     @property
     def is_local(self) -> bool:
-        """Return whether every host is this machine; without a host, those are that libpq takes from variables."""
+        """Return whether every host is this machine. Without one, libpq takes them from variables."""
         named = [(parse_address(host) or (host,))[0] for host in self.hosts]
         own = [] if named else os.environ.get("PGHOST", "").split(",")
         addresses = os.environ.get("PGHOSTADDR", "").split(",")
@@ -181,7 +181,7 @@ class _Pool:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Lend a connection; one that is within a transaction at the end is closed, since its server may be gone."""
+        """Lend a connection. One that is within a transaction at the end is closed, since its server may be gone."""
         if not self._places.acquire(timeout=self._timeout):
             raise TimeoutError(f"all {self._max_size} connections have been in use for {self._timeout:g} seconds")
         try:
@@ -216,7 +216,7 @@ class _Pool:
 
 
 def _has_answered(session: Session, seconds: float) -> bool:
-    """Return whether there is something to read within so many seconds, be it that the server has closed."""
+    """Return whether there is something to read within so many seconds. That the server has closed counts."""
     with selectors.DefaultSelector() as selector:
         selector.register(session.fileno(), selectors.EVENT_READ)
         return bool(selector.select(seconds))
@@ -237,7 +237,7 @@ class PostgresConnection:
         self._pool = _Pool(self._connect, self.options.connections, self.options.timeout)
 
     def run(self, operation: str, call: Callable[[Session], T], *, settings: str = "", proof: str = "") -> T:
-        """Call a function within a transaction, again after errors of the moment, so it must bear repetition.
+        """Call a function within a transaction. It is called again after errors of the moment, and must bear that.
 
         Args:
             operation: What it does, for messages.
@@ -466,7 +466,7 @@ def _authorities() -> str:
 
 
 def quoted(*names: str) -> str:
-    """Return a name as SQL has it, with the schema that it is in before it where two are given."""
+    """Return a name as SQL has it, behind its schema where two are given."""
     return sql.Identifier(*names).as_string(None)
 
 

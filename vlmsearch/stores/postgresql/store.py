@@ -178,7 +178,7 @@ class PostgresStore(DatabaseStore):
         self._change_beside("make the index", query, (slot, json.dumps(row)))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
+        """Put another row in the place of one of this revision, at one instant: False where there is none."""
         query = f"UPDATE {self._slots} SET row = %s::json WHERE slot = %s AND {_IS_OF_REVISION}"
         return self._change_beside("change the index", query, (json.dumps(row), slot, revision)) == 1
 
@@ -410,7 +410,7 @@ class PostgresStore(DatabaseStore):
         return [VersionedHit(*row) for row in all_rows(session, query, values)]
 
     def _is_large(self, field: Field) -> bool:
-        """Return whether a field has too many vectors to compare them all, and can have an index."""
+        """Return whether a field has many vectors and can have an index."""
         table = self._tables.vectors[field]
         is_unknown = field not in self._large and table.can_be_indexed
         if is_unknown and self._has_more(table.table, (), self._exact_up_to):
@@ -418,7 +418,7 @@ class PostgresStore(DatabaseStore):
         return field in self._large
 
     def _recall(self, field: Field) -> str:
-        """Say how much of the exact page the index finds; measured again when the field has grown by a tenth."""
+        """Say how much of the exact page the index finds. It is measured again when the field has grown by a tenth."""
         table = self._tables.vectors[field]
         size = self._run("measure it", "SELECT pg_relation_size(%s::regclass)", (table.table,))[0][0]
         step = round(math.log(max(size, 1)) * 10)
@@ -427,7 +427,7 @@ class PostgresStore(DatabaseStore):
         return self._recalls[field][1]
 
     def _measured_recall(self, field: Field, table: VectorTable) -> str:
-        """Count how many of the nearest documents the index finds, with vectors of the index as queries."""
+        """Count how many of the nearest documents the index finds. Queries are vectors of the index."""
         sample = self.sample(field, _RECALLED)
         if not len(sample):
             return "HNSW"
@@ -456,7 +456,7 @@ class PostgresStore(DatabaseStore):
     # ---- words
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Find the documents that share words with a query, best first; equal scores are in the order of the ids."""
+        """Find the documents that share words with a query, best first. Equal scores are in the order of the ids."""
         manifest = self.as_opened()
         if manifest is None or not manifest.language or limit < 1:
             return WordHits([], 0.0)
@@ -499,7 +499,7 @@ class PostgresStore(DatabaseStore):
             yield from (id for (id,) in page)
 
     def _scan(self, columns: str, values: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows of all documents, some at a time, in the order of their ids, which come first."""
+        """Yield the rows of all documents, some at a time, by id. Ids come first."""
         last = ""
         while self.as_opened() is not None:
             query = f"SELECT {columns} FROM {self._tables.documents} d WHERE id > %s ORDER BY id LIMIT {PAGE}"
@@ -511,7 +511,7 @@ class PostgresStore(DatabaseStore):
             last = page[-1][0]
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
         condition = compile_filter(where)
@@ -618,7 +618,7 @@ class PostgresStore(DatabaseStore):
         )
 
     def exposures(self) -> tuple[str, ...]:
-        """Say who else may create in the schemas of the index and of pgvector, or make triggers on its tables."""
+        """Say who else may create in the schemas of the index and of pgvector. Those who may make triggers count."""
         self.needed()
         names = [*self._tables.names, f"{self._table}_index", f"{self._table}_rejects"]
         extension = self._connection.needed_extension()
@@ -630,7 +630,7 @@ class PostgresStore(DatabaseStore):
         return int(self._run("count vectors", f"SELECT count(*) FROM {table}")[0][0])
 
     def disk_use(self) -> DiskUse:
-        """Measure the tables and indexes of all generations; the server does not say how much room is left."""
+        """Measure the tables and indexes of all generations. The server does not say how much room is left."""
         self.needed()
         size = documents = 0
         for generation in self.kept_generations():

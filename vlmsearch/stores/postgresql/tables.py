@@ -67,7 +67,7 @@ _GIVEN = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
 
 
 def rough_size(session: Session, table: str) -> tuple[int, int]:
-    """Return how many rows a table has, `SMALL` and one for more than `SMALL`, and its bytes on the disk."""
+    """Return how many rows a table has, and its bytes. It is `SMALL` and one for more than `SMALL`."""
     rows = f"SELECT count(*) FROM (SELECT FROM {table} LIMIT {SMALL + 1}) few"
     few, size = all_rows(session, f"SELECT ({rows}), pg_relation_size(%s::regclass)", (table,))[0]
     return few, size
@@ -274,7 +274,7 @@ class IndexTables:
                 session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (gone,))
 
     def put_vectors(self, session: Session, field: Field, vectors: Mapping[int, NDArray[np.float32]]) -> None:
-        """Add or replace vectors of a field, by the numbers of their documents; equal ones stay where they are."""
+        """Add or replace vectors of a field, by the numbers of their documents. Equal ones stay where they are."""
         if not vectors:
             return
         table = self.vectors[field].table
@@ -299,7 +299,7 @@ class IndexTables:
 
 
 def measure(session: Session, schema: str, name: str, index: str) -> tuple[int, int]:
-    """Return the bytes on the disk of a generation, whatever fields it has, and the number of its documents.
+    """Return the bytes on the disk of a generation, and the number of its documents. Its fields may be any.
 
     Args:
         session: A connection within a transaction.

@@ -51,7 +51,7 @@ def check_size(record: Record) -> None:
 
 
 def row_of(record: Record, fields: Iterable[Field], version: str, language: str) -> str:
-    """Return the row of a record as JSON, without vectors; ``fields`` are those of all of its vectors."""
+    """Return the row of a record as JSON, without vectors. ``fields`` are those of all of its vectors."""
     stored = StoredDocument.of(record.document)
     words = term_counts(words_of(record.document), language)
     row = {

@@ -70,7 +70,7 @@ class WordRanking:
     def _best(
         self, session: Session, terms: Sequence[_AskedTerm], statistics: _Statistics, where: Condition, limit: int
     ) -> list[VersionedHit]:
-        """Find the best documents; those that hold only light terms are looked at where they may be among them."""
+        """Find the best documents. Those that hold only light terms are looked at where they may be among them."""
         heavy = sorted(terms, key=lambda asked: -asked.weight)
         light = 0.0
         while len(heavy) > 1 and light + heavy[-1].weight <= _LIGHT * heavy[-2].weight:
@@ -113,7 +113,7 @@ class WordRanking:
         return [VersionedHit(*row) for row in all_rows(session, query, values)]
 
     def _asked(self, session: Session, query: str) -> tuple[_Statistics, list[_AskedTerm]]:
-        """Return statistics of the index, and the terms of a query with the numbers of documents that hold them."""
+        """Return statistics of the index, and the terms of a query with their numbers of documents."""
         asked = query_terms(query, self._language)
         statistics = self._statistics(session)
         keys = [tuple(map(term_key, term.of(statistics.languages or {"en"}))) for term in asked]

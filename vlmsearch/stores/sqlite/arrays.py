@@ -1,4 +1,4 @@
-"""The arrays of an index in a file beside it, which all processes of a machine map into their memory.
+"""The arrays of an index in a file beside it. All processes of a machine map it into their memory.
 
 A cache: it holds nothing that the database does not, and may be deleted at any moment. A table of the database has
 the random number of the file that belongs to it. So a file of another index, or of an older copy of this one, is never

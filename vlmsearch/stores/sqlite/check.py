@@ -1,4 +1,4 @@
-"""A check whether the tables of a generation agree, and the repair of what can be made again."""
+"""A check whether the tables of a generation agree. A repair makes again what it can."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _look(db: sqlite3.Connection, tables: Tables) -> _StoredContent:
 
 
 def _attributes_sum(db: sqlite3.Connection, tables: Tables) -> int | None:
-    """Return the sum over all metadata in the table for filters; None for a table that cannot be read."""
+    """Return the sum over all metadata in the table for filters: None for a table that cannot be read."""
     try:
         return sum(map(_hash, tables.attributes(db)))
     except sqlite3.DatabaseError as exc:
@@ -173,7 +173,7 @@ def _hash(value: tuple[str, int, StoredValue]) -> int:
 
 
 def _words_agree(db: sqlite3.Connection, tables: Tables) -> bool:
-    """Return whether the words are whole and those of all documents, or of what is left of them."""
+    """Return whether the words are whole and those of all documents that can be read."""
     expected, kept = 0, 0
     rows = list[int]()
     for some in batches(tables.texts(db), _PAGE):
@@ -189,7 +189,7 @@ def _words_agree(db: sqlite3.Connection, tables: Tables) -> bool:
 
 
 def _state_agrees(db: sqlite3.Connection, tables: Tables, rows: Places) -> bool:
-    """Return whether the documents are those of the beginning of the epoch and of later writes, without the dead."""
+    """Return whether the documents are those of the beginning and of later writes, without the dead."""
     state = tables.state(db)
     try:
         there, dead = tables.rows_of_the_epoch(db, state), tables.deaths(db)

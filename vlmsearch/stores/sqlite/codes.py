@@ -81,7 +81,7 @@ def _turn(dim: int) -> Vectors:
 
 
 def find(rows: Places, wanted: Places) -> tuple[Places, NDArray[np.bool_]]:
-    """Return where in the sorted ``rows`` those that are ``wanted`` are, and whether each is there at all."""
+    """Return the places of ``wanted`` in the sorted ``rows``, and whether each is there at all."""
     places = np.searchsorted(rows, wanted)
     there = np.zeros(len(wanted), np.bool_)
     inside = places < len(rows)
@@ -190,7 +190,7 @@ class CodeTable:
         return has
 
     def nearest(self, query: Vectors, limit: int, passing: Mask | None) -> Places:
-        """Return the places among which the ``limit`` best are, of those that are ``passing``, in no order.
+        """Return places among which the ``limit`` best of those ``passing`` are, in no order.
 
         ``query`` has the shape (dim,); ``passing`` says for each place whether it counts, None that all do.
         """
@@ -217,7 +217,7 @@ class CodeTable:
         return FieldCosines(self, query, count, passing)
 
     def cosines(self, query: Vectors, count: int, wanted: Mask | None) -> tuple[Vectors, Vectors]:
-        """Return the cosines of all rows that are wanted with a query of shape (dim,), and how far each may be off.
+        """Return the cosines of wanted rows with a query of shape (dim,). Their errors at most come with them.
 
         Both have an entry for each of ``count`` places; a cosine is NaN where nothing is.
         """
@@ -247,7 +247,7 @@ class CodeTable:
     def _by_signs(
         self, query: Vectors, blocks: Sequence[CodeRows], wanted: Sequence[Mask | None], compare: _Comparison
     ) -> list[Mask] | None:
-        """Return for each block the rows that may be among the best by their signs; None for too many."""
+        """Return for each block the rows that may be among the best by their signs: None for too many."""
         rows = sum(map(len, blocks))
         first = 4 * compare.limit + 64
         if first * _FEW > rows or any(
@@ -338,7 +338,7 @@ class FieldCosines:
         return np.flatnonzero(values >= np.float32(cosine - float(errors.max(initial=0))))
 
     def at(self, places: Places) -> tuple[Vectors, Vectors]:
-        """Return the cosines of documents, whose places rise, and how far each may be off; NaN for those without."""
+        """Return the cosines of documents, whose places rise, and their errors at most. It is NaN for those without."""
         if self._is_dense:
             values, errors = self._all
             return values[places], errors[places]
@@ -355,7 +355,7 @@ class FieldCosines:
         return values[places], errors[places]
 
     def ranks(self, places: Places) -> NDArray[np.int64]:
-        """Return the rank of documents among all that pass, from 1; 0 where the field does not find them."""
+        """Return the rank of documents among all that pass, from 1. It is 0 where the field does not find them."""
         values, _ = self.at(places)
         ranks = np.zeros(len(places), np.int64)
         if self._is_dense:
@@ -370,7 +370,7 @@ class FieldCosines:
 
 
 def _about(values: Vectors, count: int) -> float:
-    """Return a value that about ``count`` of these do not exceed, and at least one does not."""
+    """Return a value that about ``count`` of these, and at least one, do not exceed."""
     values = values[np.isfinite(values)]
     return float(np.partition(values, min(count, len(values) - 1))[min(count, len(values) - 1)]) if len(values) else 0.0
 
@@ -433,7 +433,7 @@ class _Comparison:
         return errors
 
     def _error(self, steps: Any) -> Any:
-        """Return how far a dot product of codes with these steps may be off, in units of the query's step."""
+        """Return the largest error of a dot product of codes, in units of the query's step."""
         return _CODE_SIGMAS * np.sqrt((steps**2 + self.step**2) / 12) / self.step
 
 
@@ -451,7 +451,7 @@ def _joined(candidates: Sequence[Candidates]) -> Candidates:
 
 
 def _differing(signs: Signs, asked: Signs, wanted: Mask | None) -> Vectors:
-    """Count the bits in which rows differ from the query; infinitely many for rows that are not wanted."""
+    """Count the bits in which rows differ from the query. Rows that are not wanted have infinitely many."""
     if not len(signs):
         return np.empty(0, np.float32)
     bits = np.asarray(simsimd.cdist(signs, asked, metric="hamming", dtype="bin8", out_dtype="f32"))[:, 0]

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteStore(DatabaseStore):
-    """Documents and vectors in one file, ``sqlite:./index``, with two more beside it while it is in use.
+    """Documents and vectors in one file, ``sqlite:./index``. Two more are beside it while it is in use.
 
     Any number of processes read while one writes; writers take turns. Search is exact: bits and INT8 codes of all
     vectors, in memory, rule out documents that cannot be among the nearest. The vectors of the others are compared.
@@ -103,7 +103,7 @@ class SqliteStore(DatabaseStore):
         self._database.write_back()  # so that a copy of the file alone is an index
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision; False where there is no such row."""
+        """Put another row in the place of one of this revision: False where there is no such row."""
         with self._database.writing("change the index") as db:
             old = _slot_row(db, slot)
             if old is None or old.get("revision") != revision:
@@ -146,14 +146,14 @@ class SqliteStore(DatabaseStore):
     def _viewing(
         self, operation: str, field: Field | str | None, where: Filter | None = None
     ) -> Iterator[tuple[sqlite3.Connection, Tables, View]]:
-        """Give a transaction, and the view of what it sees, which is the first that it reads: see `Views.now`."""
+        """Give a transaction, and the view of what it sees. The view is read first: see `Views.now`."""
         with self._reading(operation) as (db, tables):
             asked = () if field is None else (field,)
             yield db, tables, self._views.now(db, asked, () if where is None else keys_of(where))
         self._keep_arrays()
 
     def _keep_arrays(self) -> None:
-        """Write the arrays of a large index to a file that all processes map, where this one may write it."""
+        """Write the arrays of a large index to a file that all processes map. It is left out without the right."""
         kept = self._views.to_keep()
         if kept is None:
             return
@@ -279,7 +279,7 @@ class SqliteStore(DatabaseStore):
             return tables.vectors(db, field, _passing(db, tables, ids, None))[1]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Find the documents whose words fit a query best, by BM25; equal scores are in the order of their writing."""
+        """Find the documents whose words fit a query best, by BM25. Equal scores are in the order of writing."""
         if self.as_opened() is None or limit < 1:
             return WordHits([], 0.0)
         with self._viewing("search words", WORDS, where) as (db, tables, view):
@@ -320,7 +320,7 @@ class SqliteStore(DatabaseStore):
             return tables.document_rows(db, ids, parts)
 
     def ids(self) -> Iterator[str]:
-        """Yield all ids, in their order; ids that are added or removed meanwhile may be among them or not."""
+        """Yield all ids, in their order. Ids that are added or removed meanwhile may be among them or not."""
         if self.as_opened() is None:
             return
         last = ""
@@ -333,7 +333,7 @@ class SqliteStore(DatabaseStore):
             last = page[-1]
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
         with self._viewing("list documents", None, where) as (db, tables, view):
@@ -404,7 +404,7 @@ class SqliteStore(DatabaseStore):
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Check whether the file is whole and its parts agree; with ``repair``, make again what can be."""
+        """Check whether the file is whole and its parts agree. With ``repair``, make again what can be."""
         transaction = self._writing if repair else self._reading
         with transaction("check the index") as (db, tables):
             rows = [row for slot in ("index", "next") if (row := _slot_row(db, slot)) is not None]
@@ -457,7 +457,7 @@ def _ranked(
     rows: Collection[int],
     limit: int | None = None,
 ) -> list[VersionedHit]:
-    """Rank the documents of some rows by the cosines of their vectors with the query, then by id."""
+    """Rank the documents of some rows by their cosines with the query, then by id."""
     numbers, names, cosines = list[int](), list[str](), [np.empty(0)]
     exact = query.astype(np.float64)
     for some, ids, vectors in tables.named_vectors(db, field, rows):

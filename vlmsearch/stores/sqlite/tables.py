@@ -95,7 +95,7 @@ class Row(NamedTuple):
         return self
 
     def legible(self) -> Row | None:
-        """Return what is left of a damaged row, as a document that counts as changed; None for no document."""
+        """Return what is left of a damaged row, as a document that counts as changed: None for no document."""
         strings = (_legible(value) for value in self[1:-1])
         id, _, source, fields, image, metadata, text = strings
         try:
@@ -214,7 +214,7 @@ class Tables:
         ).fetchall()
 
     def part_rows(self, db: sqlite3.Connection, row: int) -> list[tuple[int, str]]:
-        """Read the rows of documents behind a row whose ids may be those of parts of files, each with its id.
+        """Read rows behind a row whose documents may be parts of files, each with its id.
 
         For all rows, SQLite reads the index of the ids, which is much smaller than the table with their texts.
         """
@@ -268,7 +268,7 @@ class Tables:
         return np.fromiter((number for (number,) in cursor), np.int64)
 
     def deaths(self, db: sqlite3.Connection) -> dict[int, int]:
-        """Read the rows that were removed in this epoch, by the numbers of their deaths, in order."""
+        """Read the rows that were removed in this epoch, by their deaths, in order."""
         return dict(db.execute(f"SELECT number, row FROM {self.name('deaths')} ORDER BY number"))
 
     def values_after(self, db: sqlite3.Connection, key: str, row: int) -> list[tuple[int, float | int | bytes]]:
@@ -311,7 +311,7 @@ class Tables:
             yield _words(*values[2:-1])
 
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
-        """Read which of the rows have a vector of a field, and the vectors, shape (n, dim)."""
+        """Read which rows have a vector of a field, and the vectors, shape (n, dim)."""
         stored_rows = db.execute(
             f"SELECT row, vector, crc FROM {self.name('vectors', field)} WHERE row IN {_VALUES}",
             [_list(rows)],
@@ -324,7 +324,7 @@ class Tables:
         return [row for row, _, _ in stored_rows], table
 
     def damaged_vectors(self, db: sqlite3.Connection, field: Field) -> Places:
-        """Find the rows whose vectors of a field do not have the checksum that they should, in order."""
+        """Find the rows whose vectors of a field have a wrong checksum, in order."""
         length = 4 * self.dims[field]
 
         def is_damaged(row: int, vector: object, crc: object) -> bool:
@@ -343,14 +343,14 @@ class Tables:
         return (self._group(field, *values[:-1]) for values in cursor if is_whole(values))
 
     def other_stemmer(self, db: sqlite3.Connection) -> str:
-        """Say which stemmer made the words, where it is another one than the one here; "" where it is the same."""
+        """Say which stemmer made the words, where it is another one: "" where it is the same."""
         made_by, here = db.execute(f"SELECT stemmer FROM {self.name('state')}").fetchone()[0], self._stemmer
         return "" if made_by == here else f"made by {made_by or 'an unknown stemmer'}, and here is {here or 'none'}"
 
     def named_vectors(
         self, db: sqlite3.Connection, field: Field, rows: Collection[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[str], Vectors]]:
-        """Read rows, ids and vectors of documents that have a vector of a field, some at a time.
+        """Read rows, ids and vectors of documents that have a field, some at a time.
 
         So few are at once in the processor's cache when they are compared.
         """
@@ -521,7 +521,7 @@ class Tables:
             self._write_codes(db, field, CodeRows.joined(pending))
 
     def _merge_words(self, db: sqlite3.Connection, max_count: int, live: Places | None) -> None:
-        """Merge the groups of words of at most so many documents; ``live`` are those to keep, None for all."""
+        """Merge the groups of words of at most so many documents. ``live`` are those to keep, None for all."""
         pending: list[Postings] = []
         for values in self._taken(db, self.name("words"), max_count):
             group = _words(*values[2:-1])
@@ -533,7 +533,7 @@ class Tables:
             self._put_words(db, Postings.joined(pending))
 
     def _taken(self, db: sqlite3.Connection, table: str, max_count: int) -> Iterator[tuple[Any, ...]]:
-        """Take the groups of at most so many rows out of a table, one by one; BackendError for a damaged one."""
+        """Take the groups of at most so many rows out of a table, one by one: BackendError for a damaged one."""
         for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [max_count]).fetchall():
             values = db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone()
             if not is_whole(values):
@@ -550,7 +550,7 @@ class Tables:
         db.execute(f"UPDATE {self.name('state')} SET stemmer = ?", [self._stemmer])
 
     def texts(self, db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-        """Read the words of all documents, or of what is left of them, in the order of their rows."""
+        """Read the words of all documents, in the order of their rows. Damaged ones give what is left."""
         rows = (row if is_whole(row) else row.legible() for row in self.all(db))
         return ((row.row, words_of(row.document)) for row in rows if row is not None)
 
@@ -596,13 +596,13 @@ class Tables:
         self.forget(db)
 
     def _named(self, db: sqlite3.Connection, field: Field) -> Places:
-        """Read the rows of documents that say that they have a vector of a field, in order."""
+        """Read the rows of documents that claim a vector of a field, in order."""
         cursor = db.execute(f"SELECT row, fields FROM {self.name('documents')} ORDER BY row")
         return np.array([row for row, names in cursor if str(field) in parsed(names)], np.int64)
 
 
 def make_ids(db: sqlite3.Connection, generation: int, damaged: Collection[int]) -> None:
-    """Make the index of ids again; of documents with the same id, a whole one is kept, and the last of these."""
+    """Make the index of ids again. Of documents with the same id, the last whole one is kept."""
     table, make = f"documents_{generation}", SCHEMA.of_a_generation.partition(";")[0]
     db.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM {table} NOT INDEXED")
     db.execute(f"DROP TABLE {table}")
@@ -662,7 +662,7 @@ def _metadata(text: str) -> dict[str, Scalar]:
 
 @lru_cache(1024)
 def fields_of(names: str) -> frozenset[Field]:
-    """Return the fields that a document says that it has; BackendError where these are not fields any more."""
+    """Return the fields that a document says that it has: BackendError where they are none any more."""
     with undamaged():
         return frozenset(map(Field.parse, parse_json(names)))
 
@@ -688,7 +688,7 @@ def _words(
 
 @contextmanager
 def undamaged() -> Iterator[None]:
-    """Raise BackendError where a table has what nobody wrote into it, such as a number in the place of a string."""
+    """Raise BackendError where a table has what nobody wrote. A number in the place of a string is such."""
     try:
         yield
     except (AttributeError, TypeError, ValueError) as exc:

@@ -56,7 +56,7 @@ class View:
         return self.tables[self.state]
 
     def passing(self, where: Filter | None) -> NDArray[np.bool_] | None:
-        """Return for each place whether its document is there and passes a filter; None where all do."""
+        """Return for each place whether its document is there and passes a filter: None where all do."""
         if where is None:
             return None if len(self.rows) == self.state.documents else self.alive
         return self.alive & passing(where, lambda key: self.columns[key][1])
@@ -89,7 +89,7 @@ class Views:
         self._latest = View()
 
     def now(self, db: sqlite3.Connection, asked: Collection[Field | str], keys: Collection[str] = ()) -> View:
-        """Return the view of a transaction, with the codes of the fields that are ``asked``, `WORDS`, and `FILES`.
+        """Return the view of a transaction. It has the codes of the fields ``asked``, `WORDS`, and `FILES`.
 
         ``keys`` are those of the columns that are needed. Of two threads, the one that begins to read later waits here
         for the other. Its transaction, which should not have read anything yet, then sees at least as much. For one
