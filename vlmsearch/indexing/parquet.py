@@ -349,7 +349,7 @@ def _cells(record: Record) -> dict[str, str | None]:
     stored = StoredDocument.of(record.document)
     cells = {
         **stored._asdict(),
-        "metadata": json.dumps(stored.metadata, ensure_ascii=False),
+        "metadata": json.dumps(dict(stored.metadata), ensure_ascii=False),
         "source": record.stamp.source,
         "digest": record.stamp.digest,
         "escaped": None,

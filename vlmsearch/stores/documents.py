@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -31,8 +32,7 @@ RowPart: TypeAlias = Literal["document", "vectors"]
 """A part of a row that is read when it is asked for."""
 
 
-@dataclass(frozen=True)
-class DocumentRow:
+class DocumentRow(NamedTuple):
     """Row of a document in a database, all of one moment."""
 
     stamp: Stamp
@@ -42,7 +42,7 @@ class DocumentRow:
     """The fields that the document has a vector of."""
     content: Document | None = None
     """The document, where it was asked for."""
-    vectors: Mapping[Field, NDArray[np.float32]] = field(default_factory=dict)
+    vectors: Mapping[Field, NDArray[np.float32]] = MappingProxyType({})
     """Its vectors, where they were asked for."""
 
     @property
@@ -70,7 +70,7 @@ class StoredDocument(NamedTuple):
     def of(cls, document: Document) -> StoredDocument:
         """Return the form of a document; an image that is no path is left out."""
         image = str(document.image) if isinstance(document.image, Path) else None
-        return cls(document.id, document.text, image, dict(document.metadata))
+        return cls(document.id, document.text, image, document.metadata)
 
     @property
     def document(self) -> Document:

@@ -367,7 +367,8 @@ def _load_row(id: str, metadata: Mapping[str, str], content: str | None = None) 
 
 
 def _dump_document(document: Document) -> str:
-    return dump(StoredDocument.of(document)[1:])
+    _, *strings, metadata = StoredDocument.of(document)
+    return dump([*strings, dict(metadata)])
 
 
 def dump(values: Sequence[object]) -> str:

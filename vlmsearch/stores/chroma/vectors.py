@@ -8,7 +8,6 @@ version is never found.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +123,7 @@ class VectorRows:
                 for id, row in rows.items()
                 if read[id, row.version].keys() != row.fields and versions.get(id) != row.version
             }
-            whole |= {id: replace(row, vectors=read[id, row.version]) for id, row in rows.items() if id not in left}
+            whole |= {id: row._replace(vectors=read[id, row.version]) for id, row in rows.items() if id not in left}
             versions = {id: rows[id].version for id in left}
         return whole
 

@@ -636,7 +636,7 @@ def _values(number: int, record: Record) -> tuple[object, ...]:
     id, *strings, metadata = StoredDocument.of(record.document)
     text, image = (None if value is None else kept(value) for value in strings)
     stamp, fields = record.stamp, _fields(tuple(record.vectors))
-    values = number, id, kept(stamp.digest), kept(stamp.source), fields, image, _json(metadata), text
+    values = number, id, kept(stamp.digest), kept(stamp.source), fields, image, _json(dict(metadata)), text
     return (*values, checksum(*values))
 
 
