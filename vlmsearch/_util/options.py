@@ -25,7 +25,7 @@ _NAMES = {
 }
 """Stand-ins for heavy packages in type hints: reading a declaration imports none of them."""
 _UNIONS = (Union, UnionType)
-_LISTS = (Sequence, Collection, Iterable, tuple)
+_LISTS = (Sequence, Collection, Iterable, tuple, frozenset)
 
 
 def bounded(
