@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         Citation,
         DescribeReport,
         Document,
+        DocumentLabels,
         DuplicateGroup,
         Duplicates,
         Field,
@@ -92,7 +93,6 @@ if TYPE_CHECKING:
         ImageInput,
         ImageSource,
         IndexReport,
-        Labelled,
         Manifest,
         Match,
         Matches,
@@ -140,6 +140,7 @@ __all__ = [
     "DiskUse",
     "Document",
     "DocumentInput",
+    "DocumentLabels",
     "Domain",
     "DuplicateGroup",
     "Duplicates",
@@ -166,7 +167,6 @@ __all__ = [
     "InvalidBatchError",
     "InvalidInputError",
     "JudgedQuery",
-    "Labelled",
     "Manifest",
     "ManyKeywords",
     "Match",
@@ -257,7 +257,7 @@ _HOMES = {
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
         "Answer AnswerParts Citation DescribeReport Document DuplicateGroup Duplicates Field FieldScore Hit ImageFile "
-        "ImageInput ImageSource IndexReport Labelled Manifest Match Matches MetadataChange Modality Part Reading "
+        "ImageInput ImageSource IndexReport DocumentLabels Manifest Match Matches MetadataChange Modality Part Reading "
         "Record Reject RelevanceFit RemoteImage Role Scalar Space Stamp Vectors WordHits part_of"
     ),
 }

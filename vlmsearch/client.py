@@ -44,10 +44,10 @@ from vlmsearch.types import (
     Citation,
     DescribeReport,
     Document,
+    DocumentLabels,
     Duplicates,
     ImageInput,
     IndexReport,
-    Labelled,
     Match,
     Matches,
     Reject,
@@ -61,7 +61,7 @@ from vlmsearch.types import (
 from vlmsearch.verbs import verb
 from vlmsearch.wire import (
     ERROR_TYPES,
-    Deleted,
+    DeletedCount,
     DocumentPage,
     ErrorAnswer,
     ErrorDetail,
@@ -252,7 +252,7 @@ class RemotePipeline(Index):
     @override
     def delete(self, ids: str | Iterable[str]) -> int:
         batches = _chunks(strings("ids", ids), _BATCH_DELETED)
-        return sum(self._post(Deleted, "documents/delete", {"ids": batch}).deleted for batch in batches)
+        return sum(self._post(DeletedCount, "documents/delete", {"ids": batch}).deleted for batch in batches)
 
     @override
     def get(self, ids: str | Iterable[str]) -> list[Document]:
@@ -296,15 +296,15 @@ class RemotePipeline(Index):
 
     @override
     @verb(verbs.LabelRequest)
-    def label(self, given: verbs.LabelRequest) -> Iterator[Labelled]:
+    def label(self, given: verbs.LabelRequest) -> Iterator[DocumentLabels]:
         answer = self._job(LabelAnswer, "label", self._form(given), given.on_progress)
         return self._labelled(answer.documents)
 
-    def _labelled(self, labelled: Sequence[LabelledId]) -> Iterator[Labelled]:
+    def _labelled(self, labelled: Sequence[LabelledId]) -> Iterator[DocumentLabels]:
         for batch in _chunks(labelled, _BATCH_IDS):
             documents = {document.id: document for document in self.get([item.id for item in batch])}
             for item in batch:
-                yield Labelled(documents.get(item.id, Document(item.id)), item.labels, item.written)
+                yield DocumentLabels(documents.get(item.id, Document(item.id)), item.labels, item.written)
 
     @override
     @verb(verbs.DescribeRequest)
@@ -377,7 +377,10 @@ class RemotePipeline(Index):
         return form
 
     def _sent(self, name: str, value: Any) -> object:
-        """Return an argument as it is sent; ConfigError for a re-ranker, which a service has of its own."""
+        """Return an argument as it is sent.
+
+        ConfigError for a re-ranker, which a service has of its own.
+        """
         if name == "rerank" and value is not True:
             raise ConfigError("a service has a re-ranker of its own: ask it with rerank=True")
         if is_dataclass(value) and not isinstance(value, RemoteImage):
@@ -552,7 +555,9 @@ class RemoteAnswerStream(AnswerParts):
         return next(self._parts)
 
     def answer(self) -> Answer:
-        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+        """Return the whole answer, after reading what is left of it.
+
+        After `close`, it is what there was until then.
 
         Returns:
             The answer with its sources.

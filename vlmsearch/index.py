@@ -19,9 +19,9 @@ from vlmsearch.types import (
     AnswerParts,
     DescribeReport,
     Document,
+    DocumentLabels,
     Duplicates,
     IndexReport,
-    Labelled,
     Matches,
     Reject,
 )
@@ -36,7 +36,10 @@ _ADVICE = "Choose a model that is made for them, such as onnx:default"
 
 
 def _level_of_caller() -> int:
-    """Return the ``stacklevel`` of the first frame outside of this package, for a warning of the calling function."""
+    """Return the ``stacklevel`` of the first frame outside of this package.
+
+    It is for a warning of the calling function.
+    """
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "vlmsearch":
         frame, level = frame.f_back, level + 1
@@ -84,7 +87,9 @@ class Index(Closable, ABC):
     @verb(verbs.SearchRequest)
     @abstractmethod
     def search(self, given: verbs.SearchRequest) -> Matches:
-        """Return the best matches for a text, an image, documents of the index, or several of these, best first.
+        """Return the best matches for a text, an image or documents of the index.
+
+        A query may have several of these. The best come first.
 
         A text is compared with images in spaces that have both towers, and with texts in text-only spaces. An image is
         compared with images and texts in the former. Where the store ranks words, a text also finds the documents that
@@ -139,7 +144,7 @@ class Index(Closable, ABC):
     @verb(verbs.ExplainRequest)
     @abstractmethod
     def explain(self, given: verbs.ExplainRequest) -> Explanation:
-        """Return why `search` shows a document for a query, or what takes it out of the result.
+        """Return why `search` shows a document for a query, or leaves it out.
 
         The document need not be found: what each field says of it is looked up.
 
@@ -168,7 +173,9 @@ class Index(Closable, ABC):
 
     @verb(verbs.AskRequest)  # type: ignore[misc]  # it takes the keywords by their names
     def ask(self, given: verbs.AskRequest) -> Answer | AnswerParts:
-        """Answer a question from the best matches, with citations; say so when nothing in the index matches.
+        """Answer a question from the best matches, with citations.
+
+        Where nothing in the index matches, the answer says so.
 
         The matches are those that `search` shows, with every part of a file that is relevant. Where nothing matches,
         what comes closest is read, and `Answer.is_unsure` is true. Where the generator counts tokens, the weakest
@@ -273,7 +280,9 @@ class Index(Closable, ABC):
 
     @abstractmethod
     def delete(self, ids: str | Iterable[str]) -> int:
-        """Remove documents with their vectors, and with a file of several documents, such as a PDF, all of its parts.
+        """Remove documents with their vectors.
+
+        With a file of several documents, such as a PDF, all of its parts go.
 
         Args:
             ids: One id or several; those that are not there are ignored.
@@ -376,8 +385,10 @@ class Index(Closable, ABC):
 
     @verb(verbs.LabelRequest)
     @abstractmethod
-    def label(self, given: verbs.LabelRequest) -> Iterator[Labelled]:
-        """Yield the documents of the index with those of some labels that fit them, without any training.
+    def label(self, given: verbs.LabelRequest) -> Iterator[DocumentLabels]:
+        """Yield the documents with those of some labels that fit them.
+
+        This needs no training.
 
         A document gets each label whose relevance reaches the threshold: the score that a search for the label would
         give it. Images are compared with the mean over the templates; texts and words with the label itself.
@@ -410,7 +421,9 @@ class Index(Closable, ABC):
     @verb(verbs.DescribeRequest)
     @abstractmethod
     def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
-        """Describe the pictures that have no text by the generator, so that words and vectors find them.
+        """Describe the pictures that have no text by the generator.
+
+        Words and vectors find them then.
 
         A description becomes the text of its document. The metadata ``described_by`` name the model and a digest of the
         prompt, and tell it from a caption, which is never touched. Run it again after it was interrupted, or when

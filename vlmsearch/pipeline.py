@@ -24,7 +24,7 @@ from vlmsearch.answers.stream import AnswerStream, nothing_found, read_prompt
 from vlmsearch.errors import ConfigError
 from vlmsearch.index import Index
 from vlmsearch.indexing.given import given_documents
-from vlmsearch.indexing.items import Sourced, SourceOptions
+from vlmsearch.indexing.items import SourceDocument, SourceOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import (
     DEFAULT_ENCODER,
@@ -45,9 +45,9 @@ from vlmsearch.types import (
     Answer,
     DescribeReport,
     Document,
+    DocumentLabels,
     Duplicates,
     IndexReport,
-    Labelled,
     Manifest,
     Matches,
     Reject,
@@ -179,7 +179,7 @@ class Pipeline(Index):
 
     @override
     def _add(self, given: verbs.AddRequest) -> IndexReport:
-        items = (Sourced(document, "") for document in given_documents(given.documents))
+        items = (SourceDocument(document, "") for document in given_documents(given.documents))
         return self._run(items, given.retry_rejects, given.strict, given.on_progress)
 
     @override
@@ -333,7 +333,7 @@ class Pipeline(Index):
 
     @override
     @verb(verbs.LabelRequest)
-    def label(self, given: verbs.LabelRequest) -> Iterator[Labelled]:
+    def label(self, given: verbs.LabelRequest) -> Iterator[DocumentLabels]:
         from vlmsearch.search.labels import label
 
         judge = self._judge()
@@ -362,7 +362,10 @@ class Pipeline(Index):
             return self._read(lambda judge: find_duplicates(judge, given, self.image_limits)) or Duplicates((), 0)
 
     def _judge(self) -> Judge | None:
-        """Return what judges the documents of the index in use; None where there is no index yet."""
+        """Return the judge of the documents of the index in use.
+
+        None where there is no index yet.
+        """
         self._check_process()
         encoder, store = self._follow()
         manifest = store.manifest()
@@ -401,7 +404,10 @@ class Pipeline(Index):
         return matches
 
     def _read(self, read: Callable[[Judge], T]) -> T | None:
-        """Read the index, and again from the beginning if another one takes its place; None without an index."""
+        """Read the index.
+
+        If another one takes its place, it is read again from the beginning. None without an index.
+        """
         self._check_process()
         while True:
             encoder, store = in_use = self._follow()
@@ -422,7 +428,10 @@ class Pipeline(Index):
                     return result
 
     def _has_moved(self, was: tuple[Encoder, Store], manifest: Manifest) -> bool:
-        """Return whether there is another index to go on with than the one that was in use."""
+        """Return whether there is another index to go on with.
+
+        It is another than the one that was in use.
+        """
         if len(self._encoders) == 1:
             return False
         _, store = now = self._follow()

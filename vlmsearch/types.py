@@ -894,7 +894,7 @@ class AnswerParts(Closable, Iterator[Union[str, Citation]], ABC):
 
 
 @dataclass(frozen=True)
-class Labelled:
+class DocumentLabels:
     """A document with the labels that fit it.
 
     Attributes:
@@ -903,7 +903,7 @@ class Labelled:
         written: Whether this run put other labels into the index than were there.
 
     Example:
-        >>> next(iter(Labelled(Document("a"), {"cat": 0.97, "sofa": 0.44}).labels))
+        >>> next(iter(DocumentLabels(Document("a"), {"cat": 0.97, "sofa": 0.44}).labels))
         'cat'
     """
 

@@ -270,14 +270,14 @@ class Rejects:
 
 
 @dataclass(frozen=True)
-class Deleted:
+class DeletedCount:
     """The number of documents that were deleted."""
 
     deleted: int
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedCount:
     """The number of documents whose metadata changed."""
 
     changed: int

@@ -11,7 +11,7 @@ import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.reindex_crash_points import Model
-from vlmsearch import ConfigError, Document, Labelled, Pipeline, Scalar
+from vlmsearch import ConfigError, Document, DocumentLabels, Pipeline, Scalar
 from vlmsearch._util import batching
 from vlmsearch.demo.scenes import SHAPES, make_scene
 from vlmsearch.indexing.copy import copy
@@ -77,7 +77,7 @@ def scenes() -> Iterator[Pipeline]:
         yield pipeline
 
 
-def names(found: Iterator[Labelled]) -> dict[str, list[str]]:
+def names(found: Iterator[DocumentLabels]) -> dict[str, list[str]]:
     return {each.document.id: list(each.labels) for each in found}
 
 

@@ -15,7 +15,7 @@ from vlmsearch.search.options import ExplainRequest
 from vlmsearch.types import WORDS
 from vlmsearch.wire import to_json
 
-_MOST_PASSAGES = 5
+_MAX_PASSAGES = 5
 
 
 @command()
@@ -110,7 +110,7 @@ def _print(explanation: Explanation) -> None:
     mattered = [part for part in explanation.passages if part.evidence >= MIN_FALL]
     if mattered and explanation.document.text:
         click.echo()
-        ordered = sorted(mattered, key=lambda part: -part.evidence)[:_MOST_PASSAGES]
+        ordered = sorted(mattered, key=lambda part: -part.evidence)[:_MAX_PASSAGES]
         text = explanation.document.text
         print_table(
             ("adds", "sentence"),

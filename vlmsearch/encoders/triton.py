@@ -91,7 +91,7 @@ class TritonEncoder(Encoder):
         if self._picture is None:
             return {}
         planned = list(batches(range(len(images)), list(map(size_of, images)), self._batch_size))
-        answers = self._pool.each(planned, lambda batch: self._send_images([images[i] for i in batch]))
+        answers = self._pool.results(planned, lambda batch: self._send_images([images[i] for i in batch]))
         outcomes = [outcome for batch in answers for outcome in batch]
         bad = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInputError)}
         rows = [outcome for outcome in outcomes if not isinstance(outcome, InvalidInputError)]
@@ -111,7 +111,7 @@ class TritonEncoder(Encoder):
         planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=max_bytes))
         chunks: dict[str, list[_Chunk]] = {space.name: [] for space in self.spaces}
         for batch, outputs in zip(
-            planned, self._pool.each(planned, lambda batch: self._send_texts(encoded, batch, role))
+            planned, self._pool.results(planned, lambda batch: self._send_texts(encoded, batch, role))
         ):
             for space in self.spaces:
                 room = self._deployment.rooms[space.name][role]
@@ -203,7 +203,7 @@ class TritonEncoder(Encoder):
             rows = self._infer(self._model, inputs, (output,))[output]
             return list(rows.astype(np.float32))
 
-        return [row for rows in self._pool.each(planned, send) for row in rows]
+        return [row for rows in self._pool.results(planned, send) for row in rows]
 
     def _text_bytes(self, text: str) -> bytes:
         """Return a text as it is sent."""

@@ -14,7 +14,7 @@ from vlmsearch._util.batching import batches
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.indexing.flow import Flow, IndexOptions
-from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.items import SourceDocument
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import OnDisk, Replaceable, Store, needed_manifest, reject_list_of
 from vlmsearch.types import Document
@@ -149,7 +149,7 @@ def _used_bytes(store: Store) -> int | None:
     return None if use is None else use.bytes
 
 
-def to_encode(store: Store, new: Store | None, lost: set[str], ids: Iterable[str]) -> Iterator[Sourced]:
+def to_encode(store: Store, new: Store | None, lost: set[str], ids: Iterable[str]) -> Iterator[SourceDocument]:
     """Yield the documents that the new index lacks or has otherwise.
 
     ``lost`` gets those that cannot be encoded.
@@ -162,7 +162,7 @@ def to_encode(store: Store, new: Store | None, lost: set[str], ids: Iterable[str
             if document.image is None and any(field.modality == "image" for field in fields.get(document.id, ())):
                 lost.add(document.id)
             elif _is_indexable(document):
-                yield Sourced(document, stamps[document.id].source, digest=stamps[document.id].digest)
+                yield SourceDocument(document, stamps[document.id].source, digest=stamps[document.id].digest)
             else:
                 lost.add(document.id)
 

@@ -31,10 +31,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _EDGE = 768
 """The longer side of a picture, in pixels: about what models see."""
-_MOST_TEXT = 2000
+_MAX_TEXT = 2000
 """Characters of a document's text that a list shows; the resource has all."""
-_MOST_LABELLED = 100
-_MOST_PARTS = 20
+_MAX_LABELLED = 100
+_MAX_PARTS = 20
 _INSTRUCTIONS = """Search an index of images and texts. `search` finds documents by a description in plain words,
 `similar` by documents, and `look` shows the picture of one. A score is the probability that a document is what was
 asked for; an empty list means that nothing matches, and `closest` then has what may be meant. Ids are opaque: give
@@ -48,7 +48,7 @@ _LABEL = (
     "Say which of some labels fit each document of the index. Nothing is changed.",
     "Say which of some labels fit each document of the index, and keep them if that is asked.",
 )
-"""What the tool does where it may not, and where it may write."""
+"""Descriptions of the tool that labels: where it may not write, and where it may."""
 Id = Annotated[str, Field(description="The id of a document, as another tool gave it.")]
 
 
@@ -75,7 +75,7 @@ class FoundDocuments(TypedDict):
     uncalibrated: dict[str, str]
 
 
-class Cited(TypedDict):
+class CitedSource(TypedDict):
     """A source that an answer cites."""
 
     number: int
@@ -90,7 +90,7 @@ class AnswerWithSources(TypedDict):
     """
 
     text: str
-    citations: list[Cited]
+    citations: list[CitedSource]
     sources: list[FoundDocument]
     is_unsure: bool
     read_as: dict[str, str]
@@ -150,7 +150,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
         **options: Any,
     ) -> FoundDocuments:
         """Find images and texts by a description."""
-        return _found(index.search(query, without=without, **options))
+        return _documents(index.search(query, without=without, **options))
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
@@ -159,7 +159,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
         ids: Annotated[list[str], Field(min_length=1, description="Ids of documents.")], **options: Any
     ) -> FoundDocuments:
         """Find documents that are like some of the index."""
-        return _found(index.search(like=ids, **options))
+        return _documents(index.search(like=ids, **options))
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
@@ -199,7 +199,7 @@ def _add_labels(server: MCPServer[Any], index: Index, *, allow_write: bool) -> N
                 counts[name] = counts.get(name, 0) + 1
             if not match.labels:
                 continue
-            if len(documents) < _MOST_LABELLED:
+            if len(documents) < _MAX_LABELLED:
                 relevances = {name: round(relevance, 4) for name, relevance in match.labels.items()}
                 documents.append({"id": match.document.id, "labels": relevances})
             else:
@@ -245,7 +245,10 @@ def _add_resources(server: MCPServer[Any], index: Index) -> None:
 
 
 def _explained(kind: type[Exception]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Have the messages of our own errors reach the client; of others it is told that there was one."""
+    """Have the messages of our own errors reach the client.
+
+    Of others it is told that there was one.
+    """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
@@ -263,9 +266,9 @@ def _explained(kind: type[Exception]) -> Callable[[Callable[P, T]], Callable[P, 
 def _with_options(
     request: type, leave_out: Collection[str] = (), **limit: int
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Return a decorator that names the options of a verb in a tool's signature, where the SDK reads them.
+    """Return a decorator that names the options of a verb in a tool's signature.
 
-    ``limit`` is what differs of the option of that name. The re-ranker is the one of the index. A null is left out.
+    The SDK reads them there. ``limit`` is what differs of the option of that name. The re-ranker is the one of the index. A null is left out.
     """
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
@@ -314,7 +317,7 @@ def _info(index: Index) -> dict[str, Any]:
     return {name: value for name, value in index.info().items() if name not in ("store", "path")}
 
 
-def _found(matches: Matches) -> FoundDocuments:
+def _documents(matches: Matches) -> FoundDocuments:
     return {
         "matches": list(map(_entry, matches)),
         "closest": list(map(_entry, matches.closest)),
@@ -328,8 +331,8 @@ def _entry(match: Match) -> FoundDocument:
     return {
         "id": document.id,
         "score": round(match.score, 4),
-        "text": document.text[:_MOST_TEXT] if document.text else None,
+        "text": document.text[:_MAX_TEXT] if document.text else None,
         "has_image": document.image is not None,
         "metadata": dict(document.metadata),
-        "parts": list(match.parts)[:_MOST_PARTS],
+        "parts": list(match.parts)[:_MAX_PARTS],
     }

@@ -61,7 +61,7 @@ class GeneratorReranker(Reranker):
         """Judge documents by their pictures and texts, several at a time; see `Reranker.score`."""
         self._workers.check_open()
         utf8_bytes(query)
-        return list(self._workers.each(documents, partial(self._judge, query)))
+        return list(self._workers.results(documents, partial(self._judge, query)))
 
     def close(self) -> None:
         """Close the generator."""

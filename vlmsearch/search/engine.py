@@ -28,7 +28,7 @@ from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
 from vlmsearch.search.arrange import count_values, diversify, group_parts, sort_by_key
 from vlmsearch.search.arrays import ArrayQuery, ArrayResult, search_arrays
-from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
+from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import PreparedQuery, Query
 from vlmsearch.search.relevance import Evidence, Judge, to_relevance
@@ -427,7 +427,7 @@ class _Search:
     @property
     def size(self) -> int:
         """Return how many of the best must be known."""
-        return LONGEST_PAGE if self.options.takes_all else self.page_size
+        return MAX_PAGE if self.options.takes_all else self.page_size
 
     @property
     def page_size(self) -> int:
@@ -435,7 +435,7 @@ class _Search:
         sizes = [self.last + 1]  # one more says whether there is another page
         sizes += [_DIVERSE] if self.options.diversity else []
         sizes += [self.last + 1 + self.options.rerank_first] if self.options.reranker else []  # all of them may fall
-        return min(max(sizes), LONGEST_PAGE)
+        return min(max(sizes), MAX_PAGE)
 
     @property
     def last(self) -> int:
@@ -647,7 +647,7 @@ class _Search:
             ranks_words,
             sorted(self.hidden),
             options.group,
-            LONGEST_PAGE if counts_all else self.page_size,
+            MAX_PAGE if counts_all else self.page_size,
             options.count and not counts_all,
             () if counts_all else tuple(options.facets),
             "relevance" if counts_all else options.sort,

@@ -22,7 +22,7 @@ from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.search.options import LabelRequest
 from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import Judge
-from vlmsearch.types import Document, Field, Labelled, MetadataChange, Scalar, Stamp, Vectors
+from vlmsearch.types import Document, DocumentLabels, Field, MetadataChange, Scalar, Stamp, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -41,7 +41,7 @@ Prompt_Engineering_for_ImageNet.ipynb. It is not the default: relevance was fitt
 _DIGITS = 4
 
 
-def label(judge: Judge, options: LabelRequest) -> Iterator[Labelled]:
+def label(judge: Judge, options: LabelRequest) -> Iterator[DocumentLabels]:
     """Yield each document with its labels, in the order of the ids.
 
     With ``write``, they are in the index by then. The ids are those of the beginning. A document that others change or
@@ -91,7 +91,7 @@ def _encode(encoder: Encoder, options: LabelRequest) -> dict[str, PreparedQuery]
 
 def _label_page(
     judge: Judge, documents: Sequence[Document], sought: Mapping[str, PreparedQuery], options: LabelRequest
-) -> Iterator[Labelled]:
+) -> Iterator[DocumentLabels]:
     ids = [document.id for document in documents]
     stamps = judge.store.stamps(ids) if options.write else {}
     scores: dict[str, dict[str, float]] = {id: {} for id in ids}
@@ -105,7 +105,7 @@ def _label_page(
     labels = {id: dict(scored[:1] if options.single else scored) for id, scored in ranked.items()}
     written = _write(judge, documents, stamps, labels, options.key) if options.write else {}
     for document in documents:
-        yield Labelled(written.get(document.id, document), labels[document.id], document.id in written)
+        yield DocumentLabels(written.get(document.id, document), labels[document.id], document.id in written)
 
 
 def _write(

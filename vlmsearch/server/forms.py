@@ -42,7 +42,10 @@ Stops: TypeAlias = Annotated[list[Name], Items(100)]
 
 
 def _one_of(**rules: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of forms in which one of these keys, at least, has a value of use."""
+    """Return the JSON Schema of forms in which one of these keys has a value.
+
+    At least one is needed, and the value is of use.
+    """
     return {"anyOf": [{"required": [name], "properties": {name: rule}} for name, rule in rules.items()]}
 
 
@@ -94,7 +97,10 @@ class AskForm(StrictForm):
 
 @with_options(Document)
 class DocumentForm(StrictForm):
-    """A document to index; `image` is Base64, a data URL, or `part:NAME` for a file of the form."""
+    """A document to index.
+
+    `image` is Base64, a data URL, or `part:NAME` for a file of the form.
+    """
 
     id: Id
     text: LongText | None = None

@@ -60,7 +60,10 @@ class Store(Closable, ABC):
     name: str
     """Kind and place of the store, for messages; never holds a secret."""
     is_served: bool = False
-    """Whether servers keep it, so that processes of several machines can open and write it by the same URL."""
+    """Whether servers keep it.
+
+    Then processes of several machines can open and write it by the same URL.
+    """
 
     @abstractmethod
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:

@@ -257,7 +257,9 @@ class GenerationalStore(Store):
         self._change("index", now, {**now, "change": {"run": row["run"], "fingerprint": row["fingerprint"]}})
 
     def unfreeze(self, built: Store | None = None) -> bool:
-        """Take writes again after a `freeze`, or only after that for ``built``; False where there was none.
+        """Take writes again after a `freeze`, or only after that for ``built``.
+
+        False where there was none.
 
         A `freeze` or `switch` for ``built`` that was given up as lost, and arrives later, does nothing then.
         """

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _MAX_READ = 10_000
-"""Documents that are read whole to put them in another order, or to count what they have."""
+"""The highest number of documents that are read whole.
+
+They are read to put them in another order, or to count what they have.
+"""
 
 
 @runtime_checkable

@@ -510,7 +510,10 @@ class _BestRows:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.min_score = 0.0
-        """The score that one behind the others has to exceed, once there are as many as wanted."""
+        """The score that one behind the others has to exceed.
+
+        It holds once there are as many as wanted.
+        """
         self._places: list[Rows] = [np.empty(0, np.int64)]
         self._scores: list[_Scores] = [np.empty(0, np.float32)]
         self._count = 0

@@ -141,7 +141,7 @@ class OpenAIEncoder(Encoder):
         parts = [(place, part) for place, text in enumerate(texts) for part in self._parts_of(text, role)]
         sizes = [len(part.encode()) for _, part in parts]
         planned = list(groups([part for _, part in parts], sizes, total=REQUEST_BYTES, max_items=self._together))
-        outcomes = [row for rows in self._pool.each(planned, partial(self._encode_parts, role)) for row in rows]
+        outcomes = [row for rows in self._pool.results(planned, partial(self._encode_parts, role)) for row in rows]
         by_place: list[list[tuple[str, Outcome]]] = [[] for _ in texts]
         for (place, part), outcome in zip(parts, outcomes):
             by_place[place].append((part, outcome))
@@ -154,7 +154,7 @@ class OpenAIEncoder(Encoder):
             return {}
         starts = range(0, len(images), self._together)
         planned = [images[start : start + self._together] for start in starts]
-        return self._result([row for rows in self._pool.each(planned, self._encode_batch) for row in rows])
+        return self._result([row for rows in self._pool.results(planned, self._encode_batch) for row in rows])
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """Return the image in the size that is sent."""

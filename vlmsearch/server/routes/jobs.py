@@ -17,7 +17,7 @@ from vlmsearch import verbs
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.options import options_of
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.items import Item, Sourced, SourceOptions
+from vlmsearch.indexing.items import Item, SourceDocument, SourceOptions
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import file_of
 from vlmsearch.media.limits import ImageLimits
@@ -126,8 +126,8 @@ class AllowedPaths(Paths):
     def __iter__(self) -> Iterator[Item]:
         """Yield items as Paths do, with a Reject for each image in another folder."""
         for item in super().__iter__():
-            image = item.document.image if isinstance(item, Sourced) else None
-            if isinstance(item, Sourced) and isinstance(image, Path) and not self._may_read(image):
+            image = item.document.image if isinstance(item, SourceDocument) else None
+            if isinstance(item, SourceDocument) and isinstance(image, Path) and not self._may_read(image):
                 message = f"{item.document.id}: its image is not in a folder that the operator allowed"
                 yield Reject(item.document.id, "unreadable", message, Stamp("", item.source))
             else:
@@ -138,7 +138,10 @@ class AllowedPaths(Paths):
 
 
 def is_allowed(path: Path, allowed: list[str], private: list[str]) -> bool:
-    """Check whether a path, with links resolved, is in an allowed folder and not of the service itself."""
+    """Check whether a path is in an allowed folder and not of the service itself.
+
+    Links are resolved.
+    """
     real = os.path.realpath(path)
     return _is_in(real, allowed) and not _is_in(real, private)
 
@@ -148,7 +151,10 @@ def _is_in(real: str, places: list[str]) -> bool:
 
 
 def _allowed(index: OpenIndex, wanted: Sequence[str], options: SourceOptions, private: list[str]) -> Paths:
-    """Return the paths of a request; ConfigError for a path outside the folders that the operator allowed."""
+    """Return the paths of a request.
+
+    ConfigError for a path outside the folders that the operator allowed.
+    """
     folders = [os.path.abspath(expand_home(Path(folder))) for folder in index.settings.allow]
     if not folders:
         raise ConfigError(f"the index {index.name!r} reads no folders of the server: its operator `allow`s none")
@@ -211,7 +217,10 @@ def _find(service: Service, caller: Caller, id: str) -> Job:
 
 
 async def _resumed(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """Return a stream after its first event, so that a refusal is an answer with a status."""
+    """Return a stream after its first event.
+
+    So a refusal is an answer with a status.
+    """
     async with aclosing(stream):
         yield first
         async for data in stream:

@@ -29,7 +29,7 @@ from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
 from vlmsearch.schema import EncodedImage, Entries, Items, Name, ObjectForm, Positive, Where, Whole
-from vlmsearch.search.options import LONGEST_PAGE
+from vlmsearch.search.options import MAX_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
@@ -45,13 +45,13 @@ from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Answer, AnswerParts, ImageSource, Match, Role, Space, Vectors
 
 router = APIRouter(prefix="/v1", tags=["openai"])
-MOST_INPUTS = 2048
+MAX_INPUTS = 2048
 """Inputs of a request, as at OpenAI."""
-MOST_TOKENS = 8192
+MAX_TOKENS = 8192
 """Tokens of an input, as at OpenAI."""
 
 
-Tokens: TypeAlias = Annotated[list[Whole], Field(min_length=1), Items(MOST_TOKENS)]
+Tokens: TypeAlias = Annotated[list[Whole], Field(min_length=1), Items(MAX_TOKENS)]
 
 
 class OpenForm(ObjectForm):
@@ -65,9 +65,9 @@ class EmbeddingsForm(OpenForm):
 
     input: Union[
         TextOrUrl,
-        Annotated[list[TextOrUrl], Field(min_length=1), Items(MOST_INPUTS)],
+        Annotated[list[TextOrUrl], Field(min_length=1), Items(MAX_INPUTS)],
         Tokens,
-        Annotated[list[Tokens], Field(min_length=1), Items(MOST_INPUTS)],
+        Annotated[list[Tokens], Field(min_length=1), Items(MAX_INPUTS)],
     ] = Field(description="A string, several, or token ids of the model's own tokenizer; images as data URLs.")
     model: Name = Field(
         description="`INDEX/SPACE`, a space, or the name of an encoder's model: GET /v1/models lists them."
@@ -195,7 +195,10 @@ def _embed(form: EmbeddingsForm, model: SpaceModel, limits: ImageLimits) -> byte
 
 
 def _check_length(encoder: Encoder, space: Space, wanted: int | None) -> int:
-    """Return the length of the vectors; ConfigError for a length that the model was not trained for."""
+    """Return the length of the vectors.
+
+    ConfigError for a length that the model was not trained for.
+    """
     tokenizer = _tokenizer_of(encoder)
     shorter = tokenizer.shorter.get(space.name, ()) if tokenizer else ()
     if wanted is None or wanted == space.dim or wanted in shorter:
@@ -295,7 +298,7 @@ class ChatForm(OpenForm):
     logprobs: bool | None = None
     response_format: TypeForm | None = None
     tool_choice: Union[Name, Annotated[dict[Name, Any], Entries(100)], None] = None
-    limit: Whole = Field(5, ge=1, le=LONGEST_PAGE, description="The most sources; not of OpenAI's interface.")
+    limit: Whole = Field(5, ge=1, le=MAX_PAGE, description="The most sources; not of OpenAI's interface.")
     where: Where = None
 
 

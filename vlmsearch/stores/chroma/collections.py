@@ -33,7 +33,10 @@ EXACT_UP_TO = 1000
 _MIN_OPTION = 2
 _REQUEST_BYTES = 8 * 2**20
 VERSION_CHARS = 16
-"""Characters at the beginning of a row's id that are its version; the rest is the document's id."""
+"""The number of characters of a version, with which a row's id begins.
+
+The rest is the document's id.
+"""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ Where = dict[str, Any]
 MAX_VALUES = 10_000
 """Values of a filter at most: SQLite, below Chroma, takes no more."""
 _MAX_CONDITIONS = 2_000
-"""Of conditions on different keys or ranges it takes fewer, and its time grows with their square."""
+"""The highest number of conditions on different keys or ranges.
+
+Chroma takes fewer of these, and its time grows with their square.
+"""
 _ESCAPED = "\0escaped:"
 """The beginning of escaped strings: of those that are not valid Unicode, or that begin so themselves."""
 _DEEPEST = 60

@@ -172,7 +172,10 @@ class ChromaStore(ChromaVectorStore):
         self._clean(replaced | beaten)
 
     def _try_to_write(self, records: Sequence[Record]) -> str:
-        """Write vectors and then the rows that name them; returns the version, or "" where the entry has gone."""
+        """Write vectors and then the rows that name them.
+
+        The version is returned, or "" where the entry has gone.
+        """
         ids = [record.document.id for record in records]
         with self._journal.writing(
             "write", ids

@@ -74,7 +74,10 @@ class VectorSearch:
             time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
     def find(self, rows: Rows, field: Field, queries: Vectors, limit: int) -> list[list[VersionedHit]]:
-        """Return the ``limit`` nearest rows of each query; cosines are those of the vectors that the rows have now."""
+        """Return the ``limit`` nearest rows of each query.
+
+        Cosines are those of the vectors that the rows have now.
+        """
         candidates = min(_MAX_CANDIDATES, max(limit, _CANDIDATES_PER_HIT * limit))
         name = escape(str(field))
         pages = []

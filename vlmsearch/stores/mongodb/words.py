@@ -33,7 +33,10 @@ _EARLIER_INDEX = "vlmsearch_words"
 _NO_ROW_HAS_THIS = "language_of_words"
 _INDEX_NOT_FOUND = 27
 _SPELT = "zq"
-"""The start of a term that is not letters and digits of ASCII, before its bytes in hexadecimal."""
+"""The start of a term that is not letters and digits of ASCII.
+
+Its bytes in hexadecimal follow.
+"""
 _SAMPLED = 1000
 """Documents of the sample from which frequencies of words are estimated."""
 _FREQUENT = 10
@@ -41,7 +44,7 @@ _FREQUENT = 10
 _SPARE = 100
 """Documents that are scored beyond those that are asked for."""
 _STEPS = 30
-"""Statistics are of an index whose size has changed by less than one part in so many."""
+"""The change of an index's size, one part in so many, that outdates its statistics."""
 _MAX_COUNTS = 20_000
 _MAX_BYTES = 256 * 2**10
 """Bytes of the terms of a row at most: the text index takes terms of 4 MB, and none of a longer text."""

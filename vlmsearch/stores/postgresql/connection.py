@@ -44,7 +44,7 @@ _MAX_CONNECTIONS = 100
 _MAX_IDLE = 300.0
 """Seconds: firewalls forget a connection that has been idle for some longer time."""
 _MIN_VERSION = (0, 8)
-"""The version of pgvector that goes on with a scan of an index until a filtered page is full."""
+"""The version of pgvector that scans an index until a filtered page is full."""
 _PINNED = {
     "client_encoding": "'UTF8'",
     "search_path": "pg_catalog, pg_temp",  # a fitting function in any other schema would run as this role

@@ -68,7 +68,10 @@ from vlmsearch.types import (
 T = TypeVar("T")
 _WRITES = 500
 _EXACT_MATCHES = 10_000
-"""Documents that pass a filter and are compared one by one, where there is an index of vectors."""
+"""Documents that pass a filter and are compared one by one.
+
+There is an index of vectors.
+"""
 _MAX_EF_SEARCH = 1000
 _SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
 """Settings with which the planner follows the index of vectors, whatever it thinks of a filter."""

@@ -25,7 +25,10 @@ from vlmsearch.stores.versions import VersionedHit
 _STEPS = 30
 _MAX_COUNTS = 20_000
 _LIGHT = 0.4
-"""Terms are first left out if their weights, together, are at most this part of the weight of the rarest other."""
+"""The share of the rarest other term's weight that omitted terms have at most.
+
+They are left out at first, and their weights add up to it.
+"""
 
 
 class _AskedTerm(NamedTuple):

@@ -39,11 +39,14 @@ _SHARED_BLOCKS = 8
 _CODE_SIGMAS = 6.0
 _SIGN_SIGMAS = 5.0
 _SPARSE = 4
-"""Codes are picked out before they are compared where fewer than one in so many is wanted."""
+"""The share, one in so many, below which codes are picked out to be compared."""
 _FEW = 8
 """Signs are compared first where this leaves, at best, fewer than one code in so many."""
 _MANY = 2**14
-"""Documents from which on a search over all of them looks at signs before it compares codes."""
+"""The number of documents from which on a search compares signs before codes.
+
+It is a search over all of them.
+"""
 _SAMPLED = 8
 """One in so many documents tells how much the bits of the nearest differ."""
 
@@ -53,7 +56,10 @@ Signs = NDArray[np.uint8]
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Candidates: TypeAlias = tuple[Places, Vectors, Vectors]
-"""Places, the dot products of their codes with the query's times their own steps, and these steps."""
+"""Places, the dot products of their codes with the query's, and their steps.
+
+A product is times the step of its place.
+"""
 
 
 def quantise(vectors: Vectors) -> tuple[Vectors, Codes]:
@@ -236,7 +242,10 @@ class CodeTable:
         return sum(block.used for block in self._blocks)
 
     def differing(self, query: Vectors, passing: Mask | None) -> list[tuple[CodeRows, Vectors]]:
-        """Return for each block in how many bits its rows differ from a query; infinitely many where not passing."""
+        """Return for each block in how many bits its rows differ from a query.
+
+        They are infinitely many where not passing.
+        """
         asked = signs_of(query[None])
 
         def count(block: CodeRows) -> tuple[CodeRows, Vectors]:
@@ -271,7 +280,10 @@ class CodeTable:
         return chosen if sum(map(np.count_nonzero, chosen)) * _FEW <= rows else None
 
     def max_bits(self, angle: float) -> float:
-        """Return in how many bits a document may differ within an angle, which is a share of half a turn."""
+        """Return in how many bits a document may differ within an angle.
+
+        The angle is a share of half a turn.
+        """
         spread = math.sqrt(min(angle, 0.5) * (1 - min(angle, 0.5)) * self.dim)
         return angle * self.dim + _SIGN_SIGMAS * spread
 

@@ -31,13 +31,22 @@ _PAGES = ("page_count", "freelist_count", "page_size")
 _CHECKPOINT_PAGES = 4096
 _VACUUMED_PAGES = 2048
 _LOG_BYTES = 2**26
-"""Bytes to which the log is cut after a large transaction, and above which writers wait for readers."""
+"""Bytes to which the log is cut after a large transaction.
+
+Above them, writers wait for readers.
+"""
 _LOG_STEP = 2**24
 """Bytes by which the log grows before writers wait again for the same readers."""
 _LOG_SECONDS, _LOG_LOOK = 5.0, 0.02
-"""Seconds that a writer waits for readers that keep the log from being emptied, and seconds between two looks."""
+"""Seconds that a writer waits for readers that hold the log, and between looks.
+
+Such readers keep the log from being emptied.
+"""
 _SPARSE_SHARE, _SPARSE_PAGES = 4, 512
-"""A file is made smaller where one page in so many is not used, and at least so many are not."""
+"""The share and the number of unused pages from which a file is shrunk.
+
+The share is one page in so many.
+"""
 _TURN, _PAUSE = 0.5, 0.11
 """After so many seconds of writing, a long operation lets others write for a moment: SQLite tries every 0.1 s."""
 _NETWORK = frozenset(

@@ -171,7 +171,10 @@ class Tables:
     def document_rows(
         self, db: sqlite3.Connection, ids: Collection[str], parts: Collection[RowPart]
     ) -> dict[str, DocumentRow]:
-        """Read the rows of documents, by id; only a row whose document is read is compared with its checksum."""
+        """Read the rows of documents, by id.
+
+        Only a row whose document is read is compared with its checksum.
+        """
         rows: dict[str, DocumentRow] = {}
         for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
             if parts:
@@ -509,7 +512,10 @@ class Tables:
         self._put(db, state._replace(epoch=state.epoch + 1, documents=len(live), loose_groups=0, loose_rows=0))
 
     def _merge(self, db: sqlite3.Connection, field: Field, max_count: int, live: Places | None) -> None:
-        """Merge the groups of codes of at most so many rows; ``live`` are those to keep, None for all."""
+        """Merge the groups of codes of at most so many rows.
+
+        ``live`` are those to keep, None for all.
+        """
         pending: list[CodeRows] = []
         for values in self._taken(db, self.name("codes", field), max_count):
             group = self._group(field, *values[:-1])
@@ -627,7 +633,10 @@ def _list(values: Collection[object]) -> str:
 
 
 def _names(ids: Collection[str]) -> str:
-    """Ids as `_VALUES` takes them, but for those with a NUL, where SQLite's JSON functions end a string."""
+    """Return ids as `_VALUES` takes them.
+
+    Those with a NUL are left out: SQLite's JSON functions end a string there.
+    """
     return _list([id for id in ids if "\0" not in id])
 
 
