@@ -22,7 +22,7 @@ from pgvector.psycopg import register_vector
 from benchmarks.common import in_turns, print_figures
 from vlmsearch import Record
 from vlmsearch._util.batching import batches
-from vlmsearch.bench.search import Widened, draw_documents
+from vlmsearch.bench.search import WidenedEncoder, draw_documents
 from vlmsearch.registry import open_encoder
 from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, connect, quoted
 from vlmsearch.stores.postgresql.store import PostgresStore
@@ -67,7 +67,7 @@ class BareTable:
         return [str(row[0]) for row in self._session.execute(query, (value, value, limit))]
 
 
-def drawn_records(documents: int, encoder: Widened, field: Field) -> Iterator[list[Record]]:
+def drawn_records(documents: int, encoder: WidenedEncoder, field: Field) -> Iterator[list[Record]]:
     """Yield drawn documents whose vectors lie near a space of few dimensions, as those of models do."""
     dim = encoder.spaces[0].dim
     plane, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((dim, _DIMENSIONS)))
@@ -134,7 +134,7 @@ def main(url: str, documents: int, timed: int, dim: int, limit: int) -> None:
     """Measure writes and searches beside those of bare pgvector."""
     connection = connect(PostgresAddress.parse(url.removeprefix("postgresql:")), PostgresOptions(timeout=3600))
     with (
-        Widened(open_encoder("onnx:demo-minilm"), dim) as encoder,
+        WidenedEncoder(open_encoder("onnx:demo-minilm"), dim) as encoder,
         PostgresStore(connection, table=_TABLE, exact_up_to=0, ef_search=_EF_SEARCH) as store,
         psycopg.connect(connection.conninfo, autocommit=True) as session,
     ):

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from benchmarks.common import in_turns, print_figures
 from vlmsearch import Pipeline
-from vlmsearch.bench.search import Widened, draw_documents, fill, queries_of
+from vlmsearch.bench.search import WidenedEncoder, draw_documents, fill, queries_of
 from vlmsearch.registry import open_encoder
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -32,7 +32,7 @@ from vlmsearch.stores.sqlite.store import SqliteStore
 @click.option("--calls", default=50, show_default=True, type=click.IntRange(1), help="Calls that are timed.")
 def main(documents: int, dim: int, calls: int) -> None:
     """Measure searches beside those of peers."""
-    with tempfile.TemporaryDirectory() as folder, Widened(open_encoder("onnx:demo-minilm"), dim) as encoder:
+    with tempfile.TemporaryDirectory() as folder, WidenedEncoder(open_encoder("onnx:demo-minilm"), dim) as encoder:
         ours = SqliteStore(f"{folder}/index")
         fill(ours, encoder, documents)
         pipeline = Pipeline(encoder, ours)
@@ -69,7 +69,7 @@ def main(documents: int, dim: int, calls: int) -> None:
     print_figures(f"{documents:,} x {dim}", ("words", *(f"{name}, ms" for name in contenders)), rows)
 
 
-def lance_table(path: Path, encoder: Widened, count: int) -> Any:
+def lance_table(path: Path, encoder: WidenedEncoder, count: int) -> Any:
     """Return a table of LanceDB with an index of the texts."""
     import lancedb
 
@@ -90,7 +90,7 @@ def lance_table(path: Path, encoder: Widened, count: int) -> Any:
     return table
 
 
-def tantivy_index(path: Path, encoder: Widened, count: int) -> Any:
+def tantivy_index(path: Path, encoder: WidenedEncoder, count: int) -> Any:
     """Return an index of tantivy of the texts."""
     import tantivy
 
@@ -109,7 +109,7 @@ def tantivy_index(path: Path, encoder: Widened, count: int) -> Any:
     return index
 
 
-def bm25s_index(encoder: Widened, count: int) -> tuple[Any, list[str]]:
+def bm25s_index(encoder: WidenedEncoder, count: int) -> tuple[Any, list[str]]:
     """Return a ranker of bm25s, and the ids of its documents."""
     import bm25s
 

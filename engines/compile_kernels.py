@@ -1,4 +1,6 @@
-"""Compile the CUDA kernels of the library to PTX, which every driver since CUDA 11.8 and every GPU since Volta takes.
+"""Compile the CUDA kernels of the library to PTX.
+
+Every driver since CUDA 11.8 and every GPU since Volta takes it.
 
 For developers, after a change of ``vlmsearch/tensorrt/engine/resize.cu``:
 ``pip install nvidia-cuda-nvrtc-cu11==11.8.89``, then ``python engines/compile_kernels.py``. It needs no GPU.
@@ -21,7 +23,10 @@ _FLAGS = (b"--gpu-architecture=compute_70", b"--fmad=false")  # a fused multiply
 
 
 def compile_kernels() -> str:
-    """The PTX of `SOURCE`, with the source's SHA-256 in its first line."""
+    """Return the PTX of `SOURCE`.
+
+    Its first line has the SHA-256 of the source.
+    """
     compiler = ctypes.CDLL(str(_library()))
     source = SOURCE.read_bytes()
     program, flags = ctypes.c_void_p(), (ctypes.c_char_p * len(_FLAGS))(*_FLAGS)
@@ -42,12 +47,12 @@ def _text(compiler: ctypes.CDLL, program: ctypes.c_void_p, function: str) -> str
 
 def _library() -> Path:
     try:
-        found = sorted(Path(str(file.locate())) for file in files(_WHEEL) or () if file.name.startswith("libnvrtc"))
+        libraries = sorted(Path(str(file.locate())) for file in files(_WHEEL) or () if file.name.startswith("libnvrtc"))
     except PackageNotFoundError as exc:
         raise MissingDependencyError(f"pip install {_WHEEL}==11.8.89") from exc
-    for path in found:  # the compiler looks for its builtins by their name, which comes first
+    for path in libraries:  # the compiler looks for its builtins by their name, which comes first
         ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
-    return found[-1]
+    return libraries[-1]
 
 
 def _check(status: int) -> None:

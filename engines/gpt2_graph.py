@@ -1,4 +1,6 @@
-"""GPT-2 as a graph for ONNX Runtime, beside a checkpoint of transformers and with the checkpoint's own weights.
+"""GPT-2 as a graph for ONNX Runtime, beside a checkpoint of transformers.
+
+The weights are the checkpoint's own.
 
 ``python engines/gpt2_graph.py FOLDER`` makes the GPT-2 checkpoint in a folder a bundle for ``onnx:/folder``.
 The layout follows Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), with the parameter
@@ -41,7 +43,10 @@ class Gpt2Sizes:
 
     @classmethod
     def read(cls, folder: Path) -> Gpt2Sizes:
-        """The sizes of a checkpoint; ConfigError unless it is a GPT-2 of the usual form."""
+        """Return the sizes of a checkpoint.
+
+        ConfigError unless it is a GPT-2 of the usual form.
+        """
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as exc:
@@ -78,10 +83,11 @@ def add_graph(folder: Path) -> None:
 
 
 def write_graph(folder: Path, sizes: Gpt2Sizes) -> bytes:
-    """The graph of a checkpoint.
+    """Return the graph of a checkpoint.
 
-    ``input_ids`` int64 (batch, length) after ``past.N.key`` and ``past.N.value`` float32 (batch, heads, past, size)
-    give ``logits`` float32 (batch, vocabulary) of the next token, and ``present.N.key`` and ``.value``.
+    Inputs are ``input_ids`` int64 (batch, length) after ``past.N.key`` and ``past.N.value`` float32 (batch, heads,
+    past, size). Outputs are ``logits`` float32 (batch, vocabulary) of the next token, ``present.N.key`` and
+    ``present.N.value``.
     """
     graph = OnnxGraph("gpt2")
     weights = StoredWeights(graph, folder)
@@ -135,7 +141,10 @@ class StoredWeights:
         return self._made[name]
 
     def refer(self, data: bytes) -> bytes:
-        """The graph's file with its weights read from the safetensors file, not given as inputs."""
+        """Return the graph's file.
+
+        Its weights are read from the safetensors file, not given as inputs.
+        """
         model = onnx.load_model_from_string(data)
         names = {tensor.name for tensor in self._tensors}
         inputs = [value for value in model.graph.input if value.name not in names]
@@ -161,9 +170,9 @@ class _Writer:
         read = op("Squeeze", op("Shape", past[0][0], scope="place", start=2, end=3), graph.ints(0), scope="place")
         more = op("Squeeze", op("Shape", ids, scope="place", start=1, end=2), graph.ints(0), scope="place")
         total = op("Add", read, more, scope="place")
-        zero, one = (op("Squeeze", graph.ints(number), scope="place") for number in (0, 1))
-        places = op("Range", read, total, one, scope="place")
-        keys = op("Range", zero, total, one, scope="place")
+        zero, unit = (op("Squeeze", graph.ints(number), scope="place") for number in (0, 1))
+        places = op("Range", read, total, unit, scope="place")
+        keys = op("Range", zero, total, unit, scope="place")
         later = op("Greater", keys, op("Unsqueeze", places, graph.ints(1), scope="mask"), scope="mask")
         bias = op("Mul", op("Cast", later, scope="mask", to=1), self._scalar(HIDDEN), scope="mask")
         words = op("Gather", w("wte.weight"), ids, scope="embed")

@@ -1,4 +1,6 @@
-"""LLaVA as graphs for ONNX Runtime, beside a checkpoint of transformers and with the checkpoint's own weights.
+"""LLaVA as graphs for ONNX Runtime, beside a checkpoint of transformers.
+
+The weights are the checkpoint's own.
 
 ``python engines/llava_graph.py FOLDER`` makes the LLaVA checkpoint in a folder a bundle for ``onnx:/folder``. The
 tower is that of CLIP (Radford et al., 2021), and the language model is Llama (Touvron et al., 2023). Liu et al.,
@@ -39,7 +41,10 @@ class LlavaSizes:
 
     @classmethod
     def read(cls, folder: Path) -> LlavaSizes:
-        """Return the sizes of a checkpoint; ConfigError unless it is a LLaVA of CLIP and Llama of the usual form."""
+        """Return the sizes of a checkpoint.
+
+        ConfigError unless it is a LLaVA of CLIP and Llama of the usual form.
+        """
         try:
             config, images = (
                 json.loads((folder / name).read_text(encoding="utf-8"))
@@ -235,9 +240,9 @@ def _write_language(writer: _Writer, sizes: LlavaSizes, ids: str, pictures: str)
     read = op("Squeeze", op("Shape", past[0][0], scope="place", start=2, end=3), graph.ints(0), scope="place")
     more = op("Squeeze", op("Shape", ids, scope="place", start=1, end=2), graph.ints(0), scope="place")
     total = op("Add", read, more, scope="place")
-    zero, one = (op("Squeeze", graph.ints(number), scope="place") for number in (0, 1))
-    places = op("Range", read, total, one, scope="place")
-    keys = op("Range", zero, total, one, scope="place")
+    zero, unit = (op("Squeeze", graph.ints(number), scope="place") for number in (0, 1))
+    places = op("Range", read, total, unit, scope="place")
+    keys = op("Range", zero, total, unit, scope="place")
     later = op("Greater", keys, op("Unsqueeze", places, graph.ints(1), scope="mask"), scope="mask")
     bias = op("Mul", op("Cast", later, scope="mask", to=int(TensorProto.FLOAT)), writer.scalar(HIDDEN), scope="mask")
     turned = _rotations(writer, places, text, size)
@@ -267,7 +272,10 @@ def _write_language(writer: _Writer, sizes: LlavaSizes, ids: str, pictures: str)
 
 
 def _embed(writer: _Writer, sizes: LlavaSizes, ids: str, pictures: str) -> str:
-    """Return embeddings of tokens; those of pictures stand in the places of image tokens, as long as there are any."""
+    """Return embeddings of tokens and pictures.
+
+    Those of pictures stand in the places of image tokens, as long as there are any.
+    """
     graph, op, scope = writer.graph, writer.op, "embed"
     table = writer.weights("language_model.model.embed_tokens.weight")
     image = graph.ints(sizes.image_token)

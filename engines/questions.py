@@ -40,8 +40,11 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What a question asks for: what is None may be anything."""
+class _WantedGroup:
+    """The group that a question asks for.
+
+    Whatever is None may be anything.
+    """
 
     shape: str | None = None
     colour: str | None = None
@@ -63,49 +66,49 @@ class _Wanted:
         )
 
 
-_Asked = tuple[str, str, Sequence[int]]
+_AnsweredQuestion = tuple[str, str, Sequence[int]]
 _Scenes = Sequence["Scene | None"]
 _NONE: Sequence[int] = ()
 
 
-def _which(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _which(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     noun = pick(rng, _NOUNS)
     if rng.random() < 0.06:
-        words, found = pick(rng, _OTHER_SUBJECTS), []
+        words, numbers = pick(rng, _OTHER_SUBJECTS), []
     else:
         wanted = _want(rng, scenes)
-        words, found = _phrase(rng, wanted), _numbers(scenes, wanted)
+        words, numbers = _phrase(rng, wanted), _numbers(scenes, wanted)
     form = pick(rng, ("Which {} show {}?", "Which {} show {}?", "Which {} have {}?", "What {} show {}?",
                        "Which {} contain {}?", "Show me {} with {}.", "Find {} with {}."))  # fmt: skip
     question = form.format(noun, words)
-    if not found:
+    if not numbers:
         return question, f"The sources do not show {words}.", _NONE
-    return question, _shown(found, words), found
+    return question, _shown(numbers, words), numbers
 
 
-def _how_many_scenes(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _how_many_scenes(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     wanted = _want(rng, scenes)
-    words, found = _phrase(rng, wanted), _numbers(scenes, wanted)
+    words, numbers = _phrase(rng, wanted), _numbers(scenes, wanted)
     question = f"How many {pick(rng, _NOUNS)} show {words}?"
-    if not found:
+    if not numbers:
         return question, f"The sources do not show {words}.", _NONE
-    many = {**_COUNTS, 5: "five", 6: "six", 7: "seven", 8: "eight"}[len(found)].capitalize()
-    return question, f"{many}: {_list(found)}.", found
+    many = {**_COUNTS, 5: "five", 6: "six", 7: "seven", 8: "eight"}[len(numbers)].capitalize()
+    return question, f"{many}: {_list(numbers)}.", numbers
 
 
-def _exists(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _exists(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     other = rng.random() < 0.06
     wanted = _want(rng, scenes)
     words = pick(rng, _OTHER_SUBJECTS) if other else _phrase(rng, wanted)
-    found = [] if other else _numbers(scenes, wanted)
+    numbers = [] if other else _numbers(scenes, wanted)
     form = pick(rng, ("Is there {}?", "Are there {}?", "Do the sources show {}?", "Does any scene show {}?",
                        "Is there a scene with {}?"))  # fmt: skip
-    if not found:
+    if not numbers:
         return form.format(words), f"No, the sources do not show {words}.", _NONE
-    return form.format(words), f"Yes, in {_list(found)}.", found
+    return form.format(words), f"Yes, in {_list(numbers)}.", numbers
 
 
-def _exists_in(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _exists_in(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, scene = _target(rng, scenes)
     wanted = replace(_want(rng, [scene] if scene and rng.random() < 0.5 else scenes), background=None)
     words, place = _phrase(rng, wanted), _in_source(rng, number)
@@ -115,7 +118,7 @@ def _exists_in(rng: random.Random, scenes: _Scenes) -> _Asked:
     return question, f"Yes [{number}]." if wanted.fits(scene) else f"No [{number}].", [number]
 
 
-def _how_many(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _how_many(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, group, place = _entity(rng, scenes)
     named = _named(rng, group)
     question = f"How many {named}{_plural(group.shape)} are {f'in {place}' if place else 'there'}?"
@@ -125,14 +128,14 @@ def _how_many(rng: random.Random, scenes: _Scenes) -> _Asked:
     return question, f"There {verb} {_COUNTS[group.count]} {named}{noun} [{number}].", [number]
 
 
-def _colour(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _colour(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, group, place = _entity(rng, scenes)
     subject, verb = _subject(group)
     question = f"What {pick(rng, ('colour', 'color'))} {verb} {subject}{_after(place)}?"
     return _or_not(question, f"{subject.capitalize()} {verb} {group.colour} [{number}].", number)
 
 
-def _is_colour(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _is_colour(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, group, place = _entity(rng, scenes)
     subject, verb = _subject(group)
     asked = group.colour if rng.random() < 0.5 else pick(rng, COLOURS)
@@ -141,7 +144,7 @@ def _is_colour(rng: random.Random, scenes: _Scenes) -> _Asked:
     return _or_not(question, f"{answer}, {subject} {verb} {group.colour} [{number}].", number)
 
 
-def _size(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _size(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, group, place = _entity(rng, scenes)
     subject, verb = _subject(group)
     form = pick(rng, ("How large {} {}{}?", "How big {} {}{}?", "What size {} {}{}?"))
@@ -149,14 +152,14 @@ def _size(rng: random.Random, scenes: _Scenes) -> _Asked:
                    number)  # fmt: skip
 
 
-def _pattern(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _pattern(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, group, place = _entity(rng, scenes)
     subject, verb = _subject(group)
     question = f"What pattern {'do' if verb == 'are' else 'does'} {subject}{_after(place)} have?"
     return _or_not(question, f"{subject.capitalize()} {verb} {group.texture} [{number}].", number)
 
 
-def _where(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _where(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, group, place = _entity(rng, scenes)
     subject, verb = _subject(group)
     question = f"Where {verb} {subject}{_after(place)}?"
@@ -165,7 +168,7 @@ def _where(rng: random.Random, scenes: _Scenes) -> _Asked:
     return _or_not(question, f"{subject.capitalize()} {verb} {where} [{number}].", number)
 
 
-def _background(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _background(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, scene = _target(rng, scenes)
     form = pick(rng, ("What is the background of {}?", "What is behind the objects in {}?",
                        "What background does {} have?"))  # fmt: skip
@@ -174,7 +177,7 @@ def _background(rng: random.Random, scenes: _Scenes) -> _Asked:
                    number if scene else None)  # fmt: skip
 
 
-def _describe(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _describe(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, scene = _target(rng, scenes)
     form = pick(rng, ("What does {} show?", "What is in {}?", "Describe {}."))
     question = form.format(_in_source(rng, number))
@@ -184,13 +187,13 @@ def _describe(rng: random.Random, scenes: _Scenes) -> _Asked:
     return question, f"It shows {groups} against {setting(scene)} [{number}].", [number]
 
 
-def _unrelated(rng: random.Random, _scenes: _Scenes) -> _Asked:
+def _unrelated(rng: random.Random, _scenes: _Scenes) -> _AnsweredQuestion:
     subject = pick(rng, ("the picture", "the scene", "the star", "source 1", pick(rng, _OTHER_SUBJECTS)))
     numbers = [str(int(rng.random() * 100)) for _ in range(2)]
     return pick(rng, _UNRELATED).format(subject, pick(rng, _CITIES), *numbers), UNANSWERED, _NONE
 
 
-KINDS: Sequence[tuple[str, Callable[[random.Random, _Scenes], _Asked]]] = (
+KINDS: Sequence[tuple[str, Callable[[random.Random, _Scenes], _AnsweredQuestion]]] = (
     *[("which", _which)] * 7,
     *[("exists", _exists)] * 3,
     *[("where", _where)] * 3,
@@ -201,11 +204,11 @@ KINDS: Sequence[tuple[str, Callable[[random.Random, _Scenes], _Asked]]] = (
 """Each kind as often as it is asked: a name, and what makes a question, its answer and its citations of scenes."""
 
 
-def _or_not(question: str, answer: str, number: int | None) -> _Asked:
+def _or_not(question: str, answer: str, number: int | None) -> _AnsweredQuestion:
     return (question, UNANSWERED, _NONE) if number is None else (question, answer, [number])
 
 
-def _want(rng: random.Random, scenes: _Scenes) -> _Wanted:
+def _want(rng: random.Random, scenes: _Scenes) -> _WantedGroup:
     """Something that is there most of the time, and often there in part."""
     known = [scene for scene in scenes if scene]
     scene = pick(rng, known) if known and rng.random() < 0.8 else None
@@ -218,20 +221,20 @@ def _want(rng: random.Random, scenes: _Scenes) -> _Wanted:
         colour = pick(rng, COLOURS)
     form = int(rng.random() * 12)
     if form < 3:
-        return _Wanted(shape)
+        return _WantedGroup(shape)
     if form < 6:
-        return _Wanted(shape, colour)
+        return _WantedGroup(shape, colour)
     if form == 6:
-        return _Wanted(shape, pick(rng, (colour, None)), count=group.count if group else 1)
+        return _WantedGroup(shape, pick(rng, (colour, None)), count=group.count if group else 1)
     if form == 7:
-        return _Wanted(shape, size=group.size if group else "large")
+        return _WantedGroup(shape, size=group.size if group else "large")
     if form == 8:
-        return _Wanted(colour=colour)
-    return _Wanted(background=background) if form == 9 else _Wanted(shape, background=background)
+        return _WantedGroup(colour=colour)
+    return _WantedGroup(background=background) if form == 9 else _WantedGroup(shape, background=background)
 
 
-def _phrase(rng: random.Random, wanted: _Wanted) -> str:
-    """How what is wanted is put into words."""
+def _phrase(rng: random.Random, wanted: _WantedGroup) -> str:
+    """Return the group that is asked for in words."""
     behind = wanted.background or ""
     if wanted.shape is None:
         return pick(rng, (f"something {wanted.colour}", f"{wanted.colour} shapes")) if wanted.colour else behind
@@ -244,12 +247,12 @@ def _phrase(rng: random.Random, wanted: _Wanted) -> str:
     return f"{text} {pick(rng, ('against', 'against', 'on'))} {behind}" if behind else text
 
 
-def _numbers(scenes: _Scenes, wanted: _Wanted) -> list[int]:
+def _numbers(scenes: _Scenes, wanted: _WantedGroup) -> list[int]:
     return [number for number, scene in enumerate(scenes, 1) if scene and wanted.fits(scene)]
 
 
 def _target(rng: random.Random, scenes: _Scenes) -> tuple[int, Scene | None]:
-    """A source's number, now and then one that there is not."""
+    """Return a source's number, now and then one that there is not."""
     if rng.random() < 0.05:
         return len(scenes) + 1 + int(rng.random() * 2), None
     number = int(rng.random() * len(scenes)) + 1
@@ -257,14 +260,17 @@ def _target(rng: random.Random, scenes: _Scenes) -> tuple[int, Scene | None]:
 
 
 def _entity(rng: random.Random, scenes: _Scenes) -> tuple[int | None, ShapeGroup, str]:
-    """A group, the number of its source (None if nothing says), and in which source the question looks for it."""
+    """Return a group, the number of its source, and the source in the question.
+
+    The number is None if nothing says. The question looks for the group in the last.
+    """
     number, scene = _target(rng, scenes)
     if scene is None or rng.random() < 0.08:
         other = make_scene(int(rng.random() * 1000)).groups[0]
         there = scene is not None and any(group.shape == other.shape for group in scene.groups)
         return (None, other, _in_source(rng, number)) if not there else _entity(rng, scenes)
     group = pick(rng, scene.groups)
-    alone = len(_numbers(scenes, _Wanted(group.shape))) == 1
+    alone = len(_numbers(scenes, _WantedGroup(group.shape))) == 1
     return number, group, "" if alone and rng.random() < 0.6 else _in_source(rng, number)
 
 
@@ -289,8 +295,8 @@ def _plural(shape: str) -> str:
 
 
 def _shown(numbers: Sequence[int], words: str) -> str:
-    one = len(numbers) == 1
-    return f"{'Source' if one else 'Sources'} {_list(numbers)} {'shows' if one else 'show'} {words}."
+    is_single = len(numbers) == 1
+    return f"{'Source' if is_single else 'Sources'} {_list(numbers)} {'shows' if is_single else 'show'} {words}."
 
 
 def _list(numbers: Sequence[int]) -> str:
@@ -349,7 +355,7 @@ def _thing(rng: random.Random, scenes: _Scenes) -> _Thing:
         shape = pick(rng, SHAPES)
     elif chance < 0.24:
         shape, colour = pick(rng, (group.shape, pick(rng, SHAPES))), pick(rng, COLOURS)
-    wanted = _Wanted(shape, colour)
+    wanted = _WantedGroup(shape, colour)
     hits = [
         (number, scene, group)
         for number, scene in enumerate(scenes, 1)
@@ -396,7 +402,7 @@ def _answered(begin: str, parts: Sequence[str], hits: _Hits) -> tuple[str, Seque
     return f"{begin} {_list_words([f'{part} [{n}]' for part, n in zip(parts, numbers)])}.", numbers
 
 
-def _everyday_count(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_count(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     thing = _thing(rng, scenes)
     form = pick(rng, ("How many {}?", "How many {}?", "How many {} are there?", "How many {} are there?",
                        "How many {} do you see?", "How many {} are shown?", "Count the {}.",
@@ -414,7 +420,10 @@ def _everyday_count(rng: random.Random, scenes: _Scenes) -> _Asked:
 
 
 def _colour_in(thing: _Thing) -> str:
-    """Return the colour that a question names, in canonical words, with a space after it; "" for none."""
+    """Return the colour that a question names, with a space after it; "" for none.
+
+    It is in canonical words.
+    """
     shape = thing.hits[0][2].shape
     is_named = not any(thing.singular == singular for singular, _ in SHAPE_WORDS[shape])
     return f"{thing.hits[0][2].colour} " if is_named else ""
@@ -427,7 +436,7 @@ def _the(thing: _Thing) -> str:
     return f"The {_colour_in(thing)}{subject.removeprefix('the ')} {verb}"
 
 
-def _everyday_colour(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_colour(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     thing = _thing(rng, scenes)
     while _is_coloured(thing):
         thing = _thing(rng, scenes)
@@ -448,7 +457,7 @@ def _is_coloured(thing: _Thing) -> bool:
     return words[0] in COLOURS or any(words[0] in names for names in COLOUR_WORDS.values())
 
 
-def _everyday_where(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_where(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     thing = _thing(rng, scenes)
     subject, verb = thing.subject(rng)
     short = "Where's {0}?" if verb == "is" else "Where are {0}?"
@@ -459,7 +468,7 @@ def _everyday_where(rng: random.Random, scenes: _Scenes) -> _Asked:
     return question, *_answered(_the(thing), [position(scene, group) for _, scene, group in thing.hits], thing.hits)
 
 
-def _everyday_size(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_size(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     thing = _thing(rng, scenes)
     subject, verb = thing.subject(rng)
     question = pick(rng, ("How big {1} {0}?", "How large {1} {0}?", "What size {1} {0}?")).format(subject, verb)
@@ -468,7 +477,7 @@ def _everyday_size(rng: random.Random, scenes: _Scenes) -> _Asked:
     return question, *_answered(_the(thing), [group.size for *_, group in thing.hits], thing.hits)
 
 
-def _everyday_pattern(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_pattern(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     thing = _thing(rng, scenes)
     subject, verb = thing.subject(rng)
     does = "does" if verb == "is" else "do"
@@ -480,7 +489,7 @@ def _everyday_pattern(rng: random.Random, scenes: _Scenes) -> _Asked:
     return question, *_answered(_the(thing), [group.texture for *_, group in thing.hits], thing.hits)
 
 
-def _everyday_is(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_is(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     thing = _thing(rng, scenes)
     while not thing.hits or _colour_in(thing):
         thing = _thing(rng, [*scenes, make_scene(int(rng.random() * 1000))])
@@ -498,7 +507,7 @@ def _everyday_is(rng: random.Random, scenes: _Scenes) -> _Asked:
     return question, *_answered(begin, given, hits)
 
 
-def _everyday_behind(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_behind(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     thing = _thing(rng, scenes)
     subject, _ = thing.subject(rng)
     question = pick(rng, ("What is behind {}?", "What's behind {}?", "What is the background of {}?")).format(subject)
@@ -507,7 +516,7 @@ def _everyday_behind(rng: random.Random, scenes: _Scenes) -> _Asked:
     return question, *_answered("The background is", [setting(scene) for _, scene, _ in thing.hits], thing.hits)
 
 
-def _everyday_exists(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_exists(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     thing = _thing(rng, scenes)
     words = thing.indefinite(rng)
     form = pick(rng, ("Is there {}?", "Is there {}?", "Are there {}?", "Do you see {}?", "Can you see {}?",
@@ -520,7 +529,7 @@ def _everyday_exists(rng: random.Random, scenes: _Scenes) -> _Asked:
     return form.format(words), f"Yes, in {_list(numbers)}.", numbers
 
 
-def _everyday_which(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_which(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     thing = _thing(rng, scenes)
     words = thing.indefinite(rng)
     form = pick(rng, ("Which one shows {}?", "Which picture shows {}?", "Which picture has {}?", "Find {}.",
@@ -532,7 +541,7 @@ def _everyday_which(rng: random.Random, scenes: _Scenes) -> _Asked:
     return question, _shown(numbers, words), numbers
 
 
-def _everyday_describe(rng: random.Random, scenes: _Scenes) -> _Asked:
+def _everyday_describe(rng: random.Random, scenes: _Scenes) -> _AnsweredQuestion:
     number, scene = int(rng.random() * len(scenes)) + 1, None
     scene = scenes[number - 1]
     if len(scenes) == 1:
@@ -557,7 +566,7 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-EVERYDAY_KINDS: Sequence[tuple[str, Callable[[random.Random, _Scenes], _Asked]]] = (
+EVERYDAY_KINDS: Sequence[tuple[str, Callable[[random.Random, _Scenes], _AnsweredQuestion]]] = (
     *[("everyday count", _everyday_count), ("everyday where", _everyday_where)] * 4,
     *[("everyday colour", _everyday_colour), ("everyday exists", _everyday_exists)] * 3,
     *[("everyday which", _everyday_which)] * 2,
@@ -567,7 +576,7 @@ EVERYDAY_KINDS: Sequence[tuple[str, Callable[[random.Random, _Scenes], _Asked]]]
 """Questions as people type them; each kind as often as it is asked."""
 
 
-def _ask_own(rng: random.Random, own: Scene) -> _Asked:
+def _ask_own(rng: random.Random, own: Scene) -> _AnsweredQuestion:
     """Ask about the picture that a question brings along; the answer cites nothing."""
     form = int(rng.random() * 4)
     if form == 0:
@@ -655,7 +664,7 @@ class Mixture:
     captioned: float = 0.25
     own: float = 0.08
     everyday: float = 0.6
-    kinds: Sequence[tuple[str, Callable[[random.Random, _Scenes], _Asked]]] | None = None
+    kinds: Sequence[tuple[str, Callable[[random.Random, _Scenes], _AnsweredQuestion]]] | None = None
 
 
 class Gallery:
@@ -669,7 +678,7 @@ class Gallery:
                 self._by.setdefault(key, []).append(index)
 
     def ask(self, seed: int) -> Question:
-        """The question that belongs to ``seed``."""
+        """Return the question that belongs to ``seed``."""
         rng = random.Random(seed)
         first = pick(rng, self._scenes)
         keys = [first.background, first.groups[0].shape, first.groups[0].colour]

@@ -29,7 +29,10 @@ from vlmsearch.demo.vocabulary import AGAINST, OPENINGS
 EVALUATION_SEED = 10_000_000
 PARAPHRASE_SEED = 7
 FULL, HINTS = 5, 4
-"""How many paraphrases each scene has beside its canonical caption, and how many texts of each style of ``STYLES``."""
+"""The numbers of paraphrases of a scene, and of its texts of each style.
+
+The paraphrases are beside its canonical caption. The styles are those of ``STYLES``.
+"""
 STYLES = ("partial", "short")
 CHUNK = 250
 ASKED = 0.2
@@ -93,7 +96,10 @@ def training_texts(scenes: int) -> Iterable[str]:
 
 
 def put_as_question(text: str, rng: random.Random) -> str:
-    """Return a question for what a text names; the text itself where it does not go into one."""
+    """Return a question about the content of a text.
+
+    It is the text itself where it does not go into a question.
+    """
     if text.startswith((*filter(None, OPENINGS), *(f"{word} " for word in AGAINST))):
         return text
     return QUESTIONS[int(rng.random() * len(QUESTIONS))].format(NOUNS[int(rng.random() * len(NOUNS))], text)
@@ -125,13 +131,13 @@ class Corpus:
         """Choose one hint of each style for every given scene.
 
         Returns:
-            The token ids, those of one style after those of the other, and for each style which hint fits which of the
+            The token ids, those of one style after those of the other. For each style, which hint fits which of the
             scenes, rows x rows.
         """
         chosen = torch.randint(HINTS, (len(STYLES), *rows.shape), device=rows.device)
         tokens = [self.hints[rows, style, chosen[style]] for style in range(len(STYLES))]
         asked = [self.asked[rows, style, chosen[style]] for style in range(len(STYLES))]
-        return torch.cat(tokens).long(), [truth.fits(each, self.shown[rows]) for each in asked]
+        return torch.cat(tokens).long(), [truth.fits(marks, self.shown[rows]) for marks in asked]
 
 
 def make_corpus(options: Options, tokenizer: Path, length: int, pixels: int | None) -> Corpus:
@@ -151,7 +157,7 @@ def make_corpus(options: Options, tokenizer: Path, length: int, pixels: int | No
             stop = jobs[index][1]
             if index % 100 == 0 or stop == options.scenes:
                 print(f"scenes {stop:>7,}/{options.scenes:,}  {stop / (time.monotonic() - begun):,.0f}/s", flush=True)
-    return Corpus(*(torch.from_numpy(np.concatenate(each)).to(options.device) for each in zip(*parts, strict=True)))
+    return Corpus(*(torch.from_numpy(np.concatenate(arrays)).to(options.device) for arrays in zip(*parts, strict=True)))
 
 
 def _describe(job: tuple[int, int, str, int, int | None]) -> tuple[np.ndarray, ...]:
@@ -182,7 +188,10 @@ def _describe(job: tuple[int, int, str, int, int | None]) -> tuple[np.ndarray, .
 
 
 def _pixels(scene: Scene, pixels: int) -> np.ndarray:
-    """Draw a scene at a multiple of the model's resolution and reduce it as the image processor does."""
+    """Draw a scene larger than the model's resolution, and reduce it.
+
+    It is drawn at a multiple of the resolution, and reduced as the image processor does.
+    """
     picture = scene.draw(pixels * (2, 4)[scene.seed % 2]).resize((pixels, pixels), Image.Resampling.BICUBIC)
     channels: np.ndarray = np.asarray(picture).transpose(2, 0, 1)
     return channels
@@ -205,7 +214,9 @@ def contrastive_loss(
 
 
 class Judge(nn.Module):
-    """Learn what a cosine of a hint with a scene says of whether the hint fits it.
+    """The relation of a cosine of a hint with a scene to its fit.
+
+    It is learned.
 
     Attributes:
         slope: The logarithm of the log-odds per unit of cosine.
@@ -220,7 +231,9 @@ class Judge(nn.Module):
         self.scale = nn.Parameter(torch.tensor(math.log(20.0)))
 
     def forward(self, hints: torch.Tensor, items: torch.Tensor, fits: torch.Tensor) -> torch.Tensor:
-        """Return the cross-entropy of each hint with all items, over the number of those that it fits.
+        """Return the cross-entropy of each hint with all items.
+
+        It is divided by the number of items that the hint fits.
 
         Args:
             hints: Embeddings of hints.
@@ -237,7 +250,7 @@ class Judge(nn.Module):
 def hint_loss(
     judge: Judge, hinted: Sequence[torch.Tensor], items: torch.Tensor, fits: Sequence[torch.Tensor], share: float
 ) -> torch.Tensor:
-    """Return the loss of hints, each style of which belongs to the scenes in their order.
+    """Return the loss of hints, whose styles all belong to the scenes in their order.
 
     Short queries have to find what fits among what does not. A partial caption has to find its own scene first, as the
     one that it most likely tells of. Both have to be told to fit or not by the cosine alone.
@@ -251,9 +264,9 @@ def hint_loss(
     """
     partial, short = hinted
     scale = judge.scale.exp().clamp(max=100)
-    found = contrastive_loss(short, items, scale, fits[1]) + contrastive_loss(partial, items, scale)
+    contrast = contrastive_loss(short, items, scale, fits[1]) + contrastive_loss(partial, items, scale)
     judged: torch.Tensor = judge(partial, items, fits[0]) + judge(short, items, fits[1])
-    return 0.5 * found + share * judged
+    return 0.5 * contrast + share * judged
 
 
 def fit(model: nn.Module, loss_of: Callable[[torch.Tensor], torch.Tensor], options: Options) -> None:
@@ -302,7 +315,10 @@ def _report(step: int, options: Options, loss: torch.Tensor, rate: float, second
 
 
 def recall(queries: torch.Tensor, items: torch.Tensor) -> dict[int, float]:
-    """Return recall@1, @5 and @10 where query ``i`` belongs to item ``i``; ties count as misses."""
+    """Return recall@1, @5 and @10 where query ``i`` belongs to item ``i``.
+
+    Ties count as misses.
+    """
     scores = queries @ items.T
     worse = (scores < scores.diagonal().unsqueeze(1)).sum(dim=1)
     return {depth: (worse >= len(items) - depth).float().mean().item() for depth in (1, 5, 10)}

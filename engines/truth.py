@@ -1,8 +1,8 @@
-"""Which drawn scenes a text fits, in a form that is compared for whole batches at once.
+"""The scenes that a text fits, in a form that is compared in batches.
 
-A scene is three sets of marks, one for each group that it can have, and a text is three sets of marks that a group must
-not have: a text fits a scene if its groups can be given to groups of the scene so that none has a mark that it must not
-have. A set is the bits of an integer of 64 bits.
+A scene is three sets of marks, one for each group that it can have. A text is three sets of marks that a group must not
+have. It fits a scene if each of its groups can be given to a group of the scene without a forbidden mark. A set
+is the bits of an integer of 64 bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vlmsearch.demo.vocabulary import BACKGROUNDS, COUNTS, INVERSE, SIZES, TEXTU
 GROUPS = 3
 _SIDES = ("centre", "top", "bottom", "left", "right")
 _RELATED = {"left of": ("left", "right"), "above": ("top", "bottom"), "inside": ("inner", "outer")}
-_RELATED |= {INVERSE[relation]: (other, one) for relation, (one, other) in _RELATED.items()}
+_RELATED |= {INVERSE[relation]: (second, first) for relation, (first, second) in _RELATED.items()}
 _ABSENT = ("absent", True)
 
 
@@ -39,30 +39,33 @@ def marks(scene: Description) -> list[int]:
     """Return the marks of each of the three groups that a scene can have."""
     behind = _BITS["background", scene.background]
     nested = ("inner", "outer") if scene.relation == "inside" else ("", "")
-    found = [
+    rows = [
         behind | _marks(group, {*place.split(), nested[number] if number < 2 else ""})
         for number, (group, place) in enumerate(zip(scene.groups, scene.places, strict=True))
     ]
-    return found + [behind | _BITS[_ABSENT]] * (GROUPS - len(found))
+    return rows + [behind | _BITS[_ABSENT]] * (GROUPS - len(rows))
 
 
 def _marks(group: ShapeGroup, lies: set[str]) -> int:
     is_ = (("shape", group.shape), ("colour", group.colour), ("size", group.size), ("texture", group.texture),
            ("count", group.count))  # fmt: skip
-    return sum(_BITS[each] for each in is_) | sum(
+    return sum(_BITS[mark] for mark in is_) | sum(
         _BITS["lacks", side] for side in (*_SIDES, "inner", "outer") if side not in lies
     )
 
 
 def forbidden(query: SceneQuery) -> list[int]:
-    """Return the marks that each of three groups must not have in a scene that the query fits."""
+    """Return the marks that a fitting scene's groups must not have.
+
+    There are three groups.
+    """
     behind = _other("background", query.background)
-    found = [behind | _BITS[_ABSENT] | _forbidden(group) for group in query.groups]
-    for one, relation, other in query.relations:
+    marks = [behind | _BITS[_ABSENT] | _forbidden(group) for group in query.groups]
+    for first, relation, second in query.relations:
         near, far = _RELATED[relation]
-        found[one] |= _BITS["lacks", near]
-        found[other] |= _BITS["lacks", far]
-    return found + [behind] * (GROUPS - len(found))
+        marks[first] |= _BITS["lacks", near]
+        marks[second] |= _BITS["lacks", far]
+    return marks + [behind] * (GROUPS - len(marks))
 
 
 def _forbidden(group: GroupQuery) -> int:
@@ -88,7 +91,7 @@ def fits(asked: Any, shown: Any) -> Any:
     """
     single = [[(asked[:, i, None] & shown[None, :, j]) == 0 for j in range(GROUPS)] for i in range(GROUPS)]
     given = [single[0][i] & single[1][j] & single[2][k] for i, j, k in itertools.permutations(range(GROUPS))]
-    found = given[0]
-    for each in given[1:]:
-        found = found | each
-    return found
+    total = given[0]
+    for part in given[1:]:
+        total = total | part
+    return total

@@ -7,7 +7,9 @@ import pytest
 from tests.support.english import problems
 
 ROOT = Path(__file__).parent.parent
-FILES = sorted(path.relative_to(ROOT) for room in ("vlmsearch", "mocks") for path in (ROOT / room).rglob("*.py"))
+FILES = sorted(
+    path.relative_to(ROOT) for room in ("vlmsearch", "mocks", "engines") for path in (ROOT / room).rglob("*.py")
+)
 
 
 def test_names_docstrings_and_comments_are_plain_english() -> None:

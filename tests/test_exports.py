@@ -29,7 +29,17 @@ OTHERS = {
     "np",
 }
 """Names in signatures that are Python's or numpy's."""
-SLOW = {"asyncio", "concurrent.futures", "email", "http", "importlib.metadata", "json", "logging", "multiprocessing"}
+SLOW = {
+    "asyncio",
+    "concurrent.futures",
+    "email",
+    "http",
+    "httpx",
+    "importlib.metadata",
+    "json",
+    "logging",
+    "multiprocessing",
+}
 SLOW |= {"sqlite3", "ssl", "subprocess", "tempfile", "unittest", "urllib.request", "zipfile"}
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import vlmsearch.client
 from tests.support.cli import run
+from tests.support.scripted_http import QuietHandler, running
 from vlmsearch import BackendError, Document, InvalidInputError, Pipeline, Query, RemoteImage, RemotePipeline, connect
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.index import add_reported
@@ -52,43 +51,21 @@ class HostileServer:
 
 @contextmanager
 def serving(hostile: HostileServer) -> Iterator[None]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            hostile.got.append(body.decode())
-            self.send_response(200)
+    class Handler(QuietHandler):
+        def answer(self) -> None:
+            hostile.got.append(self.body().decode())
             if hostile.endless is None:
-                said = hostile.answer(self.path)
-                self.send_header("Content-Length", str(len(said)))
-                self.end_headers()
-                self.wfile.write(said)
+                self.send(200, hostile.answer(self.path))
                 return
+            self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             self.close_connection = True
-            try:
-                for _ in range(300):
-                    self.wfile.write(b"%x\r\n%s\r\n" % (len(hostile.endless), hostile.endless))
-            except OSError:  # the client has gone
-                return
+            for _ in range(300):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(hostile.endless), hostile.endless))
 
-        do_GET = do_POST  # noqa: N815 - the names are the standard library's
-        do_DELETE = do_POST  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        hostile.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="hostile")
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
+    with running(Handler) as hostile.url:
+        yield
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from vlmsearch.stores.base import (
         Checkable,
         CheckReport,
-        Described,
+        Describable,
         DiskUse,
         OnDisk,
         RejectList,
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         Citation,
         DescribeReport,
         Document,
+        DocumentLabels,
         DuplicateGroup,
         Duplicates,
         Field,
@@ -92,7 +93,6 @@ if TYPE_CHECKING:
         ImageInput,
         ImageSource,
         IndexReport,
-        Labelled,
         Manifest,
         Match,
         Matches,
@@ -135,11 +135,12 @@ __all__ = [
     "Comparison",
     "ConfigError",
     "CountsTokens",
+    "Describable",
     "DescribeReport",
-    "Described",
     "DiskUse",
     "Document",
     "DocumentInput",
+    "DocumentLabels",
     "Domain",
     "DuplicateGroup",
     "Duplicates",
@@ -166,7 +167,6 @@ __all__ = [
     "InvalidBatchError",
     "InvalidInputError",
     "JudgedQuery",
-    "Labelled",
     "Manifest",
     "ManyKeywords",
     "Match",
@@ -253,11 +253,11 @@ _HOMES = {
     "search.options": "ManyKeywords RankingKeywords SearchKeywords SearchOptions",
     "search.query": "Query",
     "search.relevance": "Basis",
-    "stores.base": "Checkable CheckReport Described DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch",
+    "stores.base": "Checkable CheckReport Describable DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch",
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
         "Answer AnswerParts Citation DescribeReport Document DuplicateGroup Duplicates Field FieldScore Hit ImageFile "
-        "ImageInput ImageSource IndexReport Labelled Manifest Match Matches MetadataChange Modality Part Reading "
+        "ImageInput ImageSource IndexReport DocumentLabels Manifest Match Matches MetadataChange Modality Part Reading "
         "Record Reject RelevanceFit RemoteImage Role Scalar Space Stamp Vectors WordHits part_of"
     ),
 }

@@ -41,7 +41,10 @@ def _documented(verb: Callable[..., object], first: str | None) -> str:
 def _verb(
     verb: Callable[Concatenate[Pipeline, P], T],
 ) -> Callable[[Callable[[AsyncPipeline], None]], Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, T]]]:
-    """Make the asynchronous form of a pipeline's verb, with the name and the first sentence of the decorated method."""
+    """Make the asynchronous form of a pipeline's verb.
+
+    Its name and first sentence are those of the decorated method.
+    """
 
     def decorate(
         form: Callable[[AsyncPipeline], None],
@@ -59,7 +62,10 @@ def _verb(
 def _streamed(
     verb: Callable[Concatenate[Pipeline, P], Iterator[T]], together: int
 ) -> Callable[[Callable[[AsyncPipeline], None]], Callable[Concatenate[AsyncPipeline, P], AsyncGenerator[T, None]]]:
-    """Make the asynchronous form of a verb that is a generator; a thread hands over ``together`` results at a time."""
+    """Make the asynchronous form of a verb that is a generator.
+
+    A thread hands over ``together`` results at a time.
+    """
 
     def decorate(
         form: Callable[[AsyncPipeline], None],
@@ -312,7 +318,9 @@ class AsyncAnswerStream(AsyncIterator["str | Citation"]):
         raise StopAsyncIteration
 
     async def answer(self) -> Answer:
-        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+        """Return the whole answer, after reading what is left of it.
+
+        After `close`, it is what there was until then.
 
         Returns:
             The answer with its sources.

@@ -1,20 +1,17 @@
 """A `Pipeline` on another machine: the same verbs, over the HTTP interface of `vlmsearch serve`.
 
-It takes nothing but Python: no numpy, no model and no store are loaded where it runs.
+No numpy, no model and no store are loaded where it runs.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from http import HTTPStatus
-from http.client import HTTPResponse, IncompleteRead
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, get_args
@@ -23,13 +20,11 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
+from vlmsearch import verbs
 from vlmsearch._util.arguments import check_arguments, check_kind, strings
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.credentials import check_unencrypted
-from vlmsearch._util.http import HttpConnections
 from vlmsearch._util.options import options_of
-from vlmsearch._util.retry import pauses
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -49,10 +44,10 @@ from vlmsearch.types import (
     Citation,
     DescribeReport,
     Document,
+    DocumentLabels,
     Duplicates,
     ImageInput,
     IndexReport,
-    Labelled,
     Match,
     Matches,
     Reject,
@@ -63,24 +58,10 @@ from vlmsearch.types import (
     check_types,
     local_image,
 )
-from vlmsearch.verbs import (
-    AddRequest,
-    AskRequest,
-    CheckRequest,
-    DescribeRequest,
-    DuplicatesRequest,
-    EvaluateRequest,
-    ExplainRequest,
-    IndexRequest,
-    LabelRequest,
-    SearchManyRequest,
-    SearchRequest,
-    ThumbnailRequest,
-    verb,
-)
+from vlmsearch.verbs import verb
 from vlmsearch.wire import (
     ERROR_TYPES,
-    Deleted,
+    DeletedCount,
     DocumentPage,
     ErrorAnswer,
     ErrorDetail,
@@ -96,6 +77,9 @@ from vlmsearch.wire import (
 )
 
 if TYPE_CHECKING:
+    import httpx
+
+    from vlmsearch.openai_api.http import HttpClient
     from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import CheckReport
@@ -103,9 +87,6 @@ if TYPE_CHECKING:
 TOKEN = "VLMSEARCH_TOKEN"  # noqa: S105 - the name of a variable
 DEFAULT_INDEX = "default"
 _API = "/api/v1"
-_RETRIES = 3
-_MAX_WAIT = 60.0
-"""Seconds; a server that asks for a longer wait is reported at once."""
 _BATCH_DOCUMENTS = 256
 _BATCH_BYTES = 8 * 2**20
 """Bytes of the images, texts and metadata in one request."""
@@ -115,7 +96,6 @@ _MAX_BYTES = 512 * 2**20
 """Maximum length of an answer, and of a line of a stream: a job may name each document of the index."""
 _MAX_TEXT_CHARS = 2**24
 """Maximum length of a streamed answer."""
-_CHUNK = 2**20
 _CODES = frozenset(get_args(RejectCode))
 T = TypeVar("T")
 Form: TypeAlias = dict[str, Any]
@@ -199,16 +179,16 @@ class RemotePipeline(Index):
         check_kind("token", token, (str, type(None)), "a string or None")
         check_kind("timeout", timeout, (int, float), "a number of seconds")
         check_arguments(allow_plain_http=allow_plain_http)
-        self._server = HttpConnections(url, timeout=timeout)
+        if not index.strip("."):  # which a URL would take for the folder above
+            raise ConfigError(f"no index is named {index!r}")
+        from vlmsearch.openai_api.http import HttpClient, HttpOptions  # which take .1 s of a processor to import
+
+        advice = "give an https:// URL, or connect(..., allow_plain_http=True) where the network is trusted"
+        options = HttpOptions(timeout, timeout, key_variable=TOKEN, plaintext_key=allow_plain_http)
+        self._server = HttpClient(url, options, key=token, advice=advice)
         self._index = index
         self._origin = Origin(self._server.url, index)
         self._timeout = timeout
-        token = os.environ.get(TOKEN) if token is None else token
-        if token and not (self._server.is_encrypted or allow_plain_http):
-            advice = "give an https:// URL, or connect(..., allow_plain_http=True) where the network is trusted"
-            check_unencrypted(TOKEN, self._server.host, advice)
-        self._headers = {"Accept": "application/json", "User-Agent": "vlmsearch"}
-        self._headers |= {"Authorization": f"Bearer {token}"} if token else {}
         _OPENED[self._origin.server, index] = self
 
     def __repr__(self) -> str:
@@ -217,15 +197,15 @@ class RemotePipeline(Index):
     # --------------------------------------------------------------------------------------------------------- verbs
 
     @override
-    @verb(SearchRequest)
-    def search(self, given: SearchRequest) -> Matches:
+    @verb(verbs.SearchRequest)
+    def search(self, given: verbs.SearchRequest) -> Matches:
         matches = self._post(Matches, "search", self._form(given))
         self._warn(matches.uncalibrated)
         return matches
 
     @override
-    @verb(SearchManyRequest)
-    def search_many(self, given: SearchManyRequest) -> list[Matches]:
+    @verb(verbs.SearchManyRequest)
+    def search_many(self, given: verbs.SearchManyRequest) -> list[Matches]:
         queries = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in given.queries]
         results = list(self._post(ManyMatches, "search_many", self._form(given, queries=queries)).results)
         for matches in results:
@@ -233,20 +213,20 @@ class RemotePipeline(Index):
         return results
 
     @override
-    @verb(ExplainRequest)
-    def explain(self, given: ExplainRequest) -> Explanation:
+    @verb(verbs.ExplainRequest)
+    def explain(self, given: verbs.ExplainRequest) -> Explanation:
         from vlmsearch.search.explanation import Explanation
 
         return self._post(Explanation, "explain", self._form(given))
 
     @override
-    def _ask(self, given: AskRequest) -> Answer | RemoteAnswerStream:
+    def _ask(self, given: verbs.AskRequest) -> Answer | RemoteAnswerStream:
         if given.stream:
             return RemoteAnswerStream(self._events(self._path("ask"), self._form(given)))
         return self._post(Answer, "ask", self._form(given))
 
     @override
-    def _add(self, given: AddRequest) -> IndexReport:
+    def _add(self, given: verbs.AddRequest) -> IndexReport:
         whole = IndexReport()
         for batch, rejects in self._batches(given_documents(given.documents)):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
@@ -259,8 +239,8 @@ class RemotePipeline(Index):
         return whole
 
     @override
-    @verb(IndexRequest)
-    def index(self, given: IndexRequest) -> IndexReport:
+    @verb(verbs.IndexRequest)
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
         paths: Any = given.paths
         options = self._form(getattr(paths, "options", given.options))
         form = self._form(given, paths=list(map(str, path_list("paths", getattr(paths, "given", paths)))))
@@ -272,7 +252,7 @@ class RemotePipeline(Index):
     @override
     def delete(self, ids: str | Iterable[str]) -> int:
         batches = _chunks(strings("ids", ids), _BATCH_DELETED)
-        return sum(self._post(Deleted, "documents/delete", {"ids": batch}).deleted for batch in batches)
+        return sum(self._post(DeletedCount, "documents/delete", {"ids": batch}).deleted for batch in batches)
 
     @override
     def get(self, ids: str | Iterable[str]) -> list[Document]:
@@ -308,37 +288,37 @@ class RemotePipeline(Index):
         return self._send("GET", self._path("image", id=id))
 
     @override
-    @verb(ThumbnailRequest)
-    def thumbnail(self, given: ThumbnailRequest) -> bytes:
+    @verb(verbs.ThumbnailRequest)
+    def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
         return self._send("GET", self._path("thumbnail", id=given.id, size=given.size))
 
     # --------------------------------------------------------------------------------------------------- whole index
 
     @override
-    @verb(LabelRequest)
-    def label(self, given: LabelRequest) -> Iterator[Labelled]:
+    @verb(verbs.LabelRequest)
+    def label(self, given: verbs.LabelRequest) -> Iterator[DocumentLabels]:
         answer = self._job(LabelAnswer, "label", self._form(given), given.on_progress)
         return self._labelled(answer.documents)
 
-    def _labelled(self, labelled: Sequence[LabelledId]) -> Iterator[Labelled]:
+    def _labelled(self, labelled: Sequence[LabelledId]) -> Iterator[DocumentLabels]:
         for batch in _chunks(labelled, _BATCH_IDS):
             documents = {document.id: document for document in self.get([item.id for item in batch])}
             for item in batch:
-                yield Labelled(documents.get(item.id, Document(item.id)), item.labels, item.written)
+                yield DocumentLabels(documents.get(item.id, Document(item.id)), item.labels, item.written)
 
     @override
-    @verb(DescribeRequest)
-    def describe(self, given: DescribeRequest) -> DescribeReport:
+    @verb(verbs.DescribeRequest)
+    def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
         return self._job(DescribeReport, "describe", self._form(given), given.on_progress)
 
     @override
-    @verb(DuplicatesRequest)
-    def duplicates(self, given: DuplicatesRequest) -> Duplicates:
+    @verb(verbs.DuplicatesRequest)
+    def duplicates(self, given: verbs.DuplicatesRequest) -> Duplicates:
         return self._job(Duplicates, "duplicates", self._form(given), given.on_progress)
 
     @override
-    @verb(EvaluateRequest)
-    def evaluate(self, given: EvaluateRequest) -> Evaluation:
+    @verb(verbs.EvaluateRequest)
+    def evaluate(self, given: verbs.EvaluateRequest) -> Evaluation:
         from vlmsearch.search.curves import Evaluation
 
         queries = [
@@ -353,8 +333,8 @@ class RemotePipeline(Index):
         return Evaluation(self._job(dict, "eval", self._form(given, queries=queries), given.on_progress))
 
     @override
-    @verb(CheckRequest)
-    def check(self, given: CheckRequest) -> CheckReport:
+    @verb(verbs.CheckRequest)
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
         from vlmsearch.stores.base import CheckReport
 
         return self._job(CheckReport, "check", self._form(given))
@@ -397,7 +377,10 @@ class RemotePipeline(Index):
         return form
 
     def _sent(self, name: str, value: Any) -> object:
-        """Return an argument as it is sent; ConfigError for a re-ranker, which a service has of its own."""
+        """Return an argument as it is sent.
+
+        ConfigError for a re-ranker, which a service has of its own.
+        """
         if name == "rerank" and value is not True:
             raise ConfigError("a service has a re-ranker of its own: ask it with rerank=True")
         if is_dataclass(value) and not isinstance(value, RemoteImage):
@@ -498,22 +481,21 @@ class RemotePipeline(Index):
 
         def attempt() -> bytes:
             with self._exchange(method, target, form) as response:
-                return _body(response, self._origin)
+                return self._server.read(response, _MAX_BYTES)
 
-        return _retry(attempt, is_repeatable=is_repeatable)
+        return self._server.again(attempt, is_repeatable=is_repeatable)
 
     def _events(self, target: str, form: Form | None = None) -> _Events:
         exchange = partial(self._exchange, "GET" if form is None else "POST", target, form)
-        return _retry(lambda: _Events(exchange(), self._origin), is_repeatable=True)
+        return self._server.again(lambda: _Events(exchange(), self._server, self._origin))
 
     @contextmanager
-    def _exchange(self, method: str, target: str, form: Form | None) -> Iterator[HTTPResponse]:
+    def _exchange(self, method: str, target: str, form: Form | None) -> Iterator[httpx.Response]:
         """Yield the answer, unread; raise the error that it stands for."""
         body = None if form is None else json.dumps(form, separators=(",", ":")).encode()
-        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
-        with self._server.exchange(method, target, body=body, headers=headers) as response:
-            if response.status >= HTTPStatus.BAD_REQUEST:
-                raise _error(response, self._origin)
+        with self._server.exchange(method, target, body) as response:
+            if response.is_error:
+                raise _error(response, self._server, self._origin)
             yield response
 
     def _job(self, kind: type[T], name: str, form: Form, on_progress: Callable[[int], None] | None = None) -> T:
@@ -573,7 +555,9 @@ class RemoteAnswerStream(AnswerParts):
         return next(self._parts)
 
     def answer(self) -> Answer:
-        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+        """Return the whole answer, after reading what is left of it.
+
+        After `close`, it is what there was until then.
 
         Returns:
             The answer with its sources.
@@ -612,27 +596,18 @@ class RemoteAnswerStream(AnswerParts):
 
 
 class _Events(Closable):
-    """The server-sent events of an answer: the name of each, and its JSON.
+    """The server-sent events of an answer: the name of each, and its JSON."""
 
-    As the WHATWG's HTML standard has them (9.2), from a server that writes an event's data on one line.
-    """
-
-    def __init__(self, exchange: AbstractContextManager[HTTPResponse], origin: Origin) -> None:
+    def __init__(self, exchange: AbstractContextManager[httpx.Response], server: HttpClient, origin: Origin) -> None:
         self.origin = origin
+        self._server = server
         self._entered = ExitStack()
         self._response = self._entered.enter_context(exchange)
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
-        name = ""
         with self._entered:
-            while line := self._response.readline(_MAX_BYTES + 1):
-                if len(line) > _MAX_BYTES:
-                    raise _too_long(self.origin)
-                key, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
-                if key == "event":
-                    name = value.strip()
-                elif key == "data":
-                    yield name, _parse(value, self.origin)
+            for name, data in self._server.events(self._response, _MAX_BYTES):
+                yield name, _parse(data, self.origin)
 
     def close(self) -> None:
         """Close the connection, by which the server knows that nobody reads on."""
@@ -640,38 +615,6 @@ class _Events(Closable):
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
-
-
-def _retry(attempt: Callable[[], T], *, is_repeatable: bool) -> T:
-    """Return the result of an attempt, which is repeated when the server says so or when that does no harm."""
-    for pause in (*pauses(_RETRIES), None):
-        try:
-            return attempt()
-        except BackendUnavailableError as exc:
-            is_safe = is_repeatable or isinstance(exc, OverloadedError)  # which the server did not look at
-            is_slow = exc.retry_after > _MAX_WAIT or isinstance(exc.__cause__, TimeoutError)
-            if pause is None or is_slow or not is_safe:
-                raise
-            time.sleep(max(exc.retry_after, pause))
-    raise AssertionError
-
-
-def _body(response: HTTPResponse, origin: Origin) -> bytes:
-    """Return the body of an answer; BackendError for one that is too long."""
-    pieces: list[bytes] = []
-    left = _MAX_BYTES
-    while piece := response.read(min(_CHUNK, left + 1)):
-        left -= len(piece)
-        if left < 0:
-            raise _too_long(origin)
-        pieces.append(piece)
-    if response.length:  # it ended before what it said
-        raise IncompleteRead(b"", response.length)
-    return b"".join(pieces)
-
-
-def _too_long(origin: Origin) -> BackendError:
-    return BackendError(f"{origin.server} answers with more than {_MAX_BYTES:,} bytes: the client reads no more")
 
 
 def _parse(text: str | bytes, origin: Origin) -> object:
@@ -724,12 +667,14 @@ _KINDS: Mapping[str, type[VlmsearchError]] = {
 """The exceptions of a server's errors, by type; other types are a `ConfigError`."""
 
 
-def _error(response: HTTPResponse, origin: Origin) -> VlmsearchError:
+def _error(response: httpx.Response, server: HttpClient, origin: Origin) -> VlmsearchError:
     """Return the error that a server answered with."""
-    status, seconds = response.status, response.headers.get("Retry-After", "")
-    retry_after = float(seconds) if seconds.isdecimal() else 0.0
+    from vlmsearch.openai_api.http import wait_asked
+
+    status, retry_after = response.status_code, wait_asked(response)
     try:
-        return _error_of(_value(ErrorAnswer, _parse(_body(response, origin), origin), origin).error, retry_after)
+        body = server.read(response, _MAX_BYTES)
+        return _error_of(_value(ErrorAnswer, _parse(body, origin), origin).error, retry_after)
     except BackendError:
         message = f"{origin.server} answers {status}, and not as vlmsearch does: is it something else, or a proxy?"
         if status in (429, 502, 503, 504):

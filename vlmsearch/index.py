@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from typing_extensions import Unpack
 
+from vlmsearch import verbs
 from vlmsearch._util.closable import Closable
 from vlmsearch.errors import InvalidInputError, RejectedDocumentsWarning, UncalibratedWarning
 from vlmsearch.types import (
@@ -18,28 +19,13 @@ from vlmsearch.types import (
     AnswerParts,
     DescribeReport,
     Document,
+    DocumentLabels,
     Duplicates,
     IndexReport,
-    Labelled,
     Matches,
     Reject,
 )
-from vlmsearch.verbs import (
-    AddRequest,
-    AskKeywords,
-    AskRequest,
-    CheckRequest,
-    DescribeRequest,
-    DuplicatesRequest,
-    EvaluateRequest,
-    ExplainRequest,
-    IndexRequest,
-    LabelRequest,
-    SearchManyRequest,
-    SearchRequest,
-    ThumbnailRequest,
-    verb,
-)
+from vlmsearch.verbs import verb
 
 if TYPE_CHECKING:
     from vlmsearch.search.curves import Evaluation
@@ -50,7 +36,10 @@ _ADVICE = "Choose a model that is made for them, such as onnx:default"
 
 
 def _level_of_caller() -> int:
-    """Return the ``stacklevel`` of the first frame outside of this package, for a warning of the calling function."""
+    """Return the ``stacklevel`` of the first frame outside of this package.
+
+    It is for a warning of the calling function.
+    """
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "vlmsearch":
         frame, level = frame.f_back, level + 1
@@ -95,10 +84,12 @@ class Index(Closable, ABC):
         """Return True, for an empty index too."""
         return True
 
-    @verb(SearchRequest)
+    @verb(verbs.SearchRequest)
     @abstractmethod
-    def search(self, given: SearchRequest) -> Matches:
-        """Return the best matches for a text, an image, documents of the index, or several of these, best first.
+    def search(self, given: verbs.SearchRequest) -> Matches:
+        """Return the best matches for a text, an image or documents of the index.
+
+        A query may have several of these. The best come first.
 
         A text is compared with images in spaces that have both towers, and with texts in text-only spaces. An image is
         compared with images and texts in the former. Where the store ranks words, a text also finds the documents that
@@ -126,9 +117,9 @@ class Index(Closable, ABC):
             ('2019', '2021', 1)
         """
 
-    @verb(SearchManyRequest)
+    @verb(verbs.SearchManyRequest)
     @abstractmethod
-    def search_many(self, given: SearchManyRequest) -> list[Matches]:
+    def search_many(self, given: verbs.SearchManyRequest) -> list[Matches]:
         """Return the matches of several queries: encoded at once, with one call to the store for each field.
 
         Returns:
@@ -150,10 +141,10 @@ class Index(Closable, ABC):
             [['a'], ['b']]
         """
 
-    @verb(ExplainRequest)
+    @verb(verbs.ExplainRequest)
     @abstractmethod
-    def explain(self, given: ExplainRequest) -> Explanation:
-        """Return why `search` shows a document for a query, or what takes it out of the result.
+    def explain(self, given: verbs.ExplainRequest) -> Explanation:
+        """Return why `search` shows a document for a query, or leaves it out.
 
         The document need not be found: what each field says of it is looked up.
 
@@ -175,14 +166,16 @@ class Index(Closable, ABC):
         """
 
     @overload
-    def ask(self, question: str, *, stream: Literal[False] = False, **options: Unpack[AskKeywords]) -> Answer: ...
+    def ask(self, question: str, *, stream: Literal[False] = False, **options: Unpack[verbs.AskKeywords]) -> Answer: ...
 
     @overload
-    def ask(self, question: str, *, stream: Literal[True], **options: Unpack[AskKeywords]) -> AnswerParts: ...
+    def ask(self, question: str, *, stream: Literal[True], **options: Unpack[verbs.AskKeywords]) -> AnswerParts: ...
 
-    @verb(AskRequest)  # type: ignore[misc]  # it takes the keywords by their names
-    def ask(self, given: AskRequest) -> Answer | AnswerParts:
-        """Answer a question from the best matches, with citations; say so when nothing in the index matches.
+    @verb(verbs.AskRequest)  # type: ignore[misc]  # it takes the keywords by their names
+    def ask(self, given: verbs.AskRequest) -> Answer | AnswerParts:
+        """Answer a question from the best matches, with citations.
+
+        Where nothing in the index matches, the answer says so.
 
         The matches are those that `search` shows, with every part of a file that is relevant. Where nothing matches,
         what comes closest is read, and `Answer.is_unsure` is true. Where the generator counts tokens, the weakest
@@ -208,11 +201,11 @@ class Index(Closable, ABC):
         return self._ask(given)
 
     @abstractmethod
-    def _ask(self, given: AskRequest) -> Answer | AnswerParts:
+    def _ask(self, given: verbs.AskRequest) -> Answer | AnswerParts:
         """Return the answer, or a stream of it."""
 
-    @verb(AddRequest)
-    def add(self, given: AddRequest) -> IndexReport:
+    @verb(verbs.AddRequest)
+    def add(self, given: verbs.AddRequest) -> IndexReport:
         """Index documents: add new ones, replace changed ones, skip unchanged ones.
 
         A document that cannot be used goes to the reject list, if the store keeps one, and is skipped until it
@@ -249,12 +242,12 @@ class Index(Closable, ABC):
         return report
 
     @abstractmethod
-    def _add(self, given: AddRequest) -> IndexReport:
+    def _add(self, given: verbs.AddRequest) -> IndexReport:
         """Index documents, and report those that cannot be used."""
 
-    @verb(IndexRequest)
+    @verb(verbs.IndexRequest)
     @abstractmethod
-    def index(self, given: IndexRequest) -> IndexReport:
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
         """Index what paths name, as `add` does: folders, files, globs, and tables in JSONL, CSV, Parquet or tar.
 
         `vlmsearch.indexing.sources` describes them. The id of a file is its absolute path, or its URL in object
@@ -287,7 +280,9 @@ class Index(Closable, ABC):
 
     @abstractmethod
     def delete(self, ids: str | Iterable[str]) -> int:
-        """Remove documents with their vectors, and with a file of several documents, such as a PDF, all of its parts.
+        """Remove documents with their vectors.
+
+        With a file of several documents, such as a PDF, all of its parts go.
 
         Args:
             ids: One id or several; those that are not there are ignored.
@@ -362,9 +357,9 @@ class Index(Closable, ABC):
             0
         """
 
-    @verb(ThumbnailRequest)
+    @verb(verbs.ThumbnailRequest)
     @abstractmethod
-    def thumbnail(self, given: ThumbnailRequest) -> bytes:
+    def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
         """Return the image of a document, scaled.
 
         Returns:
@@ -388,10 +383,12 @@ class Index(Closable, ABC):
             True
         """
 
-    @verb(LabelRequest)
+    @verb(verbs.LabelRequest)
     @abstractmethod
-    def label(self, given: LabelRequest) -> Iterator[Labelled]:
-        """Yield the documents of the index with those of some labels that fit them, without any training.
+    def label(self, given: verbs.LabelRequest) -> Iterator[DocumentLabels]:
+        """Yield the documents with those of some labels that fit them.
+
+        This needs no training.
 
         A document gets each label whose relevance reaches the threshold: the score that a search for the label would
         give it. Images are compared with the mean over the templates; texts and words with the label itself.
@@ -421,10 +418,12 @@ class Index(Closable, ABC):
             ([['dog'], ['car']], ['b'])
         """
 
-    @verb(DescribeRequest)
+    @verb(verbs.DescribeRequest)
     @abstractmethod
-    def describe(self, given: DescribeRequest) -> DescribeReport:
-        """Describe the pictures that have no text by the generator, so that words and vectors find them.
+    def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
+        """Describe the pictures that have no text by the generator.
+
+        Words and vectors find them then.
 
         A description becomes the text of its document. The metadata ``described_by`` name the model and a digest of the
         prompt, and tell it from a caption, which is never touched. Run it again after it was interrupted, or when
@@ -454,9 +453,9 @@ class Index(Closable, ABC):
             (1, 'A mock reply.')
         """
 
-    @verb(DuplicatesRequest)
+    @verb(verbs.DuplicatesRequest)
     @abstractmethod
-    def duplicates(self, given: DuplicatesRequest) -> Duplicates:
+    def duplicates(self, given: verbs.DuplicatesRequest) -> Duplicates:
         """Return the duplicate images of the index. Nothing is changed.
 
         Duplicates may be encoded again, scaled, turned by quarters, mirrored, or cropped by up to a fifth of each side.
@@ -487,9 +486,9 @@ class Index(Closable, ABC):
             [('large.png', 256), ('small.jpg', 128)]
         """
 
-    @verb(EvaluateRequest)
+    @verb(verbs.EvaluateRequest)
     @abstractmethod
-    def evaluate(self, given: EvaluateRequest) -> Evaluation:
+    def evaluate(self, given: verbs.EvaluateRequest) -> Evaluation:
         """Measure how well the index answers queries whose answers are known: each field alone and all fused.
 
         Returns:
@@ -500,9 +499,9 @@ class Index(Closable, ABC):
             VlmsearchError: As for `search`.
         """
 
-    @verb(CheckRequest)
+    @verb(verbs.CheckRequest)
     @abstractmethod
-    def check(self, given: CheckRequest) -> CheckReport:
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
         """Check that all parts of the store agree.
 
         Returns:
@@ -568,7 +567,7 @@ def _rejected(report: IndexReport) -> str:
     return f"{len(report.rejects):,} of {report.seen:,} documents cannot be used; the first is {message}"
 
 
-@verb(AddRequest)
-def add_reported(index: Index, given: AddRequest) -> IndexReport:
+@verb(verbs.AddRequest)
+def add_reported(index: Index, given: verbs.AddRequest) -> IndexReport:
     """Do what `Index.add` does, without its warning and its error: the caller reads the report."""
     return index._add(given)  # noqa: SLF001

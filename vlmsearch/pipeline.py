@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self, override
 
+from vlmsearch import verbs
 from vlmsearch._util.arguments import check_kind, shown, strings
 from vlmsearch._util.arguments import paths as path_list
 from vlmsearch._util.text import well_formed
@@ -23,7 +24,7 @@ from vlmsearch.answers.stream import AnswerStream, nothing_found, read_prompt
 from vlmsearch.errors import ConfigError
 from vlmsearch.index import Index
 from vlmsearch.indexing.given import given_documents
-from vlmsearch.indexing.items import Sourced, SourceOptions
+from vlmsearch.indexing.items import SourceDocument, SourceOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import (
     DEFAULT_ENCODER,
@@ -44,30 +45,15 @@ from vlmsearch.types import (
     Answer,
     DescribeReport,
     Document,
+    DocumentLabels,
     Duplicates,
     IndexReport,
-    Labelled,
     Manifest,
     Matches,
     Reject,
     local_image,
 )
-from vlmsearch.verbs import (
-    AddRequest,
-    AskRequest,
-    CheckRequest,
-    DescribeRequest,
-    DuplicatesRequest,
-    EvaluateRequest,
-    ExplainRequest,
-    IndexRequest,
-    LabelRequest,
-    SearchManyRequest,
-    SearchRequest,
-    ThumbnailRequest,
-    WatchRequest,
-    verb,
-)
+from vlmsearch.verbs import verb
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -192,13 +178,13 @@ class Pipeline(Index):
         return self._in_use[1]
 
     @override
-    def _add(self, given: AddRequest) -> IndexReport:
-        items = (Sourced(document, "") for document in given_documents(given.documents))
+    def _add(self, given: verbs.AddRequest) -> IndexReport:
+        items = (SourceDocument(document, "") for document in given_documents(given.documents))
         return self._run(items, given.retry_rejects, given.strict, given.on_progress)
 
     @override
-    @verb(IndexRequest)
-    def index(self, given: IndexRequest) -> IndexReport:
+    @verb(verbs.IndexRequest)
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
         from vlmsearch.indexing.flow import checked_report
 
         source = self._paths("paths", given.paths, given.options)
@@ -212,8 +198,8 @@ class Pipeline(Index):
         limits = self.image_limits
         return given if isinstance(given, Paths) else Paths(path_list(name, given), options=options, limits=limits)
 
-    @verb(WatchRequest)
-    def watch(self, given: WatchRequest) -> Iterator[IndexReport]:
+    @verb(verbs.WatchRequest)
+    def watch(self, given: verbs.WatchRequest) -> Iterator[IndexReport]:
         """Keep the index in step with folders: index them as `index` does with ``prune``, and then their changes.
 
         A file is indexed a second after the last write to it, or half a minute after the first of many. Changes while
@@ -312,20 +298,20 @@ class Pipeline(Index):
         return report
 
     @override
-    @verb(SearchRequest)
-    def search(self, given: SearchRequest) -> Matches:
+    @verb(verbs.SearchRequest)
+    def search(self, given: verbs.SearchRequest) -> Matches:
         with operation("search"):
             return self._search([given.query], given)[0]
 
     @override
-    @verb(SearchManyRequest)
-    def search_many(self, given: SearchManyRequest) -> list[Matches]:
+    @verb(verbs.SearchManyRequest)
+    def search_many(self, given: verbs.SearchManyRequest) -> list[Matches]:
         with operation("search", {"vlmsearch.count": len(given.made)}):
             return self._search(given.made, given.of_search())
 
     @override
-    @verb(ExplainRequest)
-    def explain(self, given: ExplainRequest) -> Explanation:
+    @verb(verbs.ExplainRequest)
+    def explain(self, given: verbs.ExplainRequest) -> Explanation:
         from vlmsearch.search.explain import explain
         from vlmsearch.search.explanation import Explanation
 
@@ -346,16 +332,16 @@ class Pipeline(Index):
             return self._read(read) or Explanation(given.id, "absent", "There is no index yet.")
 
     @override
-    @verb(LabelRequest)
-    def label(self, given: LabelRequest) -> Iterator[Labelled]:
+    @verb(verbs.LabelRequest)
+    def label(self, given: verbs.LabelRequest) -> Iterator[DocumentLabels]:
         from vlmsearch.search.labels import label
 
         judge = self._judge()
         return iter(()) if judge is None else label(judge, given)
 
     @override
-    @verb(DescribeRequest)
-    def describe(self, given: DescribeRequest) -> DescribeReport:
+    @verb(verbs.DescribeRequest)
+    def describe(self, given: verbs.DescribeRequest) -> DescribeReport:
         from vlmsearch.indexing.describe import Describer
 
         if self.generator is None:
@@ -368,15 +354,18 @@ class Pipeline(Index):
             return Describer(judge.encoder, judge.store, rejects, self.generator, given, self.image_limits).run()
 
     @override
-    @verb(DuplicatesRequest)
-    def duplicates(self, given: DuplicatesRequest) -> Duplicates:
+    @verb(verbs.DuplicatesRequest)
+    def duplicates(self, given: verbs.DuplicatesRequest) -> Duplicates:
         from vlmsearch.search.duplicates import find_duplicates
 
         with operation("duplicates"):
             return self._read(lambda judge: find_duplicates(judge, given, self.image_limits)) or Duplicates((), 0)
 
     def _judge(self) -> Judge | None:
-        """Return what judges the documents of the index in use; None where there is no index yet."""
+        """Return the judge of the documents of the index in use.
+
+        None where there is no index yet.
+        """
         self._check_process()
         encoder, store = self._follow()
         manifest = store.manifest()
@@ -415,7 +404,10 @@ class Pipeline(Index):
         return matches
 
     def _read(self, read: Callable[[Judge], T]) -> T | None:
-        """Read the index, and again from the beginning if another one takes its place; None without an index."""
+        """Read the index.
+
+        If another one takes its place, it is read again from the beginning. None without an index.
+        """
         self._check_process()
         while True:
             encoder, store = in_use = self._follow()
@@ -436,7 +428,10 @@ class Pipeline(Index):
                     return result
 
     def _has_moved(self, was: tuple[Encoder, Store], manifest: Manifest) -> bool:
-        """Return whether there is another index to go on with than the one that was in use."""
+        """Return whether there is another index to go on with.
+
+        It is another than the one that was in use.
+        """
         if len(self._encoders) == 1:
             return False
         _, store = now = self._follow()
@@ -459,7 +454,7 @@ class Pipeline(Index):
         return encoder, store
 
     @override
-    def _ask(self, given: AskRequest) -> Answer | AnswerStream:
+    def _ask(self, given: verbs.AskRequest) -> Answer | AnswerStream:
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         generator, options = self.generator, given.options or default_options(self.generator)
@@ -469,13 +464,14 @@ class Pipeline(Index):
             [sure] = self._search([Query(question, given.image)], given.of_search(group=False))
             matches = sure.matches or sure.closest
             sources, picture = make_sources(matches, given.image, generator, given.pictures, self.image_limits)
-            answer = nothing_found()
             if sources or picture:
                 is_unsure = bool(matches) and not sure
                 prompt = Prompt(question, sources, template, picture, given.pictures.tokens, is_unsure)
                 prompt = fit_prompt(prompt, generator, options)
                 about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
                 answer = AnswerStream(prompt, staged("generate", read_prompt(prompt, generator, options), about))
+            else:
+                answer = nothing_found()
             if given.stream:
                 return answer
             with answer:
@@ -490,8 +486,8 @@ class Pipeline(Index):
         return store.delete(with_parts(store, strings("ids", ids)))
 
     @override
-    @verb(CheckRequest)
-    def check(self, given: CheckRequest) -> CheckReport:
+    @verb(verbs.CheckRequest)
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
         _, store = self._follow()
         return check_store(store, repair=given.repair)
 
@@ -516,8 +512,8 @@ class Pipeline(Index):
         return len(self._follow()[1])
 
     @override
-    @verb(ThumbnailRequest)
-    def thumbnail(self, given: ThumbnailRequest) -> bytes:
+    @verb(verbs.ThumbnailRequest)
+    def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
         from vlmsearch.media.images import thumbnail
 
         for document in self.get(given.id):
@@ -527,8 +523,8 @@ class Pipeline(Index):
         raise ConfigError(f"there is no document {given.id!r} in the index")
 
     @override
-    @verb(EvaluateRequest)
-    def evaluate(self, given: EvaluateRequest) -> Evaluation:
+    @verb(verbs.EvaluateRequest)
+    def evaluate(self, given: verbs.EvaluateRequest) -> Evaluation:
         from vlmsearch.search.report import evaluate
 
         done = itertools.count(1)

@@ -290,13 +290,19 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
     try:
         factory: Callable[..., object] = point.load()
     except ModuleNotFoundError as exc:
-        extras = _EXTRAS.search(point.value)
+        extras = extras_of(point)
         own = point.module.partition(".")[0]
-        if extras is None or point.dist is None or (exc.name or own).partition(".")[0] == own:
+        if not extras or point.dist is None or (exc.name or own).partition(".")[0] == own:
             raise
-        install = install_command(*extras[1].split(","), package=point.dist.name)
+        install = install_command(*extras, package=point.dist.name)
         raise MissingDependencyError(f"{kind} {scheme}: needs {exc.name}, which is not installed: {install}") from exc
     return factory
+
+
+def extras_of(point: EntryPoint) -> list[str]:
+    """Return the extras that a back end needs; `EntryPoint.extras` cuts names at hyphens."""
+    extras = _EXTRAS.search(point.value)
+    return extras[1].split(",") if extras else []
 
 
 def _suggest_url(text: str, kind: ComponentKind, schemes: list[str]) -> str:

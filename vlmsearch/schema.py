@@ -89,7 +89,10 @@ A schema that refers to itself would say so, too; generators of requests take mi
 
 
 def whole(given: object) -> object:
-    """Return an integer for a number such as 5.0, which is one in JSON Schema; anything else as it is."""
+    """Return an integer for a number such as 5.0.
+
+    JSON Schema takes that for one. Anything else is returned as it is.
+    """
     return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
@@ -219,7 +222,9 @@ def options_form(kind: Any) -> Any:
 
 
 def with_options(request: Any, leave_out: Collection[str] = ()) -> Any:
-    """Return a decorator that adds the options of a dataclass to a form, save those that the form has.
+    """Return a decorator that adds the options of a dataclass to a form.
+
+    Those that the form has stay.
 
     Args:
         request: The dataclass, such as the request of a verb.

@@ -14,7 +14,7 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, cast, overload
@@ -587,7 +587,7 @@ class MetadataChange:
             The document with the new metadata and text.
         """
         text = document.text if self.text is None else self.text
-        return Document(document.id, text, document.image, dict(self.metadata))
+        return replace(document, text=text, metadata=dict(self.metadata))
 
 
 @dataclass(frozen=True)
@@ -894,7 +894,7 @@ class AnswerParts(Closable, Iterator[Union[str, Citation]], ABC):
 
 
 @dataclass(frozen=True)
-class Labelled:
+class DocumentLabels:
     """A document with the labels that fit it.
 
     Attributes:
@@ -903,7 +903,7 @@ class Labelled:
         written: Whether this run put other labels into the index than were there.
 
     Example:
-        >>> next(iter(Labelled(Document("a"), {"cat": 0.97, "sofa": 0.44}).labels))
+        >>> next(iter(DocumentLabels(Document("a"), {"cat": 0.97, "sofa": 0.44}).labels))
         'cat'
     """
 

@@ -24,7 +24,7 @@ from vlmsearch.indexing.options import DescribeRequest
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.search.options import (
-    LONGEST_PAGE,
+    MAX_PAGE,
     DuplicatesRequest,
     ExplainRequest,
     LabelRequest,
@@ -97,7 +97,7 @@ class AskRequest(RankingOptions):
     options: GenerationOptions | None = None
     pictures: PictureOptions = PictureOptions()
     template: str | None = short(None, MAX_QUERY_CHARS)
-    limit: int = bounded(5, minimum=1, maximum=LONGEST_PAGE)
+    limit: int = bounded(5, minimum=1, maximum=MAX_PAGE)
 
     def __post_init__(self) -> None:
         check_kind("question", self.question, str, "a string")
@@ -192,7 +192,7 @@ class EvaluateRequest(Options):
 
     queries: Iterable[JudgedQuery]
     _: KW_ONLY
-    limit: int = bounded(10, minimum=1, maximum=LONGEST_PAGE)
+    limit: int = bounded(10, minimum=1, maximum=MAX_PAGE)
     rerank: Reranker | str | bool = False
     on_progress: Callable[[int], None] | None = local()
 
@@ -235,7 +235,9 @@ class ThumbnailRequest(Options):
 
 
 def verb(request: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Concatenate[S, P], T]]:
-    """Return a decorator that gives a method the arguments of a verb; the method gets them as one request.
+    """Return a decorator that gives a method the arguments of a verb.
+
+    The method gets them as one request.
 
     Args:
         request: Dataclass of the arguments. What its docstring says of them goes into that of the method.
@@ -272,7 +274,10 @@ def verb(request: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Co
 
 
 def _documented(text: str | None, arguments: Mapping[str, str]) -> str | None:
-    """Return a docstring with a section of arguments; None for none, so that the docstring is inherited."""
+    """Return a docstring with a section of arguments.
+
+    None for none, so that the docstring is inherited.
+    """
     if not text:
         return None
     first, returns, rest = inspect.cleandoc(text).partition("Returns:\n")

@@ -17,6 +17,7 @@ from functools import cache
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from vlmsearch._util.options import Option, options_of, without_none
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -197,15 +198,22 @@ def _unexpected(wanted: object, value: object) -> ValueError:
     return ValueError(f"{wanted} is expected, not {value!r:.60}")
 
 
-def without_none(hint: Any) -> Any:
-    """Return a type hint without the None that it allows beside one other type."""
-    others = [part for part in get_args(hint) if part is not NoneType]
-    return others[0] if get_origin(hint) in UNIONS and len(others) == 1 else hint
-
-
 def is_image(hint: Any) -> bool:
     """Return whether a type hint is that of an image, which JSON has as a path."""
     return RemoteImage in get_args(hint)
+
+
+def simple_options(request: Any) -> Mapping[str, Option]:
+    """Return the arguments of a verb that one flag, or one value of JSON, can set.
+
+    Those that must be given are not among them, nor are queries beside a text, other options and functions.
+    """
+    return {
+        name: option
+        for name, option in options_of(request).items()
+        if not (option.is_required or option.is_local or is_dataclass(option.kind) or is_image(option.type))
+        and name not in ("like", "text")
+    }
 
 
 # ------------------------------------------------------------------------------------- answers that are no other value
@@ -262,14 +270,14 @@ class Rejects:
 
 
 @dataclass(frozen=True)
-class Deleted:
+class DeletedCount:
     """The number of documents that were deleted."""
 
     deleted: int
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedCount:
     """The number of documents whose metadata changed."""
 
     changed: int

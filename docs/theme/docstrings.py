@@ -21,7 +21,9 @@ class Docstrings(griffe.Extension):
 
     def on_function_instance(self, *, func: griffe.Function, **_: object) -> None:
         """Give a verb its arguments."""
-        is_verb = any(str(decorator.value).startswith(("verb(", "_verb(", "_streamed(")) for decorator in func.decorators)
+        is_verb = any(
+            str(decorator.value).startswith(("verb(", "_verb(", "_streamed(")) for decorator in func.decorators
+        )
         if is_verb and func.docstring and isinstance(func.parent, griffe.Class):
             running: Any = getattr(getattr(importlib.import_module(func.module.path), func.parent.name), func.name)
             signature = inspect.signature(running)

@@ -1,8 +1,8 @@
-"""Train the demonstration language model to answer questions about drawn scenes, or evaluate its checkpoint.
+"""Train the demonstration language model to answer questions about drawn scenes.
 
-``python engines/demo-gpt2/train.py`` trains a GPT-2 of 1.4 million parameters on the prompts of `Pipeline.ask`, on a
-GPU if there is one, and writes ``bundle`` beside this file: the checkpoint in the layout of transformers, and the graph
-for ONNX Runtime that reads the same weights. ``--evaluate`` prints the figures of an existing checkpoint.
+``python engines/demo-gpt2/train.py`` trains a GPT-2 of 1.4 million parameters on the prompts of `Pipeline.ask`. It uses
+a GPU if there is one, and writes ``bundle`` beside this file. That is the checkpoint in the layout of transformers, and
+the graph for ONNX Runtime that reads the same weights. ``--evaluate`` prints the figures of an existing checkpoint.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PROMPT_WEIGHT = 0.1
 
 
 def prompt_of(asked: Question) -> str:
-    """The prompt that `Pipeline.ask` makes."""
+    """Return the prompt that `Pipeline.ask` makes."""
     sources = "\n".join(f"[{number}] {source}" for number, source in enumerate(asked.sources, 1))
     return TEMPLATE.substitute(sources=sources, question=asked.question)
 
@@ -66,7 +66,7 @@ def make_tokenizer(out: Path) -> Tokenizer:
     )
     gallery = Gallery(range(CHUNK))
     asked = (gallery.ask(seed) for seed in range(10_000))
-    tokenizer.train_from_iterator((f"{prompt_of(one)} {one.answer}" for one in asked), trainer)
+    tokenizer.train_from_iterator((f"{prompt_of(question)} {question.answer}" for question in asked), trainer)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out / "tokenizer.json"))
     special = {"bos_token": END, "eos_token": END, "unk_token": END}
@@ -76,7 +76,7 @@ def make_tokenizer(out: Path) -> Tokenizer:
 
 
 def make_model(tokenizer: Tokenizer) -> GPT2LMHeadModel:
-    """An untrained GPT-2 of 1.4 million parameters."""
+    """Return an untrained GPT-2 of 1.4 million parameters."""
     end = tokenizer.token_to_id(END)
     config = GPT2Config(
         vocab_size=tokenizer.get_vocab_size(),
@@ -115,33 +115,33 @@ def make_buckets(options: training.Options) -> list[Bucket]:
             for length, arrays in done.items():
                 parts[length].append(arrays)
     buckets = []
-    for _, found in sorted(parts.items()):
-        buckets.append(Bucket(*(torch.from_numpy(np.concatenate(kind)).to(options.device) for kind in zip(*found))))
+    for _, arrays in sorted(parts.items()):
+        buckets.append(Bucket(*(torch.from_numpy(np.concatenate(kind)).to(options.device) for kind in zip(*arrays))))
     counts = ", ".join(f"{len(b.tokens):,} of up to {b.tokens.shape[1]} tokens" for b in buckets)
     print(f"questions: {counts}; {time.monotonic() - begun:.0f} s", flush=True)
     return buckets
 
 
 def _examples(job: tuple[int, int, str]) -> dict[int, tuple[np.ndarray, ...]]:
-    """The examples of a range of scenes, by length."""
+    """Return the examples of a range of scenes, by length."""
     first, stop, file = job
     tokenizer = Tokenizer.from_file(file)
     gallery = Gallery(range(first, stop))
     end = int(tokenizer.token_to_id(END) or 0)
     asked = [gallery.ask(seed) for seed in range(first * PER_SCENE, stop * PER_SCENE)]
-    prompts = tokenizer.encode_batch([prompt_of(one) for one in asked])
-    answers = tokenizer.encode_batch([f" {one.answer}" for one in asked])
+    prompts = tokenizer.encode_batch([prompt_of(question) for question in asked])
+    answers = tokenizer.encode_batch([f" {question.answer}" for question in asked])
     rows: dict[int, list[tuple[list[int], int]]] = defaultdict(list)
     for prompt, answer in zip(prompts, answers):
         ids = [*prompt.ids, *answer.ids, end]
         length = next((length for length in LENGTHS if len(ids) <= length), None)
         if length:
             rows[length].append((ids, len(prompt.ids)))
-    return {length: _arrays(found, length, end) for length, found in rows.items()}
+    return {length: _arrays(examples, length, end) for length, examples in rows.items()}
 
 
 def _arrays(rows: Sequence[tuple[list[int], int]], length: int, end: int) -> tuple[np.ndarray, ...]:
-    """The arrays of a `Bucket`."""
+    """Return the arrays of a `Bucket`."""
     tokens = np.full((len(rows), length), end, np.int16)
     for row, (ids, _) in zip(tokens, rows):
         row[: len(ids)] = ids
@@ -193,22 +193,22 @@ def evaluate(out: Path, count: int = 1000) -> float:
     gallery = Gallery(range(training.EVALUATION_SEED, training.EVALUATION_SEED + 2000))
     asked = [gallery.ask(training.EVALUATION_SEED + number) for number in range(count)]
     right: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
-    for one, text in zip(asked, _answers(model, tokenizer, asked, device)):
+    for question, text in zip(asked, _answers(model, tokenizer, asked, device)):
         cited = {int(number) for number in re.findall(r"\[(\d+)\]", text)}
-        right[one.kind].append((text == f" {one.answer}", cited == set(one.citations)))
-        if text != f" {one.answer}":
-            print(f"{one.question}\n  right: {one.answer}\n  given:{text}")
-    for kind, found in [*sorted(right.items()), ("all", [pair for pairs in right.values() for pair in pairs])]:
-        exact, cites = (sum(pair[side] for pair in found) / len(found) for side in (0, 1))
-        print(f"{kind:<18}{len(found):>5} questions  exact answers {exact:.3f}  citations {cites:.3f}", flush=True)
+        right[question.kind].append((text == f" {question.answer}", cited == set(question.citations)))
+        if text != f" {question.answer}":
+            print(f"{question.question}\n  right: {question.answer}\n  given:{text}")
+    for kind, pairs in [*sorted(right.items()), ("all", [pair for answers in right.values() for pair in answers])]:
+        exact, cites = (sum(pair[side] for pair in pairs) / len(pairs) for side in (0, 1))
+        print(f"{kind:<18}{len(pairs):>5} questions  exact answers {exact:.3f}  citations {cites:.3f}", flush=True)
     training.print_size(model, out)
     return sum(pair[0] for pairs in right.values() for pair in pairs) / count
 
 
 def _answers(model: Any, tokenizer: Any, asked: Sequence[Question], device: str) -> Iterator[str]:
-    """The likeliest answers, in batches."""
+    """Yield the likeliest answers, in batches."""
     for first in range(0, len(asked), 50):
-        prompts = [prompt_of(one) for one in asked[first : first + 50]]
+        prompts = [prompt_of(question) for question in asked[first : first + 50]]
         inputs = tokenizer(prompts, padding=True, return_tensors="pt").to(device)
         made = model.generate(**inputs, max_new_tokens=80, do_sample=False, pad_token_id=tokenizer.pad_token_id)
         yield from tokenizer.batch_decode(made[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)

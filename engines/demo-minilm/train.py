@@ -113,7 +113,10 @@ def save(model: BertModel, out: Path) -> None:
 
 @torch.inference_mode()
 def evaluate(out: Path) -> dict[int, float]:
-    """Print how well a checkpoint finds the canonical captions of 1,000 unseen scenes; return recall of paraphrases."""
+    """Print how well a checkpoint finds canonical captions, and return the recall of paraphrases.
+
+    They are those of 1,000 unseen scenes.
+    """
     model: Any = BertModel.from_pretrained(out, dtype=torch.float32)
     model.eval()
     tokenizer = AutoTokenizer.from_pretrained(out)

@@ -43,11 +43,14 @@ GROUPS = 4
 """In how many lengths a batch is computed."""
 CANDIDATES = 8
 ALTERED = 4
-"""How many of the candidates of a query are its own scene with one or two things changed."""
+"""The number of candidates that are the query's own scene, slightly changed.
+
+One or two things are changed.
+"""
 STYLES = ("partial",) * 6 + ("short",) * 3 + ("full",)
 CHUNK = 500
 FIRST = 50
-"""How many captions, found by demo-minilm, are read again when a checkpoint is evaluated."""
+"""The number of captions from demo-minilm that an evaluation reads again."""
 
 
 def altered(scene: Scene, rng: random.Random) -> Scene:
@@ -64,10 +67,10 @@ def altered(scene: Scene, rng: random.Random) -> Scene:
         return dataclasses.replace(scene, groups=scene.groups[:2], place="")
     groups = list(scene.groups)
     if kind == "swap":
-        one, other = rng.sample(range(len(groups)), 2)
+        first, second = rng.sample(range(len(groups)), 2)
         name = rng.choice(("shape", "colour", "size", "texture"))
-        first, second = (getattr(groups[number], name) for number in (one, other))
-        groups[one], groups[other] = _with(groups[one], name, second), _with(groups[other], name, first)
+        old, new = (getattr(groups[number], name) for number in (first, second))
+        groups[first], groups[second] = _with(groups[first], name, new), _with(groups[second], name, old)
     else:
         number = rng.randrange(len(groups))
         groups[number] = _changed(groups[number], kind, rng)
@@ -102,7 +105,10 @@ def _moved(scene: Scene, rng: random.Random) -> Scene:
 
 
 def examples(seed: int, rng: random.Random) -> tuple[str, list[str], list[bool]]:
-    """Return a query of a scene, captions of which the first is of that scene, and which of the scenes it fits."""
+    """Return a query of a scene, captions, and the scenes that the query fits.
+
+    The first caption is that of the query's scene. The scenes are those of the captions.
+    """
     scene = make_scene(seed)
     style = rng.choice(STYLES)
     query = scene.captions(1, rng.randrange(8, 1_000_000), style=style)[0]
@@ -119,7 +125,10 @@ def examples(seed: int, rng: random.Random) -> tuple[str, list[str], list[bool]]
 
 
 def _describe(job: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids, with the place of the second text, and the labels of a range of seeds."""
+    """Return the token ids and the labels of a range of seeds.
+
+    With the ids comes the place of the second text.
+    """
     start, stop, seed = job
     tokenizer = Tokenizer.from_file(str(VOCABULARY / "tokenizer.json"))
     rng = random.Random(seed * 1_000_003 + start)
@@ -181,26 +190,29 @@ def logits(model: Any, pairs: torch.Tensor) -> torch.Tensor:
     """Return the model's number for each pair, (n,); those of like lengths are computed together."""
     lengths = pairs.ne(0).sum(dim=1)
     order = torch.argsort(lengths)
-    found = []
+    scores = []
     for rows in order.tensor_split(GROUPS):
         part = pairs[rows, : int(lengths[rows[-1]])].long()
         inputs = {"input_ids": part.abs(), "attention_mask": part.ne(0).long(), "token_type_ids": part.lt(0).long()}
-        found.append(model(**inputs).logits[:, 0].float())
-    return torch.cat(found)[torch.argsort(order)]
+        scores.append(model(**inputs).logits[:, 0].float())
+    return torch.cat(scores)[torch.argsort(order)]
 
 
 def train(options: training.Options) -> BertForSequenceClassification:
-    """Train a model to tell the captions that a query is true of, and among them the query's own."""
+    """Train a model to tell the captions that a query is true of.
+
+    Among them it tells the query's own.
+    """
     options.out.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         shutil.copy(VOCABULARY / name, options.out / name)
     jobs = [(at, min(at + CHUNK, options.scenes), options.seed) for at in range(0, options.scenes, CHUNK)]
     begun = time.monotonic()
     with ProcessPoolExecutor(options.workers) as pool:
-        found = list(pool.map(_describe, jobs))
+        arrays = list(pool.map(_describe, jobs))
     print(f"{options.scenes:,} queries in {time.monotonic() - begun:.0f} s", flush=True)
-    pairs = torch.from_numpy(np.concatenate([ids for ids, _ in found])).to(options.device)
-    labels = torch.from_numpy(np.concatenate([true for _, true in found])).float().to(options.device)
+    pairs = torch.from_numpy(np.concatenate([ids for ids, _ in arrays])).to(options.device)
+    labels = torch.from_numpy(np.concatenate([true for _, true in arrays])).float().to(options.device)
     model = make_model(Tokenizer.from_file(str(VOCABULARY / "tokenizer.json")).get_vocab_size())
     torch.nn.Module.to(model, options.device)
     model.train()
@@ -231,7 +243,7 @@ def evaluate(out: Path) -> dict[str, float]:
             queries = [scene.captions(1, training.PARAPHRASE_SEED, style=style)[0] for scene in scenes]
             near = encoder.encode_texts(queries, role="query")["minilm"] @ rows.T
             first = np.argsort(-near, axis=1)[:, :FIRST]
-            pairs = [(query, captions[i]) for query, found in zip(queries, first, strict=True) for i in found]
+            pairs = [(query, captions[i]) for query, nearest in zip(queries, first, strict=True) for i in nearest]
             ids = torch.from_numpy(encode(tokenizer, pairs))
             scores = torch.cat([logits(model, part) for part in ids.split(1000)]).view(-1, FIRST).numpy()
             best = first[np.arange(len(first)), scores.argmax(axis=1)]

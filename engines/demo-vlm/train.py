@@ -74,7 +74,10 @@ LENGTHS = {0: 512, 1: 448, 2: 576, 3: 704, 4: 832}
 BATCHES = {0: 256, 1: 320, 2: 224, 3: 192, 4: 160}
 SHARES = {0: 0.1, 1: 0.15, 2: 0.15, 3: 0.35, 4: 0.25}
 FIRST = 0.2
-"""The share of the time in which examples have one picture and the tower learns what is in each patch."""
+"""The share of the time in which examples have one picture.
+
+The tower learns what is in each patch then.
+"""
 SIZES = (PIXELS, PIXELS, 192, 224, 256, 256)
 """Sides at which pictures are drawn, before they are reduced to ``PIXELS``."""
 MAX_ITEMS = 12
@@ -102,7 +105,7 @@ def make_tokenizer(out: Path) -> Tokenizer:
     gallery = Gallery(range(2000))
     asked = [gallery.ask(seed) for seed in range(5000)]
     asked += [gallery.ask_pictures(seed, Mixture(seed % 4))[0] for seed in range(10_000)]
-    texts = (part for one in asked for part in [*one.parts(), f" {one.answer}"] if isinstance(part, str))
+    texts = (part for question in asked for part in [*question.parts(), f" {question.answer}"] if isinstance(part, str))
     tokenizer.train_from_iterator(texts, trainer)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out / "tokenizer.json"))
@@ -195,7 +198,7 @@ class Bucket:
 
 
 @dataclass
-class Drawn:
+class DrawnScenes:
     """The pictures of all scenes, and what they show.
 
     Attributes:
@@ -213,8 +216,11 @@ class Drawn:
 
 def make_data(
     scenes: int, cache: Path, out: Path, workers: int, device: torch.device
-) -> tuple[Drawn, dict[int, Bucket]]:
-    """Draw the scenes and ask about them in parallel, and move both to the device; keep the pictures in ``cache``."""
+) -> tuple[DrawnScenes, dict[int, Bucket]]:
+    """Draw the scenes and ask about them in parallel, and move both to the device.
+
+    The pictures are kept in ``cache``.
+    """
     cache.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     jobs = [
@@ -235,18 +241,21 @@ def make_data(
                 print(f"scenes {stop:,}/{scenes:,}  {stop / (time.monotonic() - begun):,.0f}/s", flush=True)
     items = (torch.from_numpy(np.concatenate(kind)).to(device) for kind in zip(*drawn))
     buckets = {
-        count: Bucket(*(torch.from_numpy(np.concatenate(kind)).to(device) for kind in zip(*found)))
-        for count, found in sorted(parts.items())
+        count: Bucket(*(torch.from_numpy(np.concatenate(kind)).to(device) for kind in zip(*arrays)))
+        for count, arrays in sorted(parts.items())
     }
     for count, bucket in buckets.items():
         answers = (bucket.parts >= 64).float() * (bucket.parts != PAD)
         print(f"{count} pictures: {len(bucket.tokens):,} examples, {(bucket.parts != PAD).float().mean():.2f} full, "
               f"{answers.mean():.2f} answers", flush=True)  # fmt: skip
-    return Drawn(pixels.to(device), *items), buckets
+    return DrawnScenes(pixels.to(device), *items), buckets
 
 
 def _chunk(job: tuple[int, int, str, str]) -> tuple[dict[int, tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:
-    """Return examples and what is drawn of a range of scenes; write the pictures to the cache."""
+    """Return examples of a range of scenes, with their pictures.
+
+    The pictures are written to the cache.
+    """
     first, stop, file, cache = job
     target = Path(cache) / f"{first}-{stop}.npy"
     scenes = [make_scene(seed) for seed in range(first, stop)]
@@ -261,7 +270,10 @@ def _chunk(job: tuple[int, int, str, str]) -> tuple[dict[int, tuple[np.ndarray, 
 
 
 def draw_pixels(scene: Scene) -> np.ndarray:
-    """Draw a scene at one of several sizes and reduce it as the image processor does; some are JPEGs in between."""
+    """Draw a scene and reduce it as the image processor does.
+
+    It is drawn at one of several sizes. Some are JPEGs in between.
+    """
     rng = random.Random(scene.seed ^ 0xBEEF)
     picture = scene.draw(SIZES[int(rng.random() * len(SIZES))])
     if rng.random() < 0.3:
@@ -273,7 +285,7 @@ def draw_pixels(scene: Scene) -> np.ndarray:
 
 
 def _shown(scenes: Sequence[Scene]) -> tuple[np.ndarray, ...]:
-    """Return the arrays of `Drawn` but the pixels."""
+    """Return the arrays of `DrawnScenes` but the pixels."""
     items = np.zeros((len(scenes), MAX_ITEMS, 3), np.float32)
     kinds = np.zeros((len(scenes), MAX_ITEMS, 4), np.int64)
     for row, scene in enumerate(scenes):
@@ -310,9 +322,9 @@ def _examples(tokenizer: Tokenizer, gallery: Gallery, first: int, stop: int, cou
         tokens[row, : len(ids)], parts[row, : len(ids)], places[row, : len(ids)] = ids, 0, range(len(ids))
         pictures[row] = shown
         start = used = len(ids)
-        for number, one in enumerate(asked, 1):
-            question = tokenizer.encode(f"\nQuestion: {one.question}\nAnswer:").ids
-            answer = [*tokenizer.encode(f" {one.answer}").ids, end]
+        for number, asked_question in enumerate(asked, 1):
+            question = tokenizer.encode(f"\nQuestion: {asked_question.question}\nAnswer:").ids
+            answer = [*tokenizer.encode(f" {asked_question.answer}").ids, end]
             both = len(question) + len(answer)
             if used + both > length:
                 break
@@ -365,15 +377,15 @@ class Patches(nn.Module):
         shape, colour, texture, size, background = self.head(features).float().split(self.sizes, dim=-1)
         loss = functional.cross_entropy(shape.flatten(0, 1), torch.where(is_covered, labels[..., 0] + 1, 0).flatten())
         for logits, column in ((colour, 1), (texture, 2), (size, 3)):
-            each = functional.cross_entropy(logits.flatten(0, 1), labels[..., column].flatten(), reduction="none")
-            loss = loss + torch.sum(each * is_covered.flatten()) / is_covered.sum()
+            losses = functional.cross_entropy(logits.flatten(0, 1), labels[..., column].flatten(), reduction="none")
+            loss = loss + torch.sum(losses * is_covered.flatten()) / is_covered.sum()
         return loss + 0.3 * functional.cross_entropy(background.mean(dim=1), behind)
 
 
 class Trainer:
     """The losses of a model on drawn scenes."""
 
-    def __init__(self, model: LlavaForConditionalGeneration, drawn: Drawn, buckets: dict[int, Bucket]) -> None:
+    def __init__(self, model: LlavaForConditionalGeneration, drawn: DrawnScenes, buckets: dict[int, Bucket]) -> None:
         self.model = model
         self.drawn = drawn
         self.buckets = buckets
@@ -413,7 +425,10 @@ class Trainer:
         return answers
 
     def _pictures(self, scenes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return pixels and items of scenes; half of them are shifted and stretched, all vary in brightness."""
+        """Return pixels and items of scenes.
+
+        Half of them are shifted and stretched, all vary in brightness.
+        """
         pixels = self.drawn.pixels[scenes].permute(0, 3, 1, 2).float() / 255
         items, count = self.drawn.items[scenes], len(scenes)
         changed = (torch.rand(count, 1, device=self.device) < 0.5).float()
@@ -549,26 +564,28 @@ def evaluate(out: Path, count: int = 1000, *, verbose: bool = True) -> None:
 def report(name: str, asked: Sequence[Question], texts: Sequence[str], *, verbose: bool) -> None:
     """Print the shares of right answers and citations, by kind."""
     rows: dict[str, list[tuple[bool, bool, bool]]] = defaultdict(list)
-    for one, text in zip(asked, texts):
+    for question, text in zip(asked, texts):
         cited = {int(number) for number in re.findall(r"\[(\d+)\]", text)}
-        is_right = text.strip() == one.answer
-        both = (is_right, cited == set(one.citations), not one.citations)
-        rows[one.kind].append(both)
-        rows["all answered" if one.citations else "all without an answer"].append(both)
+        is_right = text.strip() == question.answer
+        both = (is_right, cited == set(question.citations), not question.citations)
+        rows[question.kind].append(both)
+        rows["all answered" if question.citations else "all without an answer"].append(both)
         rows["all"].append(both)
         if verbose and not is_right:
-            print(f"  {one.question}\n    right: {one.answer}\n    given:{text}")
-    for kind, found in sorted(rows.items()):
+            print(f"  {question.question}\n    right: {question.answer}\n    given:{text}")
+    for kind, answers in sorted(rows.items()):
         if verbose or kind.startswith("all"):
-            exact, cites = (sum(pair[side] for pair in found) / len(found) for side in (0, 1))
-            print(f"{name}: {kind:<22}{len(found):>5} questions  exact {exact:.3f}  citations {cites:.3f}", flush=True)
+            exact, cites = (sum(pair[side] for pair in answers) / len(answers) for side in (0, 1))
+            print(
+                f"{name}: {kind:<22}{len(answers):>5} questions  exact {exact:.3f}  citations {cites:.3f}", flush=True
+            )
 
 
 def _answers(model: Any, processor: Any, asked: Sequence[Question], device: str) -> Iterator[str]:
     """Yield the likeliest answers, in batches."""
     processor.tokenizer.padding_side = "left"
     for first in range(0, len(asked), 50):
-        prompts = [one.parts() for one in asked[first : first + 50]]
+        prompts = [question.parts() for question in asked[first : first + 50]]
         texts = ["".join(part if isinstance(part, str) else IMAGE for part in parts) for parts in prompts]
         images = [[part.draw() for part in parts if not isinstance(part, str)] for parts in prompts]
         flat = [image for those in images for image in those]

@@ -1,4 +1,4 @@
-"""Stand-ins for the back ends of vlmsearch, and the suites that a real one has to pass.
+"""Stand-ins for the back ends of vlmsearch, and the suites that back ends pass.
 
 >>> from vlmsearch import Document, Pipeline
 >>> from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator

@@ -82,7 +82,7 @@ class MockEncoder(Encoder):
         return {"clip": rows}
 
     def _plant(self, row: NDArray[np.float32], key: str) -> float:
-        """Set what ties the item to planted texts; returns the length that is left for its own content."""
+        """Tie an item to planted texts, and return the length left for its content."""
         weights = self._weights.get(key, {})
         for axis, weight in weights.items():
             row[axis] = weight
@@ -94,7 +94,10 @@ def _key(item: str | ImageSource) -> str:
 
 
 def _max_lists(keys: Mapping[str, Sequence[str]]) -> int:
-    """Return in how many lists an item is at most; ConfigError for more than can be kept."""
+    """Return the highest number of lists that an item is in.
+
+    ConfigError for more than can be kept.
+    """
     for text, items in keys.items():
         if len(set(items)) < len(items) or any(item in keys for item in items):
             raise ConfigError(f"the neighbours of {text!r} must be distinct and have no neighbours of their own")

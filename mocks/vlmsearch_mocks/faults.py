@@ -46,7 +46,10 @@ class _Fault:
 
 
 class Faults:
-    """Faults that the mock servers have been told to have; ``calls`` are those they got, such as ``mongo.find``."""
+    """Faults that the mock servers have been told to have.
+
+    ``calls`` are the calls that they got, such as ``mongo.find``.
+    """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -60,7 +63,9 @@ class Faults:
     def fail(
         self, server: Server, operation: str = "", *, kind: FaultKind = "unreachable", nth: int = 1, times: int = 1
     ) -> None:
-        """Have the ``nth`` such call from now on, and ``times`` - 1 more after it, fail; any operation by default.
+        """Have the ``nth`` such call from now on fail, and ``times`` - 1 more.
+
+        By default it is any operation.
 
         ``operation`` is one of `OPERATIONS`; ConfigError where it, the server or the kind is none that there is.
         ``unreachable``, ``timeout`` and ``refused`` do nothing; ``lost reply`` does all and then fails; ``partial

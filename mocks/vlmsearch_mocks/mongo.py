@@ -316,7 +316,10 @@ def _as_sorted(value: Any) -> Any:
 
 
 def _candidates(rows: Mapping[Any, bytes], query: Mapping[str, Any]) -> list[Any]:
-    """Return the ids that a query names, if it does, as an index on them would find them."""
+    """Return the ids that a query names, or all.
+
+    An index on ids would find these.
+    """
     wanted = query.get("_id")
     if isinstance(wanted, str):
         return [wanted] if wanted in rows else []

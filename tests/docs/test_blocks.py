@@ -282,7 +282,6 @@ EXTRAS = {
     "mongodb": r"mongodb(\+chroma)?:",
     "ocr": r"--ocr|ocr=True",
     "office": r"--office|office=True",
-    "openai": r"generator=\W?openai:|--generator \W?openai:",
     "parquet": r"\.parquet",
     "pdf": r"--pdf|pdf=True",
     "postgresql": r"postgresql:",

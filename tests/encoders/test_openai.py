@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-import tracemalloc
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,7 +19,6 @@ from tests.support.model_server import DIM, MAX_WORDS, MODEL, ModelServer, Scrip
 from tests.support.service import serving
 from vlmsearch import (
     BackendError,
-    BackendUnavailableError,
     ConfigError,
     Document,
     IndexMismatchError,
@@ -38,12 +35,6 @@ from vlmsearch.types import Role
 
 FORMS = ("openai", "vllm", "infinity", "nim", "jina", "tei")
 WITH_IMAGES = ("vllm", "infinity", "nim", "jina")
-MIB = 2**20
-
-
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -370,37 +361,17 @@ def test_an_image_that_the_server_refuses_is_named() -> None:
 # ---- what goes wrong
 
 
-@pytest.mark.parametrize("fault", ["429", "429 after 0", "502", "503", "504", "cut"])
-def test_what_passes_is_waited_out(fault: str) -> None:
-    script = Script(faults=[fault, fault])
-    assert ask(script, texts=["a dog"], dim=DIM).shape == (1, DIM)
-    assert len(script.requests) == 3
-
-
-def test_a_wait_that_is_asked_for_is_kept() -> None:
-    started = time.monotonic()
-    ask(Script(faults=["429 after 1"]), texts=["a dog"], dim=DIM)
-    assert 1 <= time.monotonic() - started < 60
-
-
-def test_a_wait_too_long_is_left_to_the_caller() -> None:
-    script = Script(faults=["429 after 3600"])
-    with pytest.raises(BackendUnavailableError, match="asks to wait 3600 s") as caught:
-        ask(script, texts=["a dog"], dim=DIM)
-    assert (caught.value.retry_after, len(script.requests)) == (3600, 1)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda answer: {"data": answer["data"][:1]}, "not a list of embeddings with an index each"),
+        (lambda answer: {"data": answer["data"][:1]}, "not a list of 2 vectors, one for each index"),
         (lambda answer: {"data": answer["data"][1:]}, "not a list of 2 vectors"),
-        (lambda answer: {"data": [*answer["data"], answer["data"][0]]}, "not a list of embeddings with an index each"),
-        (lambda answer: {"data": answer["data"][:1] * 2}, "not a list of embeddings with an index each"),
+        (lambda answer: {"data": [*answer["data"], answer["data"][0]]}, "not a list of 2 vectors, one for each index"),
+        (lambda answer: {"data": answer["data"][:1] * 2}, "not a list of 2 vectors, one for each index"),
         (lambda answer: {"data": []}, "not a list of 2 vectors"),
-        (lambda answer: {"data": [{**entry, "index": True} for entry in answer["data"]]}, "with an index each"),
-        (lambda answer: {"data": "x"}, "not a list of embeddings"),
-        (lambda answer: [], "not a list of embeddings"),
+        (lambda answer: {"data": [{**entry, "index": True} for entry in answer["data"]]}, "one for each index"),
+        (lambda answer: {"data": "x"}, "not a list of vectors"),
+        (lambda answer: [], "not a list of vectors"),
         (lambda answer: replaced(answer, [None] * 3), "not a list of vectors"),
         (lambda answer: replaced(answer, ["1.0"]), "not a list of vectors"),
         (lambda answer: replaced(answer, []), "not a list of vectors"),
@@ -408,10 +379,7 @@ def test_a_wait_too_long_is_left_to_the_caller() -> None:
         (lambda answer: replaced(answer, [0.0] * DIM), "finite and not zero"),
         (lambda answer: replaced(answer, [1e300] * DIM), "finite and not zero"),
         (lambda answer: replaced(answer, [10**400] * DIM), "vectors of one length"),
-        (lambda answer: b"no json", "not JSON"),
-        (lambda answer: b'{"data": NaN}', "not JSON"),
-        (lambda answer: b"[" * MIB, "not JSON"),
-        (lambda answer: b"\xff\xfe", "not JSON"),
+        (lambda answer: b" " * (4 * 2**20), "more than 3,145,728 bytes"),
     ],
 )
 def test_what_is_no_answer_is_an_error_of_the_server(change: Any, message: str) -> None:
@@ -431,34 +399,6 @@ def test_a_list_of_another_number_of_rows_is_refused() -> None:
         vectors_of([[1.0]], "tei", 2)
 
 
-@pytest.mark.parametrize("encoding", ["", "gzip"])
-def test_an_answer_takes_no_more_memory_than_its_vectors(encoding: str) -> None:
-    script = Script(change=lambda _: b" " * (64 * MIB), encoding=encoding)
-    with ModelServer(script) as server, OpenAIEncoder(server.url, model=MODEL, dim=DIM) as encoder:
-        tracemalloc.start()
-        try:
-            with pytest.raises(BackendError, match="compressed" if encoding else "more than 2,097,152 bytes"):
-                encoder.encode_texts(["a dog"])
-            assert tracemalloc.get_traced_memory()[1] < 100 * MIB  # the server's own 64 MiB among it
-        finally:
-            tracemalloc.stop()
-
-
-def test_the_key_comes_from_the_variable_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JINA_API_KEY", "jina-secret\n")
-    script = Script(key="jina-secret")
-    assert ask(script, texts=["a"], key_variable="JINA_API_KEY", dim=DIM).shape == (1, DIM)
-    assert script.headers[0]["Authorization"] == "Bearer jina-secret"
-    with pytest.raises(ConfigError, match="needs a key: set OPENAI_API_KEY"):
-        ask(script, texts=["a"], dim=DIM)
-    monkeypatch.setenv("JINA_API_KEY", "jina-wrong")
-    with pytest.raises(ConfigError, match=r"refused the key in JINA_API_KEY") as caught:
-        ask(script, texts=["a"], key_variable="JINA_API_KEY", dim=DIM)
-    assert "jina-wrong" not in str(caught.value)
-    with pytest.raises(ConfigError, match="JINA_API_KEY would cross the network to host unencrypted"):
-        OpenAIEncoder("http://host/v1", model="m", key_variable="JINA_API_KEY")
-
-
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -466,30 +406,15 @@ def test_the_key_comes_from_the_variable_that_is_named(monkeypatch: pytest.Monke
         ("openai:http://localhost/v1?model=m&dim=0", "dim is at least 1, not 0"),
         ("openai:http://localhost/v1?model=m&batch_size=0", "batch_size is at least 1, not 0"),
         ("openai:http://localhost/v1?model=m&concurrency=-1", "concurrency is at least 1"),
-        ("openai:http://localhost/v1?model=m&timeout=0", "timeout is above 0"),
         ("openai:http://localhost/v1?model=m&images=true", "these have one: vllm, infinity, nim, jina"),
         ("openai:http://localhost/v1?model=m&form=tei&images=true", "these have one: vllm, infinity, nim, jina"),
         ("openai:http://localhost/v1?model=m&form=vllm&query_role=", "query_role and document_role are not empty"),
         ("openai:http://localhost/v1?model=m&form=other", "is one of openai, vllm"),
-        ("openai:http://u:sk-secret@localhost/v1?model=m", "takes no user and password"),
-        ("openai:http://localhost/v1?model=m&key_variable=sk-secret", "name of an environment variable"),
-        ("openai:http://localhost/v1?model=m&key_variable=AWS_SECRET_ACCESS_KEY", "ends in _API_KEY"),
-        ("openai:localhost:8000?model=m", "takes the base URL of a server"),
     ],
 )
 def test_a_wrong_url_is_refused_at_once(url: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError, match=message):
         open_encoder(url)
-    assert "sk-secret" not in str(caught.value)
-
-
-def test_a_server_that_is_not_there_is_named() -> None:
-    encoder = OpenAIEncoder("http://127.0.0.1:9/v1", model="m", retries=0)
-    with pytest.raises(BackendUnavailableError, match=r"openai:http://127\.0\.0\.1:9/v1 cannot be reached"):
-        _ = encoder.spaces
-    encoder.close()
-    with pytest.raises(BackendError, match="is closed"):
-        encoder.encode_texts(["a"])
 
 
 @pytest.mark.parametrize(("form", "hint"), [("openai", "usually ends in /v1"), ("tei", "ends before /embed")])

@@ -84,7 +84,7 @@ def test_batches_are_split_sent_together_and_put_in_order(place: Place) -> None:
         found = encoder.encode_images(images)["clip"]
     assert first(found) == [len(image) + 1 for image in images]
     assert {len(_items(request)) for request in place.scripted.requests} == {7, 2}
-    assert place.scripted.most == 3
+    assert place.scripted.max_under_way == 3
 
 
 def test_no_request_has_more_than_the_server_takes(place: Place) -> None:
@@ -327,7 +327,7 @@ def test_a_request_that_could_not_be_sent_holds_nothing(place: Place, monkeypatc
         ("triton://host/vlm", "triton://HOST:PORT/MODEL"),
         ("triton://host:8001", "triton://HOST:PORT/MODEL"),
         ("triton://h:1/vlm?preprocess=gpu", "one of server, client"),
-        ("triton://h:1/vlm?batch_size=0", "batch_size and concurrency are at least 1"),
+        ("triton://h:1/vlm?batch_size=0", "batch_size is at least 1, not 0"),
         ("triton://h:1/vlm?timeout=0", "timeout is above 0"),
         ("triton://h:1/vlm?timeout=nan", "timeout is above 0"),
         ("triton://h:1/vlm?deadline=nan", "deadline is above 0"),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
+import httpx
 import pytest
 
 from tests.support.paths import ROOT
@@ -17,11 +15,8 @@ from vlmsearch.demo.scenes import make_scene
 
 
 def ask(address: str) -> tuple[int, object]:
-    try:
-        with urlopen(address, timeout=30) as answer:
-            return answer.status, json.loads(answer.read())
-    except HTTPError as exc:
-        return exc.code, json.loads(exc.read())
+    answer = httpx.get(address, timeout=30)
+    return answer.status_code, answer.json()
 
 
 def test_it_indexes_a_folder_and_answers_searches(tmp_path: Path) -> None:

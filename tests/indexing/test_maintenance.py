@@ -19,7 +19,7 @@ from vlmsearch import Document, Pipeline, Record
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.chroma.vectors import VectorRows
-from vlmsearch.stores.documents import DocumentState
+from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.writers import this_process
 
@@ -115,7 +115,7 @@ def test_what_is_wrong_in_chroma_is_named_and_repaired(chroma_address: str, tmp_
         store.bind("e", SPACES)
         store.upsert(records)
         assert store.check() == CheckReport(store.name, 20, {"clip/image": 20, "clip/text": 0, "minilm/text": 20})
-        version = store.read_states(["id-5"])["id-5"].version
+        version = store.read_rows(["id-5"])["id-5"].version
         write_under(old, make_records(22, (IMAGE,))[20:], store._vectors)
         write_under(old, records[3:4], store._vectors)
         store._vectors.remove_from(TEXT, [("id-5", version)])
@@ -138,7 +138,7 @@ def test_on_a_server_what_is_being_written_is_neither_damage_nor_removed(chroma_
         store.bind("e", SPACES)
         store.upsert(make_records(3, (IMAGE,)))
         other.bind("e", SPACES)
-        with other._journal.writing(3) as version:
+        with other._journal.writing("write", ["id-0", "id-1", "id-2"]) as version:
             write_under(version, make_records(3, (IMAGE,)), other._vectors)
             report = store.check(repair=True)
             assert (report.clean, report.in_progress, report.vectors["clip/image"]) == (True, 1, 6)
@@ -158,7 +158,7 @@ def test_a_document_stays_whole_when_another_process_writes_it_meanwhile(
         store.upsert(old)
         commit = store._write_documents
 
-        def others_first(documents: Sequence[Document], states: Sequence[DocumentState], *, only_there: bool) -> None:
+        def others_first(documents: Sequence[Document], states: Sequence[DocumentRow], *, only_there: bool) -> None:
             other.upsert(new)
             other.delete([document.id for document in documents]) if meanwhile == "delete" else other.upsert(old)
             commit(documents, states, only_there=only_there)

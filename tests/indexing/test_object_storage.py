@@ -14,7 +14,7 @@ from tests.support.object_storage import client, put, put_folder
 from tests.support.shards import png, write_parquet, write_tar
 from vlmsearch import ConfigError, Document, ImageLimits, InvalidInputError, Pipeline, Reject
 from vlmsearch.index import add_reported
-from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.items import SourceDocument
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import open_image, thumbnail
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("storage")
 
 
 def documents(*paths: str | Path) -> list[Document]:
-    return [item.document for item in Paths(paths) if isinstance(item, Sourced)]
+    return [item.document for item in Paths(paths) if isinstance(item, SourceDocument)]
 
 
 def test_a_prefix_is_a_folder(tmp_path: Path) -> None:

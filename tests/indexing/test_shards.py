@@ -11,7 +11,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.shards import png, write_parquet, write_tar
 from vlmsearch import ConfigError, Document, Pipeline, Reject
-from vlmsearch.indexing.items import Item, Sourced
+from vlmsearch.indexing.items import Item, SourceDocument
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.stores.base import reject_list_of
 
@@ -23,7 +23,7 @@ def read(*paths: Path) -> list[Item]:
 
 
 def documents(*paths: Path) -> list[Document]:
-    return [item.document for item in read(*paths) if isinstance(item, Sourced)]
+    return [item.document for item in read(*paths) if isinstance(item, SourceDocument)]
 
 
 def rejects(*paths: Path) -> list[Reject]:
@@ -49,7 +49,7 @@ def test_a_row_of_parquet_is_a_document(tmp_path: Path) -> None:
     first, second = documents(table)
     assert first == Document("a", "a dog", None, {"year": 2024, "score": 0.5, "new": True, "day": "2024-01-31"})
     assert second == Document(str(tmp_path / "cat.jpg"), "a cat", tmp_path / "cat.jpg", {})
-    assert {item.source for item in read(table) if isinstance(item, Sourced)} == {str(table)}
+    assert {item.source for item in read(table) if isinstance(item, SourceDocument)} == {str(table)}
 
 
 def test_an_image_in_parquet_is_bytes_or_what_hugging_face_writes(tmp_path: Path) -> None:

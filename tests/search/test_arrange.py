@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vlmsearch import Document, Field, Match, Record, Scalar
-from vlmsearch.search.arrange import MOST_PARTS, count_values, diversify, group_parts, sort_by_key
+from vlmsearch.search.arrange import MAX_PARTS, count_values, diversify, group_parts, sort_by_key
 
 A, B = Field("clip", "image"), Field("minilm", "text")
 
@@ -94,5 +94,5 @@ def test_of_the_parts_of_a_file_the_best_is_kept_and_others_are_named() -> None:
     assert others == {"a#page=2": {"a": 0.7, "a#page=1": 0.6}, "b": {"b#page=1#xywh=0,0,1,1": 0.55}}
     many = [(f"a#page={number}", 1 - number / 1000) for number in range(1, 500)]
     kept, others = group_parts(many, 0.0)
-    assert (kept, len(others["a#page=1"])) == (many[:1], MOST_PARTS)
-    assert list(others["a#page=1"].items()) == many[1 : MOST_PARTS + 1]
+    assert (kept, len(others["a#page=1"])) == (many[:1], MAX_PARTS)
+    assert list(others["a#page=1"].items()) == many[1 : MAX_PARTS + 1]

@@ -9,7 +9,7 @@ import pytest
 
 from vlmsearch import Evaluation, JudgedQuery
 from vlmsearch.search.curves import THRESHOLDS, calibration, curves, histogram
-from vlmsearch.search.evaluation import Found, measure, shown_f1
+from vlmsearch.search.evaluation import QueryResult, measure, shown_f1
 
 RESULTS = {"1": {"a": 0.9, "x": 0.5, "b": 0.2}, "2": {"x": 0.4}, "3": {}, "4": {"c": 0.3}}
 JUDGED = {"1": {"a": 1, "b": 2}, "2": {}, "3": {"d": 1}, "4": {"c": 1}}
@@ -33,7 +33,9 @@ def test_the_curve_is_that_of_ir_measures() -> None:
     rng = random.Random(1)
     judged = {str(n): {f"d{rng.randrange(30)}": 1 for _ in range(rng.randrange(4))} for n in range(40)}
     results = {id: {f"d{n}": rng.random() for n in rng.sample(range(30), 10)} for id in judged}
-    found = {id: Found(dict(sorted(scores.items(), key=lambda pair: -pair[1])), 0.0) for id, scores in results.items()}
+    found = {
+        id: QueryResult(dict(sorted(scores.items(), key=lambda pair: -pair[1])), 0.0) for id, scores in results.items()
+    }
     queries = [JudgedQuery(id, grades, "a") for id, grades in judged.items()]
     curve = curves(results, judged, 0.3)["curve"]
     assert curve["threshold"] == list(THRESHOLDS)

@@ -16,7 +16,7 @@ from vlmsearch.search.evaluation import (
     NO_MATCH_RECALL,
     SHOWN_F1,
     Difference,
-    Found,
+    QueryResult,
     compare,
     estimate,
     measure,
@@ -82,10 +82,10 @@ def test_what_is_shown_is_measured_on_queries_with_and_without_an_answer() -> No
         JudgedQuery("wrongly some", {}, "x"),
     ]
     found = {
-        "both": Found({"a": 0.9, "x": 0.6, "b": 0.4}, 0.1),
-        "none shown": Found({"a": 0.3}, 0.2),
-        "rightly none": Found({"a": 0.49}, 0.3),
-        "wrongly some": Found({"a": 0.5}, 0.4),
+        "both": QueryResult({"a": 0.9, "x": 0.6, "b": 0.4}, 0.1),
+        "none shown": QueryResult({"a": 0.3}, 0.2),
+        "rightly none": QueryResult({"a": 0.49}, 0.3),
+        "wrongly some": QueryResult({"a": 0.5}, 0.4),
     }
     got = measure(found, queries, limit=10, threshold=0.5)
     assert got.values[SHOWN_F1] == {

@@ -12,7 +12,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder, MockReranker
 
 from vlmsearch import ConfigError, Document, Explanation, InvalidInputError, Match, Pipeline, Regions, Scalar, Store
 from vlmsearch.demo.scenes import Scene, make_scene
-from vlmsearch.search.explanation import LEAST_FALL, WINDOWS
+from vlmsearch.search.explanation import MIN_FALL, WINDOWS
 from vlmsearch.search.occlusion import find_passages
 from vlmsearch.search.relevance import THRESHOLD, to_relevance
 from vlmsearch.stores.base import Tunable
@@ -171,7 +171,7 @@ def test_words_are_counted_as_the_store_ranks_them(pipeline: Pipeline) -> None:
     assert words["nowhere"].score == 0
     assert words["red"].score > 0
     assert sum(word.score for word in found.words) == pytest.approx(found.fields["words"].value, abs=1e-4)
-    assert sum(word.max_score for word in found.words) == pytest.approx(found.most_words, abs=1e-4)
+    assert sum(word.max_score for word in found.words) == pytest.approx(found.max_bm25, abs=1e-4)
 
 
 def test_a_word_that_most_documents_hold_has_no_count() -> None:
@@ -227,7 +227,7 @@ def test_the_sentence_that_was_asked_for_matters_most() -> None:
         parts = {text[part.start : part.end]: part.evidence for part in found.passages}
         assert list(parts) == ["The boat is old.", "Was a red star over it?", "(Nobody knows.)", "It sank."]
         assert max(parts, key=parts.__getitem__) == "Was a red star over it?"
-        assert parts["Was a red star over it?"] > LEAST_FALL
+        assert parts["Was a red star over it?"] > MIN_FALL
         assert parts["It sank."] < 0  # without it, the rest is nearer
 
 

@@ -161,10 +161,9 @@ def test_of_fields_that_one_vector_is_compared_with_the_best_counts() -> None:
     fused = fuse(ranked, owned, rivals)
     odds = {id: to_log_odds(score) for id, score in fused.order}
     assert odds == {"itself": pytest.approx(PRIOR + COSINES(0.9)), "both": pytest.approx(PRIOR + COSINES(0.7))}
-    for id in owned:
-        alone = add_up(fused.fields(id), dict.fromkeys(names, 1.0), rivals, has_text=True, max_bm25=0.0)
-        assert alone.total == pytest.approx(odds[id])
-        assert len(alone.parts) == 1
+    values = {names[0]: np.array([0.9, 0.6]), names[1]: np.array([0.2, 0.7])}
+    parts = add_up(values, np.array([True, True]), dict.fromkeys(names, 1.0), rivals, 0.0).parts
+    assert np.isnan([parts[name] for name in names]).tolist() == [[False, True], [True, False]]
 
 
 def test_a_photo_is_raised_by_the_name_of_its_file_and_never_lowered() -> None:
@@ -193,8 +192,10 @@ def test_all_documents_at_once_are_judged_as_each_alone() -> None:
     fused = fuse(ranked, owned, EVIDENCE, weights, max_bm25=10.0)
     for id, score in fused.order:
         has_text = MINILM_TEXT in owned[id]
-        alone = add_up(fused.fields(id), weights, EVIDENCE, has_text=has_text, max_bm25=10.0)
-        assert to_log_odds(score) == pytest.approx(alone.total)
+        fields = fused.fields(id)
+        values = {name: np.array([fields[name].score if name in fields else math.nan]) for name in weights}
+        alone = add_up(values, np.array([has_text]), weights, EVIDENCE, 10.0)
+        assert to_log_odds(score) == pytest.approx(alone.total[0])
     assert fused.order == sorted(fused.order, key=lambda one: (-one[1], one[0]))
     likely = [one for one in fused.order if one[1] >= 0.3]
     assert 0 < len(likely) < len(fused.order)

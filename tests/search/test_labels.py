@@ -11,7 +11,7 @@ import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.reindex_crash_points import Model
-from vlmsearch import ConfigError, Document, Labelled, Pipeline, Scalar
+from vlmsearch import ConfigError, Document, DocumentLabels, Pipeline, Scalar
 from vlmsearch._util import batching
 from vlmsearch.demo.scenes import SHAPES, make_scene
 from vlmsearch.indexing.copy import copy
@@ -77,7 +77,7 @@ def scenes() -> Iterator[Pipeline]:
         yield pipeline
 
 
-def names(found: Iterator[Labelled]) -> dict[str, list[str]]:
+def names(found: Iterator[DocumentLabels]) -> dict[str, list[str]]:
     return {each.document.id: list(each.labels) for each in found}
 
 
@@ -313,7 +313,7 @@ def test_labels_are_told_from_other_metadata() -> None:
         ({"labels": ["cat"], "templates": ["a photo"]}, "has {} once"),
         ({"labels": ["cat"], "templates": []}, "has {} once"),
         ({"labels": ["cat"], "min_score": 2}, "`min_score` is from 0 to 1, not 2"),
-        ({"labels": ["cat"], "limit": 0}, "above 0, not 0"),
+        ({"labels": ["cat"], "limit": 0}, "at least 1, not 0"),
         ({"labels": ["cat" * 50]}, "1 to 128 characters"),
         ({"labels": ["cat"], "key": "$label"}, "cannot be written under `key`"),
     ],

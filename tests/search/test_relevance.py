@@ -108,8 +108,8 @@ def test_the_very_vector_is_near_certainty_however_near_to_each_other_all_are(ce
 def test_evidence_and_the_value_that_it_begins_at_are_each_others_inverse() -> None:
     for evidence in (Evidence(20.0, -6.0), Evidence(20.0, -6.0, bound=6.0), Evidence(0.5, -1.0, bound=2.0)):
         for said in (-1.0, 0.5, 1.9):
-            assert evidence(evidence.least_value(said)) == pytest.approx(said, abs=1e-6)
-        assert evidence.least_value(FLOOR) == -math.inf
+            assert evidence(evidence.min_value(said)) == pytest.approx(said, abs=1e-6)
+        assert evidence.min_value(FLOOR) == -math.inf
 
 
 def test_evidence_beyond_its_bound_keeps_the_order_and_counts_a_tenth() -> None:

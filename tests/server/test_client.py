@@ -356,18 +356,6 @@ def test_many_threads_share_a_client(running_service: RunningService, here: Pipe
     assert all(each == expected for each in found)
 
 
-def test_connections_are_kept_and_a_closed_one_is_replaced() -> None:
-    with scripted_server(Answer(200, FOUND), Answer(200, FOUND, is_last=True), Answer(200, FOUND)) as server:
-        with connect(server.url) as pipeline:
-            pipeline.search("a")
-            pipeline.search("b")
-            assert server.connections == 1
-            time.sleep(0.1)  # until the server has closed it
-            assert pipeline.search("c") == Matches(threshold=0.3)
-        assert server.connections == 2
-        assert len(server.requests) == 3
-
-
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Note the seconds that a client would have waited."""
@@ -459,13 +447,6 @@ def test_a_job_that_fails_there_fails_here(event: bytes, kind: type[Exception], 
         pipeline.duplicates()
 
 
-@pytest.mark.usefixtures("waits")
-def test_a_connection_that_breaks_is_made_again_for_what_can_be_repeated() -> None:
-    with scripted_server(Answer(None), Answer(None), Answer(200, FOUND)) as server, connect(server.url) as pipeline:
-        assert pipeline.search("a") == Matches(threshold=0.3)
-        assert len(server.requests) == 3
-
-
 def test_a_stream_that_breaks_says_so() -> None:
     begun = b'event: token\ndata: {"text": "The dog"}\n\n'
     with scripted_server(Answer(200, begun)) as server, connect(server.url) as pipeline:
@@ -487,8 +468,9 @@ def test_a_server_that_is_not_there_or_silent_or_another_is_named() -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with connect(url, timeout=0.2) as pipeline, pytest.raises(BackendUnavailableError, match=r"0\.2 seconds"):
             pipeline.search("a")
-    with connect(url) as pipeline, pytest.raises(BackendUnavailableError, match=f"{url} cannot be reached"):
-        pipeline.search("a")
+    for index in ("", ".", ".."):
+        with pytest.raises(ConfigError, match=f"no index is named '{index}'"):
+            connect(url, index=index)
     for status, kind in ((200, BackendError), (404, BackendError), (502, BackendUnavailableError)):
         with (
             scripted_server(Answer(status, b"<html>nginx</html>")) as server,
@@ -496,14 +478,6 @@ def test_a_server_that_is_not_there_or_silent_or_another_is_named() -> None:
             pytest.raises(kind, match="vlmsearch"),
         ):
             pipeline.search("a")
-
-
-@pytest.mark.parametrize(
-    "url", ["localhost:8080", "ftp://host", "http://", "http://u:p@host", "http://h?a=b", "http://h:x"]
-)
-def test_a_wrong_url_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError):
-        connect(url)
 
 
 def test_a_token_is_sent_and_never_in_the_open_to_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:

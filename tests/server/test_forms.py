@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 from tests.support.service import RunningService
 from vlmsearch.schema import FILTER
 from vlmsearch.server.app import BODIES
-from vlmsearch.server.bodies import MOST_VALUES
+from vlmsearch.server.bodies import MAX_VALUES
 from vlmsearch.server.forms import SearchForm
 from vlmsearch.server.routes.session import SessionForm
 
@@ -90,15 +90,15 @@ def test_an_unknown_key_is_named(running_service: RunningService) -> None:
 
 @pytest.mark.parametrize("inner", ["1,", "[],", "{},", '"",', '"\\\\",', '"\\"",'])
 def test_a_body_of_too_many_values_is_not_parsed(running_service: RunningService, inner: str) -> None:
-    body = '{"text": "x", "where": {"n": {"$in": [' + inner * MOST_VALUES + "1]}}}"
+    body = '{"text": "x", "where": {"n": {"$in": [' + inner * MAX_VALUES + "1]}}}"
     for path in (SEARCH, "/api/v1/indexes/notes/documents", "/v1/embeddings", "/rerank"):
         found = running_service.http.post(path, content=body, headers=JSON)
         assert (found.status_code, found.json()["error"]["type"]) == (413, "too_large"), path
-        assert f"{MOST_VALUES:,} values" in found.json()["error"]["message"]
+        assert f"{MAX_VALUES:,} values" in found.json()["error"]["message"]
 
 
 def test_what_a_text_says_is_no_value(running_service: RunningService) -> None:
-    text = 'a, [b], {"c"} and \\ ' * MOST_VALUES
+    text = 'a, [b], {"c"} and \\ ' * MAX_VALUES
     document = {"id": "long", "text": text[: 2**20]}
     found = running_service.http.post("/api/v1/indexes/empty/documents", json={"documents": [document]})
     assert found.status_code == 200, found.text

@@ -209,7 +209,7 @@ def test_a_job_that_fails_says_why(service: RunningService, monkeypatch: pytest.
         {"kind": "label", "labels": ["dog"], "templates": ["no place"]},
         {"kind": "label", "labels": []},
         {"kind": "label", "labels": ["dog"], "where": {"$no": 1}},
-        {"kind": "duplicates", "where": {}},
+        {"kind": "duplicates", "where": {"n": {}}},
         {"kind": "eval", "queries": [{"relevant": ["a"]}]},
         {"kind": "eval", "queries": [{"query": "a dog", "image": "AAA", "relevant": ["a"]}]},
     ],

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,14 +20,14 @@ from tests.support.hammer import DOCUMENTS, NumberEncoder, check_page, make
 from tests.support.worlds import KINDS, Kind, file_world, mock_world
 from vlmsearch import Document, Field, Pipeline, Record
 from vlmsearch.registry import open_store
+from vlmsearch.stores import writers
 from vlmsearch.stores.chroma.collections import ChromaCollection
 from vlmsearch.stores.chroma.store import ChromaStore
-from vlmsearch.stores.mongodb import journal as mongo_journal
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 T = TypeVar("T")
-AT_ONCE = "import vlmsearch.stores.chroma.store as c; c._LAST_GASP = 0.0"
+AT_ONCE = "import vlmsearch.stores.writers as w; w.wait_for_requests = lambda: None"
 AHEAD = """
 import datetime, socket, types
 import vlmsearch.stores.mongodb.journal as j
@@ -106,7 +105,7 @@ def test_a_repair_does_not_overwrite_what_is_written_meanwhile(address: str) -> 
     with ChromaStore(address) as store:
         store.bind("e", SPACES)
         store.upsert(old)
-        store._vectors.remove_from(TEXT, [("id-1", store.read_states(["id-1"])["id-1"].version)])
+        store._vectors.remove_from(TEXT, [("id-1", store.read_rows(["id-1"])["id-1"].version)])
         written: list[None] = []
         with (
             ChromaStore(address) as repairing,
@@ -125,14 +124,14 @@ def test_a_document_that_lacks_a_vector_is_indexed_again(address: str) -> None:
         pipeline = Pipeline(MockEncoder(), store)
         document = Document("x", text="a red star")
         pipeline.add([document, Document("y", text="a yellow ring")])
-        store._vectors.remove_from(TEXT, [("x", store.read_states(["x"])["x"].version)])
+        store._vectors.remove_from(TEXT, [("x", store.read_rows(["x"])["x"].version)])
         report = pipeline.add([document, Document("y", text="a yellow ring")])
         assert (report.updated, report.unchanged) == (1, 1)
         assert pipeline.check().clean
 
 
 def test_a_write_that_a_killed_process_left_is_named_and_ended(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmsearch.stores.chroma.store._LAST_GASP", 0.0)
+    monkeypatch.setattr("vlmsearch.stores.writers.wait_for_requests", lambda: None)
     code = (
         "import os\n"
         "from vlmsearch.stores.chroma.store import ChromaStore\n"
@@ -291,7 +290,7 @@ def test_when_a_write_counts_as_cut_off_does_not_depend_on_the_clock_of_its_mach
     with open_store(url) as store:
         assert isinstance(store, (MongoStore, MongoChromaStore))
         assert (store.check().in_progress, store.check().clean) == (1, True)
-        monkeypatch.setattr(mongo_journal, "PATIENCE", timedelta(milliseconds=1))
+        monkeypatch.setattr(writers, "PATIENCE_SECONDS", 0.001)
         assert len(store.check().unfinished) == 1
         store.check(repair=True)
         monkeypatch.undo()

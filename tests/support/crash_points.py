@@ -164,5 +164,5 @@ def check_documents(store: AnyStore, action: Action) -> None:
 def no_waiting() -> Iterator[None]:
     """A repair does not wait for what a killed writer may have sent: here nothing is on its way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vlmsearch.stores.chroma.store._LAST_GASP", 0.0)
+        patch.setattr("vlmsearch.stores.writers.wait_for_requests", lambda: None)
         yield

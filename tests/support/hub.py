@@ -8,14 +8,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from huggingface_hub import constants
 
+from tests.support.scripted_http import QuietHandler
 from vlmsearch._util.files import file_digest
 
 SOURCE = "somebody/tiny-bert"
@@ -55,40 +55,33 @@ class Hub(ThreadingHTTPServer):
         return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: Hub
-    protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def _answer(self, *, with_body: bool) -> None:
+    def answer(self) -> None:
         path = unquote(self.path.partition("?")[0])
         self.server.asked.append(path)
         found = _ASKED.fullmatch(path)
         source = found["listed"] or found["resolved"] if found else ""
         if found is None or source not in self.server.models or not self._has(source, found["revision"]):
             code = "RepoNotFound" if found is None or source not in self.server.models else "RevisionNotFound"
-            self._send(b"{}", with_body, {"X-Error-Code": code}, status=404)
+            self.send(404, b"{}", {"X-Error-Code": code})
             return
         files = self.server.files(source)
         if found["resolved"]:
-            self._send_file(files.get(found["file"]), with_body, self._commit(source))
+            self._send_file(files.get(found["file"]), self._commit(source))
         elif found["inner"]:
-            self._send(b"{}", with_body, NO_FILE, status=404)
+            self.send(404, b"{}", NO_FILE)
         elif found["tree"]:
             tree = [
                 {"type": "file", "path": name, "size": file.stat().st_size, "oid": "0" * 40}
                 for name, file in files.items()
             ]
-            self._send(json.dumps(tree).encode(), with_body, {})
+            self.send(200, json.dumps(tree).encode())
         else:
             siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in files.items()]
             listing = {"id": source, "sha": self._commit(source), "siblings": siblings}
-            self._send(json.dumps(listing).encode(), with_body, {})
+            self.send(200, json.dumps(listing).encode())
 
     def _has(self, source: str, revision: str | None) -> bool:
         return revision in (None, "main", self._commit(source))
@@ -96,9 +89,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _commit(self, source: str) -> str:
         return self.server.commits.get(source, REVISION)
 
-    def _send_file(self, file: Path | None, with_body: bool, commit: str) -> None:
+    def _send_file(self, file: Path | None, commit: str) -> None:
         if file is None:
-            self._send(b"{}", with_body, NO_FILE, status=404)
+            self.send(404, b"{}", NO_FILE)
             return
         begin = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
         if begin:
@@ -113,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        if with_body:
+        if self.command != "HEAD":
             self._copy(file, begin, size)
 
     def _copy(self, file: Path, begin: int, size: int) -> None:
@@ -128,17 +121,6 @@ class _Handler(BaseHTTPRequestHandler):
         if is_cut:
             self.server.cuts -= 1
             self.close_connection = True
-
-    def _send(self, data: bytes, with_body: bool, headers: dict[str, str], *, status: int = 200) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(data)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(data)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @cache

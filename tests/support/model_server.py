@@ -13,15 +13,14 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import numpy as np
 import PIL.Image
-from typing_extensions import Self
 from vlmsearch_mocks import MockEncoder, MockReranker
 
-from tests.support.openai_server import QuietServer, refusal
+from tests.support.openai_server import StandIn, refusal
+from tests.support.scripted_http import QuietHandler
 from vlmsearch.types import Document, Vectors
 
 DIM = MockEncoder().spaces[0].dim
@@ -50,15 +49,12 @@ class Script:
     """Lengths that it cuts vectors to; none where ``dimensions`` is ignored."""
     refuses: str = ""
     """Word that no text may have."""
-    key: str = ""
     most: int = 2048
     """Inputs of a request."""
     logits: bool = False
     max_images: int = 1
     """Images of a document that the re-ranker reads; 0 where it reads texts alone."""
-    encoding: str = ""
     requests: list[dict[str, Any]] = field(default_factory=list)
-    headers: list[Mapping[str, str]] = field(default_factory=list)
     at_once: int = 0
     """Largest number of requests at a time."""
     under_way: int = 0
@@ -66,39 +62,26 @@ class Script:
     wait: threading.Barrier | None = None
 
 
-class ModelServer:
-    """The server on a free port of this machine, in a ``with`` block."""
+class ModelServer(StandIn):
+    """The server on a free port of this machine."""
 
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or Script()
-        self._server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"script": self.script}))
-        self.root = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self.url = self.root if self.script.form == "tei" else f"{self.root}/v1"
+        super().__init__(_Handler, self.script)
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    @property
+    def url(self) -> str:
+        return self.root if self.script.form == "tei" else f"{self.root}/v1"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     script: Script
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    """Head and body leave together: a small packet waits until the one before has been confirmed."""
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         script = self.script
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(self.body())
         with script.lock:
             script.requests.append(body)
-            script.headers.append(dict(self.headers))
             fault = script.faults.pop(0) if script.faults else ""
             script.under_way += 1
             script.at_once = max(script.at_once, script.under_way)
@@ -111,14 +94,8 @@ class _Handler(BaseHTTPRequestHandler):
                 script.under_way -= 1
 
     def _answer(self, body: dict[str, Any], fault: str) -> None:
-        if fault == "cut":
-            self.close_connection = True
-            return
         if error := refusal(fault):
             self._json(error[0], {"error": {"message": error[1]}}, error[2])
-            return
-        if self.script.key and self.headers.get("Authorization") != f"Bearer {self.script.key}":
-            self._json(401, {"error": {"message": f"Incorrect key: {self.headers.get('Authorization')}"}})
             return
         routes = {"/v1/embeddings": self._embed, "/v1/rerank": _rerank, "/embed": self._embed, "/rerank": _rerank}
         route = routes.get(self.path)
@@ -150,14 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _json(self, status: int, value: object, headers: Mapping[str, str] | None = None) -> None:
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self.send_response(status)
-        encoding = {"Content-Encoding": self.script.encoding} if self.script.encoding else {}
-        for name, content in {**encoding, **(headers or {})}.items():
-            self.send_header(name, content)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        self.send(status, data, {"Content-Type": "application/json", **(headers or {})})
 
 
 def _cut(vectors: Vectors, dim: int | None, script: Script) -> Vectors:

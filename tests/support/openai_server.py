@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from typing_extensions import Self
+
+from tests.support.scripted_http import QuietHandler, running
 
 CHAT_KEYS = {
     "model", "messages", "stream", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "seed",
@@ -26,7 +26,6 @@ class Script:
 
     reply: str = "It shows a red star [1], and nothing else."
     models: tuple[str, ...] = ("tiny",)
-    key: str = ""
     faults: list[str] = field(default_factory=list)
     delay: float = 0.0
     likelihoods: Callable[[str], Mapping[str, float]] | None = None
@@ -36,61 +35,48 @@ class Script:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
-class QuietServer(ThreadingHTTPServer):
-    """A server that does not mind when its clients go."""
+class StandIn:
+    """A server that follows a script, in a ``with`` block."""
 
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # a client that has gone is no error
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
-
-
-class OpenAIServer:
-    """The server on a free port of this machine, in a ``with`` block."""
-
-    def __init__(self, script: Script | None = None, port: int = 0) -> None:
-        self.script = script or Script()
-        self._server = QuietServer(("127.0.0.1", port), type("Handler", (_Handler,), {"script": self.script}))
-        self.port = int(self._server.server_address[1])
-        self.url = f"http://127.0.0.1:{self.port}/v1"
+    def __init__(self, handler: type[QuietHandler], script: object) -> None:
+        self._running = running(type("Handler", (handler,), {"script": script}))
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        self.root = self._running.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._running.__exit__(None, None, None)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class OpenAIServer(StandIn):
+    """The server on a free port of this machine."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        self.script = script or Script()
+        super().__init__(_Handler, self.script)
+
+    @property
+    def url(self) -> str:
+        return f"{self.root}/v1"
+
+
+class _Handler(QuietHandler):
     script: Script
-    protocol_version = "HTTP/1.1"
+    wbufsize = 0
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        if not self._authorised():
-            return
-        if self.path != "/v1/models":
-            self._json(404, {"detail": "Not Found"})
-            return
-        self._json(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in self.script.models]})
-
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         script = self.script
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        script.requests.append(body)
-        script.headers.append(dict(self.headers))
-        if not self._authorised():
+        if self.path == "/v1/models":
+            self._json(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in script.models]})
             return
         chat = self.path == "/v1/chat/completions"
         if not chat and self.path != "/v1/completions":
             self._json(404, {"detail": "Not Found"})
             return
+        body = json.loads(self.body())
+        script.requests.append(body)
+        script.headers.append(dict(self.headers))
         fault = script.faults.pop(0) if script.faults else ""
         if error := self._mistake(body, chat) or refusal(fault):
             status, message, headers = error
@@ -113,15 +99,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: dict[str, Any], chat: bool, fault: str) -> None:
         tokens = _tokens(self.script.reply, body)
-        self.send_response(200)
         if "logprobs" in body:
-            self._body(json.dumps({"choices": [_first_token(tokens[0], body, self.script)]}).encode())
+            self._json(200, {"choices": [_first_token(tokens[0], body, self.script)]})
             return
         if fault == "no stream":
             text = "".join(tokens)
             choice = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-            self._body(json.dumps({"choices": [choice | {"index": 0, "finish_reason": "stop"}]}).encode())
+            self._json(200, {"choices": [choice | {"index": 0, "finish_reason": "stop"}]})
             return
+        self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
@@ -151,23 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
             self.wfile.flush()
 
-    def _authorised(self) -> bool:
-        if self.script.key and self.headers.get("Authorization") != f"Bearer {self.script.key}":
-            self._json(401, {"error": {"message": f"Incorrect key: {self.headers.get('Authorization')}"}})
-            return False
-        return True
-
     def _json(self, status: int, value: object, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, content in (headers or {}).items():
-            self.send_header(name, content)
-        self._body(json.dumps(value).encode())
-
-    def _body(self, data: bytes) -> None:
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        self.send(status, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
 
 
 def refusal(fault: str) -> tuple[int, str, dict[str, str]] | None:

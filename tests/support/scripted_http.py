@@ -1,12 +1,72 @@
-"""An HTTP server that answers what a test tells it to."""
+"""HTTP servers on a free port of this machine; one of them answers what a test tells it to."""
 
 from __future__ import annotations
 
+import ssl
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """One answer to all methods, which `answer` gives, over connections that are kept."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    """Head and body leave together: a small packet waits until the one before has been confirmed."""
+
+    def answer(self) -> None:
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815 - the names are the standard library's
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def body(self) -> bytes:
+        """What was sent."""
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def send(self, status: int, data: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """Answer."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+
+class QuietServer(ThreadingHTTPServer):
+    """A server that does not mind when its clients go."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that has gone is no error
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+@contextmanager
+def running(handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """The URL of a server."""
+    with QuietServer(("127.0.0.1", 0), handler) as server:
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="http")
+        thread.start()
+        try:
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @dataclass
@@ -27,50 +87,29 @@ class Answer:
 class ScriptedServer:
     """The answers that are left to give, the last one again and again; and what was asked."""
 
-    url: str
     answers: list[Answer]
+    url: str = ""
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
     connections: int = 0
 
 
 @contextmanager
-def scripted_server(*answers: Answer) -> Iterator[ScriptedServer]:
+def scripted_server(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[ScriptedServer]:
     """A server on a free port of this machine."""
-    script = ScriptedServer("", list(answers))
+    script = ScriptedServer(list(answers))
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def setup(self) -> None:
             script.connections += 1
             super().setup()
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            script.requests.append((self.command, self.path, dict(self.headers.items()), body))
+        def answer(self) -> None:
+            script.requests.append((self.command, self.path, dict(self.headers.items()), self.body()))
             answer = script.answers.pop(0) if len(script.answers) > 1 else script.answers[0]
             self.close_connection = answer.status is None or answer.is_last
-            if answer.status is None:
-                return
-            data = answer.body if isinstance(answer.body, bytes) else answer.body(str(self.headers))
-            self.send_response(answer.status)
-            for name, value in {"Content-Length": str(len(data)), **answer.headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
+            if answer.status is not None:
+                data = answer.body if isinstance(answer.body, bytes) else answer.body(str(self.headers))
+                self.send(answer.status, data, answer.headers)
 
-        do_GET = do_POST  # noqa: N815 - the names are the standard library's
-        do_DELETE = do_POST  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        script.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="scripted http")
-        thread.start()
-        try:
-            yield script
-        finally:
-            server.shutdown()
-            thread.join()
+    with running(Handler, tls) as script.url:
+        yield script

@@ -34,7 +34,7 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
     headers: list[dict[str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     under_way: int = 0
-    most: int = 0
+    max_under_way: int = 0
     cancelled: int = 0
     slow: threading.Event | None = None
     """Until it is set, a configuration is not told."""
@@ -58,7 +58,7 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
             self.headers.append(dict(context.invocation_metadata()))
             failure = self.failures.pop(0) if self.failures else None
             self.under_way += 1
-            self.most = max(self.most, self.under_way)
+            self.max_under_way = max(self.max_under_way, self.under_way)
         time.sleep(0.02)
         if isinstance(failure, float):
             time.sleep(failure)

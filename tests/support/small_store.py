@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from vlmsearch_mocks.store import MemoryStore
 
-from vlmsearch import Document
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import Filter
-from vlmsearch.types import Field, Hit, Manifest, MetadataChange, Record, Space, Stamp, Vectors
+from vlmsearch.types import Field, Hit, Manifest, MetadataChange, Record, Space, Vectors
 
 
 class SmallStore(Store):
@@ -34,17 +33,8 @@ class SmallStore(Store):
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         return self._kept.search(field, vectors, limit=limit, where=where)
 
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        return self._kept.get(ids)
-
     def records(self, ids: Sequence[str]) -> list[Record]:
         return self._kept.records(ids)
-
-    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        return self._kept.stamps(ids)
-
-    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        return self._kept.fields(ids)
 
     def delete(self, ids: Sequence[str]) -> int:
         return self._kept.delete(ids)

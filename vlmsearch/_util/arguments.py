@@ -51,6 +51,13 @@ def _several(rule: str, value: object, kinds: tuple[type, ...]) -> list[Any]:
     return several
 
 
+def check_counts(**counts: int | None) -> None:
+    """Raise ConfigError for a number below 1, by its name; None is no number."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ConfigError(f"{name} is at least 1, not {count}")
+
+
 def check_number(name: str, value: object, low: float, high: float, *, kind: type = float) -> None:
     """Raise TypeError or ConfigError unless a value is a number of ``kind`` from ``low`` to ``high``."""
     kinds = (int,) if kind is int else (int, float)

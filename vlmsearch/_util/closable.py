@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from typing_extensions import Self
 
 
@@ -16,3 +19,13 @@ class Closable:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def closing_at_end(items: object) -> Iterator[None]:
+    """Close an iterator at the end of the ``with`` block, if it can be closed."""
+    try:
+        yield
+    finally:
+        if close := getattr(items, "close", None):
+            close()

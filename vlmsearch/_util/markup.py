@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from importlib.metadata import entry_points
 
 from vlmsearch._util.text import visible
 
@@ -48,11 +47,13 @@ def plain(text: str, limit: int = 60) -> str:
 class HtmlDisplay:
     """A value that a notebook shows as HTML."""
 
-    def _repr_html_(self) -> str | None:
+    def _repr_html_(self) -> str:
         """Return the value as HTML, which IPython asks for by this name.
 
-        An entry point of the group ``vlmsearch.displays`` draws it. Without that package, IPython shows its ``repr``.
+        An entry point of the group ``vlmsearch.displays`` draws it. Where none is installed, it is the ``repr``.
         """
+        from importlib.metadata import entry_points
+
         for point in entry_points(group="vlmsearch.displays", name="html"):
             return str(point.load()(self))
-        return None
+        return f"<pre>{escape(repr(self))}</pre>"

@@ -25,7 +25,7 @@ _NAMES = {
 }
 """Stand-ins for heavy packages in type hints: reading a declaration imports none of them."""
 _UNIONS = (Union, UnionType)
-_LISTS = (Sequence, Collection, Iterable, tuple)
+_LISTS = (Sequence, Collection, Iterable, tuple, frozenset)
 
 
 def bounded(
@@ -91,7 +91,10 @@ class Option:
 
     @cached_property
     def is_list(self) -> bool:
-        """Return whether the option is a list of strings, or one string in place of a list of one."""
+        """Return whether the option is a list of strings.
+
+        It may be one string in place of a list of one.
+        """
         kinds = get_args(self.type) if self.takes_string else (without_none(self.type),)
         return any(get_origin(kind) in _LISTS and get_args(kind)[0] is str for kind in kinds)
 
@@ -242,7 +245,10 @@ def _type_of(cls: type, name: str) -> Any:
 
 @cache
 def attribute_docs(cls: type) -> Mapping[str, str]:
-    """Return what the docstrings of a class and its bases say of attributes; nothing where docstrings are stripped."""
+    """Return the descriptions of attributes in the docstrings of a class and its bases.
+
+    There are none where docstrings are stripped.
+    """
     texts: dict[str, str] = {}
     for kind in reversed(cls.__mro__):
         section = re.search(r"^Attributes:\n(.*?)(?=^\S|\Z)", _doc(kind), re.MULTILINE | re.DOTALL)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch._util.cancellation import pause
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 
 T = TypeVar("T")
-MOST_RETRIES = 20
+MAX_RETRIES = 20
 _FIRST_PAUSE, _MAX_PAUSE = 0.1, 5.0
 
 
@@ -21,14 +21,17 @@ def pauses(retries: int) -> Iterator[float]:
 
 
 def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool]) -> T:
-    """Call a function, up to ``retries`` times more after errors that may pass, as ``passes`` says."""
-    for pause in pauses(retries):
+    """Call a function, up to ``retries`` times more after errors that may pass, as ``passes`` says.
+
+    A server that asks for a longer wait gets it.
+    """
+    for seconds in pauses(retries):
         try:
             return call()
         except BackendError as exc:
             if not passes(exc):
                 raise
-            time.sleep(pause)
+            pause(max(seconds, exc.retry_after if isinstance(exc, BackendUnavailableError) else 0.0))
     return call()
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Union
+from typing import Literal
 
+from vlmsearch._util.options import without_none
 from vlmsearch.errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -86,7 +86,7 @@ def convert(text: str, kind: object, where: str) -> object:
     >>> convert("yes", bool, "tls"), convert("3", int | None, "threads")
     (True, 3)
     """
-    kind = _without_none(kind)
+    kind = without_none(kind)
     if kind is bool:
         return check(_WORDS.get(text.lower(), text), kind, where)
     if kind in (int, float):
@@ -99,7 +99,7 @@ def convert(text: str, kind: object, where: str) -> object:
 
 def check(value: object, kind: object, where: str) -> object:
     """Check a value of TOML or JSON of the annotated type. ConfigError, beginning with ``where``, says what may be."""
-    kind = _without_none(kind)
+    kind = without_none(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return as_dataclass(kind, _table(value, where), where)
@@ -118,13 +118,6 @@ def check(value: object, kind: object, where: str) -> object:
     if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"{where} is {name}, not {value!r}")
     return float(value) if kind is float and isinstance(value, int) else value
-
-
-def _without_none(kind: object) -> object:
-    """Return the type of ``X | None``, where None means that no value is given."""
-    if typing.get_origin(kind) in (Union, types.UnionType):
-        return next(argument for argument in typing.get_args(kind) if argument is not type(None))
-    return kind
 
 
 def _table(value: object, where: str) -> dict[str, object]:

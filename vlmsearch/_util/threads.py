@@ -37,7 +37,7 @@ class Workers(ThreadPoolExecutor):
         except RuntimeError as exc:
             raise self._error() if self._closed else BackendError(f"{self._owner} can do no work: {exc}") from exc
 
-    def each(self, items: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
+    def results(self, items: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
         """Yield the results for items in order, with as many under way as there are threads.
 
         A single item needs no other thread.

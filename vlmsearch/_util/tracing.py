@@ -26,8 +26,11 @@ from opentelemetry.util.types import Attributes, AttributeValue
 T = TypeVar("T")
 Stage: TypeAlias = Literal["decode", "encode", "store", "fuse", "rerank", "generate"]
 STAGES: tuple[Stage, ...] = ("decode", "encode", "store", "fuse", "rerank", "generate")
-"""Reading and scaling images; their vectors and those of texts; the database; adding up what the fields say; reading
-the first matches again; writing an answer."""
+"""The stages of a request, in their order.
+
+Images are read and scaled. They and texts become vectors. The database is asked. What the fields say is added up. The
+first matches are read again. An answer is written.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ class StageTiming:
 
 Listener: TypeAlias = Callable[[StageTiming], None]
 Tell: TypeAlias = Callable[[float, str], None]
-Measured: TypeAlias = AbstractContextManager[Span]
-_SILENCE: Measured = nullcontext(INVALID_SPAN)
+SpanContext: TypeAlias = AbstractContextManager[Span]
+_SILENCE: SpanContext = nullcontext(INVALID_SPAN)
 """A stage that nobody hears of."""
 _listeners: list[Listener] = []
 _operation: ContextVar[str] = ContextVar("vlmsearch_operation", default="")
@@ -116,7 +119,7 @@ def _tell(stage: Stage, operation: str, seconds: float, error: str) -> None:
         listener(StageTiming(stage, operation, seconds, error))
 
 
-def stage(name: Stage, attributes: Attributes = None, *, what: str = "") -> Measured:
+def stage(name: Stage, attributes: Attributes = None, *, what: str = "") -> SpanContext:
     """Measure one stage of the work, for as long as the ``with`` block lasts.
 
     Args:
@@ -134,7 +137,7 @@ def stage(name: Stage, attributes: Attributes = None, *, what: str = "") -> Meas
     return _measured(span, partial(_tell, name, _operation.get()))
 
 
-def encoding(fingerprint: str, kind: str, count: int) -> Measured:
+def encoding(fingerprint: str, kind: str, count: int) -> SpanContext:
     """Measure one call of an encoder, with so many of a kind: ``text``, ``image`` or ``documents``."""
     about: Attributes = {
         "gen_ai.operation.name": "embeddings",
@@ -144,7 +147,7 @@ def encoding(fingerprint: str, kind: str, count: int) -> Measured:
     return stage("encode", about, what=kind)
 
 
-def querying(store: str, call: str, field: object = "", *, count: int = 0) -> Measured:
+def querying(store: str, call: str, field: object = "", *, count: int = 0) -> SpanContext:
     """Measure one call of a store: its method, the field that is searched (or ``words``), the records written."""
     about: dict[str, AttributeValue] = {"db.system.name": store.partition(":")[0], "db.operation.name": call}
     about["vlmsearch.store"] = store
@@ -155,7 +158,7 @@ def querying(store: str, call: str, field: object = "", *, count: int = 0) -> Me
     return stage("store", about, what=call)
 
 
-def operation(name: str, attributes: Attributes = None, *, carrier: Mapping[str, str] | None = None) -> Measured:
+def operation(name: str, attributes: Attributes = None, *, carrier: Mapping[str, str] | None = None) -> SpanContext:
     """Make all stages in the ``with`` block parts of one verb or request.
 
     Args:
@@ -216,7 +219,7 @@ def _pieces(pieces: Iterator[T], start: Callable[[], Span], tell: Tell) -> Itera
         tell(seconds, error)
 
 
-def together(name: str, attributes: Attributes, waiting: Sequence[Span]) -> Measured:
+def together(name: str, attributes: Attributes, waiting: Sequence[Span]) -> SpanContext:
     """Make work for several callers one span, in the trace of the first. It links to the others.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -37,7 +36,7 @@ PROMPT_CHARS = 2**20
 _MARK = "\0"
 """The place of the sources in a text: a character that neither sources nor questions have."""
 _PLACES = frozenset({"sources", "question"})
-_SMALLEST_SIDE = 64
+_MIN_SIDE = 64
 """Longer side below which pictures are not scaled down."""
 _STEP = 0.9
 """Factor by which pictures are scaled down until they share the tokens."""
@@ -100,7 +99,7 @@ class Prompt:
         is_unsure: Whether the sources are only what comes closest to the question.
         dropped: Weaker sources that do not fit.
         side: Longer side of a picture, in pixels, to which larger ones are scaled down.
-        tokens: Number of tokens of the prompt, by the model itself; None where it is unknown.
+        tokens: Number of tokens of the prompt; None where it is unknown.
     """
 
     question: str
@@ -118,19 +117,16 @@ class Prompt:
         """Return texts and pictures as given, in the order in which a model reads them."""
         text = self.template.substitute(sources=_MARK, question=sanitise(self.question))
         text, place, after = text.partition(_MARK)
+        lines = [(source.line, source.picture) for source in self.sources]
+        if self.picture:
+            lines.append(("The picture of the question:", self.picture))
         parts: list[str | Picture] = []
-        for number, (line, picture) in enumerate(self._lines() if place else ()):
+        for number, (line, picture) in enumerate(lines if place else ()):
             text += f"\n{line}" if number else line
             if picture:
                 parts += [f"{text}\n", picture]
                 text = ""
         return tuple(part for part in [*parts, text + after] if part)
-
-    def _lines(self) -> Iterator[tuple[str, Picture | None]]:
-        for source in self.sources:
-            yield source.line, source.picture
-        if self.picture:
-            yield "The picture of the question:", self.picture
 
     @property
     def text(self) -> str:
@@ -188,8 +184,9 @@ def fit_prompt(prompt: Prompt, generator: Generator, options: GenerationOptions)
     if prompt.pictures:
         for_pictures = min(prompt.picture_tokens, max(room - generator.count_tokens(prompt.text), room // 2))
         prompt = replace(prompt, side=_shared_side(prompt.pictures, generator, for_pictures))
-    if not prompt.sources or prompt.count(generator) <= room:
-        return prompt
+    tokens = prompt.count(generator)
+    if tokens <= room or not prompt.sources:
+        return replace(prompt, tokens=tokens)
     counts = range(1, len(prompt.sources))
     fitting = bisect_right(counts, room, key=lambda count: prompt.with_sources(count).count(generator))
     if not fitting:
@@ -199,15 +196,16 @@ def fit_prompt(prompt: Prompt, generator: Generator, options: GenerationOptions)
             f"{generator.context}, of which {options.max_tokens} are kept for the answer: ask shorter, lower "
             "`max_tokens` or take another model",
         )
-    return prompt.with_sources(fitting)
+    fitted = prompt.with_sources(fitting)
+    return replace(fitted, tokens=fitted.count(generator))
 
 
 def _shared_side(pictures: list[Picture], generator: object, tokens: int) -> float:
     """Return the longer side at which pictures take ``tokens`` together, or as few as they can."""
     side: float = max((max(picture.image.size) for picture in pictures), default=0)
-    enough = max(tokens, _picture_tokens(pictures, generator, _SMALLEST_SIDE))
-    while side > _SMALLEST_SIDE and _picture_tokens(pictures, generator, side) > enough:
-        side = max(int(side * _STEP), _SMALLEST_SIDE)
+    enough = max(tokens, _picture_tokens(pictures, generator, _MIN_SIDE))
+    while side > _MIN_SIDE and _picture_tokens(pictures, generator, side) > enough:
+        side = max(int(side * _STEP), _MIN_SIDE)
     return side
 
 

@@ -9,6 +9,7 @@ from string import Template
 from typing import Union
 
 from vlmsearch._util.cancellation import check_cancelled
+from vlmsearch._util.closable import closing_at_end
 from vlmsearch.answers.citations import CitationChecker
 from vlmsearch.answers.prompts import Prompt, fit_prompt
 from vlmsearch.generators.base import GenerationOptions, Generator, PicturesRefusedError, SeesPictures
@@ -77,11 +78,6 @@ class AnswerStream(AnswerParts):
         """Return the sources, best first."""
         return tuple(source.match for source in self._prompt.sources)
 
-    @property
-    def prompt(self) -> str:
-        """Return the text that the generator was given; "" if it was not asked."""
-        return self._prompt.text
-
     def answer(self) -> Answer:
         """Return the whole answer, after reading what is left of it.
 
@@ -109,10 +105,8 @@ class AnswerStream(AnswerParts):
 
     def close(self) -> None:
         """Stop the generator."""
-        self._parts.close()
-        close = getattr(self._pieces, "close", None)
-        if close:
-            close()
+        with closing_at_end(self._pieces):
+            self._parts.close()
 
     def _run(self) -> collections.abc.Generator[str | Citation, None, None]:
         for text in self._texts():

@@ -23,7 +23,7 @@ from vlmsearch.models.bundle import Bundle, find_bundles
 from vlmsearch.models.inputs import Pixels, to_pixels
 
 BATCH = 32
-OURS = "vlmsearch int8"
+INT8_NAME = "vlmsearch int8"
 LONG_TOKENS = 256
 """A model that reads so many tokens is timed with long texts, too."""
 _LONG_WORDS = 180
@@ -124,11 +124,11 @@ def measure(task: EncodeTask, *, rounds: int, report: Report) -> list[EncodeTimi
 
 def ratios(timings: Sequence[EncodeTiming]) -> dict[str, float]:
     """Return how many times faster our INT8 is than each other contender at its task."""
-    int8 = {timing.task: timing.rate for timing in timings if timing.contender == OURS}
+    int8 = {timing.task: timing.rate for timing in timings if timing.contender == INT8_NAME}
     return {
-        f"{timing.task}: {OURS} / {timing.contender}": round(int8[timing.task] / timing.rate, 2)
+        f"{timing.task}: {INT8_NAME} / {timing.contender}": round(int8[timing.task] / timing.rate, 2)
         for timing in timings
-        if timing.contender != OURS
+        if timing.contender != INT8_NAME
     }
 
 

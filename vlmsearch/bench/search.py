@@ -86,7 +86,7 @@ class Memory:
         return None if own is None or mapped is None else cls(own, mapped)
 
 
-class Widened(Encoder):
+class WidenedEncoder(Encoder):
     """A model for texts whose vectors are brought to another length by a random matrix.
 
     Args:
@@ -228,7 +228,7 @@ def measure_http(
 
     Args:
         encoder: URL of the model that queries are encoded with.
-        dim: The length of its vectors, as for `Widened`.
+        dim: The length of its vectors, as for `WidenedEncoder`.
         store: URL of the index.
         kind: Kind of the words of the queries, of `SHARES`.
         length: Their number.
@@ -271,7 +271,7 @@ def _serve(encoder: str, dim: int, store: str, ready: Connection) -> None:
 
     index = IndexSettings(store=store, encoder=encoder, generator="")
     settings = ServerSettings(indexes={"default": index}, port=0)
-    with BatchingEncoder(Widened(open_encoder(encoder), dim)) as batching, open_store(store) as opened:
+    with BatchingEncoder(WidenedEncoder(open_encoder(encoder), dim)) as batching, open_store(store) as opened:
         pipeline = Pipeline(batching, opened)
         with Service(settings, {"default": OpenIndex("default", index, pipeline)}) as service:
             listening = listen(settings)

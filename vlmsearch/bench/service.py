@@ -6,7 +6,6 @@ They are compared with threads of one process on the same index.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,18 +20,17 @@ from urllib.parse import quote
 import numpy as np
 
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.credentials import check_unencrypted
-from vlmsearch._util.http import HttpConnections
 from vlmsearch.client import TOKEN
 from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.openai_api.http import HttpClient, HttpOptions
 from vlmsearch.pipeline import Pipeline
 
 Ask: TypeAlias = Callable[[list[str]], object]
 """Does with some texts what is measured."""
 Verb = Literal["search", "embed"]
 _LIMIT = 10
-_PATIENCE = 60.0
-"""Seconds to wait for an answer."""
+_ANSWER_BYTES = 2**26
+"""Size of the largest answer that is read."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,8 @@ class ServiceClient(Closable):
     """
 
     def __init__(self, url: str, index: str = "default") -> None:
-        self._server = HttpConnections(url, timeout=_PATIENCE)
+        self._server = HttpClient(url, HttpOptions(key_variable=TOKEN))
         self._place = f"/api/v1/indexes/{quote(index, safe='')}"
-        self._headers = {"Content-Type": "application/json"}
-        if token := os.environ.get(TOKEN):
-            if not self._server.is_encrypted:
-                check_unencrypted(TOKEN, self._server.host, "give an https:// URL")
-            self._headers["Authorization"] = f"Bearer {token}"
 
     def documents(self) -> int:
         """Return how many documents the index has."""
@@ -95,12 +88,11 @@ class ServiceClient(Closable):
 
     def _send(self, method: str, path: str, form: dict[str, object] | None = None) -> bytes:
         body = None if form is None else json.dumps(form).encode()
-        with self._server.exchange(method, path, body=body, headers=self._headers) as answer:
-            said = answer.read()
-        if answer.status != HTTPStatus.OK:
-            raise BackendError(
-                f"{self._server.url}{path} answered {answer.status}: {said[:300].decode(errors='replace')}"
-            )
+        with self._server.exchange(method, path, body) as answer:
+            said = self._server.read(answer, _ANSWER_BYTES)
+        if answer.status_code != HTTPStatus.OK:
+            message = said[:300].decode(errors="replace")
+            raise BackendError(f"{self._server.url}{path} answered {answer.status_code}: {message}")
         return said
 
     def close(self) -> None:

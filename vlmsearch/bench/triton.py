@@ -21,7 +21,6 @@ from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.client.batches import split_location
 from vlmsearch.triton.client.connection import Connection
-from vlmsearch.triton.client.security import Security
 
 Workload = Literal["images", "texts"]
 _TIMEOUT = 60.0
@@ -76,8 +75,7 @@ class TritonLoad(Closable):
         if not data:
             raise ConfigError("there is nothing to send")
         address, self._model = split_location(location)
-        security = Security.from_environment(tls=False, host=address.rpartition(":")[0])
-        self._connection = Connection(address, security=security, timeout=_TIMEOUT, deadline=_TIMEOUT, retries=False)
+        self._connection = Connection(address, timeout=_TIMEOUT, deadline=_TIMEOUT, retries=False)
         config = self._connection.config(self._model)
         self._input = protocol.IMAGE if kind == "images" else protocol.TEXT
         suffix = "_IMAGE" if kind == "images" else ""

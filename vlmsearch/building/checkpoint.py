@@ -16,7 +16,7 @@ from vlmsearch.building.transformer import Pooling, Transformer
 from vlmsearch.building.weights import Json, Weights, read_json
 from vlmsearch.errors import ConfigError, VlmsearchError, one_line
 from vlmsearch.media.images import Preprocess
-from vlmsearch.models.bundle import MAX_DIM, MAX_ID, MAX_SIDE, MOST_TOKENS, Logits, Tower
+from vlmsearch.models.bundle import MAX_DIM, MAX_ID, MAX_SIDE, MAX_TOKENS, Logits, Tower
 from vlmsearch.models.recipe import NO_PROMPTS, Prompts
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -84,9 +84,9 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         self._check("vectors", self.dim, 1, MAX_DIM)
-        self._check("tokens", self.max_tokens, 1, MOST_TOKENS)
+        self._check("tokens", self.max_tokens, 1, MAX_TOKENS)
         self._check("pad token", self.pad, 0, MAX_ID)
-        self._check("positions", self.text.positions, 1, MOST_TOKENS)
+        self._check("positions", self.text.positions, 1, MAX_TOKENS)
         for form in (tower.transformer for tower in (self.image, self.text) if tower):
             self._check("width", form.width, 1, MAX_DIM)
             self._check("heads", form.heads, 1, form.width)

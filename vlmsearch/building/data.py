@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.items import SourceDocument
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.models.bundle import Tower, data_folder
 from vlmsearch.models.recipe import Recipe
@@ -119,7 +119,7 @@ def _drawn(seeds: Sequence[int]) -> tuple[ImageSource, ...]:
 def _own(paths: Sequence[Path], *, images: bool, need_all: bool) -> tuple[list[ImageSource], list[str]]:
     if not paths:
         return [], []
-    documents = [item.document for item in islice(Paths(paths), _MAX_ITEMS) if isinstance(item, Sourced)]
+    documents = [item.document for item in islice(Paths(paths), _MAX_ITEMS) if isinstance(item, SourceDocument)]
     pictures = [local_image(document.image) for document in documents if images and document.image is not None]
     lines = (line.strip() for document in documents for line in (document.text or "").splitlines())
     texts = list(dict.fromkeys(line for line in lines if line))

@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
-from typing import IO
-from urllib.error import HTTPError
+from typing import Any
 from urllib.parse import urljoin, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+import httpx
 
 from vlmsearch._util.locks import only_one
+from vlmsearch.errors import one_line
 from vlmsearch.models.bundle import cache_folder
+from vlmsearch.openai_api.http import tls_context
 
 _TIMEOUT_SECONDS, _FILE_TIMEOUT_SECONDS = 10.0, 30.0
 """Seconds without a byte, of what the hub says and of a file."""
@@ -29,7 +30,8 @@ _PAUSE_SECONDS = 0.5
 _BLOCK = 2**20
 _MAX_JSON = 2**26
 _DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
-_REDIRECTS = (301, 302, 303, 307, 308)
+_PASSING = frozenset({429, *range(500, 600)})
+"""Statuses after which the next try may help."""
 
 Progress = Callable[[int, int], None]
 """Takes how many bytes of a file are here, and how many it has."""
@@ -59,9 +61,11 @@ def get_json(url: str, token: str = "") -> object:
     OSError where it cannot be had, ValueError where it is none.
     """
     with _opened(url, token, timeout=_TIMEOUT_SECONDS) as answer:
-        content = answer.read(_MAX_JSON + 1)
-    if len(content) > _MAX_JSON:
-        raise ValueError(f"the answer has more than {_MAX_JSON:,} bytes")
+        content = bytearray()
+        for piece in answer.iter_raw():
+            content += piece
+            if len(content) > _MAX_JSON:
+                raise ValueError(f"the answer has more than {_MAX_JSON:,} bytes")
     value: object = json.loads(content)
     return value
 
@@ -101,8 +105,8 @@ def _fetch(head: _Head, blob: Path, progress: Progress) -> None:
         try:
             _append(head, partial, begun, progress)
             reason = "the connection was cut"
-        except (OSError, HTTPException) as exc:
-            if isinstance(exc, HTTPError) and exc.code < 500 and exc.code != 429:
+        except OSError as exc:
+            if isinstance(exc.__cause__, httpx.HTTPStatusError) and exc.__cause__.response.status_code not in _PASSING:
                 raise
             reason = str(exc)
         grown = partial.stat().st_size
@@ -121,10 +125,10 @@ def _fetch(head: _Head, blob: Path, progress: Progress) -> None:
 def _append(head: _Head, partial: Path, begun: int, progress: Progress) -> None:
     """Add what the server sends from ``begun`` on."""
     with _opened(head.url, head.token, begin=begun) as answer:
-        is_rest = answer.status == 206
+        is_rest = answer.status_code == 206
         with partial.open("ab" if is_rest else "wb") as file:
             done = begun if is_rest else 0
-            while block := answer.read(_BLOCK):
+            for block in answer.iter_raw():
                 file.write(block)
                 done += len(block)
                 progress(done, head.size)
@@ -142,7 +146,7 @@ def _head(remote: Remote) -> _Head:
             given = answer.headers
             digest = digest or _plain(given.get("X-Linked-Etag") or given.get("ETag") or "")
             size = size if size >= 0 else int(given.get("X-Linked-Size") or -1)
-            if answer.status not in _REDIRECTS:
+            if not answer.has_redirect_location:
                 size = size if size >= 0 else int(given.get("Content-Length") or -1)
                 break
             following = urljoin(url, given["Location"])
@@ -175,24 +179,6 @@ def _headers(token: str) -> dict[str, str]:
     )
 
 
-class _Redirects(HTTPRedirectHandler):
-    """A handler of redirects, which sends no token to another host.
-
-    Redirects are given as answers where ``follow`` is false.
-    """
-
-    def __init__(self, *, follow: bool) -> None:
-        self._follow = follow
-
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> Request | None:
-        request = super().redirect_request(req, fp, code, msg, headers, newurl) if self._follow else None
-        if request is not None and urlsplit(newurl).netloc != urlsplit(req.full_url).netloc:
-            request.remove_header("Authorization")
-        return request
-
-
 @contextmanager
 def _opened(
     url: str,
@@ -202,26 +188,22 @@ def _opened(
     begin: int = 0,
     redirects: bool = True,
     timeout: float = _FILE_TIMEOUT_SECONDS,
-) -> Iterator[HTTPResponse | HTTPError]:
+) -> Iterator[httpx.Response]:
     """Send a request and give the answer.
 
-    OSError where there is none, or it says that something is wrong.
+    OSError where there is none, or it says that something is wrong. A redirect to another host goes without the token.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"{url} is no address of a hub")
     headers = _headers(token) | ({"Range": f"bytes={begin}-"} if begin else {})
-    request = Request(url, method=method, headers=headers)  # noqa: S310 - of the two schemes
+    settings: dict[str, Any] = {"follow_redirects": redirects, "timeout": timeout, "verify": tls_context()}
     try:
-        answer = build_opener(_Redirects(follow=redirects)).open(request, timeout=timeout)
-    except HTTPError as exc:
-        if redirects or exc.code not in _REDIRECTS:
-            exc.close()
-            raise
-        answer = exc
-    except HTTPException as exc:
-        raise OSError(f"{type(exc).__name__}: {exc}") from exc
-    with answer:
-        yield answer
+        with httpx.stream(method, url, headers=headers, **settings) as answer:
+            if answer.is_error:
+                answer.raise_for_status()
+            yield answer
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError) as exc:
+        raise OSError(one_line(exc)) from exc
 
 
 def _link(blob: Path, target: Path) -> None:

@@ -69,7 +69,10 @@ def available_models() -> list[Row]:
 
 
 def _row(recipe: Recipe, bundle: Bundle | None) -> Row:
-    """Return what the recipe says, and its bundle where the recipe of a user does not say it."""
+    """Return the entry of a recipe.
+
+    What the recipe of a user does not say comes from its bundle.
+    """
     encodes_images = recipe.encodes_images or (bundle is not None and "image" in bundle.space.modalities)
     return {
         "name": recipe.name,

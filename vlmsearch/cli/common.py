@@ -158,7 +158,10 @@ where_option = option(
 
 
 def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """Return a function that reads some of a few names, such as ``fp16,int8``, for the type of an option."""
+    """Return a function that reads some of a few names, such as ``fp16,int8``.
+
+    It is the type of an option.
+    """
 
     def read(text: str) -> list[str]:
         names = [part.strip() for part in text.split(",")]
@@ -227,7 +230,10 @@ def print_table(
     title: str = "",
     header: bool = True,
 ) -> None:
-    """Print a table on a terminal, with the columns ``left`` left-aligned, or lines with tabs in a pipe."""
+    """Print a table on a terminal, or lines with tabs in a pipe.
+
+    The columns ``left`` are left-aligned.
+    """
     if is_terminal():
         from vlmsearch._util.console import make_console, make_table
 
@@ -259,7 +265,10 @@ def found_by(match: Match) -> list[tuple[str, FieldScore]]:
 
 
 def shown_name(match: Match) -> str:
-    """Return the file of a match, with its best part and the number of other relevant parts."""
+    """Return the file of a match, with its best part.
+
+    The number of other relevant parts follows.
+    """
     part = match.document.part
     if part is None:
         return short_path(match.document.id)

@@ -82,7 +82,10 @@ def _serve(out: Path) -> str:
 
 
 def draw_gallery(out: Path, count: int, *, quiet: bool) -> Path:
-    """Draw ``count`` scenes as PNG files, except undamaged ones that exist, and write the table of the gallery."""
+    """Draw ``count`` scenes as PNG files, and write the table of the gallery.
+
+    Undamaged files that exist stay.
+    """
     folder = out / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
     rows = []

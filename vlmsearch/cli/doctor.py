@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import platform
+import re
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from vlmsearch.cli.common import command, json_option, print_json, url_option
 from vlmsearch.errors import ModelUnavailableError, VlmsearchError
 from vlmsearch.models.bundle import PROFILES, built_bundles, cache_folder
 from vlmsearch.models.recipe import find_recipe
+from vlmsearch.registry import back_ends, extras_of
 from vlmsearch.stores.base import Exposable
 from vlmsearch.tensorrt.engine.cublas import cublas
 from vlmsearch.tensorrt.engine.plans import Machine, mismatches, open_plan, plans_folder
@@ -86,13 +89,25 @@ def _packages() -> list[CheckResult]:
     return [
         CheckResult("python", sys.version_info >= (3, 10), python, required=True),
         *(_package(name, f"pip install {name}", required=True) for name in needed),
-        _package("chromadb", f"for stores of chroma: {install_command('chroma')}"),
-        _package("pymongo", f"for stores of mongodb: {install_command('mongodb')}"),
-        _package("psycopg", f"for stores of postgresql: {install_command('postgresql')}"),
+        *_store_packages(),
         _package("torch", full),
         _package("transformers", full),
         CheckResult("sqlite", True, f"SQLite {sqlite3.sqlite_version}", required=True),
     ]
+
+
+def _store_packages() -> list[CheckResult]:
+    """Check for the packages of stores: those of the extras that their entry points name."""
+    checks: dict[str, CheckResult] = {}
+    for point in back_ends("store").values():
+        if point.dist is None:
+            continue
+        for extra, requirement in itertools.product(extras_of(point), point.dist.requires or ()):
+            name = re.match(rf"([\w.-]+).*;.*extra == ['\"]{re.escape(extra)}['\"]", requirement)
+            if name:
+                install = install_command(extra, package=point.dist.name)
+                checks[name[1]] = _package(name[1], f"for stores of {extra}: {install}")
+    return list(checks.values())
 
 
 def _store(url: str) -> list[CheckResult]:

@@ -28,7 +28,10 @@ files_option = add_options(
 
 @contextmanager
 def open_documents(chosen: IndexChoice, where: Mapping[str, object] | None) -> Iterator[Iterator[Document]]:
-    """Open an index, and yield those of its documents that pass a filter, in the order of their ids."""
+    """Open an index, and yield those of its documents that pass a filter.
+
+    They are in the order of their ids.
+    """
     condition = parse_filter(where) if where is not None else None
     if chosen.server:
         with chosen.connect() as remote:
@@ -40,7 +43,10 @@ def open_documents(chosen: IndexChoice, where: Mapping[str, object] | None) -> I
 
 
 def path_of(document: Document) -> str | None:
-    """Return the file of a document, which for a part is the whole; None for one that was not read from a file."""
+    """Return the file of a document, which for a part is the whole.
+
+    None for one that was not read from a file.
+    """
     from vlmsearch.indexing.sources import file_name
 
     if document.part:

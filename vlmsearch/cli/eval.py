@@ -27,7 +27,7 @@ from vlmsearch.search.evaluation import (
     NO_MATCH_RECALL,
     SHOWN_F1,
     Difference,
-    Measured,
+    FieldMeasures,
     Tuning,
     Values,
 )
@@ -147,7 +147,7 @@ def _measure(
     *,
     tune: bool,
     quiet: bool,
-) -> tuple[Evaluation, Mapping[str, Measured], Tuning | None]:
+) -> tuple[Evaluation, Mapping[str, FieldMeasures], Tuning | None]:
     """Measure a setting, and tune the index if ``tune``."""
     fields = fields_of(pipeline, queries)
     searches = len(queries) + sum(map(len, fields.values()))
@@ -211,7 +211,7 @@ def _known(queries: Sequence[JudgedQuery], index: Index, folder: Path) -> list[J
     ]
 
 
-def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, object]:
+def _by_query(measured: FieldMeasures, queries: Sequence[JudgedQuery]) -> dict[str, object]:
     return {
         query.id: {
             "query": query.text,

@@ -10,12 +10,12 @@ from vlmsearch.cli.common import command, json_option, option, print_json, print
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
 from vlmsearch.cli.search_options import flags, query_options
-from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, FieldEvidence, Regions
+from vlmsearch.search.explanation import MIN_FALL, WINDOWS, Explanation, FieldEvidence, Regions
 from vlmsearch.search.options import ExplainRequest
 from vlmsearch.types import WORDS
 from vlmsearch.wire import to_json
 
-_MOST_PASSAGES = 5
+_MAX_PASSAGES = 5
 
 
 @command()
@@ -107,10 +107,10 @@ def _print(explanation: Explanation) -> None:
             ],
             left=("word", "stem"),
         )
-    mattered = [part for part in explanation.passages if part.evidence >= LEAST_FALL]
+    mattered = [part for part in explanation.passages if part.evidence >= MIN_FALL]
     if mattered and explanation.document.text:
         click.echo()
-        ordered = sorted(mattered, key=lambda part: -part.evidence)[:_MOST_PASSAGES]
+        ordered = sorted(mattered, key=lambda part: -part.evidence)[:_MAX_PASSAGES]
         text = explanation.document.text
         print_table(
             ("adds", "sentence"),
@@ -122,7 +122,7 @@ def _print(explanation: Explanation) -> None:
 
 
 def _row(name: str, field: FieldEvidence, explanation: Explanation) -> tuple[str, ...]:
-    value = f"{field.value:.2f} of {explanation.most_words:.2f}" if name == WORDS else f"{field.value:.3f}"
+    value = f"{field.value:.2f} of {explanation.max_bm25:.2f}" if name == WORDS else f"{field.value:.3f}"
     adds = f"{field.weight * field.evidence:+.2f}" if field.counts else ""
     basis = field.basis
     usual = ""

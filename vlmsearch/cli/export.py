@@ -23,7 +23,7 @@ from vlmsearch.cli.progress import progress
 @quiet_option
 @json_option
 def export(file: Path, chosen: IndexChoice, quiet: bool, as_json: bool) -> None:
-    """Export an index to a Parquet file with its vectors, or to a CSV file without them.
+    """Export an index to a Parquet file, or to a CSV file without vectors.
 
     FILE ends in .parquet, for pandas, DuckDB, Daft and `vlmsearch import`, or in .csv, for spreadsheets. A CSV file has
     the documents and their metadata, which `vlmsearch index` reads. The file appears when it is complete. Others may

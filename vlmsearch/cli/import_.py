@@ -19,7 +19,9 @@ from vlmsearch.registry import DEFAULT_STORE, open_store
 @quiet_option
 @json_option
 def import_(file: Path, target: str, prune: bool, quiet: bool, as_json: bool) -> None:
-    """Import a Parquet file of `vlmsearch export` into an index of the same model, or into a new one.
+    """Import a Parquet file of `vlmsearch export` into an index.
+
+    The index is of the same model, or new.
 
     Nothing is encoded. Documents that the index already has are skipped. You may interrupt it: the next run continues.
     """

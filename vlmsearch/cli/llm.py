@@ -32,7 +32,7 @@ _OF_THE_RECIPE = "The Triton release.  [default: the recipe's]"
 
 @click.group(cls=Group, short_help="Serve and build language models with TensorRT-LLM.")
 def llm() -> None:
-    """Serve language and vision models with TensorRT-LLM as they are, or build engines of them for Triton."""
+    """Serve language and vision models with TensorRT-LLM, or build engines for Triton."""
 
 
 tp_option = option("--tp", type=int, help="Tensor parallelism.  [default: the recipe's]")
@@ -207,7 +207,10 @@ def _newest() -> str:
 
 
 def _served_plan(recipe: str, release: str | None) -> LlmPlan:
-    """Return the plan of a recipe that the LLM API runs in a release, by default the newest."""
+    """Return the plan of a recipe that the LLM API runs in a release.
+
+    By default it is the newest.
+    """
     from vlmsearch.tensorrt_llm.rules import make_plan
 
     return make_plan(recipe, release=release or _newest(), use="server")

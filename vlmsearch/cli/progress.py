@@ -40,7 +40,10 @@ def progress(
 
 
 def print_report(report: IndexReport, *, verbose: bool = False) -> None:
-    """Print the report of a run, with the first rejected files, or with ``verbose`` all of them."""
+    """Print the report of a run, with the first rejected files.
+
+    With ``verbose`` all of them are printed.
+    """
     rate = report.seen / report.seconds if report.seconds else 0.0
     parts = [f"{report.added} added", f"{report.updated} updated", f"{report.unchanged} unchanged"]
     parts += [f"{report.pruned} pruned"] if report.pruned else []

@@ -23,7 +23,7 @@ from vlmsearch.cli.common import (
 from vlmsearch.cli.documents import check_files_options, files_option, print_paths
 from vlmsearch.cli.opening import IndexChoice, index_options, with_picture
 from vlmsearch.cli.search_options import flags, query_options
-from vlmsearch.search.options import LONGEST_PAGE, SearchRequest
+from vlmsearch.search.options import MAX_PAGE, SearchRequest
 from vlmsearch.types import Matches
 from vlmsearch.wire import to_json
 
@@ -34,7 +34,7 @@ from vlmsearch.wire import to_json
 @flags(SearchRequest, leave_out=["offset"])
 @option(
     "--page",
-    type=click.IntRange(1, LONGEST_PAGE),
+    type=click.IntRange(1, MAX_PAGE),
     default=1,
     show_default=True,
     metavar="N",
@@ -60,9 +60,9 @@ def search(
     check_files_options(files, null, {"--json": as_json})
     _hint_at_image(query["text"], has_image=query["image"] is not None)
     limit = options["limit"]
-    if page * limit > LONGEST_PAGE:
-        last = LONGEST_PAGE // limit
-        raise click.UsageError(f"--page goes to {last} with --limit {limit}: a search shows the best {LONGEST_PAGE:,}")
+    if page * limit > MAX_PAGE:
+        last = MAX_PAGE // limit
+        raise click.UsageError(f"--page goes to {last} with --limit {limit}: a search shows the best {MAX_PAGE:,}")
     if page > 1 and options["cursor"]:
         raise click.UsageError("give --page or --cursor")
     if show_all and options["min_score"] is not None:
@@ -91,7 +91,10 @@ def search(
 
 
 def _hint_at_image(text: str | None, *, has_image: bool) -> None:
-    """Say how to search by an image where the text is the name of one that is here."""
+    """Say how to search by an image where the text is a file's name.
+
+    It is the name of an image that is here.
+    """
     if text is None or has_image or not os.path.isfile(text):
         return
     from vlmsearch.media.images import IMAGE_SUFFIXES

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vlmsearch._util.options import Option, options_of
+from vlmsearch._util.options import Option
 from vlmsearch.cli.common import Function, PlainText, add_options, option, url_option, where_option
 from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import OWN_RERANKER
-from vlmsearch.wire import is_image
+from vlmsearch.wire import simple_options
 
 _METAVARS = {
     "diversity": "SHARE",
@@ -142,14 +141,6 @@ def flags(request: Any, *, leave_out: Collection[str] = ()) -> Callable[[Functio
         request: The dataclass of the arguments. Those that must be given, and what no flag can be, are left out.
         leave_out: Names of others that are left out.
     """
-    return add_options([flag_of(declared) for name, declared in flagged(request).items() if name not in leave_out])
-
-
-def flagged(request: Any) -> dict[str, Option]:
-    """Return the arguments of a verb that flags can set, by name."""
-    return {
-        name: declared
-        for name, declared in options_of(request).items()
-        if not (declared.is_required or declared.is_local or is_dataclass(declared.kind) or is_image(declared.type))
-        and name not in ("like", "text")
-    }
+    return add_options(
+        [flag_of(declared) for name, declared in simple_options(request).items() if name not in leave_out]
+    )

@@ -30,7 +30,9 @@ class ServerChoice:
     release: str | None
 
     def find(self) -> Binary:
-        """Return the tritonserver on PATH, or else the one in the user's cache, which serves this machine only.
+        """Return the tritonserver on PATH, or else the one in the user's cache.
+
+        The latter serves this machine only.
 
         A dry run installs nothing; without a server it returns the name of the program.
 

@@ -13,7 +13,7 @@ from vlmsearch.types import Document, IndexReport, Reject, local_image
 
 if TYPE_CHECKING:
     from vlmsearch.index import Index
-    from vlmsearch.indexing.items import Item, Sourced
+    from vlmsearch.indexing.items import Item, SourceDocument
     from vlmsearch.indexing.sources import Paths
 
 
@@ -46,7 +46,7 @@ def upload_files(
     return replace(report, rejects=(*report.rejects, *rejects), left_out=source.left_out())
 
 
-def _to_send(item: Sourced) -> Document:
+def _to_send(item: SourceDocument) -> Document:
     """Return a document with its image and OCR text. The server reports images that cannot be read."""
     from vlmsearch.indexing.image_text import with_image_text
 

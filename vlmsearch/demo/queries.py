@@ -126,7 +126,7 @@ def parse_query(text: str) -> SceneQuery:
 
 
 def _holds(scene: Description, first: int, relation: str, second: int) -> bool:
-    """Return whether group number ``one`` of a scene lies so to another."""
+    """Return whether the ``first`` group of a scene lies so to the ``second``."""
     if relation in ("inside", "around"):
         return scene.relation == "inside" and (first, second) == ((0, 1) if relation == "inside" else (1, 0))
     near, far = _ENDS[relation]

@@ -108,10 +108,7 @@ def _make_groups(rng: random.Random, boxes: Sequence[_Box], background: str) -> 
 
 
 def _make_group(rng: random.Random, box: _Box, background: str, used_shapes: Sequence[str]) -> ShapeGroup:
-    """Choose a group that stands out from the background and fits into the box.
-
-    Its colour stands out, and its objects fit.
-    """
+    """Choose a group whose colour stands out and whose objects fit into the box."""
     shape = _pick(rng, [name for name in SHAPES if name not in used_shapes])
     colour = _pick(rng, _visible_colours(BACKGROUNDS[background].tones))
     texture = _pick_texture(rng, shape)

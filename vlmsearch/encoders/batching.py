@@ -41,14 +41,14 @@ _Lane: TypeAlias = Literal["query", "document", "image"]
 """The content of a batch: texts of a role, or images."""
 _LANES: tuple[_Lane, ...] = ("query", "image", "document")
 _Outcome: TypeAlias = "tuple[Mapping[str, Vectors], Mapping[int, InvalidInputError]]"
-"""The vectors of the items that can be used, by space, and why others cannot, by their place."""
+"""The vectors of usable items, by space, and the errors of others, by their place."""
 _SMOOTHING = 0.1
 """Weight of the newest batch in the average time of a batch."""
-_LEAST_WAIT = 0.1
+_MIN_WAIT = 0.1
 _PATIENCE = 0.25
 """Share of the time of a batch that the next one waits for more."""
 _MIXED = 4
-"""Divisor of the size of a batch that has items of small requests and of one that needs several batches.
+"""Divisor of the size of a batch that small requests and a large one share.
 
 Such a batch costs a small request a few times its time alone, and the large one a third of its speed.
 """
@@ -125,7 +125,7 @@ class _Request:
     """Span that it is part of."""
     over: bool = False
     waiting: threading.Lock = field(default_factory=threading.Lock)
-    """Held until the request is over; a lock wakes a thread for half of what an event costs."""
+    """Held until the request is over. A lock wakes a thread for half of what an event costs."""
 
     def __post_init__(self) -> None:
         self.waiting.acquire()
@@ -178,7 +178,7 @@ class _Queue:
         self.since = 0.0
         """Time when the first request came, or the batch before ended."""
         self.patience = 0.0
-        """Seconds after that for which a batch may wait, so short beside the batch before that it pays."""
+        """Seconds after that for which a batch may wait, short beside the batch before."""
         self.under_way = 0
         self.seconds = 0.0
         """Seconds that an item takes."""
@@ -284,7 +284,7 @@ class BatchingEncoder(Encoder):
         self._changed = threading.Condition()
         texts, images = batch or sizes.texts, batch or sizes.images
         self._queues: dict[_Lane, _Queue] = {
-            kind: _Queue(images, _one, images) if kind == "image" else _Queue(texts, _length, sizes.characters)
+            kind: _Queue(images, _single, images) if kind == "image" else _Queue(texts, _length, sizes.characters)
             for kind in _LANES
         }
         self._turns: deque[_Lane] = deque(_LANES)
@@ -425,7 +425,7 @@ class BatchingEncoder(Encoder):
     def _overloaded(self, why: str) -> OverloadedError:
         self._refused += 1
         left = sum((queue.under_way + queue.left) * queue.seconds for queue in self._queues.values())
-        wait = max(_LEAST_WAIT, left)
+        wait = max(_MIN_WAIT, left)
         return OverloadedError(f"the encoder is overloaded: {why}; try again in {wait:.1f} s", retry_after=wait)
 
     @property
@@ -460,7 +460,7 @@ class BatchingEncoder(Encoder):
                 self._on_batch(Batch(kind, count, len(parts), seconds))
 
     def _next_kind(self) -> _Lane | None:
-        """Return the kind whose turn it is to be encoded, as soon as a batch is to begin; None when all is done."""
+        """Return the kind whose turn it is, as soon as a batch is to begin. None when all is done."""
         while True:
             ready = [kind for kind in self._turns if self._queues[kind].requests]
             if not ready and self._closed:
@@ -539,7 +539,7 @@ def _dealt(outcome: _Outcome, parts: Sequence[_Part]) -> list[_Outcome]:
     return outcomes
 
 
-def _one(_: object) -> int:
+def _single(_: object) -> int:
     return 1
 
 

@@ -1,4 +1,4 @@
-"""What every encoder of bundles shares; a runtime only has to run a tower on a batch."""
+"""The common part of all encoders of bundles. A runtime only has to run a tower on a batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import PIL.Image
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
 from vlmsearch.encoders.base import BatchSizes, Encoder
@@ -35,8 +36,7 @@ class BundleEncoder(Encoder):
     """
 
     def __init__(self, bundles: Sequence[Bundle], *, batch_size: int, workers: int, dim: int | None = None) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"batch_size is at least 1, not {batch_size}")
+        check_counts(batch_size=batch_size)
         pictures = [bundle for bundle in bundles if bundle.preprocess]
         if len(pictures) > 1 or len({bundle.space.name for bundle in bundles}) < len(bundles):
             raise ConfigError(f"these models cannot work together: {', '.join(bundle.name for bundle in bundles)}")
@@ -139,7 +139,7 @@ class BundleEncoder(Encoder):
     def _pixel_batches(
         self, images: Sequence[ImageSource], preprocess: Preprocess, bad: dict[int, InvalidInputError]
     ) -> Iterator[Pixels]:
-        """Batches of the pixels of usable images in order, the next one being decoded while the caller works on this.
+        """Yield batches of the pixels of usable images, in order. The next is decoded while the caller works on one.
 
         Why an image cannot be used is put into ``bad``, by its number.
         """
@@ -160,7 +160,7 @@ class BundleEncoder(Encoder):
 
 
 def _usable(start: int, decoded: Sequence[Future[Pixels]], bad: dict[int, InvalidInputError]) -> Iterator[Pixels]:
-    """Yield the pixels of a batch whose first image is number ``start``, unless none of its images can be used."""
+    """Yield the pixels of a batch, unless none of its images can be used. Its first one is number ``start``."""
     pixels = []
     for item, future in enumerate(decoded, start):
         try:

@@ -89,7 +89,7 @@ class OnnxEncoder(BundleEncoder):
         return self._run(bundle, "text", {"input_ids": ids, "attention_mask": mask})
 
     def run_text_batches(self, bundle: Bundle, batches: Sequence[tuple[Ids, Ids]]) -> Iterable[Vectors]:
-        """Vectors of each batch of token ids and their mask, in order; on a CPU each core computes a batch."""
+        """Yield the vectors of each batch of token ids and their mask, in order. Each core of a CPU computes one."""
         session = self._session(bundle, "text")
         if isinstance(session, OnnxSession):
             return super().run_text_batches(bundle, batches)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -69,8 +70,7 @@ class TensorRTEncoder(BundleEncoder):
         decode: Literal["auto", "gpu", "cpu"] = "auto",
         dim: int | None = None,
     ) -> None:
-        if contexts < 1:
-            raise ConfigError(f"contexts is at least 1, not {contexts}")
+        check_counts(contexts=contexts)
         if level is not None and not 0 <= level <= _HIGHEST_LEVEL:
             raise ConfigError(f"level is from 0 to {_HIGHEST_LEVEL}, not {level}")
         self.gpu = find_gpu(device)

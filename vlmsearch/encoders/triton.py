@@ -11,7 +11,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from vlmsearch._util.retry import check_seconds
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
 from vlmsearch.encoders.base import BatchSizes, Encoder
@@ -30,7 +30,6 @@ from vlmsearch.models.inputs import chunk_lengths, cut_vectors, pool_chunks, to_
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.client.batches import batches, size_of, split_location
 from vlmsearch.triton.client.connection import Connection
-from vlmsearch.triton.client.security import Security
 from vlmsearch.types import ImageSource, Role, Space, Vectors
 
 Row: TypeAlias = NDArray[np.float32]
@@ -63,16 +62,8 @@ class TritonEncoder(Encoder):
         dim: int | None = None,
     ) -> None:
         address, self._model = split_location(location)
-        host = address.rpartition(":")[0]
-        if min(batch_size, concurrency) < 1:
-            raise ConfigError("batch_size and concurrency are at least 1")
-        check_seconds(timeout=timeout, deadline=deadline)
-        self._connection = Connection(
-            address,
-            security=Security.from_environment(tls=tls, host=host),
-            timeout=timeout,
-            deadline=deadline,
-        )
+        check_counts(batch_size=batch_size, concurrency=concurrency)
+        self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         self._pool = Workers(concurrency, name="vlmsearch-triton", owner="the encoder")
         try:
             self._deployment, max_batch = self._look()
@@ -100,7 +91,7 @@ class TritonEncoder(Encoder):
         if self._picture is None:
             return {}
         planned = list(batches(range(len(images)), list(map(size_of, images)), self._batch_size))
-        answers = self._pool.each(planned, lambda batch: self._send_images([images[i] for i in batch]))
+        answers = self._pool.results(planned, lambda batch: self._send_images([images[i] for i in batch]))
         outcomes = [outcome for batch in answers for outcome in batch]
         bad = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInputError)}
         rows = [outcome for outcome in outcomes if not isinstance(outcome, InvalidInputError)]
@@ -120,7 +111,7 @@ class TritonEncoder(Encoder):
         planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=max_bytes))
         chunks: dict[str, list[_Chunk]] = {space.name: [] for space in self.spaces}
         for batch, outputs in zip(
-            planned, self._pool.each(planned, lambda batch: self._send_texts(encoded, batch, role))
+            planned, self._pool.results(planned, lambda batch: self._send_texts(encoded, batch, role))
         ):
             for space in self.spaces:
                 room = self._deployment.rooms[space.name][role]
@@ -153,7 +144,7 @@ class TritonEncoder(Encoder):
         return self._deployment.preprocess
 
     def _look(self) -> tuple[protocol.Deployment, int]:
-        """Return what the server has, and its largest batch; BackendError if its models do not belong together."""
+        """Return what the server has, and its largest batch. BackendError if its models do not belong together."""
         config = self._connection.config(self._model)
         if protocol.DEPLOYMENT not in config.parameters:
             raise BackendError(f"{self._model} of Triton at {self._connection.address} was not made by vlmsearch")
@@ -212,7 +203,7 @@ class TritonEncoder(Encoder):
             rows = self._infer(self._model, inputs, (output,))[output]
             return list(rows.astype(np.float32))
 
-        return [row for rows in self._pool.each(planned, send) for row in rows]
+        return [row for rows in self._pool.results(planned, send) for row in rows]
 
     def _text_bytes(self, text: str) -> bytes:
         """Return a text as it is sent."""
@@ -251,7 +242,7 @@ class TritonEncoder(Encoder):
         return self._picture.name if self._picture else ""
 
     def _bytes(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-        """Encoded bytes that the server takes; of a decoded image, or one too large for it, the pixels it needs."""
+        """Return encoded bytes that the server takes. Of a decoded or too large image, these are its pixels."""
         if not isinstance(image, PIL.Image.Image):
             data = read_image(image, limits) if isinstance(image, Path) else image
             at_least, both = self._preprocess.at_least, (limits, self._deployment.image_limits)
@@ -269,7 +260,7 @@ def _pooled(chunks: Sequence[_Chunk], count: int, dim: int) -> Vectors:
 
 
 def _role(role: Role, count: int) -> dict[str, NDArray[np.generic]]:
-    """Return the input that says what texts are encoded as; none for documents, which they are without."""
+    """Return the input that says what texts are encoded as. None for documents, which they are without."""
     return {} if role == "document" else {protocol.ROLE: _strings([role.encode()] * count)}
 
 

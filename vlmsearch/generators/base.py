@@ -9,7 +9,7 @@ from string import Template
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.closable import Closable
+from vlmsearch._util.closable import Closable, closing_at_end
 from vlmsearch._util.options import Options, bounded, options_of, several
 from vlmsearch.errors import BackendError, ConfigError
 
@@ -55,6 +55,8 @@ class GenerationOptions(Options):
         for name in ("stop", "bad_words"):
             if not all(getattr(self, name)):
                 raise ConfigError(f"`{name}` holds no empty string")
+        if self.beam_width > 1 and self.temperature:
+            raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
 
 
 class Generator(Closable, ABC):
@@ -107,13 +109,10 @@ class Generator(Closable, ABC):
             BackendError: The model or its server failed.
         """
         stream, pieces = self.stream(prompt, options), list[str]()
-        try:
+        with closing_at_end(stream):
             for piece in stream:
                 check_cancelled()
                 pieces.append(piece)
-        finally:
-            if close := getattr(stream, "close", None):
-                close()
         return "".join(pieces)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from string import Template
 
-from vlmsearch.errors import ConfigError
+from vlmsearch._util.arguments import check_counts
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.text import until_stop
 
@@ -24,8 +24,7 @@ class ExtractiveGenerator(Generator):
     prompt_template = Template("$sources")
 
     def __init__(self, *, quotes: int = 3) -> None:
-        if quotes < 1:
-            raise ConfigError(f"quotes is at least 1, not {quotes}")
+        check_counts(quotes=quotes)
         self.name = "extractive"
         self._quotes = quotes
 

@@ -16,7 +16,7 @@ MAX_PICTURES, MAX_SIDE = 16, 2048
 _TOKEN_SIDE = 32
 """Pixels of a side of a token: four patches of 16 pixels are merged."""
 _OF_PICTURES = re.compile(r"(?i)multi-?modal|\b(image|images|image_url|vision|mmproj)\b")
-_AT_MOST = re.compile(r"(?i)at most (\d+) (?:image|picture)|(?:maximum|limit)\D{0,40}?(\d+) (?:image|picture)")
+_LIMIT = re.compile(r"(?i)at most (\d+) (?:image|picture)|(?:maximum|limit)\D{0,40}?(\d+) (?:image|picture)")
 
 
 def check_picture_options(scheme: str, pictures: int, picture_tokens: int | None) -> None:
@@ -47,6 +47,6 @@ def refused_pictures(name: str, message: str, *, is_too_long: bool) -> PicturesR
     """Return the refusal that a server's message is, with its limit; None for another message."""
     if not is_too_long and not is_about_pictures(message):
         return None
-    limit = _AT_MOST.search(message)
+    limit = _LIMIT.search(message)
     at_most = int(limit[1] or limit[2]) if limit else None if is_too_long else 0
     return PicturesRefusedError(f"{name} does not take these pictures: {message}", at_most)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from vlmsearch._util.closable import closing_at_end
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.tokenizers import no_panics, read_tokenizer
 
@@ -60,7 +61,7 @@ def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
     ``pieces`` is closed, where it can be, as soon as a stop word is found or the caller stops reading.
     """
     held = ""
-    try:
+    with closing_at_end(pieces):
         for piece in pieces:
             held += piece
             places = [(at + len(word), at) for word in stop if (at := held.find(word)) >= 0]
@@ -73,10 +74,6 @@ def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
                 held = held[safe:]
         if held:
             yield held
-    finally:
-        close = getattr(pieces, "close", None)
-        if close:
-            close()
 
 
 def _overlap(text: str, word: str) -> int:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.image_text import with_mark
-from vlmsearch.indexing.items import Container, PartItem, ReadOptions, Sourced, SourceOptions
+from vlmsearch.indexing.items import Container, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import ImageLimits
@@ -48,13 +48,13 @@ class File:
     ocr: bool = False
     follow_links: bool = True
 
-    def part(self, fragment: str, text: str | None, image: bytes | None, metadata: dict[str, Scalar]) -> Sourced:
+    def part(self, fragment: str, text: str | None, image: bytes | None, metadata: dict[str, Scalar]) -> SourceDocument:
         """Return the document of a part.
 
         Its image is named by the path with the same fragment.
         """
         document = Document(f"{self.id}{fragment}", text or None, Path(f"{self.path}{fragment}"), metadata)
-        return Sourced(document, self.id, image, ocr=self.ocr)
+        return SourceDocument(document, self.id, image, ocr=self.ocr)
 
     def reject(self, exc: InvalidInputError, fragment: str = "") -> Reject:
         """Return a file that cannot be used, or a part of it, as a Reject.
@@ -146,7 +146,7 @@ def _pages(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     metadata |= {key: value for key, value in (("title", about.title), ("author", about.author)) if value}
     image = None if first is None else Path(f"{file.path}#page=1")
     document = Document(file.id, about.text or file.path.stem, image, metadata)
-    yield Sourced(document, file.id, first, digest=file.version)
+    yield SourceDocument(document, file.id, first, digest=file.version)
 
 
 def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
@@ -170,7 +170,7 @@ def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     metadata |= {"duration": round(about.duration, 3)} if about.duration else {}
     metadata |= {"title": about.title} if about.title else {}
     document = Document(file.id, about.title or file.path.stem, Path(f"{file.path}{cover[0]}"), metadata)
-    yield Sourced(document, file.id, cover[1], digest=file.version)
+    yield SourceDocument(document, file.id, cover[1], digest=file.version)
 
 
 def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
@@ -183,7 +183,7 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
         yield file.reject(exc)
         return
     metadata: dict[str, Scalar] = {"title": read.title} if read.title else {}
-    yield Sourced(Document(file.id, read.text, None, metadata), file.id, digest=file.version)
+    yield SourceDocument(Document(file.id, read.text, None, metadata), file.id, digest=file.version)
 
 
 KINDS = (

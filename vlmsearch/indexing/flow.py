@@ -37,7 +37,7 @@ from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
 from vlmsearch.indexing.facts import with_facts
 from vlmsearch.indexing.image_text import with_image_text, with_mark, without_description, without_mark
-from vlmsearch.indexing.items import Container, Item, ReadOptions, Sourced, id_of
+from vlmsearch.indexing.items import Container, Item, ReadOptions, SourceDocument, id_of
 from vlmsearch.indexing.records import Ready, digest, encode
 from vlmsearch.indexing.sources import Paths, file_id, file_name, is_file
 from vlmsearch.media.images import read_image
@@ -94,8 +94,8 @@ class UnchangedDocument:
 
 
 Outcome: TypeAlias = Union[Ready, UnchangedDocument, Reject]
-T = TypeVar("T", Item, Union[Sourced, Reject])
-Input: TypeAlias = Union[Sourced, Reject, UnchangedDocument]
+T = TypeVar("T", Item, Union[SourceDocument, Reject])
+Input: TypeAlias = Union[SourceDocument, Reject, UnchangedDocument]
 Known: TypeAlias = tuple[Input, Union[Stamp, None], bool]
 
 
@@ -182,7 +182,7 @@ class Flow:
         """The parts of each file that were on the reject list before the run."""
         self._replaced: dict[str, set[str]] = {}
         """The files that were in the index, each with the present ids of its parts."""
-        self._held: list[Sourced | Reject] = []
+        self._held: list[SourceDocument | Reject] = []
         """The documents of whole files that have parts.
 
         They are stored when the parts that are gone are deleted.
@@ -291,7 +291,7 @@ class Flow:
 
     def _open(self, workers: ThreadPoolExecutor, container: Container, known: Stamp | None) -> None:
         """Have the parts of a file examined."""
-        ids, whole = set[str](), list[Sourced | Reject]()
+        ids, whole = set[str](), list[SourceDocument | Reject]()
         if known and not self._examiner.is_known(known, Stamp(container.version, container.source)):
             self._blank(container.id, known)
         is_known = known is not None or container.id in self._files_of_parts
@@ -305,7 +305,7 @@ class Flow:
         if not is_known:
             self._examine_later(workers, self._look_up(whole))
             return
-        self._held += [replace(item, image=None) if isinstance(item, Sourced) else item for item in whole]
+        self._held += [replace(item, image=None) if isinstance(item, SourceDocument) else item for item in whole]
         if not any(isinstance(item, Reject) and item.code == "unreadable" for item in whole):
             self._replaced[container.id] = ids
 
@@ -344,7 +344,7 @@ class Flow:
         With it comes whether another one is under way.
         """
         latest = {id_of(item): item for item in group}
-        usable = [id for id, item in latest.items() if isinstance(item, Sourced) and is_id(id)]
+        usable = [id for id, item in latest.items() if isinstance(item, SourceDocument) and is_id(id)]
         with self._counting:
             again = {id for id in latest if self._under_way[id]}
             self._under_way.update(latest.keys())
@@ -462,7 +462,7 @@ class Examiner:
 
         ``is_again`` says that another input with this id is under way, so that ``known`` is about to be replaced.
         """
-        if not isinstance(item, Sourced):
+        if not isinstance(item, SourceDocument):
             return item
         document, stamp = item.document, Stamp("", item.source)
         try:
@@ -672,7 +672,7 @@ def groups(items: Iterable[T]) -> Iterator[list[T]]:
 
 def _image_bytes(item: Input) -> int:
     """Return the size of an image that was read already."""
-    if not isinstance(item, Sourced) or item.image is None:
+    if not isinstance(item, SourceDocument) or item.image is None:
         return 0
     return len(item.image) if isinstance(item.image, bytes) else 3 * item.image.width * item.image.height
 
@@ -682,7 +682,7 @@ def _chars(item: Item) -> int:
 
     An image that is not read yet counts as one of middle size.
     """
-    if not isinstance(item, Sourced):
+    if not isinstance(item, SourceDocument):
         return 0
     document = item.document
     if item.image is not None:

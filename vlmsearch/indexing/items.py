@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sourced:
+class SourceDocument:
     """A document and the file that it was read from, empty for none.
 
     Attributes:
@@ -37,7 +37,7 @@ class Sourced:
     ocr: bool = False
 
 
-PartItem: TypeAlias = Union[Sourced, Reject]
+PartItem: TypeAlias = Union[SourceDocument, Reject]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Container:
     parts: Callable[[ReadOptions], Iterator[PartItem]]
 
 
-Item: TypeAlias = Union[Sourced, Reject, Container]
+Item: TypeAlias = Union[SourceDocument, Reject, Container]
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,6 @@ class _HasId(Protocol):
     def id(self) -> str: ...
 
 
-def id_of(item: Sourced | _HasId) -> str:
+def id_of(item: SourceDocument | _HasId) -> str:
     """Return the id of what a source gives."""
-    return item.document.id if isinstance(item, Sourced) else item.id
+    return item.document.id if isinstance(item, SourceDocument) else item.id

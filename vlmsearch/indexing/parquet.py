@@ -35,7 +35,8 @@ from vlmsearch._util.files import file_in_the_making
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
 from vlmsearch.stores.base import RejectList, Store, dim_of, needed_manifest, space_of
-from vlmsearch.types import HALVES, Document, Field, Manifest, Record, Reject, Stamp
+from vlmsearch.stores.documents import StoredDocument
+from vlmsearch.types import HALVES, Field, Manifest, Record, Reject, Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -290,7 +291,6 @@ class ParquetIndex(Closable):
         try:
             if cells["escaped"] is not None:
                 cells.update(_strings(parse_json(cells["escaped"]), _STRINGS[:-1]))
-            image = None if cells["image"] is None else Path(cells["image"])
             metadata = parse_json(cells["metadata"])
             if not isinstance(metadata, dict):
                 raise ConfigError(f"{self.name!r}: the metadata of {cells['id']!r} are not a JSON object")
@@ -298,7 +298,7 @@ class ParquetIndex(Closable):
             if isinstance(exc, ConfigError):
                 raise
             raise ConfigError(f"{self.name!r}: the row of {cells['id']!r} cannot be read: {one_line(exc)}") from exc
-        document = Document(cells["id"], cells["text"], image, metadata)
+        document = StoredDocument(cells["id"], cells["text"], cells["image"], metadata).document
         return Record(document, vectors, Stamp(cells["digest"], cells["source"]), self._manifest.fingerprint)
 
 
@@ -346,12 +346,10 @@ def _size(record: Record) -> int:
 
 def _cells(record: Record) -> dict[str, str | None]:
     """Return the strings of a record, by column."""
-    document = record.document
+    stored = StoredDocument.of(record.document)
     cells = {
-        "id": document.id,
-        "text": document.text,
-        "image": None if document.image is None else str(document.image),
-        "metadata": json.dumps(dict(document.metadata), ensure_ascii=False),
+        **stored._asdict(),
+        "metadata": json.dumps(dict(stored.metadata), ensure_ascii=False),
         "source": record.stamp.source,
         "digest": record.stamp.digest,
         "escaped": None,

@@ -18,7 +18,7 @@ import PIL.Image
 from vlmsearch._util.isolation import stream
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.indexing.items import PartItem, ReadOptions, Sourced
+from vlmsearch.indexing.items import PartItem, ReadOptions, SourceDocument
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import ImageLimits, process_limits
 from vlmsearch.models.inputs import to_pixels
@@ -120,4 +120,4 @@ def _decoded(form: dict[str, Any], blobs: Iterator[bytes]) -> PartItem:
         if side is not None:
             read = PIL.Image.fromarray(np.frombuffer(read, np.uint8).reshape(side, side, 3))
     document = Document(form["id"], text, image, form["metadata"])
-    return Sourced(document, form["source"], read, form.get("content", ""), form["digest"], form["ocr"])
+    return SourceDocument(document, form["source"], read, form.get("content", ""), form["digest"], form["ocr"])

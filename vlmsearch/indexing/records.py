@@ -19,6 +19,7 @@ from vlmsearch.errors import BackendError, InvalidBatchError, InvalidInputError
 from vlmsearch.media.images import copy_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.label_keys import split_labels, with_labels
+from vlmsearch.stores.documents import StoredDocument
 from vlmsearch.types import HALVES, Document, Field, ImageSource, Modality, Record, Reject, Stamp, Vectors
 
 T = TypeVar("T")
@@ -115,9 +116,9 @@ def digest(
     else:
         copied = copy_image(image, limits)
         content = hashlib.sha256(f"{copied.mode}{copied.size}".encode() + copied.tobytes()).hexdigest()
-    path = str(document.image) if isinstance(document.image, Path) else ""
-    metadata, labels = split_labels(document.metadata)
-    parts = [document.text, content, path, sorted(metadata.items())]
+    stored = StoredDocument.of(document)
+    metadata, labels = split_labels(stored.metadata)
+    parts = [stored.text, content, stored.image or "", sorted(metadata.items())]
     if any(isinstance(value, str) and HALVES.search(value) for value in metadata.values()):
         parts.append("escaped")  # Chroma kept it in another form once: it is written again
     form = json.dumps(parts, ensure_ascii=True)

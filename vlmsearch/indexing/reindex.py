@@ -14,7 +14,7 @@ from vlmsearch._util.batching import batches
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.indexing.flow import Flow, IndexOptions
-from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.items import SourceDocument
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import OnDisk, Replaceable, Store, needed_manifest, reject_list_of
 from vlmsearch.types import Document
@@ -65,7 +65,7 @@ def reindex(
     started = time.monotonic()
     beside, manifest = replaceable(store), needed_manifest(store)
     if manifest.fingerprint == encoder.fingerprint:
-        also = ", stays so and takes writes again" if beside.thaw() else ""
+        also = ", stays so and takes writes again" if beside.unfreeze() else ""
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
     before = _used_bytes(store)
     new = beside.beside(encoder.fingerprint, encoder.spaces)
@@ -87,7 +87,7 @@ def reindex(
         finally:
             if not switched:
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
-                    beside.thaw(new)
+                    beside.unfreeze(new)
     seconds, after = time.monotonic() - started, _used_bytes(store)
     return ReindexReport(
         documents=len(store if switched else new),
@@ -149,7 +149,7 @@ def _used_bytes(store: Store) -> int | None:
     return None if use is None else use.bytes
 
 
-def to_encode(store: Store, new: Store | None, lost: set[str], ids: Iterable[str]) -> Iterator[Sourced]:
+def to_encode(store: Store, new: Store | None, lost: set[str], ids: Iterable[str]) -> Iterator[SourceDocument]:
     """Yield the documents that the new index lacks or has otherwise.
 
     ``lost`` gets those that cannot be encoded.
@@ -162,7 +162,7 @@ def to_encode(store: Store, new: Store | None, lost: set[str], ids: Iterable[str
             if document.image is None and any(field.modality == "image" for field in fields.get(document.id, ())):
                 lost.add(document.id)
             elif _is_indexable(document):
-                yield Sourced(document, stamps[document.id].source, digest=stamps[document.id].digest)
+                yield SourceDocument(document, stamps[document.id].source, digest=stamps[document.id].digest)
             else:
                 lost.add(document.id)
 

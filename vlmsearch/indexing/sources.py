@@ -48,7 +48,7 @@ from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
-from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, Sourced, SourceOptions
+from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_rows, row_word
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
@@ -359,7 +359,7 @@ def read_unit(unit: Unit, options: SourceOptions = NO_OPTIONS, limits: ImageLimi
     What cannot be read as a document comes as a Reject.
     """
     for item in _read_unit(unit, options, limits):
-        yield replace(item, ocr=True) if options.ocr and isinstance(item, Sourced) else item
+        yield replace(item, ocr=True) if options.ocr and isinstance(item, SourceDocument) else item
 
 
 def _read_unit(unit: Unit, options: SourceOptions, limits: ImageLimits) -> Iterator[Item]:
@@ -473,18 +473,18 @@ def _read_file(name: str, options: SourceOptions) -> Item:
         return _read_container(kind, name, id, options)
     suffix = os.path.splitext(name)[1].lower()
     if suffix in IMAGE_SUFFIXES:
-        return Sourced(Document(id, image=Path(name)), id)
+        return SourceDocument(Document(id, image=Path(name)), id)
     try:
         data = read_regular(name, "a text" if suffix in TEXT_SUFFIXES else "an image")
         if suffix in TEXT_SUFFIXES:
-            return Sourced(Document(id, text=data.decode("utf-8-sig")), id)
+            return SourceDocument(Document(id, text=data.decode("utf-8-sig")), id)
     except InvalidInputError as exc:
         return Reject(id, exc.code, str(exc), Stamp("", id))
     except UnicodeDecodeError:
         reason = "is not UTF-8 text"
     else:
         if format_of(data):
-            return Sourced(Document(id, image=Path(name)), id)
+            return SourceDocument(Document(id, image=Path(name)), id)
         texts, tables = (", ".join(sorted(suffixes)) for suffixes in (TEXT_SUFFIXES, TABLE_SUFFIXES))
         reason = f"is neither an image in a format that can be read nor named as a text ({texts}) or a table ({tables})"
     return Reject(id, "unsupported", f"{name!r} {reason}", Stamp(hashlib.sha256(data).hexdigest(), id))
@@ -545,7 +545,7 @@ def _read_row(table: str, number: int, row: Row | InvalidInputError) -> PartItem
     try:
         if isinstance(row, InvalidInputError):
             raise row
-        return Sourced(_document(row, table), file_id(table))
+        return SourceDocument(_document(row, table), file_id(table))
     except InvalidInputError as exc:
         stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))
         message = CONTROLS.sub("?", f"{Path(table).name}, {row_word(table)} {number}: {exc}")

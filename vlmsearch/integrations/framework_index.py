@@ -37,7 +37,7 @@ from vlmsearch.media.images import format_of
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search.arrange import diversify
-from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
+from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import all_documents
@@ -517,7 +517,7 @@ class FrameworkIndex(Closable):
         """
         store = self.store
         if not isinstance(store, WordSearch):
-            raise ConfigError(f"{store.name} ranks no words; sqlite:, mongodb:, mongodb+chroma: and postgresql: do")
+            raise ConfigError(f"{store.name} ranks no words: docs/howto/stores.md says which stores do")
         condition = filter.condition
 
         def fetch(depth: int) -> Hits:
@@ -549,7 +549,7 @@ class FrameworkIndex(Closable):
             return []
 
         def fetch(depth: int) -> Hits:
-            page = {"limit": min(depth, LONGEST_PAGE), "where": narrowed.where}
+            page = {"limit": min(depth, MAX_PAGE), "where": narrowed.where}
             matches = pipeline.search(text, **{"group": False, **chosen, **page})
             return [(unpack(match.document, self._folder), match.score) for match in matches]
 

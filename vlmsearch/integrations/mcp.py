@@ -7,7 +7,7 @@ documents and their pictures are resources, too. Nothing is written unless that 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Annotated, Any, TypeVar, Union
 from urllib.parse import quote
@@ -19,22 +19,22 @@ from pydantic import Field
 from typing_extensions import ParamSpec, TypedDict
 
 import vlmsearch
-from vlmsearch._util.options import options_of
 from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
 from vlmsearch.index import Index
-from vlmsearch.schema import Where, option_field
-from vlmsearch.search.options import ManyOptions
+from vlmsearch.schema import option_field
+from vlmsearch.search.options import LabelRequest, ManyOptions
 from vlmsearch.types import Document, Match, Matches, Scalar
 from vlmsearch.verbs import AskRequest
+from vlmsearch.wire import simple_options
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _EDGE = 768
 """The longer side of a picture, in pixels: about what models see."""
-_MOST_TEXT = 2000
+_MAX_TEXT = 2000
 """Characters of a document's text that a list shows; the resource has all."""
-_MOST_LABELLED = 100
-_MOST_PARTS = 20
+_MAX_LABELLED = 100
+_MAX_PARTS = 20
 _INSTRUCTIONS = """Search an index of images and texts. `search` finds documents by a description in plain words,
 `similar` by documents, and `look` shows the picture of one. A score is the probability that a document is what was
 asked for; an empty list means that nothing matches, and `closest` then has what may be meant. Ids are opaque: give
@@ -44,6 +44,11 @@ _READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 Labels = Annotated[list[str], Field(min_length=1, max_length=100, description='Such as ["cat", "dog", "receipt"].')]
+_LABEL = (
+    "Say which of some labels fit each document of the index. Nothing is changed.",
+    "Say which of some labels fit each document of the index, and keep them if that is asked.",
+)
+"""Descriptions of the tool that labels: where it may not write, and where it may."""
 Id = Annotated[str, Field(description="The id of a document, as another tool gave it.")]
 
 
@@ -70,7 +75,7 @@ class FoundDocuments(TypedDict):
     uncalibrated: dict[str, str]
 
 
-class Cited(TypedDict):
+class CitedSource(TypedDict):
     """A source that an answer cites."""
 
     number: int
@@ -85,7 +90,7 @@ class AnswerWithSources(TypedDict):
     """
 
     text: str
-    citations: list[Cited]
+    citations: list[CitedSource]
     sources: list[FoundDocument]
     is_unsure: bool
     read_as: dict[str, str]
@@ -145,7 +150,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
         **options: Any,
     ) -> FoundDocuments:
         """Find images and texts by a description."""
-        return _found(index.search(query, without=without, **options))
+        return _documents(index.search(query, without=without, **options))
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
@@ -154,11 +159,11 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
         ids: Annotated[list[str], Field(min_length=1, description="Ids of documents.")], **options: Any
     ) -> FoundDocuments:
         """Find documents that are like some of the index."""
-        return _found(index.search(like=ids, **options))
+        return _documents(index.search(like=ids, **options))
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
-    @_with_options(AskRequest, le=20)
+    @_with_options(AskRequest, leave_out=("stream", "template"), le=20)
     def ask(
         question: Annotated[str, Field(description="The question, in plain words.")], **options: Any
     ) -> AnswerWithSources:
@@ -194,33 +199,18 @@ def _add_labels(server: MCPServer[Any], index: Index, *, allow_write: bool) -> N
                 counts[name] = counts.get(name, 0) + 1
             if not match.labels:
                 continue
-            if len(documents) < _MOST_LABELLED:
+            if len(documents) < _MAX_LABELLED:
                 relevances = {name: round(relevance, 4) for name, relevance in match.labels.items()}
                 documents.append({"id": match.document.id, "labels": relevances})
             else:
                 more += 1
         return {"counts": counts, "documents": documents, "more": more}
 
-    if allow_write:
-
-        @server.tool(name="label", annotations=_WRITE)
-        @_explained(ToolError)
-        def label_and_write(
-            labels: Labels,
-            where: Where = None,
-            write: Annotated[bool | None, Field(description="Whether to put the labels into the index.")] = False,
-            key: Annotated[str | None, Field(description="Key of the metadata that they are put under.")] = "label",
-        ) -> LabelReport:
-            """Say which of some labels fit each document of the index, and keep them if that is asked."""
-            return run(labels, where=where, key=key, write=write)
-
-    else:
-
-        @server.tool(annotations=_READ)
-        @_explained(ToolError)
-        def label(labels: Labels, where: Where = None) -> LabelReport:
-            """Say which of some labels fit each document of the index. Nothing is changed."""
-            return run(labels, where=where)
+    @server.tool(annotations=_WRITE if allow_write else _READ, description=_LABEL[allow_write])
+    @_explained(ToolError)
+    @_with_options(LabelRequest, leave_out=() if allow_write else ("write", "key"))
+    def label(labels: Labels, **options: Any) -> LabelReport:
+        return run(labels, **options)
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
@@ -255,7 +245,10 @@ def _add_resources(server: MCPServer[Any], index: Index) -> None:
 
 
 def _explained(kind: type[Exception]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Have the messages of our own errors reach the client; of others it is told that there was one."""
+    """Have the messages of our own errors reach the client.
+
+    Of others it is told that there was one.
+    """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
@@ -270,10 +263,12 @@ def _explained(kind: type[Exception]) -> Callable[[Callable[P, T]], Callable[P, 
     return decorate
 
 
-def _with_options(request: type, **limit: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Return a decorator that names the options of a search in a tool's signature, where the SDK reads them.
+def _with_options(
+    request: type, leave_out: Collection[str] = (), **limit: int
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Return a decorator that names the options of a verb in a tool's signature.
 
-    ``limit`` is what differs of the option of that name. The re-ranker is the one of the index. A null is left out.
+    The SDK reads them there. ``limit`` is what differs of the option of that name. The re-ranker is the one of the index. A null is left out.
     """
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
@@ -283,10 +278,9 @@ def _with_options(request: type, **limit: int) -> Callable[[Callable[..., T]], C
             for parameter in signature.parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        ranking = options_of(ManyOptions).keys() & options_of(request).keys()
         added = []
-        for name, option in options_of(request).items():
-            if name in ranking:
+        for name, option in simple_options(request).items():
+            if name not in leave_out:
                 kind, field = option_field(option, **(limit if name == "limit" else {}))
                 annotation: Any = Annotated[Union[kind, None], field]
                 kw = inspect.Parameter.KEYWORD_ONLY
@@ -323,7 +317,7 @@ def _info(index: Index) -> dict[str, Any]:
     return {name: value for name, value in index.info().items() if name not in ("store", "path")}
 
 
-def _found(matches: Matches) -> FoundDocuments:
+def _documents(matches: Matches) -> FoundDocuments:
     return {
         "matches": list(map(_entry, matches)),
         "closest": list(map(_entry, matches.closest)),
@@ -337,8 +331,8 @@ def _entry(match: Match) -> FoundDocument:
     return {
         "id": document.id,
         "score": round(match.score, 4),
-        "text": document.text[:_MOST_TEXT] if document.text else None,
+        "text": document.text[:_MAX_TEXT] if document.text else None,
         "has_image": document.image is not None,
         "metadata": dict(document.metadata),
-        "parts": list(match.parts)[:_MOST_PARTS],
+        "parts": list(match.parts)[:_MAX_PARTS],
     }

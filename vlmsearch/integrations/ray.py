@@ -47,7 +47,7 @@ from vlmsearch.indexing.flow import (
     checked_report,
     settle,
 )
-from vlmsearch.indexing.items import NO_OPTIONS, Container, Item, Sourced
+from vlmsearch.indexing.items import NO_OPTIONS, Container, Item, SourceDocument
 from vlmsearch.indexing.records import Ready, encode, plain
 from vlmsearch.indexing.sources import Paths, read_unit
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
@@ -287,7 +287,7 @@ def _examine(
 ) -> Iterator[pa.Table]:
     """Yield what is to be done about each document."""
     items = [item for item in _rows(batch) if not isinstance(item, Container)]  # which `index` refuses
-    ids = [item.document.id for item in items if isinstance(item, Sourced) and is_id(item.document.id)]
+    ids = [item.document.id for item in items if isinstance(item, SourceDocument) and is_id(item.document.id)]
     known: dict[str, Stamp] = ray.get(random.choice(keepers).stamps.remote(ids))
     prepare = _preparing(settings, described)
     examiner = Examiner(described.fingerprint, prepare, settings.options, _fetched(rejected[0]))
@@ -295,7 +295,7 @@ def _examine(
 
 
 def _stamp_of(item: Item, known: Mapping[str, Stamp]) -> Stamp | None:
-    return known.get(item.document.id) if isinstance(item, Sourced) else None
+    return known.get(item.document.id) if isinstance(item, SourceDocument) else None
 
 
 def _without_bytes(outcome: Outcome) -> Outcome:

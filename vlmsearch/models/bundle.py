@@ -31,7 +31,7 @@ Precision = Literal["fp32", "fp16", "int8", "qdq"]
 """Whose ONNX graphs a bundle holds: those written here from the weights, or those that the repository has."""
 
 FORMAT = 3
-MAX_DIM, MOST_TOKENS, MAX_SIDE = 2**16, 2**20, 2**12
+MAX_DIM, MAX_TOKENS, MAX_SIDE = 2**16, 2**20, 2**12
 """Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
 MAX_ID = 2**31 - 1
 _MAX_FIT = 1e6
@@ -536,13 +536,13 @@ def _preprocess(image: JsonTable) -> Preprocess:
 
 def _text_input(text: JsonTable) -> TextInput:
     prefix, suffix = (text.wholes(key, 0, MAX_ID) for key in ("prefix", "suffix"))
-    max_tokens = text.whole("max_tokens", 1, MOST_TOKENS)
+    max_tokens = text.whole("max_tokens", 1, MAX_TOKENS)
     form = TextInput(
         max_tokens,
         prefix,
         suffix,
         text.whole("pad", 0, MAX_ID),
-        None if text.value("fill") is None else text.whole("fill", max_tokens, MOST_TOKENS),
+        None if text.value("fill") is None else text.whole("fill", max_tokens, MAX_TOKENS),
         _prompt(text.table("query")),
         _prompt(text.table("document")),
         text.flag("lower"),

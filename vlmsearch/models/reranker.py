@@ -19,7 +19,7 @@ from vlmsearch.errors import ConfigError, one_line
 from vlmsearch.models.bundle import (
     FORMAT,
     MAX_ID,
-    MOST_TOKENS,
+    MAX_TOKENS,
     RERANKER,
     ModelBundle,
     built_models,
@@ -108,7 +108,7 @@ def open_reranker_bundle(folder: Path) -> RerankerBundle:
     text, fitted = given.table("text"), given.table("calibration")
     return RerankerBundle(
         **common_fields(given, folder),
-        max_tokens=text.whole("max_tokens", 8, MOST_TOKENS),
+        max_tokens=text.whole("max_tokens", 8, MAX_TOKENS),
         pad=text.whole("pad", 0, MAX_ID),
         calibration=PlattScaling(
             fitted.number("scale", 0, _MAX_SCALE), fitted.number("shift", -_MAX_SCALE, _MAX_SCALE)

@@ -10,7 +10,7 @@ from vlmsearch._util.markup import escape
 from vlmsearch.notebook.pictures import Pictures
 from vlmsearch.notebook.plots import evaluation_charts, scores_chart
 from vlmsearch.search.curves import Evaluation
-from vlmsearch.search.explanation import LEAST_FALL, Explanation, FieldEvidence
+from vlmsearch.search.explanation import MIN_FALL, Explanation, FieldEvidence
 from vlmsearch.search.scores import IndexScores
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.types import WORDS, Answer, Document, Duplicates, IndexReport, Match, Matches
@@ -282,7 +282,7 @@ def _marked(explanation: Explanation) -> str:
     """Return the text of a document with marks: words of the query, else the passages that mattered."""
     text = (explanation.document.text if explanation.document is not None else None) or ""
     spans = explanation.marked or tuple(
-        (part.start, part.end) for part in explanation.passages if part.evidence >= LEAST_FALL
+        (part.start, part.end) for part in explanation.passages if part.evidence >= MIN_FALL
     )
     begin = max(min((start for start, _ in spans), default=0) - _BEFORE, 0)
     pieces, last, end_of_all = [], begin, begin + _MAX_MARKED
@@ -296,7 +296,7 @@ def _marked(explanation: Explanation) -> str:
 
 
 def _evidence(name: str, field: FieldEvidence, explanation: Explanation) -> tuple[str, ...]:
-    value = f"{field.value:.2f} of {explanation.most_words:.2f}" if name == WORDS else f"{field.value:.3f}"
+    value = f"{field.value:.2f} of {explanation.max_bm25:.2f}" if name == WORDS else f"{field.value:.3f}"
     adds = f"{field.weight * field.evidence:+.2f}" if field.counts else ""
     return escape(name), str(field.rank or "-"), value, f"{field.evidence:+.2f}", f"{field.weight:g}", adds
 

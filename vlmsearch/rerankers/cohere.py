@@ -8,27 +8,33 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.batching import groups
 from vlmsearch._util.text import utf8_bytes, well_formed
-from vlmsearch._util.web_api import JsonApi, RefusedError, half_of, in_parts
-from vlmsearch.errors import ConfigError, InvalidInputError, TextTruncatedWarning
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.openai_api.api import (
+    FITTING_CHARS,
+    REQUEST_BYTES,
+    JsonApi,
+    RefusedError,
+    half_of,
+    in_order,
+    in_parts,
+    plain_image,
+    warn_cut,
+)
+from vlmsearch.openai_api.http import DEFAULT_OPTIONS, HttpOptions
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.types import Document, RemoteImage
 
 RerankForm: TypeAlias = Literal["cohere", "tei"]
 ScoreKind: TypeAlias = Literal["probability", "logit"]
-_MIB = 2**20
-_REQUEST_BYTES = 16 * _MIB
-"""Maximum size of the documents of a request, unless one alone is larger."""
 _ANSWER_BYTES = 2**16
 """Maximum size of the answer without the documents, which some servers repeat."""
-_SHORTEST = 16
-"""Characters of a text that no model finds too long."""
 _ROUNDING = 1e-6
 
 
@@ -41,12 +47,8 @@ class CohereReranker(Reranker):
     or logits; scores outside of 0 to 1 are refused unless it is ``logit``.
 
     ``max_chars`` characters of a document are sent at most, and fewer if the server finds them too many. ``batch_size``
-    is the maximum number of documents of a request. ``timeout`` is how many seconds the server may be silent,
-    ``connect_timeout`` how long it may take to connect. ``retries`` is how often a server that is unreachable, busy or
-    starting is asked again.
-
-    The key comes from the environment variable ``key_variable``, CO_API_KEY unless given. Over plain HTTP it is sent to
-    this machine alone, elsewhere only with ``plaintext_key``, for a network that is trusted.
+    is the maximum number of documents of a request. The key comes from the environment variable CO_API_KEY, unless
+    `HttpOptions` name another.
     """
 
     def __init__(
@@ -60,27 +62,13 @@ class CohereReranker(Reranker):
         max_chars: int = 8000,
         image_size: int = 1024,
         batch_size: int = 32,
-        timeout: float = 60.0,
-        connect_timeout: float = 10.0,
-        retries: int = 3,
-        key_variable: str = "CO_API_KEY",
-        plaintext_key: bool = False,
+        options: HttpOptions = DEFAULT_OPTIONS,
     ) -> None:
-        for name, limit in {"max_chars": max_chars, "image_size": image_size, "batch_size": batch_size}.items():
-            if limit < 1:
-                raise ConfigError(f"{name} is at least 1, not {limit}")
+        check_counts(max_chars=max_chars, image_size=image_size, batch_size=batch_size)
         if images and form != "cohere":
             raise ConfigError(f"?form={form} has no place for images; leave it out for vLLM's form")
-        self._server = JsonApi(
-            "cohere",
-            location,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-            retries=retries,
-            key_variable=key_variable,
-            plaintext_key=plaintext_key,
-            hint="the base URL ends before /rerank",
-        )
+        hint = "the base URL ends before /rerank"
+        self._server = JsonApi("cohere", location, options, key_variable="CO_API_KEY", hint=hint)
         self.name = f"{self._server.name}?model={model}" if model else self._server.name
         self._model, self._form, self._has_images, self._is_logit = model, form, images, scores == "logit"
         self._max_chars, self._image_size, self._batch_size = max_chars, image_size, batch_size
@@ -91,13 +79,12 @@ class CohereReranker(Reranker):
         self._server.check_open()
         utf8_bytes(query)
         if len(query) > self._max_chars:
-            message = f"the query is too long for the model: its first {self._max_chars:,} characters were read"
-            warnings.warn(message, TextTruncatedWarning, stacklevel=2)
+            warn_cut(self._max_chars)
         asked = query[: self._max_chars]
         contents = {place: content for place, document in enumerate(documents) if (content := self._content(document))}
         scores: list[float | None] = [None] * len(documents)
         sizes = [content.size for content in contents.values()]
-        for places in groups(contents, sizes, total=_REQUEST_BYTES, max_items=self._batch_size):
+        for places in groups(contents, sizes, total=REQUEST_BYTES, max_items=self._batch_size):
             batch = [contents[place] for place in places]
             for place, score in zip(places, in_parts(batch, partial(self._ask, asked), partial(self._alone, asked))):
                 scores[place] = score
@@ -114,7 +101,7 @@ class CohereReranker(Reranker):
         return _Content(text, image) if text or image else None
 
     def _image_url(self, document: Document) -> str:
-        """Return the image of a document; "" where it has none, or none that can be read here."""
+        """Return the image of a document. It is "" where there is none, or none that can be read here."""
         from vlmsearch.media.images import data_url
 
         if document.image is None or isinstance(document.image, RemoteImage):
@@ -150,7 +137,7 @@ class CohereReranker(Reranker):
         ConfigError where the server refuses every request, or every picture.
         """
         if refused.is_too_long:
-            if len(content.text) > _SHORTEST:
+            if len(content.text) > FITTING_CHARS:
                 cut = _Content(content.text[: half_of(content.text)], content.image)
                 return in_parts([cut], partial(self._ask, query), partial(self._alone, query))[0]
             if not content.image:
@@ -171,12 +158,8 @@ class CohereReranker(Reranker):
         """Raise ConfigError where the server refuses pictures as such: a plain one tells it from a bad document."""
         if self._has_seen:
             return
-        from PIL import Image
-
-        from vlmsearch.media.images import data_url
-
         try:
-            self._ask(query, [_Content("", data_url(Image.new("RGB", (64, 64), "white"), edge=64))])
+            self._ask(query, [_Content("", plain_image())])
         except RefusedError as exc:
             message = f"{self.name} refuses pictures ({exc.message}): leave ?images=true out, and it judges texts"
             raise ConfigError(message) from exc
@@ -197,19 +180,12 @@ class _Content:
 
 
 def _scores_of(answer: Any, form: RerankForm, count: int) -> list[float]:
-    """Return the scores of an answer in the order of the documents; ValueError where it is no such answer."""
-    try:
-        ranks = answer if form == "tei" else answer["results"]
-        key = "score" if form == "tei" else "relevance_score"
-        scores = {rank["index"]: rank[key] for rank in ranks}
-        size = len(ranks)
-    except (KeyError, TypeError) as exc:
-        raise ValueError("a list of scores") from exc
-    if set(map(type, scores)) - {int} or size != count or sorted(scores) != list(range(count)):
-        raise ValueError(f"a list of {count} scores, one for each document")
-    if set(map(type, scores.values())) - {int, float} or not all(map(math.isfinite, scores.values())):
+    """Return the scores of an answer in the order of the documents. ValueError where it is no such answer."""
+    under, key = (None, "score") if form == "tei" else ("results", "relevance_score")
+    scores = in_order(answer, under, key, count, "scores")
+    if set(map(type, scores)) - {int, float} or not all(map(math.isfinite, scores)):
         raise ValueError("a list of scores that are finite numbers")
-    return [float(scores[index]) for index in range(count)]
+    return list(map(float, scores))
 
 
 def _checked(score: float) -> float:

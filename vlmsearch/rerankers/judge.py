@@ -1,4 +1,4 @@
-"""Re-ranking by a generator, which is asked of one document after the other whether it answers the query.
+"""Re-ranking by a generator, which is asked of each document whether it answers the query.
 
 The score is the probability of "yes" against "no" as the first token, as with the "true" and "false" of monoT5
 (arXiv:2003.06713).
@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes, well_formed
 from vlmsearch._util.threads import Workers
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.generators.base import (
     GenerationOptions,
     Generator,
@@ -28,10 +29,10 @@ QUESTION = 'Does this {what} answer or show: "{query}"? Answer yes or no.'
 """Question behind a picture, a text, or a picture and its text."""
 WORDS = ("yes", "no")
 YES, NO = 0.9, 0.05
-"""Scores of a generator that only says "yes" or "no"; a confident "no" is more often right than a "yes"."""
+"""Scores of a generator that only says "yes" or "no". A confident "no" is more often right than a "yes"."""
 _ANSWER = re.compile(r"[\W_]*(yes|no)\b", re.IGNORECASE)
 _OPTIONS = GenerationOptions(max_tokens=8)
-_SHORTEST = 16
+_FITTING_CHARS = 16
 """Characters of a text that no model finds too long."""
 
 
@@ -51,10 +52,7 @@ class GeneratorReranker(Reranker):
     def __init__(
         self, generator: Generator, *, image_size: int = 1024, max_chars: int = 4000, concurrency: int = 4
     ) -> None:
-        limits = {"image_size": image_size, "max_chars": max_chars, "concurrency": concurrency}
-        for name, limit in limits.items():
-            if limit < 1:
-                raise ConfigError(f"{name} is at least 1, not {limit}")
+        check_counts(image_size=image_size, max_chars=max_chars, concurrency=concurrency)
         self.name = f"judge:{generator.name}"
         self._generator, self._image_size, self._max_chars = generator, image_size, max_chars
         self._workers = Workers(concurrency, name="vlmsearch-judge", owner=f"the re-ranker {self.name}")
@@ -63,7 +61,7 @@ class GeneratorReranker(Reranker):
         """Judge documents by their pictures and texts, several at a time; see `Reranker.score`."""
         self._workers.check_open()
         utf8_bytes(query)
-        return list(self._workers.each(documents, partial(self._judge, query)))
+        return list(self._workers.results(documents, partial(self._judge, query)))
 
     def close(self) -> None:
         """Close the generator."""
@@ -81,7 +79,7 @@ class GeneratorReranker(Reranker):
         return self._by_beginning(query, None, text) if text else None
 
     def _picture(self, document: Document) -> Picture | None:
-        """Return the picture of a document; None where there is none to read, or the generator does not see."""
+        """Return the picture of a document. None where there is none to read, or the generator does not see."""
         from vlmsearch.media.images import shrunk_image
 
         generator, image = self._generator, document.image
@@ -95,11 +93,11 @@ class GeneratorReranker(Reranker):
             return None
 
     def _by_beginning(self, query: str, picture: Picture | None, text: str) -> float | None:
-        """Return the probability of a document, or of as much of its text as the generator reads."""
+        """Return the probability of a document, or of the text that the generator reads."""
         try:
             return self._ask(_prompt(query, picture, text))
         except InvalidInputError as exc:
-            if exc.code != "too_long" or len(text) <= _SHORTEST:
+            if exc.code != "too_long" or len(text) <= _FITTING_CHARS:
                 raise
         return self._by_beginning(query, picture, text[: len(text) // 2])
 

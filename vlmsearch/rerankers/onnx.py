@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.machine import available_cores
 from vlmsearch._util.text import utf8_bytes, well_formed
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import BackendError
 from vlmsearch.models.bundle import UNPADDED
 from vlmsearch.models.inputs import BatchLimits, split_batches
 from vlmsearch.models.reranker import RerankerPrecision, find_reranker, pair_arrays, pair_tokenizer
@@ -30,8 +31,7 @@ class OnnxReranker(Reranker):
         self, location: str, *, precision: RerankerPrecision = "int8", threads: int | None = None, batch_size: int = 32
     ) -> None:
         check_threads(threads)
-        if batch_size < 1:
-            raise ConfigError(f"batch_size is at least 1, not {batch_size}")
+        check_counts(batch_size=batch_size)
         self.bundle = find_reranker(location)
         self.name = f"onnx:{self.bundle.name}"
         self._tokenizer = pair_tokenizer(self.bundle.read("tokenizer.json"), self.bundle.name, self.bundle.max_tokens)

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.retry import check_seconds
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes, well_formed
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import BackendError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.client.batches import batches, split_location
 from vlmsearch.triton.client.connection import Connection
-from vlmsearch.triton.client.security import Security
 from vlmsearch.types import Document
 
 
@@ -37,11 +36,8 @@ class TritonReranker(Reranker):
         tls: bool = False,
     ) -> None:
         address, self._model = split_location(location)
-        if batch_size < 1:
-            raise ConfigError(f"batch_size is at least 1, not {batch_size}")
-        check_seconds(timeout=timeout, deadline=deadline)
-        security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
-        self._connection = Connection(address, security=security, timeout=timeout, deadline=deadline)
+        check_counts(batch_size=batch_size)
+        self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         self._closed = False
         try:
             config = self._connection.config(self._model)
@@ -53,7 +49,7 @@ class TritonReranker(Reranker):
             self.close()
             raise BackendError(f"{self._model} of Triton at {address} is not a re-ranker that vlmsearch made")
         self._batch_size = min(batch_size, max(config.max_batch_size, 1))
-        self._most_bytes = int(given["max_text_bytes"])
+        self._max_bytes = int(given["max_text_bytes"])
         self.name = f"triton:{given[protocol.FINGERPRINT]}"
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:
@@ -72,7 +68,7 @@ class TritonReranker(Reranker):
         order = sorted(texts, key=lambda place: len(texts[place]))
         sizes = [len(texts[place]) for place in order]
         scores: list[float | None] = [None] * len(documents)
-        for batch in batches(order, sizes, self._batch_size, total=self._most_bytes):
+        for batch in batches(order, sizes, self._batch_size, total=self._max_bytes):
             inputs: dict[str, NDArray[np.generic]] = {
                 protocol.QUERY: np.full((len(batch), 1), asked, np.object_),
                 protocol.TEXT: np.array([[texts[place]] for place in batch], np.object_),
@@ -88,4 +84,4 @@ class TritonReranker(Reranker):
         self._connection.close()
 
     def _beginning(self, text: str) -> bytes:
-        return text.encode()[: self._most_bytes].decode(errors="ignore").encode()
+        return text.encode()[: self._max_bytes].decode(errors="ignore").encode()

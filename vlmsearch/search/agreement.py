@@ -17,10 +17,10 @@ from vlmsearch.stores.postings import Postings, WordTable
 from vlmsearch.stores.terms import plain_words, query_terms
 from vlmsearch.types import Vectors
 
-_LEAST, _MOST = 1.2, 3.0
+_MIN_SLOPE, _MAX_SLOPE = 1.2, 3.0
 _AT_FULL = 0.6
-"""The weight where the best of the words are as near as the best of the vectors."""
-_FEWEST = 48
+"""The weight where words and vectors are equally near at best."""
+_MIN_TEXTS = 48
 """Texts that an estimate needs."""
 _QUERIES, _WORDS, _BEST = 64, 12, 10
 _CHARS = 500
@@ -42,7 +42,7 @@ def word_slope(texts: Sequence[str], vectors: Vectors, language: str) -> float |
         >>> word_slope(["a dog"], np.eye(1, dtype=np.float32), "auto") is None
         True
     """
-    if len(texts) < _FEWEST:
+    if len(texts) < _MIN_TEXTS:
         return None
     beginnings = [text[:_CHARS] for text in texts]
     table = WordTable([Postings.of(range(len(texts)), beginnings, language)], None, len(texts))
@@ -59,5 +59,5 @@ def word_slope(texts: Sequence[str], vectors: Vectors, language: str) -> float |
             agreements.append((float(cosines[others].mean()) - usual) / best)
     if not agreements:
         return None
-    slope = max(_AT_FULL / max(statistics.median(agreements), _AT_FULL / _MOST), _LEAST)
+    slope = max(_AT_FULL / max(statistics.median(agreements), _AT_FULL / _MAX_SLOPE), _MIN_SLOPE)
     return round(slope, 2)  # the same whichever store rounds the vectors

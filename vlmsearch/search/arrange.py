@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmsearch.stores.filters import normalise, value_order
 from vlmsearch.types import Field, Match, Record, Scalar, file_of_part
 
-MOST_PARTS = 100
+MAX_PARTS = 100
 """Maximum number of other parts of a file in a match."""
 
 
@@ -37,7 +37,7 @@ def group_parts(
         first = best.setdefault(file_of_part(id), id)
         if first == id:
             kept.append((id, score))
-        elif score >= min_score and len(parts := others.setdefault(first, {})) < MOST_PARTS:
+        elif score >= min_score and len(parts := others.setdefault(first, {})) < MAX_PARTS:
             parts[id] = score
     return kept, others
 

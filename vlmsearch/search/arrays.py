@@ -17,9 +17,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.search.arrange import MOST_PARTS
-from vlmsearch.search.fusion import shares_of, totals
-from vlmsearch.search.query import Sought
+from vlmsearch.search.arrange import MAX_PARTS
+from vlmsearch.search.fusion import add_up, shares_of
+from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import PRIOR, Evidence, Judge, to_log_odds, words_alone
 from vlmsearch.stores.overview import Cosines, Overview, Places
 from vlmsearch.stores.terms import query_words
@@ -50,7 +50,7 @@ class ArrayQuery:
         sort: Key of the metadata to sort by, with a minus for falling values, or ``relevance``.
     """
 
-    sought: Sought
+    sought: PreparedQuery
     shares: Mapping[str, float]
     min_relevance: float
     threshold: float
@@ -93,9 +93,9 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
     Returns:
         The first matches, and the counts.
     """
-    asked = _Asked.of(judge, overview, query.sought, query.shares, ranks_words=query.ranks_words)
+    asked = _QueryValues.of(judge, overview, query.sought, query.shares, ranks_words=query.ranks_words)
     without = [
-        _Asked.of(
+        _QueryValues.of(
             judge,
             overview,
             part,
@@ -109,7 +109,9 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
     files = overview.files() if query.group else None
     takes_all = query.counts or query.facets or query.sort != "relevance"
     bar = query.min_relevance if takes_all else _reached(asked, without, hidden, files, query)
-    best = _Scored(asked, without, np.setdiff1d(asked.candidates(to_log_odds(bar)), hidden, assume_unique=True))
+    best = _ScoredDocuments(
+        asked, without, np.setdiff1d(asked.candidates(to_log_odds(bar)), hidden, assume_unique=True)
+    )
     if takes_all:
         best = best.relevant(query.min_relevance)
     if files is not None:
@@ -123,11 +125,15 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
 
 
 def _reached(
-    asked: _Asked, without: Sequence[_Asked], hidden: Places, files: NDArray[np.int64] | None, query: ArrayQuery
+    asked: _QueryValues,
+    without: Sequence[_QueryValues],
+    hidden: Places,
+    files: NDArray[np.int64] | None,
+    query: ArrayQuery,
 ) -> float:
     """Return a relevance that the ``query.size`` best have at least: some that are probably among them reach it."""
     tried = np.setdiff1d(asked.leading(4 * query.size + 32), hidden)
-    reached = _Scored(asked, without, tried).between(-1)
+    reached = _ScoredDocuments(asked, without, tried).between(-1)
     if files is not None:
         order = np.argsort(-reached)
         _, firsts = np.unique(files[tried][order], return_index=True)
@@ -138,11 +144,11 @@ def _reached(
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _QueryValues:
     """The values of all documents for one query."""
 
     overview: Overview
-    query: Sought
+    query: PreparedQuery
     threshold: float
     evidence: Mapping[str, Evidence]
     shares: Mapping[str, float]
@@ -161,12 +167,12 @@ class _Asked:
         cls,
         judge: Judge,
         overview: Overview,
-        query: Sought,
+        query: PreparedQuery,
         shares: Mapping[str, float],
         *,
         ranks_words: bool,
         has_text: NDArray[np.bool_] | None = None,
-    ) -> _Asked:
+    ) -> _QueryValues:
         cosines = {field: overview.cosines(field, vectors[0]) for field, vectors in query.vectors.items()}
         words, max_bm25 = overview.words(query.text) if ranks_words and query.text else (None, 0.0)
         words = words if max_bm25 > 0 else None
@@ -182,7 +188,7 @@ class _Asked:
 
     @functools.cached_property
     def held(self) -> tuple[Places, NDArray[np.float32]]:
-        """Return the places of the documents that pass and share words with the query, and their BM25."""
+        """Return the places of passing documents that share words with the query, and their BM25."""
         if self.words is None:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         places = np.flatnonzero((self.words > 0) & self.overview.passing)
@@ -207,14 +213,14 @@ class _Asked:
         needed_each = needed / (len(self.cosines) + (self.words is not None))
         may = np.zeros(len(self.has_text), np.bool_)
         for field_, known in self.cosines.items():
-            value = self._least_value(str(field_), needed_each, self.evidence[str(field_)])
+            value = self._min_value(str(field_), needed_each, self.evidence[str(field_)])
             if value <= 1 + _ROUNDING:
                 may[known.above(max(value - _ROUNDING, -2.0))] = True
         if self.words is not None:
             text_doubt, name_doubt = self.evidence[WORDS].doubt
-            beside, alone = self._least_value(WORDS, needed_each, self.evidence[WORDS]), words_alone(self.max_bm25)
+            beside, alone = self._min_value(WORDS, needed_each, self.evidence[WORDS]), words_alone(self.max_bm25)
             # by the words alone: where a document has vectors, or these and a text, they have to say more
-            by_kind = [self._least_value(WORDS, needed + doubt, alone) for doubt in (0.0, name_doubt, text_doubt)]
+            by_kind = [self._min_value(WORDS, needed + doubt, alone) for doubt in (0.0, name_doubt, text_doubt)]
             by_kind = [max(min(value, beside) - _ROUNDING, 0.0) for value in by_kind]
             held, scores = (of_held[self.held[1] > np.float32(min(by_kind))] for of_held in self.held)
             kinds = np.where(self.has_vector[held], 1 + self.has_text[held], 0)
@@ -222,11 +228,14 @@ class _Asked:
         places = np.flatnonzero(may & self.overview.passing)
         return places[self.log_odds(places, 1) >= min_log_odds]
 
-    def _least_value(self, name: str, said: float, evidence: Evidence) -> float:
-        """Return the value of a field from which on it adds ``said`` to the log-odds; -inf where nothing is needed."""
+    def _min_value(self, name: str, said: float, evidence: Evidence) -> float:
+        """Return the value from which on a field adds ``said`` to the log-odds.
+
+        It is -inf where nothing is needed.
+        """
         if said <= 0:
             return -math.inf
-        return evidence.least_value(said / self.shares[name]) if self.shares[name] > 0 else math.inf
+        return evidence.min_value(said / self.shares[name]) if self.shares[name] > 0 else math.inf
 
     def max_error(self, places: Places) -> float:
         """Return how far log-odds from codes may be off."""
@@ -246,8 +255,11 @@ class _Asked:
             cosines[field_] = values.astype(np.float64) + side * errors
         return self._judged(places, cosines)[0]
 
-    def exact(self, places: Places) -> tuple[_Numbers, dict[str, _Numbers], dict[str, _Numbers]]:
-        """Return the log-odds of documents by their vectors, and the value and the evidence of each field."""
+    def exact(self, places: Places) -> tuple[_Numbers, dict[str, _Numbers], Mapping[str, _Numbers]]:
+        """Return the exact log-odds of documents.
+
+        Beside them are the value and the evidence of each field.
+        """
         cosines = {}
         for field_ in self.cosines:
             known = self.compared.setdefault(field_, {})
@@ -259,17 +271,20 @@ class _Asked:
 
     def _judged(
         self, places: Places, cosines: Mapping[Field, _Numbers]
-    ) -> tuple[_Numbers, dict[str, _Numbers], dict[str, _Numbers]]:
+    ) -> tuple[_Numbers, dict[str, _Numbers], Mapping[str, _Numbers]]:
         has_text = self.has_text[places]
         values = {str(of): known for of, known in cosines.items()}
         if self.words is not None:
             of_words = self.words[places].astype(np.float64)
             values[WORDS] = np.where((of_words > 0) | has_text, of_words, np.nan)
-        total, said = totals(values, has_text, self.shares, self.evidence, self.max_bm25)
-        return total, values, said
+        log_odds = add_up(values, has_text, self.shares, self.evidence, self.max_bm25)
+        return log_odds.total, values, log_odds.evidence
 
     def ranks(self, places: Places) -> dict[str, NDArray[np.int64]]:
-        """Return the rank of documents in each field, from 1; 0 where the field does not find them."""
+        """Return the rank of documents in each field, from 1.
+
+        It is 0 where the field does not find them.
+        """
         order = np.argsort(places)
         ranks = {str(field_): np.zeros(len(places), np.int64) for field_ in self.cosines}
         for field_, known in self.cosines.items():
@@ -282,11 +297,11 @@ class _Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class _Scored:
+class _ScoredDocuments:
     """Documents with their relevance."""
 
-    asked: _Asked
-    without: Sequence[_Asked]
+    asked: _QueryValues
+    without: Sequence[_QueryValues]
     places: Places
     known: _Numbers | None = None
 
@@ -314,7 +329,7 @@ class _Scored:
         """Return how far an estimate may be off: a relevance changes by a quarter of what its log-odds do, at most."""
         return math.inf if self.without else 0.3 * self.asked.max_error(self.places)
 
-    def relevant(self, min_relevance: float) -> _Scored:
+    def relevant(self, min_relevance: float) -> _ScoredDocuments:
         """Return those that are relevant; uncertain ones are compared by their vectors."""
         scores = self.scores.copy()
         unsure = np.flatnonzero(np.abs(scores - min_relevance) <= self.margin)
@@ -323,18 +338,18 @@ class _Scored:
         scores[unsure] = self.between(None, self.places[unsure])
         return self.only(scores >= min_relevance, scores)
 
-    def only(self, chosen: NDArray[np.bool_] | Places, scores: _Numbers | None = None) -> _Scored:
+    def only(self, chosen: NDArray[np.bool_] | Places, scores: _Numbers | None = None) -> _ScoredDocuments:
         """Return some of them, with other scores where these are given."""
         scores = self.scores if scores is None else scores
-        return _Scored(self.asked, self.without, self.places[chosen], scores[chosen])
+        return _ScoredDocuments(self.asked, self.without, self.places[chosen], scores[chosen])
 
-    def best_of_groups(self, groups: NDArray[np.int64]) -> _Scored:
+    def best_of_groups(self, groups: NDArray[np.int64]) -> _ScoredDocuments:
         """Return the best of each group."""
         order = np.lexsort((self.places, -self.scores))
         _, firsts = np.unique(groups[order], return_index=True)
         return self.only(np.sort(order[firsts]))
 
-    def first(self, size: int, min_relevance: float) -> _Scored:
+    def first(self, size: int, min_relevance: float) -> _ScoredDocuments:
         """Return the ``size`` best with their exact relevance, best first, and equal ones by their ids."""
         places = self.places
         if len(places) > max(_MANY, size):
@@ -352,44 +367,50 @@ class _Scored:
         ids = self.asked.overview.ids(places.tolist())
         order = sorted(range(len(ids)), key=lambda at: (-exact[at], ids[at]))[:size]
         chosen = np.array(order, np.int64)
-        return _Scored(self.asked, self.without, places[chosen], exact[chosen])
+        return _ScoredDocuments(self.asked, self.without, places[chosen], exact[chosen])
 
-    def exactly(self) -> _Scored:
+    def exactly(self) -> _ScoredDocuments:
         """Return the same with their exact relevance."""
         return self.only(np.arange(len(self.places)), self.between(None))
 
 
-def _relevance(asked: _Asked, places: Places, side: int | None) -> _Numbers:
+def _relevance(asked: _QueryValues, places: Places, side: int | None) -> _Numbers:
     log_odds = asked.exact(places)[0] if side is None else asked.log_odds(places, side)
     return 1 / (1 + np.exp(-np.clip(log_odds, -700.0, 700.0)))
 
 
-def _sorted(overview: Overview, best: _Scored, query: ArrayQuery) -> _Scored:
-    """Return the first by a key of the metadata; equal ones are in the order of their relevance."""
+def _sorted(overview: Overview, best: _ScoredDocuments, query: ArrayQuery) -> _ScoredDocuments:
+    """Return the first by a key of the metadata.
+
+    Equal ones are in the order of their relevance.
+    """
     keys = overview.sort_keys(query.sort.removeprefix("-"), best.places, falls=query.sort.startswith("-"))
     order = np.lexsort((best.places, -best.scores, *keys))[: query.size]
     return best.only(order).exactly()
 
 
 def _other_parts(
-    first: _Scored, hidden: Places, files: NDArray[np.int64], threshold: float
+    first: _ScoredDocuments, hidden: Places, files: NDArray[np.int64], threshold: float
 ) -> dict[int, list[tuple[int, float]]]:
-    """Return for the place of each match the places and scores of the next best parts of its file."""
+    """Return the next best parts of the file of each match.
+
+    They are places and scores, by the place of the match.
+    """
     of_first = files[first.places]
     owners = dict(zip(of_first.tolist(), first.places.tolist()))
     of_these = np.flatnonzero(np.isin(files, of_first[of_first >= 0]) & first.asked.overview.passing)
-    others = _Scored(first.asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places])).exactly()
+    others = _ScoredDocuments(first.asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places])).exactly()
     parts: dict[int, list[tuple[int, float]]] = {}
     for i in np.lexsort((others.places, -others.scores)).tolist():
         if others.scores[i] >= threshold:
             of_file = parts.setdefault(owners[int(files[others.places[i]])], [])
-            if len(of_file) < MOST_PARTS:
+            if len(of_file) < MAX_PARTS:
                 of_file.append((int(others.places[i]), float(others.scores[i])))
     return parts
 
 
 def _read(
-    overview: Overview, first: _Scored, asked: _Asked, parts: Mapping[int, Sequence[tuple[int, float]]]
+    overview: Overview, first: _ScoredDocuments, asked: _QueryValues, parts: Mapping[int, Sequence[tuple[int, float]]]
 ) -> tuple[list[Match], dict[str, dict[str, FieldScore]], dict[str, dict[str, float]]]:
     """Return the matches, what each field says of them, and the other parts of their files."""
     places = first.places

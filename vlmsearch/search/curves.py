@@ -1,4 +1,4 @@
-"""The scores of an index as curves and histograms, and the report of an evaluation, as JSON has them.
+"""Curves and histograms of an index's scores, and the report of an evaluation, in JSON.
 
 Scores are relevances from 0 to 1 and crowd near both ends. Thresholds and bins are in even steps of log-odds.
 """
@@ -111,7 +111,9 @@ def histogram(series: Mapping[str, Iterable[float]]) -> dict[str, Any]:
 
 
 def calibration(answers: Sequence[float], others: Sequence[float]) -> list[dict[str, float]]:
-    """Return the scores of each tenth beside the share of answers among them; tenths without scores are left out.
+    """Return the scores of each tenth beside the share of answers among them.
+
+    Tenths without scores are left out.
 
     Args:
         answers: Scores of documents that are answers.

@@ -35,7 +35,7 @@ _NEIGHBOURS = 50
 _SECONDS = 4
 """Number of pairs of each group that are compared before two groups are joined."""
 _SAME_WORDS = 0.8
-"""The share of the words of two pages, of those that either has, from which they say the same."""
+"""The share of common words of two pages from which they say the same."""
 _PAGE = 256
 _SKETCHES, _LOOKS = 2048, 512
 """Numbers of sketches with their hashes, and of looks, that are kept in memory: 100 MiB and 60 MiB."""
@@ -78,9 +78,10 @@ def find_duplicates(judge: Judge, options: DuplicatesRequest, image_limits: Imag
 
 
 def _belong_together(files: _Files, groups: _Groups, id: str, other: str) -> bool:
-    """Return whether two images are duplicates, and a second pair of their groups, if there is any.
+    """Return whether two images are duplicates.
 
-    One wrong pair would otherwise make duplicates of all that is in the two groups.
+    A second pair of their groups, if there is any, has to agree. One wrong pair would otherwise make duplicates of all
+    that is in the two groups.
     """
     if not files.are_duplicates(id, other):
         return False
@@ -95,7 +96,10 @@ def _belong_together(files: _Files, groups: _Groups, id: str, other: str) -> boo
 def _near(
     store: Store, fields: Sequence[Field], records: Sequence[Record], condition: Filter | None, threshold: float
 ) -> list[tuple[str, str]]:
-    """Return the pairs of documents that are near in one of the fields, and not of one file, the nearest first."""
+    """Return the pairs of documents that are near in a field, the nearest first.
+
+    Parts of one file are no pair.
+    """
     cosines: dict[tuple[str, str], float] = {}
     for field in fields:
         having = [record for record in records if field in record.vectors]
@@ -160,7 +164,10 @@ class _Files:
         return bool(words and others) and (words & others).total() < _SAME_WORDS * (words | others).total()
 
     def _read_words(self, id: str) -> Counter[str]:
-        """Return the words of a page; none for another document, whose text is not in its picture."""
+        """Return the words of a page.
+
+        Another document has none, for its text is not in its picture.
+        """
         part = part_of(id)
         if part is None or part.page is None:
             return Counter()
@@ -182,7 +189,7 @@ def _measured(id: str, path: Path, limits: ImageLimits) -> ImageFile:
 
 
 class _Groups:
-    """Images that were found to be duplicates, each in a list with the others of its group."""
+    """Images that are duplicates, each in a list with the others of its group."""
 
     def __init__(self) -> None:
         self._lists: dict[str, list[str]] = {}

@@ -9,6 +9,7 @@ the same whatever the limit, as far as fields tell that from their best `_FAR`.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.tracing import encoding, querying, stage
@@ -26,13 +28,13 @@ from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
 from vlmsearch.search.arrange import count_values, diversify, group_parts, sort_by_key
 from vlmsearch.search.arrays import ArrayQuery, ArrayResult, search_arrays
-from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
+from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.search.pages import Cursor
-from vlmsearch.search.query import Query, Sought
+from vlmsearch.search.query import PreparedQuery, Query
 from vlmsearch.search.relevance import Evidence, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
-from vlmsearch.stores.overview import Overviewed
+from vlmsearch.stores.overview import HasOverview
 from vlmsearch.stores.terms import query_words
 from vlmsearch.stores.versions import compare_again, read_documents
 from vlmsearch.types import (
@@ -59,13 +61,16 @@ if TYPE_CHECKING:
 
 CLOSEST = 0.01
 """The relevance from which documents are shown as closest, where nothing matches."""
-_MOST_CLOSEST = 3
+_MAX_CLOSEST = 3
 _ATTEMPTS = 10
 """Number of attempts to read documents that others replace meanwhile, and to search deeper."""
 _DIVERSE = 200
 """Number of best matches that `diversify` chooses from; the others follow in their order."""
 _FAR = 1000
-"""Hits of each field in a search whose order is not certain yet, and at first in one for all relevant documents."""
+"""Hits of each field in a search whose order is not certain yet.
+
+A search for all relevant documents begins with so many.
+"""
 
 
 def run(
@@ -93,7 +98,7 @@ def run(
     results = _results(judge, searches)
     if options.reranker is None:
         again = SearchOptions(
-            where=options.where, limit=_MOST_CLOSEST, min_score=CLOSEST, weights=options.weights, group=options.group
+            where=options.where, limit=_MAX_CLOSEST, min_score=CLOSEST, weights=options.weights, group=options.group
         )
         unsure = [at for at, search in enumerate(searches) if search.may_be_unsure and not results[at]]
         closer = [_Search(judge, searches[at].asked, again, searches[at].cursor, searches[at].hidden) for at in unsure]
@@ -108,11 +113,11 @@ def _results(judge: Judge, searches: list[_Search]) -> list[Matches]:
         return []
     store, options = judge.store, searches[0].options
     ranks_words, sought = _ranks_words(judge, options), [search.asked for search in searches]
-    if isinstance(store, Overviewed) and all(_tells_texts(judge, asked) for asked in sought):
+    if isinstance(store, HasOverview) and all(_tells_texts(judge, asked) for asked in sought):
         for search in searches:
             search.take_whole(store, ranks_words=ranks_words)
         return [search.result() for search in searches]
-    depth = max([fusion.DEPTH, *(search.least_depth for search in searches)])
+    depth = max([fusion.DEPTH, *(search.min_depth for search in searches)])
     pending = searches
     for left in reversed(range(_ATTEMPTS)):
         answers = _ask(store, [search.asked for search in pending], depth, options, ranks_words=ranks_words)
@@ -125,7 +130,7 @@ def _results(judge: Judge, searches: list[_Search]) -> list[Matches]:
     return [search.result() for search in searches]
 
 
-def _tells_texts(judge: Judge, asked: Sought) -> bool:
+def _tells_texts(judge: Judge, asked: PreparedQuery) -> bool:
     """Return whether the fields that are asked tell which documents have texts."""
     have_texts = any(field.modality == "text" for space in judge.manifest.spaces for field in space.fields)
     return not have_texts or any(field.modality == "text" for field in asked.vectors)
@@ -142,7 +147,7 @@ def _named_in(query: Query) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Examined:
+class DocumentJudgement:
     """The judgement of a search of one document, whether it shows it or not.
 
     Attributes:
@@ -153,30 +158,36 @@ class Examined:
         owned: The fields in which the document has a vector.
         fields: What each field says of the document, also where the filter leaves it out; then none has a rank.
         log_odds: Their sum.
+        counting: The fields that count.
+        words_alone: The log-odds of words by themselves; None where they do not decide.
         without: How likely the document is each of the things that the query leaves out.
         order: The ids and scores of all candidates, best first, with no threshold.
     """
 
-    asked: Sought
+    asked: PreparedQuery
     max_bm25: float
     worth: Mapping[str, Evidence]
     weights: Mapping[str, float]
     owned: frozenset[Field]
     fields: dict[str, FieldScore]
-    log_odds: fusion.LogOdds
+    log_odds: float
+    counting: frozenset[str]
+    words_alone: float | None
     without: tuple[float, ...]
     order: list[tuple[str, float]]
 
 
-def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits) -> Examined:
-    """Look at one document of the judge's index, and at those that a deep search puts before it."""
+def examine(
+    judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits
+) -> DocumentJudgement:
+    """Judge one document of the index, and those that a deep search puts before it."""
     store = judge.store
     if options.weights:
         fusion.check_weights(options.weights, judge.encoder.spaces)
     [asked] = _encode(judge.encoder, store, [query], image_limits, options.unasked)
     asked = asked if _ranks_words(judge, options) else replace(asked, text="")
     search = _Search(judge, asked, replace(options, min_score=0.0), Cursor.start(query, options), _named_in(query))
-    depth = max(_FAR, search.least_depth)
+    depth = max(_FAR, search.min_depth)
     [ranked] = _ask(store, [asked], depth, options, ranks_words=bool(asked.text))
     search.look_at(ranked, depth)
     order = search.relevant()
@@ -185,28 +196,38 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
     alone = _compare(store, asked, [id], ranked.max_bm25)
     worth = judge.evidence(asked, alone.max_bm25)
     has_text = any(field.modality == "text" for field in owned)
-    fields: dict[str, FieldScore] = {}
-    for name, hits in alone.fields.items():
-        if hits or (name == WORDS and has_text):
-            value = hits[0].score if hits else 0.0
-            listed = ranked.fields.get(name, ())
-            places = (int(rank) for rank, hit in zip(fusion.ranks_of(listed), listed) if hit.id == id)
-            fields[name] = FieldScore(next(places, None), value, worth[name](value))
     shares = {**judge.weights, **(options.weights or {})}
     weights = {name: shares.get(name, 1.0) for name in alone.fields}
-    log_odds = fusion.add_up(fields, weights, worth, has_text=has_text, max_bm25=alone.max_bm25)
+    values: dict[str, NDArray[np.float64]] = {}
+    for name, hits in alone.fields.items():
+        absent = 0.0 if name == WORDS and has_text else math.nan
+        values[name] = np.array([hits[0].score if hits else absent])
+    log_odds = fusion.add_up(values, np.array([has_text]), weights, worth, alone.max_bm25)
+    counting = frozenset(name for name, [part] in log_odds.parts.items() if not math.isnan(part))
+    [total] = log_odds.total.tolist()
+    words_alone = total if log_odds.by_words[0] else None
+    fields: dict[str, FieldScore] = {}
+    for name, [value] in values.items():
+        if not math.isnan(value):
+            listed = ranked.fields.get(name, ())
+            places = (int(rank) for rank, hit in zip(fusion.ranks_of(listed), listed) if hit.id == id)
+            fields[name] = FieldScore(next(places, None), float(value), float(log_odds.evidence[name][0]))
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
-    return Examined(asked, alone.max_bm25, worth, weights, owned, fields, log_odds, without, order)
+    return DocumentJudgement(
+        asked, alone.max_bm25, worth, weights, owned, fields, total, counting, words_alone, without, order
+    )
 
 
-def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, float]:
+def relevance_of(judge: Judge, asked: PreparedQuery, ids: Sequence[str]) -> dict[str, float]:
     """Return how likely each of these documents is what is asked for, by id: the scores that `run` would give them."""
     ranked = _compare(judge.store, asked, ids)
     return dict(_fused(judge, asked, ranked, judge.store.fields(ids)).order)
 
 
-def _fused(judge: Judge, asked: Sought, ranked: Ranked, owned: Mapping[str, frozenset[Field]]) -> fusion.Fused:
-    """Return each document that a field found with the probability that it is what is asked for."""
+def _fused(
+    judge: Judge, asked: PreparedQuery, ranked: Rankings, owned: Mapping[str, frozenset[Field]]
+) -> fusion.FusedDocuments:
+    """Return the documents that fields found, with the probability that they are what is asked for."""
     with stage("fuse"):
         evidence = judge.evidence(asked, ranked.max_bm25)
         return fusion.fuse(
@@ -219,8 +240,11 @@ def _fused(judge: Judge, asked: Sought, ranked: Ranked, owned: Mapping[str, froz
 
 def _encode(
     encoder: Encoder, store: Store, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str]
-) -> list[Sought]:
-    """Return all queries but for fields that are not asked, and all that they leave out, encoded at once."""
+) -> list[PreparedQuery]:
+    """Return all queries, and all that they leave out, encoded at once.
+
+    Fields that are not asked have no vectors.
+    """
     parts = [part for query in queries for part in (query, *query.without)]
     needs_texts = any(str(field) not in unasked for field in fusion.text_fields(encoder.spaces))
     encoded = parts if needs_texts else [part for query in queries for part in query.without]
@@ -238,7 +262,7 @@ def _encode(
     records = _records(store, {id for part in parts for id in part.like})
     rows, pictures = {text: row for row, text in enumerate(texts)}, iter(range(len(images)))
 
-    def sought(part: Query, unasked: Collection[str] = ()) -> Sought:
+    def sought(part: Query, unasked: Collection[str] = ()) -> PreparedQuery:
         words: list[Mapping[str, Vectors]] = []
         shown: list[Mapping[str, Vectors]] = []
         if part.text in rows:
@@ -256,7 +280,7 @@ def _encode(
         vectors = fusion.query_vectors(encoder.spaces, text or None, image if has_image else None)
         vectors = {field: vector for field, vector in vectors.items() if str(field) not in unasked}
         is_text = part.image is None and not part.like
-        return Sought(part.text or "", vectors, is_text, tuple(sought(excluded) for excluded in part.without))
+        return PreparedQuery(part.text or "", vectors, is_text, tuple(sought(excluded) for excluded in part.without))
 
     return [sought(query, unasked) for query in queries]
 
@@ -278,7 +302,10 @@ def _prepared(encoder: Encoder, images: Sequence[ImageInput | RemoteImage], limi
 
 
 def _records(store: Store, ids: Iterable[str]) -> dict[str, Record]:
-    """Return the records of the documents that queries name; ConfigError where one is not in the index."""
+    """Return the records of the documents that queries name.
+
+    ConfigError where one is not in the index.
+    """
     wanted = sorted(ids)
     records: dict[str, Record] = {}
     if wanted:
@@ -311,13 +338,16 @@ def _join(parts: Sequence[Mapping[str, Vectors]]) -> dict[str, Vectors]:
 
 
 @dataclass
-class Ranked:
-    """The hits of each field for a query, best first, and the highest possible BM25 of words; 0 for no words."""
+class Rankings:
+    """The hits of each field for a query, best first.
+
+    Beside them is the highest possible BM25 of words, 0 for no words.
+    """
 
     fields: dict[str, Sequence[Hit]] = field(default_factory=dict)
     max_bm25: float = 0.0
     behind: dict[str, dict[str, Hit]] = field(default_factory=dict)
-    """Hits of a full field of documents that other fields listed and it did not, by id."""
+    """By id, a full field's hits of documents that other fields alone listed."""
 
     @property
     def hits(self) -> Iterator[Hit]:
@@ -332,10 +362,10 @@ class Ranked:
 
 
 def _ask(
-    store: Store, queries: Sequence[Sought], depth: int, options: SearchOptions, *, ranks_words: bool
-) -> list[Ranked]:
+    store: Store, queries: Sequence[PreparedQuery], depth: int, options: SearchOptions, *, ranks_words: bool
+) -> list[Rankings]:
     """Return what each field finds for each query: one call a field, and one a query for words."""
-    answers = [Ranked() for _ in queries]
+    answers = [Rankings() for _ in queries]
     for asked in dict.fromkeys(asked for query in queries for asked in query.vectors):
         check_cancelled()
         asking = [i for i, query in enumerate(queries) if asked in query.vectors]
@@ -363,20 +393,23 @@ class _Search:
     """One query: its candidates, which others may replace or delete before they are read, and its result."""
 
     judge: Judge
-    asked: Sought
+    asked: PreparedQuery
     options: SearchOptions
     cursor: Cursor
     hidden: Collection[str]
     depth: int = 0
-    ranked: Ranked = field(default_factory=Ranked)
+    ranked: Rankings = field(default_factory=Rankings)
     owned: dict[str, frozenset[Field]] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)
     """The fields that listed as many as they were asked for, and may know of more."""
     matches: list[Match] = field(default_factory=list)
-    """The first `size` of the relevant documents; `result` adds what each field says of those that it shows."""
+    """The first `size` of the relevant documents.
+
+    `result` adds what each field says of those that it shows.
+    """
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
-    """The scores of other parts of the file that a relevant document is the best part of."""
-    fused: fusion.Fused = field(init=False)
+    """The scores of the other parts of a file, by its best part."""
+    fused: fusion.FusedDocuments = field(init=False)
     """All candidates with the scores of their fields."""
     is_sorted: bool = False
     """Whether the matches are in the order of the key that they are sorted by."""
@@ -394,7 +427,7 @@ class _Search:
     @property
     def size(self) -> int:
         """Return how many of the best must be known."""
-        return LONGEST_PAGE if self.options.takes_all else self.page_size
+        return MAX_PAGE if self.options.takes_all else self.page_size
 
     @property
     def page_size(self) -> int:
@@ -402,7 +435,7 @@ class _Search:
         sizes = [self.last + 1]  # one more says whether there is another page
         sizes += [_DIVERSE] if self.options.diversity else []
         sizes += [self.last + 1 + self.options.rerank_first] if self.options.reranker else []  # all of them may fall
-        return min(max(sizes), LONGEST_PAGE)
+        return min(max(sizes), MAX_PAGE)
 
     @property
     def last(self) -> int:
@@ -410,7 +443,7 @@ class _Search:
         return len(self.cursor.shown) + self.options.offset + self.options.limit
 
     @property
-    def least_depth(self) -> int:
+    def min_depth(self) -> int:
         """Return how many candidates each field gives at first."""
         if self.options.takes_all and self.threshold:
             return _FAR
@@ -445,18 +478,18 @@ class _Search:
         if self.options.takes_all or self.depth >= _FAR:
             wanted = self.size if self.options.takes_all else min(self.last + 1, self.size)
             return len(best) < wanted and self.may_go_on
-        lowest = best[self.size - 1][1] if len(best) >= self.size else self.least
+        lowest = best[self.size - 1][1] if len(best) >= self.size else self.min_score
         return bool(self.full) and lowest <= self.highest_behind
 
     @property
-    def least(self) -> float:
+    def min_score(self) -> float:
         """Return how likely a candidate has to be.
 
         A re-ranker may raise those that are less likely than what is shown.
         """
         return 0.0 if self.options.reranker else self.threshold
 
-    def look_at(self, ranked: Ranked, depth: int) -> None:
+    def look_at(self, ranked: Rankings, depth: int) -> None:
         """Learn what all fields say of the candidates."""
         self.ranked, self.depth, self.is_whole = ranked, depth, True
         self.full = {name for name, hits in ranked.fields.items() if len(hits) >= depth}
@@ -464,7 +497,7 @@ class _Search:
             self.owned = self.store.fields(list(ranked.ids))
         self._look_behind(self.owned)
 
-    def take(self, ranked: Ranked, depth: int, *, is_last: bool) -> None:
+    def take(self, ranked: Rankings, depth: int, *, is_last: bool) -> None:
         """Find the best of the candidates, each with the document that its scores are of.
 
         Where others may belong among them, and this is not the last attempt, their documents are not read.
@@ -495,7 +528,10 @@ class _Search:
         self.matches = [Match(documents[id], score, {}) for id, score in best if id in documents]
 
     def relevant(self) -> list[tuple[str, float]]:
-        """Return the candidates that are likely enough, best first, with what the query leaves out taken off."""
+        """Return the candidates that are likely enough, best first.
+
+        What the query leaves out is taken off.
+        """
         self._fuse()
         candidates = self.fused.order
         self.may_go_on = self._ends_among({id for id, _ in candidates})
@@ -508,7 +544,7 @@ class _Search:
                 if unwanted.get(id, 0.0) < self.judge.threshold
             ]
         if self.asked.without:
-            candidates = [(id, score) for id, score in candidates if score >= self.least]
+            candidates = [(id, score) for id, score in candidates if score >= self.min_score]
             candidates.sort(key=lambda candidate: -candidate[1])
         return candidates
 
@@ -524,7 +560,7 @@ class _Search:
                 weights,
                 behind=self.ranked.behind,
                 max_bm25=max_bm25,
-                min_relevance=self.least,
+                min_relevance=self.min_score,
             )
             kinds = {*self.owned.values(), *fusion.kinds_of(self.judge.manifest.spaces)}
             behind = fusion.highest_behind(fields, kinds, evidence, weights, full=self.full, max_bm25=max_bm25)
@@ -535,7 +571,7 @@ class _Search:
         full = (hits for hits in self.ranked.fields.values() if len(hits) >= self.depth)
         return any(hit.id in relevant for hits in full for hit in hits[-max(len(hits) // 10, 1) :])
 
-    def scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
+    def scores(self, ids: Sequence[str], part: PreparedQuery) -> dict[str, float]:
         """Return how likely each of these documents is what the query leaves out.
 
         A document that says an excluded single word is certain to be left out, whatever else it says.
@@ -593,7 +629,7 @@ class _Search:
         by_id = {match.document.id: match for match in self.matches}
         return [replace(by_id[match.id], score=match.score) for match in judged]
 
-    def take_whole(self, store: Overviewed, *, ranks_words: bool) -> None:
+    def take_whole(self, store: HasOverview, *, ranks_words: bool) -> None:
         """Find the best among all documents, as arrays."""
         check_cancelled()
         options = self.options
@@ -606,12 +642,12 @@ class _Search:
         query = ArrayQuery(
             self.asked,
             {**self.judge.weights, **(options.weights or {})},
-            self.least,
+            self.min_score,
             self.threshold,
             ranks_words,
             sorted(self.hidden),
             options.group,
-            LONGEST_PAGE if counts_all else self.page_size,
+            MAX_PAGE if counts_all else self.page_size,
             options.count and not counts_all,
             () if counts_all else tuple(options.facets),
             "relevance" if counts_all else options.sort,
@@ -658,7 +694,7 @@ class _Search:
         """Return what comes closest by the re-ranker; without one, another search looks for that."""
         if self.options.reranker is None or not self.may_be_unsure:
             return ()
-        near = [match for match in judged if match.score >= CLOSEST][:_MOST_CLOSEST]
+        near = [match for match in judged if match.score >= CLOSEST][:_MAX_CLOSEST]
         return tuple(replace(match, fields=self._fields(match.document.id)) for match in near)
 
     def _fields(self, id: str) -> Mapping[str, FieldScore]:
@@ -693,13 +729,13 @@ def _is_word(text: str, language: str) -> bool:
     return len(query_words(text, language)) == 1
 
 
-def _compare(store: Store, part: Sought, ids: Sequence[str], max_bm25: float | None = None) -> Ranked:
+def _compare(store: Store, part: PreparedQuery, ids: Sequence[str], max_bm25: float | None = None) -> Rankings:
     """Return how each field of a query sees the given documents, best first.
 
-    ``most`` where the BM25 of words is known.
+    ``max_bm25`` is the highest BM25 that words can have, where it is known.
     """
     with querying(store.name, "compare"):
-        ranked = Ranked({str(field): store.compare(field, vectors, ids) for field, vectors in part.vectors.items()})
+        ranked = Rankings({str(field): store.compare(field, vectors, ids) for field, vectors in part.vectors.items()})
         if part.text and isinstance(store, WordSearch):
             max_bm25 = store.search_words(part.text, limit=1).max_score if max_bm25 is None else max_bm25
             if max_bm25 > 0:

@@ -70,7 +70,7 @@ class Searches(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
+class QueryResult:
     """The result of a query: ids with their scores, best first, and the seconds that it took."""
 
     scores: Mapping[str, float]
@@ -92,7 +92,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Measured:
+class FieldMeasures:
     """The measures of one field alone, or of all of them fused.
 
     Attributes:
@@ -105,7 +105,7 @@ class Measured:
 
     estimates: Mapping[str, Estimate]
     values: Mapping[str, Values]
-    results: Mapping[str, Found]
+    results: Mapping[str, QueryResult]
     p50: float
     p95: float
 
@@ -133,7 +133,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The setting that was chosen for an index, and its gain on queries that had no part in the choice.
+    """The setting that was chosen for an index, and its gain on other queries.
 
     Attributes:
         values: Values to keep with the index: weights by fields, and ``min_score``; empty if nothing is better.
@@ -166,7 +166,10 @@ def order_measure(limit: int) -> str:
 
 
 def asked_fields(queries: Iterable[JudgedQuery], spaces: Sequence[Space], *, has_words: bool) -> dict[str, set[str]]:
-    """Return the fields that queries ask, in a fixed order, each with the ids of the queries that ask it."""
+    """Return the fields that queries ask, in a fixed order.
+
+    Each has the ids of the queries that ask it.
+    """
     fields: dict[str, set[str]] = {}
     for query in queries:
         names = [str(field) for field in text_fields(spaces)] if query.text else []
@@ -188,7 +191,7 @@ def search_all(
     only: str | None = None,
     batch: int = 1,
     on_search: Progress = lambda: None,
-) -> dict[str, Found]:
+) -> dict[str, QueryResult]:
     """Return what each query finds, by its id, also below the threshold.
 
     The weights are those of the index unless others are given. ``only`` leaves out what that field did not find. The
@@ -214,7 +217,7 @@ def search_all(
         seconds = (time.perf_counter() - begun) / len(answers)
         for query, matches in zip(queries[start:], answers):
             kept = [match for match in matches if only is None or only in match.fields]
-            results[query.id] = Found({id_of(match): match.score for match in kept}, seconds)
+            results[query.id] = QueryResult({id_of(match): match.score for match in kept}, seconds)
             on_search()
     return results
 
@@ -229,7 +232,7 @@ def evaluate(
     weights: Mapping[str, float] | None = None,
     rerank: Reranker | str | bool = False,
     on_search: Progress = lambda: None,
-) -> dict[str, Measured]:
+) -> dict[str, FieldMeasures]:
     """Measure each field alone, on the queries that ask it, and last all of them fused.
 
     Args:
@@ -257,7 +260,9 @@ def evaluate(
     return measured
 
 
-def measure(results: Mapping[str, Found], queries: Sequence[JudgedQuery], *, limit: int, threshold: float) -> Measured:
+def measure(
+    results: Mapping[str, QueryResult], queries: Sequence[JudgedQuery], *, limit: int, threshold: float
+) -> FieldMeasures:
     """Measure what queries found."""
     judged = {query.id: query.relevant for query in queries}
     values = dict(ranking_values({id: list(result.scores) for id, result in results.items()}, judged, limit))
@@ -271,7 +276,7 @@ def measure(results: Mapping[str, Found], queries: Sequence[JudgedQuery], *, lim
             estimates[name] = estimate(both, of.astype(float))
     seconds = [result.seconds for result in results.values()]
     p50, p95 = (float(np.percentile(seconds, part)) for part in (50, 95))
-    return Measured(estimates, values, results, p50, p95)
+    return FieldMeasures(estimates, values, results, p50, p95)
 
 
 def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, limit: int) -> dict[str, Values]:
@@ -285,8 +290,11 @@ def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, li
     return {name: values[measure] for name, measure in names.items()}
 
 
-def shown_f1(results: Mapping[str, Found], judged: Judgements, threshold: float) -> Values:
-    """Return the F1 of what is shown of each query; of one that nothing answers, whether nothing is shown."""
+def shown_f1(results: Mapping[str, QueryResult], judged: Judgements, threshold: float) -> Values:
+    """Return the F1 of what is shown of each query.
+
+    For a query that nothing answers, it is whether nothing is shown.
+    """
     shown = {id: result.shown(threshold) for id, result in results.items()}
     answered = {id: judged[id] for id in results if judged[id]}
     values = _calculate(["SetF"], answered, {id: shown[id] for id in answered})["SetF"]
@@ -324,7 +332,10 @@ def _calculate(measures: Sequence[str], judged: Judgements, rankings: Mapping[st
 
 
 def estimate(values: Sequence[float] | NDArray[np.float64], of: NDArray[np.float64] | None = None) -> Estimate:
-    """Return the mean of what each query has, or the sum as a share of the sum of ``of``, with its 95 % interval."""
+    """Return the mean of what each query has, with its 95 % interval.
+
+    With ``of``, return the sum as a share of the sum of ``of``.
+    """
     have = np.asarray(values, float)
     whole = np.ones_like(have) if of is None else of
     samples = np.random.default_rng(0).integers(len(have), size=(_SAMPLES, len(have)))
@@ -402,7 +413,7 @@ def tune(
     tried = []
     for weights in settings:
         results = search_all(pipeline, queries, limit=limit, weights=weights, batch=_BATCH, on_search=on_search)
-        tried.append(_Tried(results, queries, limit))
+        tried.append(_TrialMeasures(results, queries, limit))
     parts = split(queries)
     answered = {query.id for query in queries if query.relevant}
     best, picks, gain = 0, [0] * len(parts), None
@@ -437,18 +448,21 @@ def lattice(fields: Sequence[str]) -> list[dict[str, float]]:
 
 
 def split(queries: Sequence[JudgedQuery], parts: int = _FOLDS) -> list[set[str]]:
-    """Return the ids of queries in parts of one size, each with its share of those that nothing answers."""
+    """Return the ids of queries in parts of one size.
+
+    Each part has its share of the queries that nothing answers.
+    """
     random = np.random.default_rng(0)
     groups = ([query.id for query in queries if bool(query.relevant) is answered] for answered in (True, False))
     dealt = [id for group in groups for id in (group[place] for place in random.permutation(len(group)))]
     return [set(dealt[number::parts]) for number in range(parts)]
 
 
-class _Tried:
+class _TrialMeasures:
     """The results with one setting, measured: nDCG of each query, and F1 at any threshold."""
 
-    def __init__(self, results: Mapping[str, Found], queries: Sequence[JudgedQuery], limit: int) -> None:
-        self._found = results
+    def __init__(self, results: Mapping[str, QueryResult], queries: Sequence[JudgedQuery], limit: int) -> None:
+        self._result = results
         self._judged = {query.id: query.relevant for query in queries}
         self._f1: dict[tuple[str, tuple[str, ...]], float] = {}
         rankings = {id: list(result.scores) for id, result in results.items()}
@@ -456,11 +470,11 @@ class _Tried:
 
     @property
     def scores(self) -> dict[str, Mapping[str, float]]:
-        return {id: result.scores for id, result in self._found.items()}
+        return {id: result.scores for id, result in self._result.items()}
 
     def shown(self, threshold: float) -> Values:
-        shown = {id: (id, tuple(result.shown(threshold))) for id, result in self._found.items()}
-        new = {id: self._found[id] for id, what in shown.items() if what not in self._f1}
+        shown = {id: (id, tuple(result.shown(threshold))) for id, result in self._result.items()}
+        new = {id: self._result[id] for id, what in shown.items() if what not in self._f1}
         self._f1 |= {shown[id]: value for id, value in shown_f1(new, self._judged, threshold).items()}
         return {id: self._f1[what] for id, what in shown.items()}
 
@@ -470,7 +484,7 @@ def _best(measured: Sequence[Values], ids: Collection[str]) -> int:
     return int(np.argmax([round(sum(values[id] for id in ids), 9) for values in measured]))
 
 
-def _best_threshold(tried: _Tried, ids: Collection[str]) -> float:
+def _best_threshold(tried: _TrialMeasures, ids: Collection[str]) -> float:
     """Return the middle one of the thresholds with the highest F1."""
     sums = []
     for threshold in _THRESHOLDS:

@@ -14,7 +14,7 @@ from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search.arrange import group_parts
-from vlmsearch.search.engine import Examined, examine, run
+from vlmsearch.search.engine import DocumentJudgement, examine, run
 from vlmsearch.search.explanation import (
     WINDOWS,
     Explanation,
@@ -72,7 +72,7 @@ def explain(
     shown = run(judge, [query], options, image_limits=image_limits)[0]
     examined = examine(judge, query, options, id, image_limits=image_limits)
     threshold = shown.threshold
-    relevance = to_relevance(examined.log_odds.total) * math.prod(1 - unwanted for unwanted in examined.without)
+    relevance = to_relevance(examined.log_odds) * math.prod(1 - unwanted for unwanted in examined.without)
     first, judged, order = relevance, None, examined.order
     if options.reranker is not None:
         relevance, judged, order = _reread(judge.store, query.text or "", options, examined.order, (id, relevance))
@@ -115,16 +115,16 @@ def explain(
                 field.score,
                 field.evidence,
                 examined.weights[name],
-                name in examined.log_odds.parts,
+                name in examined.counting,
                 examined.worth[name].basis,
             )
             for name, field in examined.fields.items()
         },
         lacking=tuple(name for name in asked if name not in examined.fields),
-        words_alone=examined.log_odds.by_words,
-        log_odds=examined.log_odds.total,
+        words_alone=examined.words_alone,
+        log_odds=examined.log_odds,
         words=words,
-        most_words=examined.max_bm25,
+        max_bm25=examined.max_bm25,
         marked=tuple(spans_of(document.text or "", query_terms(said, language), language)) if said else (),
         without=left_out,
         failed=failed,
@@ -218,7 +218,10 @@ def _condition(comparison: Comparison) -> str:
 def _reread(
     store: Store, text: str, options: SearchOptions, order: Sequence[tuple[str, float]], own: tuple[str, float]
 ) -> tuple[float, float | None, list[tuple[str, float]]]:
-    """Return the relevance of a document by the re-ranker, too, what that gave it, and the order of all."""
+    """Return the relevance of a document by the re-ranker, too.
+
+    Beside it are what the re-ranker gave, and the order of all.
+    """
     assert options.reranker is not None  # noqa: S101 - the caller asks
     read = {document.id: document for document in store.get([id for id, _ in order[: options.rerank_first]])}
     given = [(id, score, read.get(id, Document(id))) for id, score in order]
@@ -249,7 +252,7 @@ def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
 def _parts(
     encoder: Encoder,
     document: Document,
-    examined: Examined,
+    examined: DocumentJudgement,
     limits: ImageLimits,
     seconds: float | None,
     on_progress: Callable[[int], None] | None,
@@ -293,16 +296,18 @@ def _parts(
     return passages, regions, notes
 
 
-def _counting(examined: Examined, modality: Modality) -> list[str]:
+def _counting(examined: DocumentJudgement, modality: Modality) -> list[str]:
     """Return the names of the fields of a modality that count for the document."""
     return [
         str(field)
         for field in examined.asked.vectors
-        if field.modality == modality and str(field) in examined.log_odds.parts and examined.weights[str(field)]
+        if field.modality == modality and str(field) in examined.counting and examined.weights[str(field)]
     ]
 
 
-def _worth(encoded: Mapping[str, NDArray[np.float32]], examined: Examined, names: Sequence[str]) -> NDArray[np.float64]:
+def _worth(
+    encoded: Mapping[str, NDArray[np.float32]], examined: DocumentJudgement, names: Sequence[str]
+) -> NDArray[np.float64]:
     """Return the weighted evidence of these fields for each row of vectors."""
     total = np.zeros(len(next(iter(encoded.values()))))
     for field, vector in examined.asked.vectors.items():

@@ -11,7 +11,7 @@ from vlmsearch._util.markup import HtmlDisplay, brief
 from vlmsearch.search.relevance import PRIOR, Basis
 from vlmsearch.types import Document
 
-LEAST_FALL = 0.05
+MIN_FALL = 0.05
 """Evidence, in nats, from which a part of a document counts as important."""
 SIDE = 7
 """Number of windows of an image in a row, and of rows."""
@@ -121,7 +121,7 @@ class Regions:
         cells = [(value, y, x) for y, row in enumerate(self.evidence) for x, value in enumerate(row) if value]
         value, y, x = max(cells, default=(0.0, 0, 0))
         steps = len(self.evidence) + 1
-        return (x / steps, y / steps, (x + 2) / steps, (y + 2) / steps) if value >= LEAST_FALL else None
+        return (x / steps, y / steps, (x + 2) / steps, (y + 2) / steps) if value >= MIN_FALL else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,7 +146,7 @@ class Explanation(HtmlDisplay):
         words_alone: The log-odds by words alone, where these decide, whatever the vectors say.
         log_odds: The log-odds of the relevance by all fields.
         words: What each word of the query adds to the field ``words``.
-        most_words: The BM25 that a document could reach.
+        max_bm25: The BM25 that a document could reach.
         marked: Where its text says words of the query that add to its BM25: the beginning and the end, in characters.
         without: What the query leaves out, each with how likely the document is that, from 0 to 1.
         failed: The conditions of the filter that its metadata do not meet.
@@ -178,7 +178,7 @@ class Explanation(HtmlDisplay):
     words_alone: float | None = None
     log_odds: float = PRIOR
     words: tuple[WordEvidence, ...] = ()
-    most_words: float = 0.0
+    max_bm25: float = 0.0
     marked: tuple[tuple[int, int], ...] = ()
     without: tuple[tuple[str, float], ...] = ()
     failed: tuple[str, ...] = ()

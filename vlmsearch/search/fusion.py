@@ -46,7 +46,7 @@ def image_fields(spaces: Sequence[Space]) -> list[Field]:
 
 
 def kinds_of(spaces: Sequence[Space]) -> list[frozenset[Field]]:
-    """Return the fields of a document with an image, of one with a text, and of one with both."""
+    """Return the fields of a document with an image, with a text, and with both."""
     by_modality = [
         frozenset(field for space in spaces for field in space.fields if field.modality == modality)
         for modality in ("image", "text")
@@ -57,9 +57,9 @@ def kinds_of(spaces: Sequence[Space]) -> list[frozenset[Field]]:
 def query_vectors(
     spaces: Sequence[Space], text: Mapping[str, Vectors] | None, image: Mapping[str, Vectors] | None
 ) -> dict[Field, Vectors]:
-    """Return the vector, shape (1, dim), that each field is asked for; ``text`` and ``image`` are by space name.
+    """Return the vector, shape (1, dim), that each field is asked for.
 
-    ConfigError for an image that was encoded into no space.
+    ``text`` and ``image`` are by space name. ConfigError for an image that was encoded into no space.
     """
     if image is not None and not image:
         raise ConfigError("the encoder encodes no images: ask with a text")
@@ -90,7 +90,10 @@ def mean_of(vectors: Sequence[Vectors]) -> Vectors:
 
 
 def shares_of(names: Collection[str], weights: Mapping[str, float] | None) -> dict[str, float]:
-    """Return how much each field counts, 1 for those without a weight; ConfigError for a weight that is none."""
+    """Return how much each field counts, 1 for those without a weight.
+
+    ConfigError for a weight that is none.
+    """
     shares = {name: (weights or {}).get(name, 1.0) for name in names}
     if not all(0 <= share < math.inf for share in shares.values()):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
@@ -105,49 +108,32 @@ def check_weights(weights: Collection[str], spaces: Sequence[Space]) -> None:
             raise ConfigError(f"no field {name!r} to weigh; each is a string, and there are {', '.join(known)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LogOdds:
-    """The log-odds of a relevance: what each field adds to `PRIOR`, or words by themselves if they say more.
+    """The log-odds of documents: what each field adds to `PRIOR`, or words by themselves if they say more.
 
-    ``parts`` holds the fields that count, each with its weight times its evidence; ``by_words`` is None unless words
-    alone decide.
+    Attributes:
+        total: The sum for each document.
+        evidence: By field, what its values say; NaN where a document has no such field.
+        parts: By field, its weight times its evidence; NaN where it does not count.
+        by_words: Whether the total is what words alone say.
     """
 
-    parts: Mapping[str, float]
-    by_words: float | None
-    total: float
-
-
-def add_up(
-    fields: Mapping[str, FieldScore],
-    shares: Mapping[str, float],
-    evidence: Mapping[str, Evidence],
-    *,
-    has_text: bool,
-    max_bm25: float,
-) -> LogOdds:
-    """Add up what the fields say of a document, each times its share, and of rivals the one that says most."""
-    parts = {name: shares[name] * field.evidence for name, field in fields.items()}
-    for name, rival in [(name, evidence[name].rival) for name in parts]:
-        if rival and any(evidence[other].rival == rival and parts[other] > parts[name] for other in parts):
-            del parts[name]
-    if not has_text and WORDS in parts:  # found by the name of its file, which says nothing of it where it is not
-        del parts[WORDS]
-    total = PRIOR + sum(parts.values())
-    if max_bm25 > 0 and WORDS in fields and shares[WORDS]:
-        doubt = evidence[WORDS].doubt[not has_text] if parts.keys() - {WORDS} else 0.0
-        by_words = PRIOR + shares[WORDS] * words_alone(max_bm25)(fields[WORDS].score) - doubt
-        if parts.keys() == {WORDS} or by_words > total:
-            return LogOdds(parts, by_words, by_words)
-    return LogOdds(parts, None, total)
+    total: NDArray[np.float64]
+    evidence: Mapping[str, NDArray[np.float64]]
+    parts: Mapping[str, NDArray[np.float64]]
+    by_words: NDArray[np.bool_]
 
 
 _OfAll: TypeAlias = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
-"""A field's ranks of all documents, from 1 and 0 for none; values, NaN for none; and evidence."""
+"""A field's ranks, values and evidence of all documents.
+
+Ranks are from 1 and 0 for none, values are NaN for none.
+"""
 
 
 @dataclass(frozen=True, eq=False)
-class Fused:
+class FusedDocuments:
     """The documents that fields found, and what each field says of them.
 
     Attributes:
@@ -177,8 +163,8 @@ def fuse(
     behind: Mapping[str, Mapping[str, Hit]] | None = None,
     max_bm25: float = 0.0,
     min_relevance: float = 0.0,
-) -> Fused:
-    """Make one list of what the fields found: `add_up` for all documents at once.
+) -> FusedDocuments:
+    """Make one list of what the fields found: the evidence of all documents, added up.
 
     ``ranked`` has the hits by the names of fields, and ``evidence`` says what a field's values are worth. ``owned``
     says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
@@ -204,13 +190,14 @@ def fuse(
         ranks[name] = np.zeros(len(ids), np.intp)
         ranks[name][at[at >= 0]] = ranks_of(hits)[at >= 0]
         values[name][~has] = np.nan
-    total, said = totals(values, has_text, shares, evidence, max_bm25)
+    log_odds = add_up(values, has_text, shares, evidence, max_bm25)
+    total, said = log_odds.total, log_odds.evidence
     fields: dict[str, _OfAll] = {name: (ranks[name], values[name], said[name]) for name in ranked}
     near = np.flatnonzero(total >= to_log_odds(min_relevance) - 1e-6).tolist()  # rounding must lose none
     near.sort(key=ids.__getitem__)
     near.sort(key=total.tolist().__getitem__, reverse=True)  # which leaves equal ones in the order of their ids
     scored = [(ids[at], to_relevance(log_odds)) for at, log_odds in zip(near, total[near].tolist())]
-    return Fused([field for field in scored if field[1] >= min_relevance], places, fields)
+    return FusedDocuments([field for field in scored if field[1] >= min_relevance], places, fields)
 
 
 def highest_behind(
@@ -238,18 +225,20 @@ def highest_behind(
         may_be_found |= has & (name in full)
         if name == WORDS and name not in full:
             values[name][has_text] = 0.0
-    total, _ = totals(values, has_text, shares, evidence, max_bm25)
+    total = add_up(values, has_text, shares, evidence, max_bm25).total
     return float(total[may_be_found].max(initial=-math.inf))
 
 
-def totals(
+def add_up(
     values: Mapping[str, NDArray[np.float64]],
     has_text: NDArray[np.bool_],
     shares: Mapping[str, float],
     evidence: Mapping[str, Evidence],
     max_bm25: float,
-) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Return the log-odds of documents, and the evidence of each field: NaN where it has no value, as in ``values``.
+) -> LogOdds:
+    """Add up what the fields say of documents, each times its share.
+
+    Of rivals, the one that says most counts.
 
     Args:
         values: By field, a cosine or BM25 for each document; NaN where it has no such field.
@@ -260,27 +249,35 @@ def totals(
     """
     said = {name: evidence[name].of(numbers) for name, numbers in values.items()}
     parts: dict[str, NDArray[np.float64]] = {}
+    highest: dict[str, NDArray[np.float64]] = {}
     beside = np.zeros(len(has_text), np.bool_)
     for name, numbers in said.items():
         counts = ~np.isnan(numbers)
         if name == WORDS:
             counts &= has_text  # a file's name says nothing of a document where it is not
-        part, rival = np.where(counts, shares[name] * numbers, np.nan), evidence[name].rival or name
-        parts[rival] = np.fmax(parts[rival], part) if rival in parts else part
+        parts[name], rival = np.where(counts, shares[name] * numbers, np.nan), evidence[name].rival or name
+        highest[rival] = np.fmax(highest[rival], parts[name]) if rival in highest else parts[name]
         beside |= counts & (name != WORDS)
     total = np.full(len(has_text), PRIOR)
-    for part in parts.values():
+    for part in highest.values():
         total += np.nan_to_num(part)
-    if max_bm25 > 0 and shares.get(WORDS):
-        doubt = np.where(beside, np.where(has_text, *evidence[WORDS].doubt), 0.0)
-        by_words = PRIOR + shares[WORDS] * words_alone(max_bm25).of(values[WORDS]) - doubt
-        decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))
-        total = np.where(decide, by_words, total)
-    return total, said
+    for name, part in parts.items():
+        rival = evidence[name].rival or name
+        if rival != name:
+            parts[name] = np.where(part < highest[rival], np.nan, part)
+    if max_bm25 <= 0 or not shares.get(WORDS):
+        return LogOdds(total, said, parts, np.zeros(len(total), np.bool_))
+    doubt = np.where(beside, np.where(has_text, *evidence[WORDS].doubt), 0.0)
+    by_words = PRIOR + shares[WORDS] * words_alone(max_bm25).of(values[WORDS]) - doubt
+    decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))
+    return LogOdds(np.where(decide, by_words, total), said, parts, decide)
 
 
 def _put(values: NDArray[np.float64], places: Mapping[str, int], hits: Collection[Hit]) -> NDArray[np.intp]:
-    """Put the scores of hits at the places of their documents; return these places, -1 for one without a place."""
+    """Put the scores of hits at the places of their documents.
+
+    Return these places, -1 for one without a place.
+    """
     rows = np.array([places.get(hit.id, -1) for hit in hits], np.intp)
     scores = np.array([hit.score for hit in hits], np.float64)
     values[rows[rows >= 0]] = scores[rows >= 0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vlmsearch.search.fusion import text_fields
 from vlmsearch.search.relevance import SAMPLE, THRESHOLD
-from vlmsearch.stores.base import Described, RejectList, Store, WordSearch
+from vlmsearch.stores.base import Describable, RejectList, Store, WordSearch
 from vlmsearch.types import MIN_SCORE, Field, Manifest, Modality
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def index_info(
     return {
         "store": store.name,
         "documents": len(store),
-        **(store.describe() if isinstance(store, Described) else {}),
+        **(store.describe() if isinstance(store, Describable) else {}),
         "fingerprint": manifest.fingerprint,
         "created": manifest.created,
         "spaces": [{"name": s.name, "dim": s.dim, "modalities": sorted(s.modalities)} for s in manifest.spaces],

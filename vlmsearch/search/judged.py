@@ -27,7 +27,10 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.types import ImageInput
 
 Judgements: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Grades above 0 by the ids of queries and documents; a query without any has no answer."""
+"""Grades above 0 by the ids of queries and documents.
+
+A query without any has no answer.
+"""
 
 _EXAMPLE = '{"query": "a dog", "relevant": ["ID", ...]}'
 _SPLITS = ("test", "dev", "train")

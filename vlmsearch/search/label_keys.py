@@ -1,4 +1,4 @@
-"""How labels stand in the metadata of a document, and how they are told from what its source says.
+"""The keys of labels in the metadata of a document, apart from those of its source.
 
 A labelling has a key, such as ``label``. A document that got labels has that key with the most relevant one, and a
 number for each: ``{"label": "cat", "label:cat": 0.97, "label:sofa": 0.44}``. So every store can filter on each of them

@@ -20,9 +20,9 @@ from vlmsearch.search import fusion
 from vlmsearch.search.engine import relevance_of
 from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.search.options import LabelRequest
-from vlmsearch.search.query import Sought
+from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import Judge
-from vlmsearch.types import Document, Field, Labelled, MetadataChange, Scalar, Stamp, Vectors
+from vlmsearch.types import Document, DocumentLabels, Field, MetadataChange, Scalar, Stamp, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -41,10 +41,11 @@ Prompt_Engineering_for_ImageNet.ipynb. It is not the default: relevance was fitt
 _DIGITS = 4
 
 
-def label(judge: Judge, options: LabelRequest) -> Iterator[Labelled]:
-    """Yield each document with its labels, in the order of the ids; with ``write`` once they are in the index.
+def label(judge: Judge, options: LabelRequest) -> Iterator[DocumentLabels]:
+    """Yield each document with its labels, in the order of the ids.
 
-    The ids are those of the beginning. A document that others change or delete meanwhile is not written to.
+    With ``write``, they are in the index by then. The ids are those of the beginning. A document that others change or
+    delete meanwhile is not written to.
     """
     condition = options.condition
     sought = _encode(judge.encoder, options)
@@ -64,7 +65,7 @@ def label(judge: Judge, options: LabelRequest) -> Iterator[Labelled]:
             return
 
 
-def _encode(encoder: Encoder, options: LabelRequest) -> dict[str, Sought]:
+def _encode(encoder: Encoder, options: LabelRequest) -> dict[str, PreparedQuery]:
     """Return what each field is asked for, by label.
 
     Images for the mean over all templates, texts for the label itself.
@@ -75,7 +76,7 @@ def _encode(encoder: Encoder, options: LabelRequest) -> dict[str, Sought]:
     texts = [form.replace("{}", label) for label in options.labels for form in forms]
     with encoding(encoder.fingerprint, "text", len(texts)):
         encoded = encoder.encode_texts(texts, role="query")
-    sought: dict[str, Sought] = {}
+    sought: dict[str, PreparedQuery] = {}
     for place, label in enumerate(options.labels):
         start = place * len(forms)
         vectors: dict[Field, Vectors] = {}
@@ -84,13 +85,13 @@ def _encode(encoder: Encoder, options: LabelRequest) -> dict[str, Sought]:
                 rows = encoded[field.space][start : start + len(forms)]
                 shown = [rows[i : i + 1] for i in range(1, len(forms))]
                 vectors[field] = fusion.mean_of(shown) if field.modality == "image" else rows[:1]
-        sought[label] = Sought(label, vectors, by_text=True)
+        sought[label] = PreparedQuery(label, vectors, by_text=True)
     return sought
 
 
 def _label_page(
-    judge: Judge, documents: Sequence[Document], sought: Mapping[str, Sought], options: LabelRequest
-) -> Iterator[Labelled]:
+    judge: Judge, documents: Sequence[Document], sought: Mapping[str, PreparedQuery], options: LabelRequest
+) -> Iterator[DocumentLabels]:
     ids = [document.id for document in documents]
     stamps = judge.store.stamps(ids) if options.write else {}
     scores: dict[str, dict[str, float]] = {id: {} for id in ids}
@@ -104,7 +105,7 @@ def _label_page(
     labels = {id: dict(scored[:1] if options.single else scored) for id, scored in ranked.items()}
     written = _write(judge, documents, stamps, labels, options.key) if options.write else {}
     for document in documents:
-        yield Labelled(written.get(document.id, document), labels[document.id], document.id in written)
+        yield DocumentLabels(written.get(document.id, document), labels[document.id], document.id in written)
 
 
 def _write(
@@ -114,7 +115,10 @@ def _write(
     labels: Mapping[str, Mapping[str, float]],
     key: str,
 ) -> dict[str, Document]:
-    """Put labels into the index where they are not there yet; the documents as they are in it from now on."""
+    """Put labels into the index where they are not there yet.
+
+    Return the documents as they are in it from now on.
+    """
     changes: list[MetadataChange] = []
     for document in documents:
         wanted = _relabelled(document, labels[document.id], key)
@@ -128,7 +132,10 @@ def _write(
 
 
 def _relabelled(document: Document, labels: Mapping[str, float], key: str) -> dict[str, Scalar]:
-    """Return the metadata of a document with other labels under a key; ConfigError where its source uses that key."""
+    """Return the metadata of a document with other labels under a key.
+
+    ConfigError where its source uses that key.
+    """
     own, others = split_labels(document.metadata)
     kept = {name: value for name, value in others.items() if name != key and not name.startswith(f"{key}:")}
     added: dict[str, Scalar] = {key: next(iter(labels))} if labels else {}

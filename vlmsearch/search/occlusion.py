@@ -22,10 +22,10 @@ from vlmsearch.search.explanation import SIDE, WINDOWS, PassageEvidence, Regions
 if TYPE_CHECKING:
     from PIL import Image
 
-_MOST_PASSAGES = 64
+_MAX_PASSAGES = 64
 """Number of parts of a text, from the first on, that are left out in turn."""
-_MOST_WORDS = 40
-"""Maximum number of words in a text of one sentence whose words are left out in turn."""
+_MAX_WORDS = 40
+"""Maximum number of words in a sentence whose words are left out in turn."""
 _EDGE = 512
 """The longer side, in pixels, that an image is made smaller to."""
 _BATCH = 7
@@ -80,7 +80,9 @@ def _paste(pixels: NDArray[np.uint8], others: NDArray[np.uint8], box: tuple[slic
 
 
 def find_passages(text: str, worth: Callable[[Sequence[str]], NDArray[np.float64]]) -> list[PassageEvidence]:
-    """Return how much of the evidence of a text comes from each of its sentences, or words where it is one sentence.
+    """Return how much of a text's evidence each of its sentences gives.
+
+    Of one sentence, the parts are its words.
 
     Args:
         text: The text.
@@ -92,8 +94,8 @@ def find_passages(text: str, worth: Callable[[Sequence[str]], NDArray[np.float64
     spans = [match.span() for match in _SENTENCE.finditer(text)]
     if len(spans) < 2:
         spans = [match.span() for match in _WORD.finditer(text)]
-        if not 2 <= len(spans) <= _MOST_WORDS:
+        if not 2 <= len(spans) <= _MAX_WORDS:
             return []
-    spans = spans[:_MOST_PASSAGES]
+    spans = spans[:_MAX_PASSAGES]
     whole, *without = worth([text, *(text[:start] + text[end:] for start, end in spans)])
     return [PassageEvidence(start, end, float(whole - value)) for (start, end), value in zip(spans, without)]

@@ -24,8 +24,8 @@ from vlmsearch.search.query import MAX_QUERY_CHARS, Query, check_text, make_quer
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.types import MAX_ID_BYTES, MAX_KEY_CHARS, ImageInput, RemoteImage, check_metadata
 
-LONGEST_PAGE = 10_000
-"""Maximum number of matches of a page with those before it, and of the matches that are sorted."""
+MAX_PAGE = 10_000
+"""The highest number of matches up to the end of a page, and of sorted matches."""
 MAX_LIKE = 1000
 """Maximum number of documents that a query names."""
 _CURSOR_CHARS = 2**17
@@ -118,11 +118,11 @@ class RankingOptions(FilterOptions):
 
     """
 
-    limit: int = bounded(10, minimum=1, maximum=LONGEST_PAGE)
+    limit: int = bounded(10, minimum=1, maximum=MAX_PAGE)
     min_score: float | None = bounded(None, minimum=0, maximum=1)
     weights: Mapping[str, float] | None = None
     rerank: Reranker | str | bool = False
-    rerank_first: int = bounded(50, minimum=1, maximum=LONGEST_PAGE)
+    rerank_first: int = bounded(50, minimum=1, maximum=MAX_PAGE)
     rerank_seconds: float = bounded(1.0, above=0, maximum=_RERANK_SECONDS)
 
     def __post_init__(self) -> None:
@@ -214,14 +214,14 @@ class SearchOptions(ManyOptions):
         5
     """
 
-    offset: int = bounded(0, minimum=0, maximum=LONGEST_PAGE - 1)
+    offset: int = bounded(0, minimum=0, maximum=MAX_PAGE - 1)
     cursor: str | None = short(None, _CURSOR_CHARS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.offset + self.limit > LONGEST_PAGE:
+        if self.offset + self.limit > MAX_PAGE:
             raise ConfigError(
-                f"with a `limit` of {self.limit:,}, `offset` is from 0 to {LONGEST_PAGE - self.limit:,}, "
+                f"with a `limit` of {self.limit:,}, `offset` is from 0 to {MAX_PAGE - self.limit:,}, "
                 f"not {self.offset:,}"
             )
         if self.offset and self.cursor is not None:

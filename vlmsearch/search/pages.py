@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
+from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.search.query import Query
 from vlmsearch.types import ImageInput, Match, RemoteImage, file_of_part, local_image
 
@@ -36,7 +36,10 @@ class Cursor:
 
     @classmethod
     def start(cls, query: Query, options: SearchOptions) -> Cursor:
-        """Return where the options say that the page begins; ConfigError for a cursor that is not of this query."""
+        """Return where the options say that the page begins.
+
+        ConfigError for a cursor that is not of this query.
+        """
         digest = _digest_of(query, options)
         if options.cursor is None:
             return cls(digest, options.group)
@@ -45,7 +48,7 @@ class Cursor:
         except (binascii.Error, UnicodeEncodeError):
             data = b""
         count, rest = divmod(len(data) - _QUERY_BYTES, _ID_BYTES)
-        if rest or not 0 < count <= LONGEST_PAGE:
+        if rest or not 0 < count <= MAX_PAGE:
             raise ConfigError(f"not a cursor of a search: {options.cursor[:40]!r}; begin without one")
         if data[:_QUERY_BYTES] != digest:
             raise ConfigError("the cursor is of another query: all but the limit stays the same from page to page")
@@ -57,9 +60,9 @@ class Cursor:
         return bool(self.shown) and self._digest(match.document.id) in self.shown
 
     def after(self, page: Iterable[Match]) -> str | None:
-        """Return the cursor of the next page, as a string; None where `LONGEST_PAGE` documents are shown."""
+        """Return the cursor of the next page, as a string; None where `MAX_PAGE` documents are shown."""
         shown = self.shown.union(self._digest(match.document.id) for match in page)
-        if len(shown) >= LONGEST_PAGE:
+        if len(shown) >= MAX_PAGE:
             return None
         return base64.urlsafe_b64encode(b"".join([self.query, *sorted(shown)])).decode()
 

@@ -87,7 +87,10 @@ def make_query(
 
 
 def check_text(text: object) -> None:
-    """Raise an error unless the text of a query is None, or a string that is not too long."""
+    """Raise an error for a query's text that is too long or no string.
+
+    None stands for no text.
+    """
     if not isinstance(text, (str, type(None))):
         raise TypeError(f"the `text` of a query is a string, not {type(text).__name__}; a picture goes into image=")
     if text is not None and len(text) > MAX_QUERY_CHARS:
@@ -116,7 +119,7 @@ def split_text(text: str) -> tuple[str, list[str]]:
 
 
 @dataclass(frozen=True)
-class Sought:
+class PreparedQuery:
     """A query in the form in which a store is asked.
 
     Attributes:
@@ -129,4 +132,4 @@ class Sought:
     text: str
     vectors: Mapping[Field, Vectors]
     by_text: bool
-    without: tuple[Sought, ...] = ()
+    without: tuple[PreparedQuery, ...] = ()

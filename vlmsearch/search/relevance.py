@@ -37,12 +37,15 @@ if TYPE_CHECKING:
 
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.models.domain import Domain
-    from vlmsearch.search.query import Sought
+    from vlmsearch.search.query import PreparedQuery
     from vlmsearch.stores.base import Store
     from vlmsearch.types import Vectors
 
 PRIOR = -3.5
-"""The log-odds that a document which a field found is relevant, before anything else is known of it."""
+"""The log-odds that a document which a field found is relevant.
+
+Nothing else is known of it before.
+"""
 THRESHOLD = 0.3
 """The relevance from which matches are shown where the index has no threshold of its own."""
 FLOOR = math.log(0.2)
@@ -55,28 +58,36 @@ _BEYOND = 0.1
 _SURE = 4.0
 """The log-odds of relevance where a document has the very vector of the query."""
 _NEAR = 0.95
-"""The cosine from which on documents are about the same, however near to each other all are."""
+"""The cosine from which on documents are about the same.
+
+It holds however near to each other all are.
+"""
 USUAL_SLOPE = 1.2
 """The weight of words in an index with too few texts to tell: nats per BM25 divided by the root of the highest one."""
 _EVEN_BM25 = 1.42
-"""The BM25, divided by the root of the highest possible one, that speaks neither for nor against a document."""
+"""The BM25, by the root of the highest possible one, that speaks neither for nor against."""
 _ALONE = (25.6, -2.9)
 """Slope and bias of words alone: the share of what is met."""
 DOUBT, WORD_DOUBT, NAME_DOUBT = 12.0, 4.0, 4.0
-"""Log-odds taken off words alone if vectors of the same text say less, off a single word, and off the name of a file.
-Of a query that is nothing but codes, which models do not know, none are taken off."""
+"""Log-odds taken off words that decide alone.
+
+They are taken off words if vectors of the same text say less, off a single word, and off the name of a file. Of a query
+that is nothing but codes, which models do not know, none are taken off.
+"""
 _FEW_TEXTS, _MANY_TEXTS = 20, 60
-"""Texts up to which words are doubted no more than a single one, and from which on fully: among few, it tells much that
-one of them has the words of a query."""
+"""Texts up to which words are doubted like a single one, and from which on fully.
+
+Among few, it tells much that one of them has the words of a query.
+"""
 _OF_NUMBERS = 3.0
 """The weight of words in a query with a number: models hardly tell numbers apart."""
 SAMPLE = 512
 """Number of documents in the background of an index."""
 _FEW = 32
-"""Number of documents up to which a background is rather the usual one than that of the index."""
+"""Number of documents up to which a background is rather the usual one."""
 _SLOPE, _STANDS_OUT = 2.0, 3.0
 """Without a fit: the log-odds per standard deviation, and how many of them make relevance even odds."""
-_LEAST_DEVIATION = 0.02
+_MIN_DEVIATION = 0.02
 _UNKNOWN_DEVIATION = 0.25
 _FRESH_SECONDS = 10.0
 
@@ -106,7 +117,7 @@ class IndexBackground:
     outside: str | None = None
 
     def against(self, query: NDArray[np.float32]) -> tuple[float, float]:
-        """Return the median and the standard deviation of the sample's cosines with a query of shape (dim,)."""
+        """Return the median and standard deviation of the sample's cosines with a query, shape (dim,)."""
         import numpy as np
 
         if not len(self.sample):
@@ -186,7 +197,7 @@ class Evidence:
             evidence = evidence - (1 - _BEYOND) * beyond
         return self.weight * evidence
 
-    def least_value(self, evidence: float) -> float:
+    def min_value(self, evidence: float) -> float:
         """Return the value from which on there is so much evidence: -inf where every value has it."""
         if evidence <= self.weight * FLOOR or self.slope <= 0:
             return -math.inf
@@ -206,7 +217,7 @@ def _softened(distance: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArray[np.float32]) -> Evidence:
-    """Return what the cosines of a text with one field are worth, by the fit of that field.
+    """Return what a text's cosines with one field are worth, by the fit of that field.
 
     Args:
         fit: The encoder's, for the field.
@@ -251,7 +262,7 @@ def standing_out(
     if alike:  # between what the query is to documents and what they are to each other, which may be near to it or not
         median, deviation = (sum(both) / 2 for both in zip((median, deviation), background.within))
     mean = share * median + (1 - share) * usual[0]
-    spread = max(share * deviation + (1 - share) * usual[1], _LEAST_DEVIATION)
+    spread = max(share * deviation + (1 - share) * usual[1], _MIN_DEVIATION)
     basis = Basis(fitted=False, documents=len(background.sample), median=mean, deviation=spread)
     even, slope = mean + _STANDS_OUT * spread, _SLOPE / spread
     if not (alike and is_pure):
@@ -361,7 +372,7 @@ class Judge:
         """Return what fields count in this index, where it was tuned."""
         return {name: weight for name, weight in self.manifest.tuning.items() if name != MIN_SCORE}
 
-    def evidence(self, sought: Sought, max_bm25: float) -> dict[str, Evidence]:
+    def evidence(self, sought: PreparedQuery, max_bm25: float) -> dict[str, Evidence]:
         """Return the function from values to evidence of each field, by the fields' names.
 
         ``max_bm25`` is the highest possible BM25; 0 for no words.
@@ -383,7 +394,10 @@ class Judge:
         return by_field
 
     def outside(self, fields: Iterable[Field]) -> dict[str, str]:
-        """Return which of these fields hold what their model is not made for, by name, with a line that says why."""
+        """Return which of these fields hold what their model is not made for.
+
+        Each name has a line that says why.
+        """
         known = [field for field in fields if (field.space, field.modality) in self.encoder.domains]
         reasons = {str(field): self._background(field).outside for field in known}
         return {name: reason for name, reason in reasons.items() if reason is not None}
@@ -398,7 +412,7 @@ class Judge:
         domain = self.encoder.domains.get((field.space, field.modality))
         return self.backgrounds.get(self.store, self.manifest, field, domain)
 
-    def _of_cosines(self, field: Field, query: NDArray[np.float32], sought: Sought) -> Evidence:
+    def _of_cosines(self, field: Field, query: NDArray[np.float32], sought: PreparedQuery) -> Evidence:
         by_text = sought.by_text
         fit = self.encoder.relevance.get((field.space, field.modality)) if by_text else None
         if fit is not None and not fit.mean and not fit.deviation:

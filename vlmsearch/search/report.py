@@ -9,14 +9,14 @@ from vlmsearch.encoders.base import Encoder
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search import evaluation
 from vlmsearch.search.curves import Evaluation, curves
-from vlmsearch.search.evaluation import Measured, Searches
+from vlmsearch.search.evaluation import FieldMeasures, Searches
 from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.search.relevance import THRESHOLD
 from vlmsearch.stores.base import Store, WordSearch
 from vlmsearch.types import MIN_SCORE
 
 
-class Evaluated(Searches, Protocol):
+class Evaluable(Searches, Protocol):
     """A pipeline that is evaluated."""
 
     @property
@@ -28,21 +28,21 @@ class Evaluated(Searches, Protocol):
         """Return what keeps documents and vectors."""
 
 
-def fields_of(pipeline: Evaluated, queries: Sequence[JudgedQuery]) -> dict[str, set[str]]:
+def fields_of(pipeline: Evaluable, queries: Sequence[JudgedQuery]) -> dict[str, set[str]]:
     """Return the fields that queries ask, each with the ids of these queries."""
     manifest = pipeline.store.manifest()
     words = manifest is not None and bool(manifest.language) and isinstance(pipeline.store, WordSearch)
     return evaluation.asked_fields(queries, pipeline.encoder.spaces, has_words=words)
 
 
-def tuning_of(pipeline: Evaluated) -> Mapping[str, float]:
+def tuning_of(pipeline: Evaluable) -> Mapping[str, float]:
     """Return the tuning that the index has now."""
     manifest = pipeline.store.manifest()
     return manifest.tuning if manifest is not None else {}
 
 
 def evaluate(
-    pipeline: Evaluated,
+    pipeline: Evaluable,
     queries: Sequence[JudgedQuery],
     *,
     limit: int,
@@ -50,7 +50,7 @@ def evaluate(
     min_score: float | None = None,
     rerank: Reranker | str | bool = False,
     on_search: Callable[[], None] = lambda: None,
-) -> tuple[Evaluation, dict[str, Measured]]:
+) -> tuple[Evaluation, dict[str, FieldMeasures]]:
     """Measure each field alone and all of them fused.
 
     Args:
@@ -98,7 +98,7 @@ def evaluate(
     return Evaluation(report), measured
 
 
-def _measured_json(measured: Measured) -> dict[str, object]:
+def _measured_json(measured: FieldMeasures) -> dict[str, object]:
     measures = {
         name: {"value": round(figure.value, 6), "low": round(figure.low, 6), "high": round(figure.high, 6)}
         for name, figure in measured.estimates.items()

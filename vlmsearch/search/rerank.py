@@ -29,12 +29,12 @@ captions and pictures 86.1 % do. Without it, it is 80.7 % and 85.6 %; with 0.7, 
 """
 _FEW, _MANY = 4, 32
 """Documents of the first batch, which tells the speed, and of any batch at most."""
-_LEAST = 1e-6
+_MIN_SCORE = 1e-6
 """Probabilities nearer to 0 or 1 count as this near."""
 
 
 @dataclass(frozen=True)
-class Reranked:
+class RerankedMatch:
     """One match in its new place: its id, its new score, and what the re-ranker gave; None where it gave nothing."""
 
     id: str
@@ -51,7 +51,7 @@ def rerank(
     seconds: float | None = None,
     weight: float = WEIGHT,
     clock: Callable[[], float] = time.monotonic,
-) -> list[Reranked]:
+) -> list[RerankedMatch]:
     """Order matches anew by reading the first of them together with the query.
 
     Args:
@@ -80,14 +80,16 @@ def rerank(
     judged = _read(query, [document for _, _, document in matches[:first]], reranker, seconds, clock)
     judged += [None] * (len(matches) - len(judged))
     reranked = [
-        Reranked(id, score if given is None else pooled(given, score, weight), given)
+        RerankedMatch(id, score if given is None else pooled(given, score, weight), given)
         for (id, score, _), given in zip(matches, judged)
     ]
     return sorted(reranked, key=lambda match: -match.score)
 
 
 def pooled(judged: float, score: float, weight: float = WEIGHT) -> float:
-    """Pool the probabilities of a re-ranker and of the first stage by the weighted mean of their log-odds.
+    """Pool two probabilities by the weighted mean of their log-odds.
+
+    They are the re-ranker's and the first stage's.
 
     >>> round(pooled(0.9, 0.5, 0.5), 3)
     0.75
@@ -96,14 +98,17 @@ def pooled(judged: float, score: float, weight: float = WEIGHT) -> float:
 
 
 def _log_odds(probability: float) -> float:
-    clipped = min(max(probability, _LEAST), 1 - _LEAST)
+    clipped = min(max(probability, _MIN_SCORE), 1 - _MIN_SCORE)
     return math.log(clipped / (1 - clipped))
 
 
 def _read(
     query: str, documents: Sequence[Document], reranker: Reranker, seconds: float | None, clock: Callable[[], float]
 ) -> list[float | None]:
-    """Return what the re-ranker gives for as many of the documents, from the first on, as it can read in the time."""
+    """Return what the re-ranker gives for the first documents.
+
+    It reads as many as it can in the time.
+    """
     judged: list[float | None] = []
     begun = clock()
     size = _MANY if seconds is None else _FEW

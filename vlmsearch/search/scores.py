@@ -29,7 +29,7 @@ _LIMIT = 50
 _BATCH = 16
 
 
-class Scored(Protocol):
+class HasScores(Protocol):
     """An index whose scores are looked at, here or on a server."""
 
     def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
@@ -60,7 +60,7 @@ class IndexScores(HtmlDisplay):
         return f"{type(self).__name__}({self.title}: {shown})"
 
 
-def index_scores(index: Scored, queries: Iterable[str] | None = None) -> IndexScores:
+def index_scores(index: HasScores, queries: Iterable[str] | None = None) -> IndexScores:
     """Return the scores of the first 50 matches of each query, whatever their score.
 
     Args:
@@ -108,12 +108,12 @@ def index_scores(index: Scored, queries: Iterable[str] | None = None) -> IndexSc
     return IndexScores(title, series, threshold, empty / len(asked))
 
 
-def _search(index: Scored, queries: Sequence[str | Query]) -> Iterable[Matches]:
+def _search(index: HasScores, queries: Sequence[str | Query]) -> Iterable[Matches]:
     for start in range(0, len(queries), _BATCH):
         yield from index.search_many(queries[start : start + _BATCH], limit=_LIMIT, min_score=0.0, group=False)
 
 
-def _with_texts(index: Scored) -> list[Document]:
+def _with_texts(index: HasScores) -> list[Document]:
     """Return documents with texts that are drawn at random, always the same ones."""
     store = getattr(index, "store", None)
     if not isinstance(store, Store):

@@ -17,7 +17,7 @@ from vlmsearch.server.errors import ApiError
 F = TypeVar("F", bound=BaseModel)
 _SMALL = 2**16
 """Bytes of a body that is parsed faster than a thread takes it over."""
-MOST_VALUES = 2**18
+MAX_VALUES = 2**18
 """Values in the JSON of a body: to read a short one takes 50 bytes, too."""
 _JSON, _MULTIPART = "application/json", "multipart/form-data"
 
@@ -110,11 +110,11 @@ def _read(kind: type[F], json: bytes) -> F:
 
 def _check_values(json: bytes) -> None:
     """Raise ApiError for JSON with too many values; commas and brackets in strings do not count."""
-    if len(json) <= MOST_VALUES or _values(json) <= MOST_VALUES:
+    if len(json) <= MAX_VALUES or _values(json) <= MAX_VALUES:
         return
     plain = json.replace(rb"\\", b"").replace(rb"\"", b"")  # so that a quotation mark begins or ends a text
-    if plain.count(b'"') > 4 * MOST_VALUES or _values(b"".join(plain.split(b'"')[::2])) > MOST_VALUES:
-        raise ApiError(413, "too_large", f"the JSON of a request has at most {MOST_VALUES:,} values: send less at once")
+    if plain.count(b'"') > 4 * MAX_VALUES or _values(b"".join(plain.split(b'"')[::2])) > MAX_VALUES:
+        raise ApiError(413, "too_large", f"the JSON of a request has at most {MAX_VALUES:,} values: send less at once")
 
 
 def _values(json: bytes) -> int:

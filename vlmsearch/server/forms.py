@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
+from vlmsearch import verbs
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.schema import (
@@ -25,19 +26,6 @@ from vlmsearch.schema import (
 )
 from vlmsearch.search.options import QueryParts
 from vlmsearch.types import MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS, Document
-from vlmsearch.verbs import (
-    AddRequest,
-    AskRequest,
-    CheckRequest,
-    DescribeRequest,
-    DuplicatesRequest,
-    EvaluateRequest,
-    ExplainRequest,
-    IndexRequest,
-    LabelRequest,
-    SearchManyRequest,
-    SearchRequest,
-)
 
 _MAX_DOCUMENTS = 10_000
 _TEXT_CHARS = 16 * 2**20
@@ -54,7 +42,10 @@ Stops: TypeAlias = Annotated[list[Name], Items(100)]
 
 
 def _one_of(**rules: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of forms in which one of these keys, at least, has a value of use."""
+    """Return the JSON Schema of forms in which one of these keys has a value.
+
+    At least one is needed, and the value is of use.
+    """
     return {"anyOf": [{"required": [name], "properties": {name: rule}} for name, rule in rules.items()]}
 
 
@@ -73,12 +64,12 @@ class QueryForm(StrictForm):
     )
 
 
-@with_options(SearchRequest)
+@with_options(verbs.SearchRequest)
 class SearchForm(StrictForm):
     """A search, as `Pipeline.search` takes it."""
 
 
-@with_options(SearchManyRequest)
+@with_options(verbs.SearchManyRequest)
 class SearchManyForm(StrictForm):
     """Several searches with the same options."""
 
@@ -87,7 +78,7 @@ class SearchManyForm(StrictForm):
     )
 
 
-@with_options(ExplainRequest)
+@with_options(verbs.ExplainRequest)
 class ExplainForm(StrictForm):
     """A search, and the document whose place in it is explained."""
 
@@ -95,7 +86,7 @@ class ExplainForm(StrictForm):
     id: Id
 
 
-@with_options(AskRequest)
+@with_options(verbs.AskRequest)
 class AskForm(StrictForm):
     """A question, as `Pipeline.ask` takes it."""
 
@@ -106,7 +97,10 @@ class AskForm(StrictForm):
 
 @with_options(Document)
 class DocumentForm(StrictForm):
-    """A document to index; `image` is Base64, a data URL, or `part:NAME` for a file of the form."""
+    """A document to index.
+
+    `image` is Base64, a data URL, or `part:NAME` for a file of the form.
+    """
 
     id: Id
     text: LongText | None = None
@@ -114,7 +108,7 @@ class DocumentForm(StrictForm):
     metadata: Scalars = Field({})
 
 
-@with_options(AddRequest)
+@with_options(verbs.AddRequest)
 class AddForm(StrictForm):
     """Documents to index."""
 
@@ -138,7 +132,7 @@ class MetadataForm(IdsForm):
     unset: Annotated[list[Key], Items(MAX_METADATA_KEYS)] = Field([], description="Keys to remove.")
 
 
-@with_options(LabelRequest)
+@with_options(verbs.LabelRequest)
 class LabelForm(StrictForm):
     """Labels to look for, as `Pipeline.label` takes them."""
 
@@ -161,7 +155,7 @@ class JudgedForm(StrictForm):
     )
 
 
-@with_options(EvaluateRequest)
+@with_options(verbs.EvaluateRequest)
 class EvalForm(StrictForm):
     """Queries with known answers."""
 
@@ -169,7 +163,7 @@ class EvalForm(StrictForm):
 
 
 @with_options(SourceOptions)
-@with_options(IndexRequest, leave_out=["options"])
+@with_options(verbs.IndexRequest, leave_out=["options"])
 class IndexJob(StrictForm):
     """Paths of the server to index, below the folders that the operator allowed."""
 
@@ -183,7 +177,7 @@ class LabelJob(LabelForm):
     kind: Literal["label"]
 
 
-@with_options(DescribeRequest)
+@with_options(verbs.DescribeRequest)
 class DescribeJob(StrictForm):
     """A job that describes the pictures of an index."""
 
@@ -191,7 +185,7 @@ class DescribeJob(StrictForm):
     prompt: QueryText | None = Field(None, json_schema_extra={"pattern": r"\S"})
 
 
-@with_options(DuplicatesRequest)
+@with_options(verbs.DuplicatesRequest)
 class DuplicatesJob(StrictForm):
     """A job that finds duplicate images."""
 
@@ -204,7 +198,7 @@ class EvalJob(EvalForm):
     kind: Literal["eval"]
 
 
-@with_options(CheckRequest)
+@with_options(verbs.CheckRequest)
 class CheckJob(StrictForm):
     """A job that checks whether all parts of the index agree."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import get_args
 
 from vlmsearch._util.files import replace_file
-from vlmsearch._util.locks import FileLock, LockedError
+from vlmsearch._util.locks import take_lock
 from vlmsearch.errors import ConfigError
 from vlmsearch.server.caller import Caller, Right
 
@@ -171,15 +171,13 @@ class TokenFile:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
-        except LockedError as exc:
-            raise ConfigError(f"process {exc.process} is changing {self.path}: try again") from exc
+            lock = take_lock(self.path.with_name(f".{self.path.name}.lock"), wait=False)
+        except TimeoutError as exc:
+            raise ConfigError(f"another process is changing {self.path}: try again") from exc
         except OSError as exc:
             raise ConfigError(f"{self.path} cannot be changed: {exc.strerror}") from exc
-        try:
+        with lock:
             yield self.read()
-        finally:
-            lock.close()
 
     def _write(self, tokens: Iterable[Token]) -> None:
         rows = [asdict(token) for token in tokens]

@@ -60,7 +60,10 @@ class Store(Closable, ABC):
     name: str
     """Kind and place of the store, for messages; never holds a secret."""
     is_served: bool = False
-    """Whether servers keep it, so that processes of several machines can open and write it by the same URL."""
+    """Whether servers keep it.
+
+    Then processes of several machines can open and write it by the same URL.
+    """
 
     @abstractmethod
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
@@ -99,7 +102,7 @@ class Store(Closable, ABC):
 
     @abstractmethod
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, and the texts that changes have.
+        """Replace the metadata of documents that are still as they were read. Texts of changes are replaced, too.
 
         All else of the documents stays.
 
@@ -206,7 +209,6 @@ class Store(Closable, ABC):
         """
         return drawn_ids(self, field, count)
 
-    @abstractmethod
     def get(self, ids: Sequence[str]) -> list[Document]:
         """Return documents.
 
@@ -216,6 +218,7 @@ class Store(Closable, ABC):
         Returns:
             The documents that are there, in the order of ``ids``.
         """
+        return [record.document for record in self.records(ids)]
 
     @abstractmethod
     def records(self, ids: Sequence[str]) -> list[Record]:
@@ -235,7 +238,6 @@ class Store(Closable, ABC):
             IndexMismatchError: The index was built anew since it was opened, and what it had is gone.
         """
 
-    @abstractmethod
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents.
 
@@ -245,8 +247,8 @@ class Store(Closable, ABC):
         Returns:
             The stamps, by id, of the documents that are in the store whole.
         """
+        return {record.document.id: record.stamp for record in self.records(ids)}
 
-    @abstractmethod
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """Return the fields that documents have a vector in.
 
@@ -256,6 +258,7 @@ class Store(Closable, ABC):
         Returns:
             The fields, by id, of the documents that are in the store.
         """
+        return {record.document.id: frozenset(record.vectors) for record in self.records(ids)}
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> int:
@@ -284,7 +287,7 @@ class Store(Closable, ABC):
         """Count the documents."""
 
     def places(self) -> tuple[Path, ...]:
-        """Return the files and folders of this machine that hold the index; empty where a server has it.
+        """Return the files and folders of this machine that hold the index. There are none where a server has it.
 
         Returns:
             The paths, which no index job of a service reads.
@@ -332,7 +335,7 @@ def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
 
 
 def dim_of(name: str, spaces: Sequence[Space], field: Field) -> int:
-    """Return the length of the vectors of a field; ConfigError where the index ``name`` has no such field."""
+    """Return the length of the vectors of a field: ConfigError where the index ``name`` has no such field."""
     dims = {known: space.dim for space in spaces for known in space.fields}
     if field not in dims:
         raise ConfigError(f"{name} has no field {field}; it has {', '.join(map(str, dims))}")
@@ -550,7 +553,7 @@ def needed_manifest(index: _HasManifest) -> Manifest:
 
 
 def reject_list_of(store: Store) -> RejectList:
-    """Return the store itself where it keeps a reject list; else a list on which nothing ever is."""
+    """Return the store itself where it keeps a reject list. Else return a list that stays empty."""
     return store if isinstance(store, RejectList) else _NoRejectList()
 
 
@@ -629,15 +632,13 @@ class Checkable(Protocol):
 def check_store(store: Store, *, repair: bool = False) -> CheckReport:
     """Check a store; ConfigError for one that cannot be checked."""
     if not isinstance(store, Checkable):
-        raise ConfigError(
-            f"{store.name} cannot be checked; sqlite:, chroma:, mongodb:, mongodb+chroma: and postgresql: can"
-        )
+        raise ConfigError(f"{store.name} cannot be checked: its class has no method `check`")
     return store.check(repair=repair)
 
 
 @runtime_checkable
 class Replaceable(Protocol):
-    """A store that has another index built beside its own, and switches to it in one step.
+    """A store that has another index built beside it. It switches to that in one step.
 
     Example:
         >>> from vlmsearch.registry import open_store
@@ -659,7 +660,7 @@ class Replaceable(Protocol):
         """
 
     def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
-        """Return the index for another encoder that is being built beside this one, to look at how far it has come.
+        """Return the index for another encoder that is being built beside this one.
 
         Args:
             fingerprint: Fingerprint of the other encoder.
@@ -677,13 +678,13 @@ class Replaceable(Protocol):
         """
 
     def freeze(self, built: Store) -> None:
-        """Refuse writes until `switch` or `thaw`: what has returned by now is all there is to copy.
+        """Refuse writes until `switch` or `unfreeze`: what has returned by now is all there is to copy.
 
         Args:
             built: The index that was built beside this one.
         """
 
-    def thaw(self, built: Store | None = None) -> bool:
+    def unfreeze(self, built: Store | None = None) -> bool:
         """Take writes again after a `freeze`.
 
         Args:
@@ -694,7 +695,7 @@ class Replaceable(Protocol):
         """
 
     def switch(self, built: Store) -> None:
-        """Put the index that was built beside this one, and for which this one is frozen, in its place in one step.
+        """Put the index that was built beside this one in its place, in one step. This one is frozen for it.
 
         The old one is kept, to be read by those who have it open, until `drop_old` or the next `switch`.
 
@@ -776,12 +777,12 @@ class Exposable(Protocol):
 
 
 @runtime_checkable
-class Described(Protocol):
+class Describable(Protocol):
     """A store that describes how it works, for `vlmsearch info`.
 
     Example:
         >>> from vlmsearch.registry import open_store
-        >>> isinstance(open_store("sqlite:./index"), Described)
+        >>> isinstance(open_store("sqlite:./index"), Describable)
         True
     """
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from operator import attrgetter
-from typing import TypeVar
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,27 +23,59 @@ from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Document, Field, Hit, MetadataChange, Record, Reject, Stamp, Vectors
+from vlmsearch.types import Document, Field, Hit, MetadataChange, Record, Reject, Scalar, Stamp, Vectors
 
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class DocumentState:
-    """The stamp, version and fields of a document, without its content."""
+RowPart: TypeAlias = Literal["document", "vectors"]
+"""A part of a row that is read when it is asked for."""
+
+
+class DocumentRow(NamedTuple):
+    """Row of a document in a database, all of one moment."""
 
     stamp: Stamp
     version: str
     """Another one after every write of the document."""
     fields: frozenset[Field]
     """The fields that the document has a vector of."""
+    content: Document | None = None
+    """The document, where it was asked for."""
+    vectors: Mapping[Field, NDArray[np.float32]] = MappingProxyType({})
+    """Its vectors, where they were asked for."""
+
+    @property
+    def document(self) -> Document:
+        """Return the document, which was asked for."""
+        if self.content is None:
+            raise LookupError("the document was not read")
+        return self.content
+
+    def record(self, fingerprint: str) -> Record:
+        """Return the record. One that lacks a vector has no digest, so that it counts as changed."""
+        stamp = self.stamp if self.vectors.keys() == self.fields else replace(self.stamp, digest="")
+        return Record(self.document, self.vectors, stamp, fingerprint)
 
 
-@dataclass(frozen=True)
-class DocumentRow(DocumentState):
-    """A document with its state, both of one moment."""
+class StoredDocument(NamedTuple):
+    """A document as databases and files keep it: its image is a path, and keys with ``$`` in front are its own."""
 
-    document: Document
+    id: str
+    text: str | None
+    image: str | None
+    metadata: Mapping[str, Scalar]
+
+    @classmethod
+    def of(cls, document: Document) -> StoredDocument:
+        """Return the form of a document; an image that is no path is left out."""
+        image = str(document.image) if isinstance(document.image, Path) else None
+        return cls(document.id, document.text, image, document.metadata)
+
+    @property
+    def document(self) -> Document:
+        """Return the document."""
+        return Document(self.id, self.text, None if self.image is None else Path(self.image), self.metadata)
 
 
 class DatabaseStore(GenerationalStore):
@@ -55,18 +89,14 @@ class DatabaseStore(GenerationalStore):
     # ---- for the back end; there is an index when these are called
 
     @abstractmethod
-    def read_states(self, ids: Collection[str]) -> Mapping[str, DocumentState]:
-        """Read the states of documents, by id."""
-
-    @abstractmethod
-    def read_rows(self, ids: Collection[str]) -> Mapping[str, DocumentRow]:
-        """Read documents, by id."""
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:
+        """Read the rows of documents, by id; with vectors comes the document."""
 
     @abstractmethod
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> Sequence[Sequence[VersionedHit]]:
-        """Find the nearest documents of each query, best first; equal cosines are in the order of the ids."""
+        """Find the nearest documents of each query, best first. Equal cosines are in the order of the ids."""
 
     @abstractmethod
     def compare_vectors(
@@ -180,7 +210,7 @@ class DatabaseStore(GenerationalStore):
         return list(map(list, self.find_nearest(field, vectors, limit, where)))
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Compare given documents with a query, as they are now; equal cosines are in the order of the ids."""
+        """Compare given documents with a query, as they are now. Equal cosines are in the order of the ids."""
         manifest = self.as_opened()
         if manifest is None or not ids:
             return []
@@ -188,7 +218,7 @@ class DatabaseStore(GenerationalStore):
         return list(self.compare_vectors(field, vectors, ids, where))
 
     def sample(self, field: Field, count: int) -> Vectors:
-        """Return vectors of documents that are chosen at random, the same ones while the index does not change."""
+        """Return vectors of documents that are chosen at random. They stay while the index does not change."""
         manifest = self.as_opened()
         if manifest is None:
             return np.empty((0, 0), np.float32)
@@ -203,25 +233,35 @@ class DatabaseStore(GenerationalStore):
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """Return documents, in the order of ``ids``; unknown ids are left out."""
-        rows = self.read_rows(ids) if self.as_opened() else {}
+        rows = self.rows(ids, "document")
         return [rows[id].document for id in ids if id in rows]
+
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
+        manifest = self.as_opened()
+        if manifest is None:
+            return []
+        rows = self.read_rows(ids, "document", "vectors")
+        if not rows.keys() >= set(ids):
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return [rows[id].record(manifest.fingerprint) for id in ids if id in rows]
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
         """Return the documents that are still of the version given for their ids."""
-        rows = self.read_rows(list(versions)) if self.as_opened() else {}
+        rows = self.rows(versions, "document")
         return {id: row.document for id, row in rows.items() if row.version == versions[id]}
 
-    def states(self, ids: Collection[str]) -> Mapping[str, DocumentState]:
-        """Return the states of documents, by id; none where there is no index yet."""
-        return self.read_states(ids) if self.as_opened() else {}
+    def rows(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:
+        """Return the rows of documents, by id; none where there is no index yet."""
+        return self.read_rows(ids, *parts) if self.as_opened() else {}
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents, by id."""
-        return {id: state.stamp for id, state in self.states(ids).items()}
+        return {id: row.stamp for id, row in self.rows(ids).items()}
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """Return the fields that documents have a vector of, by id."""
-        return {id: state.fields for id, state in self.states(ids).items()}
+        return {id: row.fields for id, row in self.rows(ids).items()}
 
     def __len__(self) -> int:
         return self.count() if self.as_opened() else 0

@@ -190,7 +190,7 @@ class _Reader:
         return parts[0] if len(parts) == 1 else {"$or": parts}
 
     def _date(self, key: str, written: str, operator: str) -> Condition:
-        """Read a date as the first or the last day of its year or month, as the operator needs it."""
+        """Read a date as the first or the last day of its year or month."""
         token = self._next
         first, last = self._days()
         if operator == "$eq":

@@ -1,4 +1,4 @@
-"""Indexes beside which another one can be built, with another model, to take its place in one step.
+"""Indexes beside which another one can be built, to take their place in one step.
 
 One row, ``index``, says what built an index and which generation of it is in use. The index that is built beside it has
 the row ``next``. Each generation has documents and vectors of its own. Replacing the row ``index`` is the instant at
@@ -42,7 +42,7 @@ _OF_A_GENERATION = ("format", "kind", "generation", "created", "fingerprint", "s
 
 
 class GenerationalStore(Store):
-    """A store whose rows ``index`` and ``next`` are kept by the class below, as are documents and vectors."""
+    """A store whose rows ``index`` and ``next``, documents and vectors the class below keeps."""
 
     kind: str
     """The scheme; an index is opened with the one that made it."""
@@ -78,7 +78,7 @@ class GenerationalStore(Store):
 
     @abstractmethod
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
+        """Put another row in the place of one of this revision, at one instant: False where there is none."""
 
     @abstractmethod
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
@@ -133,7 +133,7 @@ class GenerationalStore(Store):
         return {**row, "fingerprint": fingerprint, "spaces": described, "language": language}
 
     def manifest(self) -> Manifest | None:
-        """Return the manifest, with the tuning that the index has now; None where there is no index yet."""
+        """Return the manifest, with the tuning that the index has now: None where there is no index yet."""
         manifest = self.as_opened()
         if manifest is None:
             return None
@@ -141,7 +141,7 @@ class GenerationalStore(Store):
         return replace(manifest, tuning=_tuning(row)) if _identity(row) == _identity(self._row or {}) else manifest
 
     def as_opened(self) -> Manifest | None:
-        """Open the index and return its manifest, with the tuning of that time; None where there is no index yet."""
+        """Open the index and return its manifest, with the tuning of that time: None where there is no index yet."""
         with self._opening:
             if self._opened is None:
                 row = self.read_slot(self._slot)
@@ -205,7 +205,7 @@ class GenerationalStore(Store):
     # ---- generations
 
     def beside(self, fingerprint: str, spaces: Sequence[Space]) -> Self:
-        """Return the index for another encoder that is built beside this one; the same again until `switch`.
+        """Return the index for another encoder that is built beside this one. It is the same until `switch`.
 
         Whoever else was building it cannot write to it any more, and a `freeze` that they left ends.
         """
@@ -218,7 +218,7 @@ class GenerationalStore(Store):
             replaced = [_generation_of(row)] if row["generation"] != now["generation"] else []
             garbage = [*row.get("garbage", ()), *replaced]
             self._change("next", row, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
-        self.thaw()
+        self.unfreeze()
         self._still_open()  # from here on, only this run can switch, so what it has replaced may go
         self.prepare(spaces, (self.read_slot("next") or now)["generation"])
         other = self.over("next")
@@ -229,7 +229,7 @@ class GenerationalStore(Store):
         return other
 
     def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
-        """Return the index for another encoder that is being built beside this one; None where there is none."""
+        """Return the index for another encoder that is being built beside this one: None where there is none."""
         now, row = self._still_open(), self.read_slot("next")
         if row is None or row["generation"] == now["generation"] or not self._is_of(row, fingerprint, spaces):
             return None
@@ -240,7 +240,7 @@ class GenerationalStore(Store):
         return None
 
     def successor(self) -> Self | None:
-        """Return the index that took the place of this one since it was opened; None where none did."""
+        """Return the index that took the place of this one since it was opened: None where none did."""
         row = self.read_slot(self._slot)
         if self.as_opened() is None or row is None or _identity(row) == _identity(self._row or {}):
             return None
@@ -252,12 +252,14 @@ class GenerationalStore(Store):
         return sorted({row["generation"] for row in (now, now.get("old"), building) if row})
 
     def freeze(self, built: Store) -> None:
-        """Refuse writes until `switch` or `thaw`: what has returned by now is all there is."""
+        """Refuse writes until `switch` or `unfreeze`: what has returned by now is all there is."""
         now, row = self._still_open(), _next_row(built)
         self._change("index", now, {**now, "change": {"run": row["run"], "fingerprint": row["fingerprint"]}})
 
-    def thaw(self, built: Store | None = None) -> bool:
-        """Take writes again after a `freeze`, or only after that for ``built``; False where there was none.
+    def unfreeze(self, built: Store | None = None) -> bool:
+        """Take writes again after a `freeze`, or only after that for ``built``.
+
+        False where there was none.
 
         A `freeze` or `switch` for ``built`` that was given up as lost, and arrives later, does nothing then.
         """
@@ -270,7 +272,7 @@ class GenerationalStore(Store):
         return bool(change)
 
     def switch(self, built: Store) -> None:
-        """Put the index that was built beside this one, and for which this one is frozen, in its place in one step.
+        """Put the index that was built beside this one in its place, in one step. This one is frozen for it.
 
         The old one is kept to be read. This store is the new one then, and needs a `bind` before it takes records.
         """
@@ -359,7 +361,7 @@ class GenerationalStore(Store):
                 self._written.notify_all()
 
     def _check_vectors(self, records: Sequence[Record]) -> None:
-        """Raise IndexMismatchError unless the vectors are of the index that is open here, as far as is known."""
+        """Raise IndexMismatchError for vectors that are known to be of another index than the open one."""
         fingerprint = self.needed().fingerprint
         made = {record.fingerprint for record in records} - {"", fingerprint}
         if made or (records and self._needs_bind):
@@ -410,7 +412,7 @@ class GenerationalStore(Store):
 
 
 def _next_row(built: Store) -> Mapping[str, Any]:
-    """Return the row of an index that is built beside another; IndexMismatchError if another run builds it by now."""
+    """Return the row of an index that is built beside another: IndexMismatchError if another run builds it by now."""
     if not isinstance(built, GenerationalStore):
         raise ConfigError(f"{built.name} was not built beside another index")
     return built._still_open()  # noqa: SLF001 - of the same class

@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
 
 _PAGE = 1000
-_MOST_READ = 10_000
-"""Documents that are read whole to put them in another order, or to count what they have."""
+_MAX_READ = 10_000
+"""The highest number of documents that are read whole.
+
+They are read to put them in another order, or to count what they have.
+"""
 
 
 @runtime_checkable
-class Listed(Protocol):
+class ListsPages(Protocol):
     """A store that finds a page of its documents without reading the ids of all."""
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, by id."""
 
 
 class Outline(NamedTuple):
@@ -45,7 +48,7 @@ class Outline(NamedTuple):
 
 
 @runtime_checkable
-class Outlined(Protocol):
+class ReadsKeys(Protocol):
     """A store that reads some keys of all documents without reading the documents."""
 
     def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
@@ -53,7 +56,7 @@ class Outlined(Protocol):
 
 
 class GalleryPlace(NamedTuple):
-    """The place of a document among those that people look through, in the order of the fields.
+    """The place of a document among those that people look through. It orders by its fields.
 
     Attributes:
         group: 0 for a document with an image, 1 for one without, 2 for a part of a file, which is shown with the file.
@@ -83,7 +86,7 @@ def documents_after(store: Store, id: str, count: int, where: Filter | None = No
     """Return a page of all documents, in the order of their ids.
 
     Args:
-        store: The store; all its ids are read unless it is `Listed`.
+        store: The store; all its ids are read unless it is `ListsPages`.
         id: The id at the end of the page before; "" for the first page.
         count: Documents at most.
         where: Filter on the metadata.
@@ -91,7 +94,7 @@ def documents_after(store: Store, id: str, count: int, where: Filter | None = No
     Returns:
         The next documents; fewer than ``count`` where there are no more.
     """
-    if isinstance(store, Listed):
+    if isinstance(store, ListsPages):
         return store.documents_after(id, count, where)
     remaining = (other for other in store.ids() if other > id)
     if where is None:
@@ -102,7 +105,7 @@ def documents_after(store: Store, id: str, count: int, where: Filter | None = No
 
 
 def all_documents(store: Store, where: Filter | None = None) -> Iterator[Document]:
-    """Yield the documents that pass a filter, in the order of their ids, read page by page."""
+    """Yield the documents that pass a filter, by id. They are read page by page."""
     last = ""
     while page := documents_after(store, last, _PAGE, where):
         yield from page
@@ -114,7 +117,7 @@ def gallery_after(
 ) -> list[tuple[GalleryPlace, Document]]:
     """Return a page of all documents as people look through them: pictures first, and the newest first.
 
-    A store that is not `Outlined` and has more than 10,000 documents gives them in the order of their ids.
+    A store that is not `ReadsKeys` and has more than 10,000 documents gives them in the order of their ids.
 
     Args:
         store: The store.
@@ -140,13 +143,13 @@ def count_documents(store: Store, keys: Collection[str], where: Filter | None = 
     """Count the documents that pass a filter, and the values that they have.
 
     Args:
-        store: The store; nothing is counted where it is not `Outlined` and has more than 10,000 documents.
+        store: The store; nothing is counted where it is not `ReadsKeys` and has more than 10,000 documents.
         keys: Keys of the metadata whose values are counted.
         where: Filter on the metadata.
     """
-    from vlmsearch.stores.overview import Overviewed  # loads numpy, which what prints an index may not need
+    from vlmsearch.stores.overview import HasOverview  # loads numpy, which what prints an index may not need
 
-    if isinstance(store, Overviewed):
+    if isinstance(store, HasOverview):
         with store.overview((), where, keys) as overview:
             places = overview.passing.nonzero()[0]
             return Counts(len(places), {key: overview.facet(key, places) for key in keys})
@@ -161,13 +164,13 @@ def count_documents(store: Store, keys: Collection[str], where: Filter | None = 
 
 
 def _reads_outlines(store: Store) -> bool:
-    return isinstance(store, Outlined) or len(store) <= _MOST_READ
+    return isinstance(store, ReadsKeys) or len(store) <= _MAX_READ
 
 
 def _passing(store: Store, keys: Collection[str], where: Filter | None) -> Iterator[Outline]:
     """Yield the outlines of the documents that pass a filter."""
     wanted = {*keys, *(keys_of(where) if where else ())}
-    if isinstance(store, Outlined):
+    if isinstance(store, ReadsKeys):
         outlines = store.outlines(wanted)
     else:
         documents = (document for some in pages(list(store.ids())) for document in store.get(some))

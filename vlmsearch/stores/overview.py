@@ -20,7 +20,7 @@ Places = NDArray[np.int64]
 
 
 class Cosines(Protocol):
-    """The cosines of a field with a query, as far as codes of the vectors tell them. Places that are given rise."""
+    """The cosines of a field with a query, as codes tell them. Places that are given rise."""
 
     def leading(self, count: int) -> Places:
         """Return the places of about so many documents, probably the nearest ones."""
@@ -29,10 +29,10 @@ class Cosines(Protocol):
         """Return the places of all documents whose cosine may be ``cosine`` or more."""
 
     def at(self, places: Places) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the cosines of documents, NaN for those without a vector, and how far each may be off."""
+        """Return the cosines of documents and their errors at most. Those without a vector have NaN."""
 
     def ranks(self, places: Places) -> NDArray[np.int64]:
-        """Return the rank of documents among those that pass, from 1; 0 where the field does not find them."""
+        """Return the rank of documents among those that pass, from 1. It is 0 where the field does not find them."""
 
 
 class Overview(Protocol):
@@ -48,13 +48,13 @@ class Overview(Protocol):
         """Return the cosines of a field with a query of shape (dim,)."""
 
     def has(self, fields: Collection[Field]) -> NDArray[np.bool_]:
-        """Return for each place whether its document has a vector of any of these fields; not to be changed."""
+        """Return for each place whether its document has a vector of any of these fields. Do not change it."""
 
     def exact(self, field: Field, query: Vectors, places: Places) -> NDArray[np.float32]:
-        """Return the exact cosines of documents with a query; NaN for those without a vector of the field."""
+        """Return the exact cosines of documents with a query. Those without a vector of the field have NaN."""
 
     def words(self, query: str) -> tuple[NDArray[np.float32], float]:
-        """Return the BM25 of all documents, 0 where they share no word, and the most that one could have."""
+        """Return the BM25 of all documents, and the most that one could have. It is 0 where they share no word."""
 
     def places_of(self, ids: Collection[str]) -> Places:
         """Return the places of those documents that are there."""
@@ -66,17 +66,17 @@ class Overview(Protocol):
         """Return documents."""
 
     def files(self) -> NDArray[np.int64] | None:
-        """Return for each place a number for the file that its document is a part of; None where none is a part."""
+        """Return for each place the number of its document's file: None where none is a part of one."""
 
     def facet(self, key: str, places: Places) -> Mapping[Scalar, int]:
         """Count the values of a key of the metadata, the most frequent first, then by value."""
 
     def sort_keys(self, key: str, places: Places, *, falls: bool) -> list[NDArray[np.float64]]:
-        """Return arrays by which documents are sorted by a key, the last one first, as `numpy.lexsort` takes them."""
+        """Return arrays by which documents are sorted by a key. `numpy.lexsort` takes them, the last one first."""
 
 
 @runtime_checkable
-class Overviewed(Protocol):
+class HasOverview(Protocol):
     """A store that gives an `Overview`."""
 
     def overview(

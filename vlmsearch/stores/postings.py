@@ -1,6 +1,6 @@
 """Postings as arrays: which documents hold a term, and BM25 over them.
 
-A `Postings` holds the terms of up to `MOST_ROWS` documents, as a search engine's segment does: for each term the
+A `Postings` holds the terms of up to `MAX_ROWS` documents, as a search engine's segment does: for each term the
 documents that hold it and how often. `WordTable` ranks the documents of many of them. The work of a search is numpy's:
 no step of Python's is taken for each document that holds a term.
 
@@ -27,14 +27,14 @@ K1 = 1.2
 """The parameter k1 of BM25: how soon more of the same term in a document adds less to its score."""
 B = 0.75
 """The parameter b of BM25: how much the length of a document counts."""
-LEAST_IDF = 1e-6
+MIN_IDF = 1e-6
 """The idf of a term that is in half of all documents or more."""
 _OTHERS = 20
 """Documents without the term that are counted beside those of the index: in a small one, no word would be rare."""
-MOST_ROWS = 2**16
+MAX_ROWS = 2**16
 """Documents of one `Postings` at most: their places are 16-bit numbers."""
 
-_SMALL = MOST_ROWS // 4
+_SMALL = MAX_ROWS // 4
 """Documents of postings that are joined with the next ones."""
 _REMEMBERED = 500_000
 """Terms whose keys are remembered."""
@@ -72,17 +72,17 @@ def idf(holding: float, documents: float) -> float:
         documents: Number of all documents.
 
     Returns:
-        The frequency, at least `LEAST_IDF`.
+        The frequency, at least `MIN_IDF`.
 
     Example:
         >>> round(idf(1, 1000), 2), idf(900, 1000)
         (6.52, 1e-06)
     """
-    return max(math.log((max(documents - holding, 0) + _OTHERS + 0.5) / (holding + 0.5)), LEAST_IDF)
+    return max(math.log((max(documents - holding, 0) + _OTHERS + 0.5) / (holding + 0.5)), MIN_IDF)
 
 
 def holding_of(max_score: float, times: int, documents: int) -> int | None:
-    """Return how many documents hold a term by the highest score that it can give; None for too many to tell.
+    """Return how many documents hold a term by its highest score: None for too many to tell.
 
     Args:
         max_score: The `max_score` of the term alone.
@@ -97,7 +97,7 @@ def holding_of(max_score: float, times: int, documents: int) -> int | None:
         17
     """
     rarity = max_score / times / (K1 + 1)
-    if rarity <= 2 * LEAST_IDF:
+    if rarity <= 2 * MIN_IDF:
         return None
     odds = math.exp(min(rarity, 700.0))
     return round((documents + _OTHERS + 0.5 - 0.5 * odds) / (odds + 1))
@@ -209,7 +209,7 @@ class Postings:
 
     @classmethod
     def of(cls, rows: Sequence[int], texts: Iterable[str], language: str) -> Postings:
-        """Return the postings of documents that have terms, at most `MOST_ROWS`; ``rows`` rise."""
+        """Return the postings of documents that have terms, at most `MAX_ROWS`; ``rows`` rise."""
         keys: list[int] = []
         lengths: list[int] = []
         languages: set[str] = set()
@@ -230,7 +230,7 @@ class Postings:
 
     @classmethod
     def joined(cls, parts: Sequence[Postings]) -> Postings:
-        """Return the postings of all parts, at least one; the rows of each are behind those of the one before."""
+        """Return the postings of all parts, at least one. The rows of each are behind those of the one before."""
         if len(parts) == 1:
             return parts[0]
         offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
@@ -262,14 +262,14 @@ class Postings:
         )
 
     def digest(self) -> int:
-        """Return a number that other terms, times or lengths of the same documents do not have; a sum over them."""
+        """Return a sum that other terms, times or lengths of the same documents do not have."""
         rows = self.rows.astype(np.uint64)
         of_terms = _mixed(_mixed(rows[self.places]) + np.repeat(self.keys, np.diff(self.starts)) + self.times)
         of_lengths = _mixed(_mixed(rows) + self.lengths)
         return int(of_terms.sum(dtype=np.uint64)) + int(of_lengths.sum(dtype=np.uint64)) & 2**64 - 1
 
     def spans(self, keys: NDArray[np.uint64]) -> list[tuple[int, int]]:
-        """Return where the postings of terms begin and end, which is the same for one that is not there."""
+        """Return where the postings of terms begin and end. For one that is not there, both are the same."""
         if not len(self.keys):
             return [(0, 0)] * len(keys)
         at = np.searchsorted(self.keys, keys)
@@ -289,7 +289,7 @@ def _sorted(
     times: NDArray[Any],
     languages: frozenset[str],
 ) -> Postings:
-    """Return postings whose keys, places and times are given one by one, by rising place for each key."""
+    """Return postings whose keys, places and times are given one by one. Places rise for each key."""
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     firsts = np.flatnonzero(_begins(keys))
@@ -372,9 +372,9 @@ class WordTable:
 
     def terms(self, query: Sequence[QueryTerm]) -> list[Term]:
         """Return the terms of a query, each with the number of documents that hold it."""
-        return self._counted(query, [_found(segment.postings, query) for segment in self._segments])
+        return self._counted(query, [_term_spans(segment.postings, query) for segment in self._segments])
 
-    def _counted(self, query: Sequence[QueryTerm], spans_by_segment: Sequence[_Found]) -> list[Term]:
+    def _counted(self, query: Sequence[QueryTerm], spans_by_segment: Sequence[_TermSpans]) -> list[Term]:
         holding = [0] * len(query)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
             for i, spans in enumerate(spans_of_terms):
@@ -394,14 +394,14 @@ class WordTable:
         Returns:
             The places, best first and then rising; their scores, above 0; and the terms, as `terms` gives them.
         """
-        spans_by_segment = [_found(segment.postings, query) for segment in self._segments]
+        spans_by_segment = [_term_spans(segment.postings, query) for segment in self._segments]
         terms = self._counted(query, spans_by_segment)
-        chosen = _Chosen(limit)
+        chosen = _BestRows(limit)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
             if not any(spans_of_terms):
                 continue
             scores = self._segment_scores(segment, spans_of_terms, terms)
-            wanted = np.flatnonzero(scores > chosen.least if chosen.is_full else scores)
+            wanted = np.flatnonzero(scores > chosen.min_score if chosen.is_full else scores)
             for mask in (segment.alive, None if passing is None else passing[segment.postings.rows]):
                 wanted = wanted if mask is None else wanted[mask[wanted]]
             chosen.add(segment.postings.rows[wanted], scores[wanted])
@@ -417,7 +417,7 @@ class WordTable:
         Returns:
             The score at each place, 0 for a document that shares no term; and the terms, as `terms` gives them.
         """
-        spans_by_segment = [_found(segment.postings, query) for segment in self._segments]
+        spans_by_segment = [_term_spans(segment.postings, query) for segment in self._segments]
         terms = self._counted(query, spans_by_segment)
         scores = np.zeros(count, np.float32)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
@@ -425,7 +425,7 @@ class WordTable:
                 scores[segment.postings.rows] = self._segment_scores(segment, spans_of_terms, terms)
         return scores, terms
 
-    def _segment_scores(self, segment: _Segment, spans_of_terms: _Found, terms: Sequence[Term]) -> _Scores:
+    def _segment_scores(self, segment: _Segment, spans_of_terms: _TermSpans, terms: Sequence[Term]) -> _Scores:
         scores = np.zeros(len(segment.postings), np.float32)
         for term, spans in zip(terms, spans_of_terms):
             weight = term.times * idf(term.holding, self.documents) * (K1 + 1)
@@ -443,7 +443,7 @@ class WordTable:
         Returns:
             The score of each, 0 for one that shares no term; and the terms, as `terms` gives them.
         """
-        spans_by_segment = [_found(segment.postings, query) for segment in self._segments]
+        spans_by_segment = [_term_spans(segment.postings, query) for segment in self._segments]
         terms = self._counted(query, spans_by_segment)
         scores = np.zeros(len(places), np.float32)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
@@ -458,11 +458,11 @@ class WordTable:
         return scores, terms
 
 
-_Found = list[list[tuple[int, int]]]
+_TermSpans = list[list[tuple[int, int]]]
 """For each term of a query, the spans of its postings that are not empty."""
 
 
-def _found(postings: Postings, query: Sequence[QueryTerm]) -> _Found:
+def _term_spans(postings: Postings, query: Sequence[QueryTerm]) -> _TermSpans:
     asked = [term.of(postings.languages) for term in query]
     keys = np.array([_KEYS[term] for terms in asked for term in terms], np.uint64)
     spans = iter(postings.spans(keys))
@@ -483,7 +483,7 @@ def _holding(segment: _Segment, spans: Sequence[tuple[int, int]]) -> int:
 def _values(
     segment: _Segment, spans: Sequence[tuple[int, int]], weight: float
 ) -> Iterable[tuple[NDArray[Any], _Scores]]:
-    """Yield what a term adds to the scores of the documents that hold it, with their places."""
+    """Yield what a term adds to the scores of its documents, with their places."""
     if not spans:
         return
     if len(spans) == 1:
@@ -504,13 +504,16 @@ def _together(postings: Postings, spans: Sequence[tuple[int, int]]) -> tuple[NDA
     return places, total[places]
 
 
-class _Chosen:
+class _BestRows:
     """The best of what was seen so far, and a few more."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.least = 0.0
-        """The score that one behind the others has to exceed, once there are as many as wanted."""
+        self.min_score = 0.0
+        """The score that one behind the others has to exceed.
+
+        It holds once there are as many as wanted.
+        """
         self._places: list[Rows] = [np.empty(0, np.int64)]
         self._scores: list[_Scores] = [np.empty(0, np.float32)]
         self._count = 0
@@ -518,7 +521,7 @@ class _Chosen:
     @property
     def is_full(self) -> bool:
         """Return whether there are as many as wanted."""
-        return self.least > 0
+        return self.min_score > 0
 
     def add(self, places: Rows, scores: _Scores) -> None:
         """Look at more documents, whose places are behind those of all before."""
@@ -535,7 +538,7 @@ class _Chosen:
             better = scores > last
             equal = np.flatnonzero(scores == last)[: self.limit - int(np.count_nonzero(better))]  # the first ones
             better[equal] = True
-            places, scores, self.least = places[better], scores[better], float(last)
+            places, scores, self.min_score = places[better], scores[better], float(last)
         self._places, self._scores, self._count = [places], [scores], len(places)
 
     def ranked(self) -> tuple[Rows, _Scores]:

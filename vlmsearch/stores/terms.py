@@ -398,7 +398,7 @@ def _terms(word: str, language: str) -> tuple[str, ...]:
 
 
 def _stem(word: str, language: str) -> str:
-    """Return the stem of a word, without diacritics; "" for a word that is nothing but diacritics."""
+    """Return the stem of a word, without diacritics. It is "" for a word of nothing but diacritics."""
     code = _language_for(word, language)
     stem = _snowball(word, code) if code else word
     return stem if stem.isascii() else _plain(stem)
@@ -587,7 +587,7 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
 
 
 def _marked(run: str, start: int, wanted: set[str]) -> list[tuple[int, int]]:
-    """Return where a run without spaces has wanted pairs, or characters that no pair was wanted of."""
+    """Return where a run without spaces has wanted pairs. Characters that no pair was wanted of count, too."""
     characters = [(part.start(), part.end(), _folded(part[0])) for part in _CHARACTER.finditer(run)]
     pairs = [(first[0], second[1]) for first, second in pairwise(characters) if f"{first[2]}{second[2]}" in wanted]
     spans: list[tuple[int, int]] = []

@@ -21,7 +21,7 @@ class VersionedHit(Hit):
 
 
 @runtime_checkable
-class Versioned(Protocol):
+class ReadsVersions(Protocol):
     """A store whose hits have a ``version``, and that can read documents by it."""
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
@@ -31,9 +31,9 @@ class Versioned(Protocol):
 def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> dict[str, Document]:
     """Return the documents with these ids that were not replaced or deleted since they were hits.
 
-    A store that is not `Versioned` gives the documents that it has now.
+    A store that is not `ReadsVersions` gives the documents that it has now.
     """
-    if not isinstance(store, Versioned):
+    if not isinstance(store, ReadsVersions):
         return {document.id: document for document in store.get(list(ids))}
     wanted, versions, several = set(ids), dict[str, str](), set[str]()
     for hit in hits:

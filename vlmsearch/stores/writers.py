@@ -1,7 +1,7 @@
-"""The writes of this process, and whether the process that another write names is still there.
+"""The writes under way: who writes, and whether the process of a write that was cut off is still there.
 
-No clock is asked. A process knows its own writes, and whether another process of its machine is running. Of other
-machines nothing is known.
+No clock of a client is asked. A process knows its own writes, and whether another process of its machine is running. Of
+other machines nothing is known.
 """
 
 from __future__ import annotations
@@ -10,12 +10,19 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-Life = Literal["alive", "gone", "unknown"]
+WriteKind = Literal["write", "change", "delete"]
+PATIENCE_SECONDS = 600.0
+"""Seconds by the server's clock after which a write of another process counts as cut off."""
+IN_FLIGHT_SECONDS = 5.0
+"""Seconds that a server may still be at what a killed writer had sent."""
 _TOKEN = secrets.token_hex(4)
 _under_way: set[str] = set()
 _changing = threading.Lock()
@@ -24,6 +31,77 @@ _changing = threading.Lock()
 def new_version() -> str:
     """Return a version that no other write has, 16 characters."""
     return secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class WriteEntry:
+    """A write of some documents, under way or cut off.
+
+    Attributes:
+        version: The version that it writes.
+        owner: The process that writes, as `this_process` names it.
+        kind: The kind of write.
+        documents: The number of documents.
+        ids: The documents, where the journal keeps them.
+        age: Seconds since the entry was made, by the server's clock; 0 if nobody asks for it.
+    """
+
+    version: str
+    owner: str
+    kind: WriteKind = "write"
+    documents: int = 0
+    ids: tuple[str, ...] = ()
+    age: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.documents} documents, {self.version}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether its process is no longer at it, or has been for too long."""
+        if self.owner == this_process():
+            return not is_under_way(self.version)
+        machine, number, _ = self.owner.rsplit(":", 2)
+        if machine == _machine() and os.name == "posix" and (int(number) == os.getpid() or not _runs(int(number))):
+            return True
+        return abs(self.age) > PATIENCE_SECONDS
+
+
+class WriteJournal(ABC):
+    """The entries of the writes to an index, which its server keeps."""
+
+    @contextmanager
+    def writing(self, kind: WriteKind, ids: Collection[str]) -> Iterator[str]:
+        """Note that these documents are written meanwhile, under the new version that this gives.
+
+        After an error the entry stays, for nobody knows what was written.
+        """
+        version = self.version_of(kind)
+        with at_work(version):
+            self.add(WriteEntry(version, this_process(), kind, len(ids), tuple(ids)))
+            yield version
+            self.remove([version])
+
+    def version_of(self, kind: WriteKind) -> str:
+        """Return the version of a new write."""
+        return new_version()
+
+    @abstractmethod
+    def add(self, entry: WriteEntry) -> None:
+        """Make an entry."""
+
+    @abstractmethod
+    def remove(self, versions: Collection[str]) -> None:
+        """Remove the entries of writes that ended."""
+
+    @abstractmethod
+    def entries(self) -> list[WriteEntry]:
+        """Return all entries that there are."""
+
+
+def wait_for_requests() -> None:
+    """Wait until a server has carried out what writers that are gone had sent."""
+    time.sleep(IN_FLIGHT_SECONDS)
 
 
 @contextmanager
@@ -47,16 +125,6 @@ def is_under_way(version: str) -> bool:
 def this_process() -> str:
     """Name this process: its machine, its number, which a fork changes, and what no later one of that number has."""
     return f"{_machine()}:{os.getpid()}:{_TOKEN}"
-
-
-def life_of(owner: str, version: str) -> Life:
-    """Return whether the process that ``this_process`` named ``owner`` can still be at the write of ``version``."""
-    if owner == this_process():
-        return "alive" if is_under_way(version) else "gone"
-    machine, number, _ = owner.rsplit(":", 2)
-    if machine != _machine() or os.name != "posix":
-        return "unknown"
-    return "alive" if int(number) != os.getpid() and _runs(int(number)) else "gone"
 
 
 @cache

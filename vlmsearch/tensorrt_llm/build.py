@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch._util.files import folder_in_the_making, publish
-from vlmsearch._util.locks import FileLock, LockedError
+from vlmsearch._util.locks import take_lock
 from vlmsearch._util.process import Command, Show, run_logged
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.tensorrt_llm.check import check_product
@@ -205,17 +205,15 @@ def _check_target(job: BuildJob) -> None:
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
     try:
-        lock = FileLock(out / ".lock")
-    except LockedError as exc:
+        lock = take_lock(out / ".lock", wait=False)
+    except TimeoutError as exc:
         raise BackendError(f"another build is writing to {out}: wait for it, or choose another `out`") from exc
     except OSError as exc:
         raise ConfigError(f"{out} cannot be written to: {exc.strerror}: {str(exc.filename)!r}") from exc
-    try:
+    with lock:
         for left in out.glob(".*.building"):  # by a build that was killed
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         yield
-    finally:
-        lock.close()
 
 
 def _keys(job: BuildJob) -> Mapping[StepName, str]:

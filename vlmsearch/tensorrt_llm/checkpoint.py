@@ -133,9 +133,7 @@ def check_scripts(folder: Path, plan: LlmPlan) -> None:
 
 
 def mounted(folder: Path) -> tuple[Path, str]:
-    """Return the folder to give a container, and the place of another folder in it.
-
-    The container reads that other one.
+    """Return the folder to mount in a container, and the place of ``folder`` in it.
 
     The hub's cache has links to files elsewhere in it. ConfigError if they lead too far away.
     """

@@ -6,13 +6,15 @@ import json
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from vlmsearch._util.http import HttpConnections
 from vlmsearch.errors import BackendError
 from vlmsearch.models.bundle import LANGUAGE, recipe_names
+from vlmsearch.openai_api.http import HttpClient, HttpOptions
 from vlmsearch.tensorrt_llm.llmapi import PICTURES
 from vlmsearch.tensorrt_llm.recipe import find_llm_recipe
 
 _SECONDS = 10.0
+_ANSWER_BYTES = 2**20
+"""Size of the largest answer that is read."""
 _MODELS = ("tensorrt_llm", "ensemble")
 """Language models of a Triton server, by the names that NVIDIA's repositories give them."""
 
@@ -39,7 +41,7 @@ def served_models(url: str) -> list[ServedModel]:
         BackendUnavailableError: The server cannot be reached.
         BackendError: It has none of these models.
     """
-    with HttpConnections(url, timeout=_SECONDS) as server:
+    with HttpClient(url, HttpOptions(_SECONDS)) as server:
         listed = _get(server, "/v1/models")
         if listed is not None:
             return [_of_openai(server.url, str(model["id"])) for model in listed["data"]]
@@ -63,11 +65,11 @@ def _names(source: str) -> tuple[str, str]:
     return source, source.rpartition("/")[2]
 
 
-def _get(server: HttpConnections, target: str) -> dict[str, list[dict[str, object]]] | None:
+def _get(server: HttpClient, target: str) -> dict[str, list[dict[str, object]]] | None:
     """Return the JSON of an address, or None where the server has no such one."""
-    with server.exchange("GET", target, headers={"Accept": "application/json"}) as response:
-        body = response.read()
-        if response.status != HTTPStatus.OK:
+    with server.exchange("GET", target) as response:
+        body = server.read(response, _ANSWER_BYTES)
+        if response.status_code != HTTPStatus.OK:
             return None
         try:
             answer: dict[str, list[dict[str, object]]] = json.loads(body)

@@ -38,7 +38,9 @@ def pictures(count: int = 4) -> list[PIL.Image.Image]:
 
 
 class EncoderContract(ABC):
-    """Subclass it as ``Test...`` and say how an encoder is made; every sentence of `Encoder` is a test.
+    """A suite in which every sentence of `Encoder` is a test.
+
+    Subclass it as ``Test...`` and say how an encoder is made.
 
     ``parity`` is the least cosine of two vectors of one input, which differ where arithmetic depends on the batch.
     """

@@ -18,7 +18,9 @@ LIKELIEST = GenerationOptions(max_tokens=24, temperature=0.0)
 
 
 class GeneratorContract(ABC):
-    """Subclass it as ``Test...`` and say how a generator is made; every sentence of `Generator` is a test.
+    """A suite in which every sentence of `Generator` is a test.
+
+    Subclass it as ``Test...`` and say how a generator is made.
 
     An option is followed or refused with ConfigError; a generator that passes one over fails here.
     """

@@ -33,7 +33,10 @@ class MetadataSuite(StoreSuite):
     """Changing metadata, and nothing that others have written since they were read."""
 
     def test_metadata_are_replaced_and_vectors_stay_bit_for_bit(self, store: Store) -> None:
-        """Check that metadata and the digest alone change; filters see them, and words are found as before."""
+        """Check that metadata and the digest alone change.
+
+        Filters see them, and words are found as before.
+        """
         store.upsert(make_records(30, (IMAGE, TEXT)))
         before = {record.document.id: record for record in store.records([f"id-{i}" for i in range(30)])}
         ids = ["id-7", "id-3", "id-21"]
@@ -88,7 +91,10 @@ class MetadataSuite(StoreSuite):
         assert len(store) == 6
 
     def test_what_others_changed_since_is_left_as_it_is(self, store: Store) -> None:
-        """Check that updates and changes of metadata or of the stamp alone win over a change that read before."""
+        """Check that other changes win over one that was read before them.
+
+        These are updates and changes of metadata or of the stamp alone.
+        """
         store.upsert(make_records(5))
         changes = _read(store, [f"id-{i}" for i in range(5)])
         new = make_records(3, seed=9)
@@ -189,7 +195,10 @@ class MetadataSuite(StoreSuite):
             assert store.rejects() == [reject]
 
     def test_each_index_has_its_own(self, store: Store) -> None:
-        """Check that a change in an index that is built beside another is in that one alone, and both are in order."""
+        """Check that a change is in its own index alone.
+
+        The other one is built beside it. Both are in order.
+        """
         if not isinstance(store, Replaceable):
             return
         store.upsert(make_records(3))

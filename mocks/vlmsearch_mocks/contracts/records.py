@@ -61,7 +61,7 @@ T = TypeVar("T", bound=Closeable)
 
 
 def once_a_class(request: pytest.FixtureRequest, make: Callable[[], T]) -> T:
-    """Make an object at the first test of a class, and close it after the last one."""
+    """Make an object at a class's first test, and close it after the last one."""
     node = request.node.getparent(pytest.Class)
     if _MADE not in node.stash:
         made = node.stash[_MADE] = make()
@@ -82,7 +82,10 @@ class StoreSuite(ABC):
 
     @abstractmethod
     def make_store(self, tmp_path: Path) -> Store:
-        """Return a store; one that is ``durable`` is the same for the same path, and nothing yet for a new one."""
+        """Return a store.
+
+        One that is ``durable`` is the same for the same path, and nothing yet for a new one.
+        """
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:

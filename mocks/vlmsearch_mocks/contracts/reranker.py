@@ -23,7 +23,10 @@ DOCUMENTS = (
 
 
 class RerankerContract(ABC):
-    """Subclass it as ``Test...`` and say how a re-ranker is made; every sentence of `Reranker` is a test."""
+    """A suite in which every sentence of `Reranker` is a test.
+
+    Subclass it as ``Test...`` and say how a re-ranker is made.
+    """
 
     @abstractmethod
     def make_reranker(self) -> Reranker:

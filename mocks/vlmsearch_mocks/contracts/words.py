@@ -58,7 +58,9 @@ def make_record(id: str, text: str | None, metadata: Mapping[str, Scalar] | None
 
 
 def bm25(texts: Sequence[str], query: Sequence[str]) -> tuple[dict[int, float], float]:
-    """Return the BM25 of texts, and the highest possible one; k1 is 1.2, b is 0.75, and an idf is at least 1e-6.
+    """Return the BM25 of texts, and the highest possible one.
+
+    Here k1 is 1.2, b is 0.75, and an idf is at least 1e-6.
 
     For an idf, 20 documents without the term count beside those of the index.
     The words of texts are apart, and equal where their stems are. One that the query repeats counts as often, up to 5
@@ -96,7 +98,7 @@ def search_words(store: Store, query: str, *, limit: int = 100, where: Mapping[s
     return hits
 
 
-def search_ids(store: Store, query: str, *, limit: int = 100, where: Mapping[str, object] | None = None) -> list[str]:
+def ids_of(store: Store, query: str, *, limit: int = 100, where: Mapping[str, object] | None = None) -> list[str]:
     """Return the ids of what the store finds by words."""
     return [hit.id for hit in search_words(store, query, limit=limit, where=where)]
 
@@ -109,7 +111,7 @@ class WordsContract(StoreSuite):
 
     def test_what_does_not_exist_holds_no_words(self, tmp_path: Path) -> None:
         with self.make_store(tmp_path) as store:
-            assert search_ids(store, "dog") == []
+            assert ids_of(store, "dog") == []
             assert words_of_store(store).compare_words("dog", ["a"]) == []
             assert store.manifest() is None
 
@@ -125,14 +127,14 @@ class WordsContract(StoreSuite):
 
     def test_documents_that_share_a_word_are_found_and_no_others(self, store: Store) -> None:
         store.upsert([make_record("a", "a dog in the snow"), make_record("b", "two red cars"), make_record("c", None)])
-        assert search_ids(store, "dog") == ["a"]
-        assert search_ids(store, "the red dog") in (["a", "b"], ["b", "a"])
-        assert search_ids(store, "zebra") == []
+        assert ids_of(store, "dog") == ["a"]
+        assert ids_of(store, "the red dog") in (["a", "b"], ["b", "a"])
+        assert ids_of(store, "zebra") == []
 
     def test_stems_are_compared_and_case_is_not(self, store: Store) -> None:
         store.upsert([make_record("a", "a Dog in the snow"), make_record("b", "two cars, running")])
-        assert search_ids(store, "dogs") == search_ids(store, "DOG") == ["a"]
-        assert search_ids(store, "a car runs") == ["b"]
+        assert ids_of(store, "dogs") == ids_of(store, "DOG") == ["a"]
+        assert ids_of(store, "a car runs") == ["b"]
 
     def test_more_words_in_common_come_first(self, store: Store) -> None:
         texts = ["red star over sea", "blue star over sand", "red circle under trees", "green square under rocks"]
@@ -187,7 +189,7 @@ class WordsContract(StoreSuite):
         for query, times in (("a dog and the dogs, cat", 2), ("Dog " * 3 + "cat", 3), ("cat " + "dog " * 5, 5)):
             assert scores(query) == pytest.approx([max_score * (times + 1) / 2, dog * times, cat], rel=1e-5), query
         assert scores("cat " + "dog " * 1000) == pytest.approx(scores("cat " + "dog " * 5), rel=1e-5)
-        assert search_ids(store, "cat cat dog") == ["id-1", "id-0"]
+        assert ids_of(store, "cat cat dog") == ["id-1", "id-0"]
 
     def test_given_documents_are_compared_as_they_are_now_and_filtered(self, store: Store) -> None:
         words = words_of_store(store)
@@ -218,16 +220,16 @@ class WordsContract(StoreSuite):
         texts = [text for text, _, _ in SCRIPTS]
         store.upsert([make_record(f"id-{i:02}", text) for i, text in enumerate(texts)])
         store.upsert([make_record("dog", "a dog in the snow")])
-        assert search_ids(store, query)[0] == f"id-{texts.index(text):02}"
-        assert search_ids(store, other) == []
+        assert ids_of(store, query)[0] == f"id-{texts.index(text):02}"
+        assert ids_of(store, other) == []
 
     def test_codes_are_found_whole_and_by_their_parts(self, store: Store) -> None:
         texts = {"a": "order AB-4711 today", "b": "order AB 4712", "c": "XY4711", "d": "no code"}
         store.upsert([make_record(id, text) for id, text in texts.items()])
         for query in ("AB-4711", "ab4711", "AB 4711"):
-            assert search_ids(store, query)[0] == "a", query
-        assert set(search_ids(store, "4711")) == {"a", "c"}
-        assert search_ids(store, "4712") == ["b"]
+            assert ids_of(store, query)[0] == "a", query
+        assert set(ids_of(store, "4711")) == {"a", "c"}
+        assert ids_of(store, "4712") == ["b"]
 
     def test_limit_is_the_maximum(self, store: Store) -> None:
         store.upsert([make_record(f"id-{i:02}", "dog " * (i + 1) + "cat") for i in range(20)])
@@ -239,36 +241,34 @@ class WordsContract(StoreSuite):
     def test_a_filter_is_applied_before_the_best_are_taken(self, store: Store) -> None:
         texts = ["dog dog dog", "dog and cat and bird"]
         store.upsert([make_record(f"id-{i:03}", texts[i // 190], {"number": i, "odd": i % 2 == 1}) for i in range(200)])
-        assert search_ids(store, "dog", limit=5, where={"number": {"$gte": 195}}) == [
-            f"id-{i}" for i in range(195, 200)
-        ]
-        odd = [id for id in search_ids(store, "dog", limit=200) if int(id[3:]) % 2]
-        assert search_ids(store, "dog", limit=200, where={"odd": True}) == odd
+        assert ids_of(store, "dog", limit=5, where={"number": {"$gte": 195}}) == [f"id-{i}" for i in range(195, 200)]
+        odd = [id for id in ids_of(store, "dog", limit=200) if int(id[3:]) % 2]
+        assert ids_of(store, "dog", limit=200, where={"odd": True}) == odd
         assert len(odd) == 100
-        assert search_ids(store, "dog", where={"number": -1}) == []
-        assert search_ids(store, "zebra", where={"odd": True}) == []
+        assert ids_of(store, "dog", where={"number": -1}) == []
+        assert ids_of(store, "zebra", where={"odd": True}) == []
 
     def test_a_replaced_document_is_found_by_its_new_words_alone(self, store: Store) -> None:
         store.upsert([make_record("a", "a dog in the snow", {"old": True}), make_record("b", "a dog")])
         store.upsert([make_record("a", "two red cars")])
-        assert search_ids(store, "dog snow") == ["b"]
-        assert search_ids(store, "car") == ["a"]
-        assert search_ids(store, "car", where={"old": True}) == []
+        assert ids_of(store, "dog snow") == ["b"]
+        assert ids_of(store, "car") == ["a"]
+        assert ids_of(store, "car", where={"old": True}) == []
         store.upsert([make_record("a", None)])
-        assert search_ids(store, "car") == []
+        assert ids_of(store, "car") == []
 
     def test_a_deleted_document_is_not_found(self, store: Store) -> None:
         store.upsert([make_record(id, "a dog") for id in "abc"])
         store.delete(["b", "unknown"])
-        assert search_ids(store, "dog") == ["a", "c"]
+        assert ids_of(store, "dog") == ["a", "c"]
         store.upsert([make_record("b", "a cat")])
-        assert search_ids(store, "dog") == ["a", "c"]
-        assert search_ids(store, "cat") == ["b"]
+        assert ids_of(store, "dog") == ["a", "c"]
+        assert ids_of(store, "cat") == ["b"]
 
     def test_an_unchanged_document_can_be_written_again(self, store: Store) -> None:
         for _ in range(3):
             store.upsert([make_record("a", "a dog"), make_record("b", "a cat")])
-        assert search_ids(store, "dog") == ["a"]
+        assert ids_of(store, "dog") == ["a"]
 
     def test_an_image_without_text_is_found_by_the_name_of_its_file(self, store: Store) -> None:
         photo = make_record("a", None)
@@ -276,44 +276,44 @@ class WordsContract(StoreSuite):
         blank = replace(photo, document=Document("blank", text=" \n", image=Path("beach.png")))
         captioned = replace(photo, document=Document("b", text="two cars", image=Path("dog.png")))
         store.upsert([replace(photo, document=Document("a", image=image)), blank, captioned])
-        assert search_ids(store, "retrievers") == ["a"]
-        assert search_ids(store, "2041") == ["a"]
-        assert search_ids(store, "beach") == ["blank"]
-        assert search_ids(store, "cars") == ["b"]
+        assert ids_of(store, "retrievers") == ["a"]
+        assert ids_of(store, "2041") == ["a"]
+        assert ids_of(store, "beach") == ["blank"]
+        assert ids_of(store, "cars") == ["b"]
         for query in ("holidays", "jpeg", "png", "dog"):
-            assert search_ids(store, query) == []
+            assert ids_of(store, query) == []
         store.upsert([replace(photo, document=Document("a", image=Path("cat.jpeg")))])
-        assert search_ids(store, "retriever") == []
-        assert search_ids(store, "cat") == ["a"]
+        assert ids_of(store, "retriever") == []
+        assert ids_of(store, "cat") == ["a"]
 
     @pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
     def test_any_string_is_a_safe_query(self, store: Store, query: str) -> None:
         store.upsert([make_record("a", "a dog"), make_record("b", "a cat")])
-        assert set(search_ids(store, query)) <= {"a"}
-        assert search_ids(store, f"{query} cat") in (["b"], ["a", "b"], ["b", "a"])
-        assert search_ids(store, "dog") == ["a"]
+        assert set(ids_of(store, query)) <= {"a"}
+        assert ids_of(store, f"{query} cat") in (["b"], ["a", "b"], ["b", "a"])
+        assert ids_of(store, "dog") == ["a"]
 
     def test_operators_in_a_query_mean_nothing(self, store: Store) -> None:
         store.upsert([make_record("a", "a dog"), make_record("b", "a cat"), make_record("c", "a bird")])
         for query in ("dog -cat", '"dog cat"', "dog NOT cat", "dog AND cat", "+dog +cat", "(dog) | cat*"):
-            assert sorted(search_ids(store, query)) == ["a", "b"], query
+            assert sorted(ids_of(store, query)) == ["a", "b"], query
 
     def test_a_query_of_10000_words_is_answered(self, store: Store) -> None:
         store.upsert([make_record("a", "a dog"), make_record("b", "a cat")])
-        assert search_ids(store, "dog " + " ".join(f"word{i}" for i in range(10_000))) == ["a"]
+        assert ids_of(store, "dog " + " ".join(f"word{i}" for i in range(10_000))) == ["a"]
 
     def test_any_text_can_be_kept(self, store: Store) -> None:
         texts = [text for text in HOSTILE if not any("\ud800" <= char <= "\udfff" for char in text)]
         store.upsert([make_record(f"id-{i}", text) for i, text in enumerate(texts)])
         store.upsert([make_record("z", "a zebra")])
-        assert search_ids(store, "zebra") == ["z"]
+        assert ids_of(store, "zebra") == ["z"]
         store.delete([f"id-{i}" for i in range(len(texts))])
-        assert search_ids(store, "dog") == search_ids(store, "quoted") == []
-        assert search_ids(store, "zebra") == ["z"]
+        assert ids_of(store, "dog") == ids_of(store, "quoted") == []
+        assert ids_of(store, "zebra") == ["z"]
 
     def test_a_durable_store_finds_words_after_it_was_closed(self, tmp_path: Path) -> None:
         with self.make_store(tmp_path) as store:
             store.bind("encoder 1", SPACES)
             store.upsert([make_record("a", "a dog"), make_record("b", "a cat")])
         with self.make_store(tmp_path) as store:
-            assert search_ids(store, "dogs") == (["a"] if self.durable else [])
+            assert ids_of(store, "dogs") == (["a"] if self.durable else [])

@@ -28,15 +28,15 @@ TEMPLATES = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A tokenizer's folder of its own."""
+    """Return a tokenizer's folder of its own."""
     return Path(shutil.copytree(BUNDLE, tmp_path / "chat"))
 
 
 def change(folder: Path, **settings: object) -> None:
     """Set these of the tokenizer's settings; None takes one out."""
     file = folder / "tokenizer_config.json"
-    found = json.loads(file.read_text()) | settings
-    file.write_text(json.dumps({name: value for name, value in found.items() if value is not None}))
+    changed = json.loads(file.read_text()) | settings
+    file.write_text(json.dumps({name: value for name, value in changed.items() if value is not None}))
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)

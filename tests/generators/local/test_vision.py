@@ -16,7 +16,7 @@ from PIL import Image
 from questions import EVERYDAY_KINDS, KINDS, UNANSWERED, Gallery, Mixture, Question
 from vlmsearch_mocks.contracts import GeneratorContract
 
-from vlmsearch.errors import BackendError, ConfigError, InvalidInputError, ModelUnavailableError
+from vlmsearch.errors import ConfigError, InvalidInputError, ModelUnavailableError
 from vlmsearch.generators.base import (
     CountsTokens,
     GenerationOptions,
@@ -146,13 +146,8 @@ def test_the_limits(vision: OnnxVisionGenerator) -> None:
     with pytest.raises(PicturesRefusedError, match="demo-vlm takes 4 pictures, not 5") as caught:
         vision.stream_parts(["a", *[picture] * 5])
     assert caught.value.at_most == 4
-    with pytest.raises(InvalidInputError, match="reads 1024") as refused:
+    with pytest.raises(InvalidInputError, match="reads 1024"):
         vision.stream_parts(["a star " * 600, picture])
-    assert refused.value.code == "too_long"
-    with pytest.raises(InvalidInputError):
-        vision.stream_parts([])
-    with pytest.raises(ConfigError, match="temperature 0"):
-        vision.stream_parts([picture], GenerationOptions(beam_width=2, temperature=1.0))
 
 
 def test_the_tokens_of_a_prompt_are_told(vision: OnnxVisionGenerator) -> None:
@@ -198,13 +193,6 @@ def test_the_kind_of_bundle_says_which_generator_opens() -> None:
         open_generator("onnx:demo-vlm?threads=0")
 
 
-def test_closed_it_refuses() -> None:
-    generator = OnnxVisionGenerator("demo-vlm")
-    generator.close()
-    with pytest.raises(BackendError, match="demo-vlm is closed"):
-        generator.stream_parts([Picture(Image.new("RGB", (8, 8)))])
-
-
 def test_damaged_graphs_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     shutil.copytree(BUNDLE, folder)
@@ -230,47 +218,21 @@ def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
         add_graphs(tmp_path)
 
 
-class Reference:
-    """The checkpoint in transformers, asked with its chat template."""
-
-    def __init__(self) -> None:
-        import torch
-        from transformers import AutoModelForImageTextToText, AutoProcessor
-
-        processors: Any = AutoProcessor
-        models: Any = AutoModelForImageTextToText
-        self.model = models.from_pretrained(BUNDLE, dtype=torch.float32).eval()
-        self.processor = processors.from_pretrained(BUNDLE)
-
-    def inputs(self, parts: Sequence[str | Picture]) -> Any:
-        content = [
-            {"type": "image", "image": part.image} if isinstance(part, Picture) else {"type": "text", "text": part}
-            for part in parts
-        ]
-        return self.processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=True, return_dict=True,
-            return_tensors="pt",
-        )  # fmt: skip
-
-    def __call__(self, parts: Sequence[str | Picture]) -> str:
-        inputs = self.inputs(parts)
-        made = self.model.generate(**inputs, max_new_tokens=96, do_sample=False)
-        return str(self.processor.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
-
-
 @pytest.mark.slow
 def test_the_checkpoint_in_transformers_says_the_same(vision: OnnxVisionGenerator, gallery: Gallery) -> None:
     import torch
 
-    reference = Reference()
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
     mixtures = (THREE, Mixture(1, own=0.0), Mixture(4), Mixture(2, own=1.0), Mixture(0))
-    for seed in range(10):
-        parts = parts_of(gallery.ask_pictures(SEED + seed, mixtures[seed % 5])[0])
-        (tokens, images), inputs = vision.read_parts(parts), reference.inputs(parts)
-        assert inputs["input_ids"][0].tolist() == tokens
-        with torch.inference_mode():
-            expected = reference.model(**inputs).logits[0, -1].numpy()
-        model: Any = vision._model
-        given = model.open(images).step(np.array([tokens], np.int64))[0]
-        assert np.abs(given - expected).max() < 1e-2
-        assert answer(vision, parts) == reference(parts)
+    with TransformersGenerator(str(BUNDLE)) as reference:
+        for seed in range(10):
+            parts = parts_of(gallery.ask_pictures(SEED + seed, mixtures[seed % 5])[0])
+            (tokens, images), inputs = vision.read_parts(parts), reference._inputs(parts)
+            assert inputs["input_ids"][0].tolist() == tokens
+            models: Any = (vision._model, reference._model)
+            with torch.inference_mode():
+                expected = models[1].model(**inputs).logits[0, -1].numpy()
+            given = models[0].open(images).step(np.array([tokens], np.int64))[0]
+            assert np.abs(given - expected).max() < 1e-2
+            assert answer(vision, parts) == answer(reference, parts)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from email.utils import formatdate
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from vlmsearch_mocks import MemoryStore, MockEncoder
 from vlmsearch_mocks.contracts import GeneratorContract
 
 from tests.support.openai_server import OpenAIServer, Script
+from tests.support.scripted_http import Answer, scripted_server
 from vlmsearch import (
     BackendError,
     BackendUnavailableError,
@@ -36,7 +35,8 @@ from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import OperationCancelledError
 from vlmsearch.generators.base import CountsTokens, Generator
 from vlmsearch.generators.openai.generator import OpenAIGenerator
-from vlmsearch.generators.openai.responses import Api, event_data
+from vlmsearch.generators.openai.responses import Api
+from vlmsearch.openai_api.http import HttpOptions
 from vlmsearch.registry import open_generator
 
 
@@ -106,30 +106,9 @@ def test_a_fifth_stop_word_ends_the_text_here(server: OpenAIServer) -> None:
     assert OpenAIGenerator(server.url).generate("?", options) == "It shows a red "
 
 
-def test_the_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    with OpenAIServer(Script(key="sk-secret")) as server, OpenAIGenerator(server.url) as generator:
-        assert generator.generate("?").startswith("It shows")
-        assert "sk-secret" not in generator.name
-        assert server.script.headers[0]["Authorization"] == "Bearer sk-secret"
-    with OpenAIServer() as server, pytest.raises(ConfigError) as caught:
-        open_generator(f"openai:{server.url}?api_key=sk-secret")
-    assert "sk-secret" not in str(caught.value)
-
-
-def test_a_key_may_end_in_a_line_break_and_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    with OpenAIServer(Script(key="sk-secret")) as server:
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
-        assert OpenAIGenerator(server.url).generate("?").startswith("It shows")
-        for key in ("sk-\nsecret", "sk-\x7fsecret", "sk-sécret"):
-            monkeypatch.setenv("OPENAI_API_KEY", key)
-            with pytest.raises(ConfigError, match=r"^OPENAI_API_KEY holds characters that no key has$"):
-                OpenAIGenerator(server.url)
-
-
 def test_newer_names_of_the_limit_are_learnt(server: OpenAIServer) -> None:
     server.script.faults = ["400 Unsupported parameter: use max_completion_tokens"]
-    generator = OpenAIGenerator(server.url, retries=0)
+    generator = OpenAIGenerator(server.url, options=HttpOptions(retries=0))
     assert generator.generate("?", GenerationOptions(max_tokens=2)) == "It sho"
     assert [request.get("max_completion_tokens") for request in server.script.requests] == [None, 2]
     assert generator.generate("?", GenerationOptions(max_tokens=2)) == "It sho"
@@ -152,7 +131,7 @@ class Together(list[dict[str, Any]]):
 def test_newer_names_of_the_limit_are_learnt_by_several_at_a_time(server: OpenAIServer) -> None:
     server.script.requests = requests = Together()
     server.script.faults = ["400 Unsupported parameter: use max_completion_tokens", ""] * 2
-    generator = OpenAIGenerator(server.url, model="tiny", retries=0)
+    generator = OpenAIGenerator(server.url, model="tiny", options=HttpOptions(retries=0))
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(generator.generate, "?", GenerationOptions(max_tokens=2)) for _ in range(2)]
         wait(answers, return_when="FIRST_COMPLETED")
@@ -190,13 +169,6 @@ def test_text_with_every_separator_comes_whole(server: OpenAIServer) -> None:
     assert OpenAIGenerator(server.url, api="completions").generate("?") == server.script.reply
 
 
-def test_events_may_come_in_any_chunks() -> None:
-    wire = "data: a\u2028b\r\n\r\n: comment\nevent: x\ndata:c\ndata: d\n\n\nid: 1\n\ndata: cut off".encode()
-    for size in (1, 2, 3, 100):
-        chunks = [wire[start : start + size] for start in range(0, len(wire), size)]
-        assert list(event_data(chunks)) == ["a\u2028b", "c\nd"]
-
-
 def test_closing_the_stream_closes_the_connection() -> None:
     with OpenAIServer(Script(reply="x" * 3000, delay=0.01)) as server, OpenAIGenerator(server.url) as generator:
         stream = generator.stream("?", GenerationOptions(max_tokens=1000))
@@ -213,13 +185,14 @@ def test_a_stop_word_closes_the_connection_too() -> None:
         assert script.cancelled.wait(60)
 
 
-def answering(kind: str, body: str, api: Api = "chat") -> OpenAIGenerator:
+@contextmanager
+def answering(kind: str, body: str, api: Api = "chat") -> Iterator[OpenAIGenerator]:
     """A generator whose server always answers so."""
-    generator = OpenAIGenerator("http://localhost:8000/v1", model="m", api=api, retries=0)
-    generator.close()
-    reply = httpx.MockTransport(lambda _: httpx.Response(200, headers={"Content-Type": kind}, text=body))
-    generator._server.client = httpx.Client(base_url="http://localhost:8000/v1", transport=reply)
-    return generator
+    with (
+        scripted_server(Answer(200, body.encode(), {"Content-Type": kind})) as server,
+        OpenAIGenerator(f"{server.url}/v1", model="m", api=api) as generator,
+    ):
+        yield generator
 
 
 PARTS = [{"type": "text", "text": "hi "}, {"type": "thinking", "thinking": []}, {"type": "text", "text": "there"}]
@@ -227,13 +200,15 @@ PARTS = [{"type": "text", "text": "hi "}, {"type": "thinking", "thinking": []}, 
 
 def test_content_may_come_in_parts() -> None:
     event = json.dumps({"choices": [{"delta": {"content": PARTS}, "finish_reason": "stop"}]})
-    assert answering("text/event-stream", f"data: {event}\n\ndata: [DONE]\n\n").generate("?") == "hi there"
+    with answering("text/event-stream", f"data: {event}\n\ndata: [DONE]\n\n") as generator:
+        assert generator.generate("?") == "hi there"
 
 
 def test_events_without_a_choice_are_passed_over() -> None:
     events = ['{"type": "ping"}', '{"choices": null}', '{"choices": [{"delta": {"content": "hi"}}]}', "[DONE]"]
     body = "".join(f"data: {event}\n\n" for event in events)
-    assert answering("text/event-stream", body).generate("?") == "hi"
+    with answering("text/event-stream", body) as generator:
+        assert generator.generate("?") == "hi"
 
 
 # ---- what goes wrong
@@ -258,22 +233,24 @@ def test_events_without_a_choice_are_passed_over() -> None:
 )
 def test_what_is_no_completion_is_named(api: Api, choices: object) -> None:
     data = json.dumps({"choices": choices})
-    with pytest.raises(BackendError) as caught:
-        answering("text/event-stream", f"data: {data}\n\n", api).generate("?")
+    with answering("text/event-stream", f"data: {data}\n\n", api) as generator, pytest.raises(BackendError) as caught:
+        generator.generate("?")
     assert type(caught.value) is BackendError
-    assert str(caught.value) == f"openai:http://localhost:8000/v1 sent what is not a completion: {data!r}"
+    assert str(caught.value) == f"{generator.name} sent what is not a completion: {data!r}"
 
 
 def test_an_answer_that_is_no_stream_is_named() -> None:
-    with pytest.raises(BackendError, match=r"^openai:http://localhost:8000/v1 sent what is not a stream of events: "):
-        answering("application/json", "{}").generate("?")
+    message = r"^openai:http.* sent what is not a stream of events: "
+    with answering("application/json", "{}") as generator, pytest.raises(BackendError, match=message):
+        generator.generate("?")
 
 
 @pytest.mark.parametrize("body", ["sk-secret", '["sk-secret"]', '{"choices": ["sk-secret"]}'])
 def test_what_is_no_completion_does_not_repeat_the_key(monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    with pytest.raises(BackendError, match=r"sent what is not .*\*\*\*") as caught:
-        answering("application/json", body).generate("?")
+    message = r"sent what is not .*\*\*\*"
+    with answering("application/json", body) as generator, pytest.raises(BackendError, match=message) as caught:
+        generator.generate("?")
     assert "sk-secret" not in str(caught.value)
 
 
@@ -297,9 +274,6 @@ def test_nothing_is_repeated_after_the_first_token(server: OpenAIServer, fault: 
 @pytest.mark.parametrize(
     ("fault", "kind", "message"),
     [
-        ("429", BackendUnavailableError, r"is busy or starting \(429: no message\)$"),
-        ("429 after 3600", BackendUnavailableError, "asks to wait 3600 s"),
-        ("500", BackendError, r"failed \(500"),
         (
             "400 bad top_k",
             ConfigError,
@@ -313,32 +287,9 @@ def test_nothing_is_repeated_after_the_first_token(server: OpenAIServer, fault: 
 def test_errors_say_what_went_wrong(server: OpenAIServer, fault: str, kind: type[VlmsearchError], message: str) -> None:
     server.script.faults = [fault] * 2
     with pytest.raises(kind, match=message) as caught:
-        OpenAIGenerator(server.url, retries=1).generate("?")
+        OpenAIGenerator(server.url, options=HttpOptions(retries=1)).generate("?")
     assert type(caught.value) is kind
-    assert f"127.0.0.1:{server.port}" in str(caught.value)
-
-
-def test_a_wait_that_is_asked_for_is_kept(server: OpenAIServer) -> None:
-    server.script.faults = ["429 after 1", f"503 after {formatdate(time.time() + 1, usegmt=True)}"]
-    started = time.monotonic()
-    OpenAIGenerator(server.url).generate("?")
-    assert 1 <= time.monotonic() - started < 60
-
-
-def test_a_wait_too_long_is_left_to_the_caller(server: OpenAIServer) -> None:
-    server.script.faults = ["429 after 3600"]
-    with pytest.raises(BackendUnavailableError):
-        OpenAIGenerator(server.url).generate("?")
-    assert len(server.script.requests) == 1
-
-
-def test_a_silent_server_times_out(server: OpenAIServer) -> None:
-    server.script.faults = ["slow 2"]
-    started = time.monotonic()
-    with pytest.raises(BackendUnavailableError, match=r"silent for too long; a larger \?timeout="):
-        open_generator(f"openai:{server.url}?timeout=0.3").generate("?")
-    assert time.monotonic() - started < 15, "the server would go on after 20"
-    assert len(server.script.requests) == 1
+    assert server.root in str(caught.value)
 
 
 def test_a_call_that_is_given_up_breaks_the_connection_of_a_silent_server(server: OpenAIServer) -> None:
@@ -352,53 +303,12 @@ def test_a_call_that_is_given_up_breaks_the_connection_of_a_silent_server(server
     assert len(server.script.requests) == 1
 
 
-def test_a_wait_that_is_asked_for_ends_when_the_call_is_given_up(server: OpenAIServer) -> None:
-    server.script.faults = ["429 after 25"]
-    token = CancelToken()
-    threading.Timer(0.2, token.cancel).start()
-    started = time.monotonic()
-    with OpenAIGenerator(server.url) as generator, running_under(token), pytest.raises(OperationCancelledError):
-        generator.generate("?")
-    assert time.monotonic() - started < 23
-
-
-def test_a_server_that_is_not_there_is_named() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(BackendUnavailableError, match=rf"openai:http://127.0.0.1:{port}/v1 cannot be reached"):
-        OpenAIGenerator(f"http://127.0.0.1:{port}/v1", model="m", retries=1).generate("?")
-
-
-def test_a_server_that_comes_back_is_found() -> None:
-    with OpenAIServer() as server:
-        generator = OpenAIGenerator(server.url, retries=0)
-        assert generator.generate("?")
-    with pytest.raises(BackendUnavailableError, match="cannot be reached"):
-        generator.generate("?")
-    with OpenAIServer(port=server.port):
-        assert generator.generate("?") == Script().reply
-
-
 def test_without_a_model_the_only_one_is_taken() -> None:
     with OpenAIServer(Script(models=("big", "small"))) as server:
         with pytest.raises(ConfigError, match="has nothing there"):
             OpenAIGenerator(server.url, model="tiny").generate("?")
         with pytest.raises(ConfigError, match=r"has 2 models; add \?model= with one of big, small"):
             OpenAIGenerator(server.url).generate("?")
-
-
-def test_a_path_without_v1_is_explained(server: OpenAIServer) -> None:
-    with pytest.raises(ConfigError, match="the base URL usually ends in /v1"):
-        OpenAIGenerator(server.url.removesuffix("/v1"), model="tiny").generate("?")
-
-
-@pytest.mark.parametrize(("key", "message"), [("", "needs a key: set OPENAI_API_KEY"), ("sk-wrong", "refused the key")])
-def test_no_key_or_a_wrong_one(monkeypatch: pytest.MonkeyPatch, key: str, message: str) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    with OpenAIServer(Script(key="sk-right")) as server, pytest.raises(ConfigError, match=message) as caught:
-        OpenAIGenerator(server.url, model="tiny").generate("?")
-    assert "sk-wrong" not in str(caught.value)
 
 
 def test_no_error_of_a_stream_repeats_the_key(monkeypatch: pytest.MonkeyPatch, server: OpenAIServer) -> None:
@@ -411,30 +321,23 @@ def test_no_error_of_a_stream_repeats_the_key(monkeypatch: pytest.MonkeyPatch, s
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("openai:http://user:sk-secret@host/v1", "takes no user and password; a key goes into OPENAI_API_KEY"),
-        ("openai:host:8000", "takes the base URL of a server, such as openai:http://host:8000/v1"),
-        ("openai:ftp://host/v1", "takes the base URL of a server"),
         ("openai:", "needs a location"),
         ("openai:http://host/v1?api=batch", "is one of chat, completions"),
     ],
 )
 def test_a_wrong_url_is_refused_at_once(url: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError, match=message):
         open_generator(url)
-    assert "sk-secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["openai:http://host/v1", "triton://host:8001/ensemble"])
 @pytest.mark.parametrize("value", ["-1", "0", "nan", "inf", "1e300"])
-def test_a_time_that_nothing_can_wait_is_refused_at_once(url: str, value: str) -> None:
-    for name in ("timeout", "connect_timeout" if url.startswith("openai") else "deadline"):
+def test_a_time_that_nothing_can_wait_is_refused_at_once(value: str) -> None:
+    for name in ("timeout", "deadline"):
         with pytest.raises(ConfigError, match=rf"^{name} is above 0 and at most 1000000000 seconds, not "):
-            open_generator(f"{url}?{name}={value}")
+            open_generator(f"triton://host:8001/ensemble?{name}={value}")
 
 
 def test_other_limits_are_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^retries is at least 0, not -1$"):
-        open_generator("openai:http://host/v1?retries=-1")
     for url in (f"openai:http://host/v1?tokenizer={tmp_path}&", "triton://host:8001/ensemble?"):
         for context in (0, -100):
             with pytest.raises(ConfigError, match=rf"^context is at least 1 token, not {context}$"):
@@ -455,14 +358,6 @@ def indexed(folder: Path, url: str) -> Pipeline:
     pipeline = Pipeline.open(encoder="mock:", store=f"sqlite:{folder / 'index'}", generator=f"openai:{url}")
     pipeline.add([Document("star", text="a red star")])
     return pipeline
-
-
-def test_closed_it_says_so(server: OpenAIServer) -> None:
-    generator = open_generator(f"openai:{server.url}")
-    generator.close()
-    generator.close()
-    with pytest.raises(BackendError, match=r"^openai:http.* is closed$"):
-        generator.generate("?")
 
 
 def test_an_answer_cites_what_was_found(server: OpenAIServer, tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """Chroma: where an index may be, what a killed process leaves, and what happens when a server is not there."""
 
 import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from chromadb import Collection
 from vlmsearch_mocks.pair import mock_chroma_store
 
 from tests.support import servers
+from tests.support.scripted_http import Answer, scripted_server
 from tests.support.worlds import Process, World, mock_world
 from vlmsearch import (
     BackendError,
@@ -228,7 +227,7 @@ def test_a_field_that_a_replaced_document_lost_is_gone_whenever_the_process_ends
 
 
 def test_many_left_over_vectors_do_not_shorten_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmsearch.stores.chroma.store._LAST_GASP", 0.0)
+    monkeypatch.setattr("vlmsearch.stores.writers.wait_for_requests", lambda: None)
     query = record(0).vectors[IMAGE]
     near = [Record(Document(f"near-{i}"), {IMAGE: query}) for i in range(1500)]
     with mock_chroma_store() as store:
@@ -336,46 +335,17 @@ def test_a_server_that_does_not_answer_is_given_up_after_the_timeout() -> None:
     ],
 )
 def test_odd_answers_are_backend_errors(status: int, body: str, error: type[BackendError], message: str) -> None:
-    class Odd(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            with pytest.raises(BackendError, match=message) as caught:
-                ChromaStore(f"//127.0.0.1:{server.server_port}/name").manifest()
-        finally:
-            server.shutdown()
+    with scripted_server(Answer(status, body.encode())) as server, pytest.raises(BackendError, match=message) as caught:
+        ChromaStore(server.url.removeprefix("http:") + "/name").manifest()
     assert type(caught.value) is error
     assert caught.value.__cause__ is not None
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2, 4])
 def test_a_server_that_is_away_is_asked_as_often_as_was_said(retries: int) -> None:
-    asked: list[str] = []
-
-    class Busy(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_error(503)
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            with pytest.raises(BackendUnavailableError):
-                ChromaStore(f"//127.0.0.1:{server.server_port}/name", retries=retries).manifest()
-        finally:
-            server.shutdown()
-    assert len(asked) == retries + 1
+    with scripted_server(Answer(503)) as server, pytest.raises(BackendUnavailableError):
+        ChromaStore(server.url.removeprefix("http:") + "/name", retries=retries).manifest()
+    assert len(server.requests) == retries + 1
 
 
 @pytest.mark.server

@@ -29,14 +29,14 @@ from vlmsearch import (
     Record,
 )
 from vlmsearch.registry import open_store
+from vlmsearch.stores import writers
 from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.filters import Comparison, FilterGroup
-from vlmsearch.stores.mongodb import cache as mongo_cache
 from vlmsearch.stores.mongodb.connection import MongoOptions
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb.values import compile_filter
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
-from vlmsearch.stores.writers import at_work, life_of, this_process
+from vlmsearch.stores.writers import WriteEntry, at_work, this_process
 
 SECRET = "s3cret-Pa55"
 
@@ -253,12 +253,12 @@ def test_nothing_is_kept_while_a_writer_is_at_it_or_where_there_is_no_room(mongo
     with MongoStore(f"//{mongo_address}/busy") as store:
         store.bind("e", SPACES)
         store.upsert(make_records(50))
-        with store._changes.writing():
+        with store._changes.writing("write", []):
             assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
             assert store._cache.find(IMAGE) is None
             assert (store.check().in_progress, store.check().clean) == (1, True)
         assert store.check().in_progress == 0
-        store._cache._most = 100
+        store._cache._max_bytes = 100
         assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
         assert store._cache.find(IMAGE) is None
 
@@ -266,7 +266,7 @@ def test_nothing_is_kept_while_a_writer_is_at_it_or_where_there_is_no_room(mongo
 def test_a_writer_that_failed_is_found_by_a_check_and_repaired(mongo_address: str) -> None:
     with MongoStore(f"//{mongo_address}/failed") as store:
         store.bind("e", SPACES)
-        with pytest.raises(KeyboardInterrupt), store._changes.writing():
+        with pytest.raises(KeyboardInterrupt), store._changes.writing("write", []):
             raise KeyboardInterrupt
         store.upsert(make_records(50))
         assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
@@ -289,11 +289,11 @@ def test_a_killed_writer_is_taken_off_after_a_moment_and_vectors_are_kept_again(
             f"import os, signal; from vlmsearch.stores.mongodb.store import MongoStore\n"
             f"store = MongoStore({location!r})\n"
             "store.needed()\n"
-            "with store._changes.writing(): store.manifest(); os.kill(os.getpid(), signal.SIGKILL)"
+            "with store._changes.writing('write', []): store.manifest(); os.kill(os.getpid(), signal.SIGKILL)"
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
-        assert len(store._changes.writes()[0]) == 1
-        monkeypatch.setattr(mongo_cache, "_LAST_GASP", 0.5)
+        assert len(store._changes.entries()) == 1
+        monkeypatch.setattr(writers, "IN_FLIGHT_SECONDS", 0.5)
         for _ in range(2):
             assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
             assert store._cache.find(IMAGE) is None, "what it had sent may still be carried out"
@@ -312,7 +312,7 @@ def test_a_writer_in_a_forked_process_is_not_taken_for_this_one(mongo_address: s
     if not child:
         with suppress(BaseException), MongoStore(location) as store:
             store.manifest()
-            with store._changes.writing():
+            with store._changes.writing("write", []):
                 os.write(tell, b"writing")
                 os.close(end)
                 os.read(over, 1)
@@ -335,33 +335,33 @@ def test_numbers_of_processes_mean_nothing_outside_their_container() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
     machine, number, _ = this_process().rsplit(":", 2)
-    assert life_of(f"{machine}:{ended.pid}:00000000", "w") == "gone"
-    assert life_of(f"{machine}:{os.getppid()}:00000000", "w") == "alive"
-    assert life_of(f"{machine}:{number}:00000000", "w") == "gone", "a process before this one that had its number"
-    assert life_of(f"{machine}0:{ended.pid}:00000000", "w") == "unknown"
-    assert life_of(this_process(), "w") == "gone"
+    assert WriteEntry("w", f"{machine}:{ended.pid}:00000000").is_gone
+    assert not WriteEntry("w", f"{machine}:{os.getppid()}:00000000").is_gone
+    assert WriteEntry("w", f"{machine}:{number}:00000000").is_gone, "a process before this one that had its number"
+    assert not WriteEntry("w", f"{machine}0:{ended.pid}:00000000").is_gone
+    assert WriteEntry("w", f"{machine}0:{ended.pid}:00000000", age=601.0).is_gone
+    assert WriteEntry("w", this_process()).is_gone
     with at_work("w"):
-        assert life_of(this_process(), "w") == "alive"
+        assert not WriteEntry("w", this_process()).is_gone
     if sys.platform == "linux":
         assert machine.endswith(os.readlink("/proc/self/ns/pid"))
 
 
-def test_a_long_write_says_that_it_is_still_there(mongo_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mongo_cache, "_SIGN_OF_LIFE", 0.0)
+def test_a_long_write_has_an_entry_for_each_batch(mongo_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmsearch.stores.mongodb.store._WRITES", 2)
     with MongoStore(f"//{mongo_address}/long") as store:
         store.bind("e", SPACES)
-        with store._changes.writing() as live:
-            (before,) = store._changes._read()["open"].values()
-            time.sleep(0.01)
-            live()
-            (after,) = store._changes._read()["open"].values()
-            assert after["at"] > before["at"]
-            assert after["owner"] == before["owner"]
-            store._changes.forget(list(store._changes._read()["open"]))  # by someone who took it for gone
-            live()
-            assert store._changes.count() is None
-            assert [entry["owner"] for entry in store._changes._read()["open"].values()] == [before["owner"]]
-        assert not store._changes._read()["open"]
+        write, seen = store._write, list[WriteEntry]()
+
+        def note(writes: list[Any]) -> int:
+            seen.extend(store._changes.entries())
+            return write(writes)
+
+        monkeypatch.setattr(store, "_write", note)
+        store.upsert(make_records(5))
+        assert [(entry.kind, entry.documents) for entry in seen] == [("write", 2), ("write", 2), ("write", 1)]
+        assert len({entry.version for entry in seen}) == 3
+        assert not store._changes.entries()
 
 
 # ---- filters

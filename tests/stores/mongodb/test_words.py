@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 from vlmsearch_mocks.contracts.records import SPACES
-from vlmsearch_mocks.contracts.words import bm25, make_record, search_ids
+from vlmsearch_mocks.contracts.words import bm25, ids_of, make_record
 
 from vlmsearch import ConfigError, IndexMismatchError
 from vlmsearch.registry import open_store
@@ -47,13 +47,13 @@ def test_words_are_compared_by_the_language_of_the_index(
     with MongoStore(location, language=language) as store:
         store.bind("e", SPACES)
         store.upsert([make_record("a", text, {"language": "klingon"})])
-        assert search_ids(store, query) == ["a"]
-        assert search_ids(store, others) == []
+        assert ids_of(store, query) == ["a"]
+        assert ids_of(store, others) == []
     with MongoStore(location) as store:
         manifest = store.manifest()
         assert manifest is not None
         assert manifest.language == language
-        assert search_ids(store, query) == ["a"]
+        assert ids_of(store, query) == ["a"]
     wrong = "en" if language != "en" else "de"
     with MongoStore(location, language=wrong) as store, pytest.raises(ConfigError, match=f"language={language}, not"):
         store.bind("e", SPACES)
@@ -74,7 +74,7 @@ def test_codes_and_odd_strings_are_found(mongo_address: str) -> None:
         texts = {"code": "part AB-4711", "nul": "zebra\0lion", "half": "crane \ud800", "name": "O'Hara foo_bar"}
         store.upsert([make_record(id, text) for id, text in texts.items()])
         for query, id in (("4711", "code"), ("ab-4711", "code"), ("lion", "nul"), ("crane", "half"), ("bar", "name")):
-            assert search_ids(store, query) == [id], query
+            assert ids_of(store, query) == [id], query
         assert store.get(["nul"])[0].text == "zebra\0lion"
 
 
@@ -85,8 +85,8 @@ def test_a_long_text_is_kept_whole_and_found_by_any_of_its_words(mongo_address: 
         distinct = " ".join(f"{number:x}q" for number in range(100_000))
         store.upsert([make_record("repeated", repeated), make_record("distinct", distinct)])
         assert [document.text for document in store.get(["repeated", "distinct"])] == [repeated, distinct]
-        assert search_ids(store, "lighthouse") == ["repeated"]
-        assert search_ids(store, "0q") == ["distinct"]
+        assert ids_of(store, "lighthouse") == ["repeated"]
+        assert ids_of(store, "0q") == ["distinct"]
     for long in (distinct, "ü" * 300_000, "大" * 300_000):
         assert len(term_fields(long, "auto")["terms"].encode()) <= 256 * 1024
 
@@ -122,9 +122,9 @@ def test_of_a_large_index_rare_words_are_counted_and_others_estimated(
         store.upsert([make_record(f"id-{i:04}", text) for i, text in enumerate(texts)])
         for words in (["bird"], [names[7]], ["zebra"]):
             scores, most = bm25(texts, words)
-            search_ids = store.search_words(words[0], limit=10)
-            assert search_ids.max_score == pytest.approx(most, rel=1e-6)
-            assert len(search_ids.hits) == len(scores)
+            ids_of = store.search_words(words[0], limit=10)
+            assert ids_of.max_score == pytest.approx(most, rel=1e-6)
+            assert len(ids_of.hits) == len(scores)
         known, terms = store._statistics("dogs, cats, the birds", "auto")
         holding = {term.text: term.holding for _, term in terms}
         assert (known.documents, holding["bird"]) == (1500, 5)
@@ -163,8 +163,8 @@ def test_words_of_an_earlier_version_are_refused_until_they_are_renewed(
             with pytest.raises(ConfigError, match="earlier version"):
                 store.bind("e", SPACES)
             assert store.check(repair=True).clean
-            assert search_ids(store, "dog") == ["a"]
-            assert search_ids(store, "Häuser") == ["b"]
+            assert ids_of(store, "dog") == ["a"]
+            assert ids_of(store, "Häuser") == ["b"]
             store.bind("e", SPACES)
             assert not any("words" in row for row in rows.find())
         assert "vlmsearch_words" not in rows.index_information()
@@ -186,13 +186,13 @@ def test_an_index_made_before_ranks_no_words_until_it_is_built_anew(
         assert manifest is not None
         assert manifest.language == ""
         store.upsert([make_record("b", "a dog")])
-        assert search_ids(store, "dog") == []
+        assert ids_of(store, "dog") == []
         assert list(client["before"][DOCUMENTS].index_information()) == ["_id_", "vlmsearch_draw"]
         built = store.beside("e2", SPACES)
         built.upsert([make_record("a", "a dog")])
         store.freeze(built)
         store.switch(built)
-        assert search_ids(store, "dogs") == ["a"]
+        assert ids_of(store, "dogs") == ["a"]
 
 
 def test_an_index_built_beside_another_has_its_language(mongo_address: str) -> None:
@@ -200,14 +200,14 @@ def test_an_index_built_beside_another_has_its_language(mongo_address: str) -> N
     with MongoStore(location, language="de") as store, MongoStore(location) as late:
         store.bind("e", SPACES)
         store.upsert([make_record("a", "ein Hund")])
-        assert search_ids(late, "hunde") == ["a"]
+        assert ids_of(late, "hunde") == ["a"]
         built = late.beside("e2", SPACES)
         built.upsert([make_record("a", "zwei Hunde"), make_record("b", "Katzen")])
-        assert search_ids(late, "katze") == []
+        assert ids_of(late, "katze") == []
         late.freeze(built)
         late.switch(built)
-        assert search_ids(late, "katze") == ["b"]
-        assert search_ids(store, "hund") == ["a"]
+        assert ids_of(late, "katze") == ["b"]
+        assert ids_of(store, "hund") == ["a"]
         assert late.drop_old()
         with pytest.raises(IndexMismatchError, match="has been built anew"):
             store.search_words("hund", limit=3)
@@ -223,6 +223,6 @@ def test_a_text_index_that_was_not_made_in_time_is_made_by_the_next_bind(
     client["cut-off"][DOCUMENTS].drop_index("vlmsearch_terms")
     monkeypatch.setattr(mongo_words, "_SAMPLED", 1)
     with MongoStore(location) as store:
-        assert search_ids(store, "chiens chats") == []
+        assert ids_of(store, "chiens chats") == []
         store.bind("e", SPACES)
-        assert search_ids(store, "chiens") == ["a"]
+        assert ids_of(store, "chiens") == ["a"]

@@ -14,7 +14,7 @@ from vlmsearch.stores.sqlite.store import SqliteStore
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "LEAST_KEPT", 10)
+    monkeypatch.setattr(view, "MIN_KEPT", 10)
 
 
 def records(first: int, last: int) -> list[Record]:
@@ -56,7 +56,7 @@ def is_mapped(path: Path) -> bool:
 
 def without_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     with monkeypatch.context() as patch:
-        patch.setattr(view, "LEAST_KEPT", 10**9)
+        patch.setattr(view, "MIN_KEPT", 10**9)
         for file in files(path):
             file.rename(file.with_name("moved"))
         try:
@@ -121,7 +121,7 @@ def test_a_reader_who_may_not_write_does_without(path: Path, monkeypatch: pytest
     def refuse(self: object, path: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("vlmsearch.stores.sqlite.arrays.Kept.write", refuse)
+    monkeypatch.setattr("vlmsearch.stores.sqlite.arrays.StoredArrays.write", refuse)
     assert found(path)
     assert not files(path)
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from vlmsearch.stores.sqlite import codes
-from vlmsearch.stores.sqlite.codes import Coded, CodeTable, signs_of
+from vlmsearch.stores.sqlite.codes import CodeRows, CodeTable, signs_of
 from vlmsearch.types import Vectors
 
 ROWS, DIM = 40_000, 128
@@ -20,7 +20,7 @@ def table_of(vectors: Vectors, some: int = 7000) -> CodeTable:
     table = CodeTable(vectors.shape[1])
     for start in range(0, len(vectors), some):
         numbers = range(start, min(start + some, len(vectors)))
-        table = table.with_rows(Coded.of(numbers, vectors[start : start + some]))
+        table = table.with_rows(CodeRows.of(numbers, vectors[start : start + some]))
     return table
 
 

@@ -208,7 +208,7 @@ def test_the_file_alone_is_an_index_from_the_beginning(tmp_path: Path) -> None:
 
 def test_a_file_without_its_tables_says_what_is_missing(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "index")) as db:
-        db.execute(f"PRAGMA application_id = {database._OURS}")
+        db.execute(f"PRAGMA application_id = {database._APPLICATION_ID}")
         db.execute("PRAGMA user_version = 1")
     with SqliteStore(str(tmp_path / "index")) as store:
         for act in (store.manifest, lambda: store.bind("e", SPACES)):

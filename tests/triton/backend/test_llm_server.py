@@ -189,8 +189,6 @@ def test_what_is_wrong_with_a_request_is_said(llm: Running, ensemble: TritonGene
         ensemble.generate("a star " * 900)
     with pytest.raises(InvalidInputError):
         ensemble.generate("")
-    with pytest.raises(ConfigError, match="beam_width goes with temperature 0"):
-        ensemble.stream("a", GenerationOptions(beam_width=2, temperature=1.0))
     with pytest.raises(HTTPError) as caught:
         post(llm, "ensemble/generate", text_input="a star", max_tokens=0)
     assert "`max_tokens` is at least 1, not 0" in caught.value.read().decode()

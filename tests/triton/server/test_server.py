@@ -6,9 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
+import httpx
 import numpy as np
 import PIL.Image
 import pytest
@@ -134,11 +133,8 @@ def test_malformed_requests_are_answered_with_an_error(triton: Running, case: st
 def post(triton: Running, verb: str, body: object) -> tuple[int, str]:
     """What the HTTP endpoint answers."""
     address = f"http://127.0.0.1:{triton.ends.http}/v2/models/vlm/{verb}"
-    try:
-        with urlopen(Request(address, data=json.dumps(body).encode()), timeout=60) as answer:
-            return answer.status, answer.read().decode()
-    except HTTPError as exc:
-        return exc.code, exc.read().decode()
+    answer = httpx.post(address, json=body, timeout=60)
+    return answer.status_code, answer.text
 
 
 def test_a_text_alone_over_http_names_its_outputs(triton: Running) -> None:
@@ -217,7 +213,7 @@ def test_the_metrics_that_the_dashboard_asks_for_are_there(triton: Running) -> N
 
     from vlmsearch.triton import DASHBOARD
 
-    text = urlopen(f"http://127.0.0.1:{triton.ends.metrics}/metrics").read().decode()
+    text = httpx.get(f"http://127.0.0.1:{triton.ends.metrics}/metrics").text
     asked = set(re.findall(r"nv_\w+", DASHBOARD.read_text()))
     assert {name for name in asked if name not in text} <= {
         "nv_gpu_utilization",

@@ -87,10 +87,10 @@ def encode_tasks(
 
 def timing_rows(timings: list[EncodeTiming]) -> list[tuple[str, str, str, str]]:
     """Return the rows of a table of what was measured, with the ratios."""
-    from vlmsearch.bench.encode import OURS, ratios
+    from vlmsearch.bench.encode import INT8_NAME, ratios
 
     faster = ratios(timings)
     return [
-        (t.task, t.contender, f"{t.rate:.1f}", str(faster.get(f"{t.task}: {OURS} / {t.contender}", "")))
+        (t.task, t.contender, f"{t.rate:.1f}", str(faster.get(f"{t.task}: {INT8_NAME} / {t.contender}", "")))
         for t in timings
     ]

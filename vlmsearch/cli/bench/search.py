@@ -52,13 +52,13 @@ def bench_search(
     """
     from vlmsearch import Pipeline
     from vlmsearch._util.machine import machine_name
-    from vlmsearch.bench.search import Widened, fill, measure_http, measure_searches
+    from vlmsearch.bench.search import WidenedEncoder, fill, measure_http, measure_searches
     from vlmsearch.registry import open_encoder, open_store
 
     with ExitStack() as stack:
         if store is None:
             store = f"sqlite:{Path(stack.enter_context(tempfile.TemporaryDirectory())) / 'index'}"
-        model = stack.enter_context(Widened(open_encoder(encoder), dim))
+        model = stack.enter_context(WidenedEncoder(open_encoder(encoder), dim))
         rate = None
         with open_store(store) as filled:
             if not len(filled):

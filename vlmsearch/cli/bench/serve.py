@@ -38,7 +38,9 @@ def bench_serve(
     rounds: int,
     as_json: bool,
 ) -> None:
-    """Measure requests to the service at URL, and calls of a pipeline in this process if --store names its index.
+    """Measure requests to the service at URL, and calls of a pipeline beside it.
+
+    The pipeline runs in this process if --store names its index.
 
     They run in turns; figures are medians. All clients share this process. VLMSEARCH_TOKEN holds the token.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TypeAlias, Union
@@ -11,10 +10,10 @@ from urllib.parse import quote, urlencode
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.batching import groups
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
-from vlmsearch._util.web_api import OPENAI_KEY, JsonApi, RefusedError, half_of, in_parts
 from vlmsearch.encoders.base import BatchSizes, Encoder
 from vlmsearch.encoders.openai.forms import REQUEST_FORMS, Form, Inputs, vectors_of
 from vlmsearch.errors import (
@@ -23,22 +22,27 @@ from vlmsearch.errors import (
     InvalidBatchError,
     InvalidInputError,
     RejectCode,
-    TextTruncatedWarning,
     apply_to_each,
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import cut_vectors, pool_chunks
+from vlmsearch.openai_api.api import (
+    FITTING_CHARS,
+    REQUEST_BYTES,
+    JsonApi,
+    RefusedError,
+    half_of,
+    in_parts,
+    plain_image,
+    warn_cut,
+)
+from vlmsearch.openai_api.http import DEFAULT_OPTIONS, HttpOptions
 from vlmsearch.types import ImageSource, Modality, Role, Space, Vectors
 
 Outcome: TypeAlias = Union[NDArray[np.float32], InvalidInputError]
 """The vector of an input, or why it has none."""
-_MIB = 2**20
-_REQUEST_BYTES = 16 * _MIB
-"""Maximum size of the inputs of a request, unless one input alone is larger."""
-_ANSWER_BYTES = _MIB
+_ANSWER_BYTES = 2**20
 """Maximum size of the answer for each input, and of what is around them: a vector of 4,096 numbers takes 90 kB."""
-_SHORTEST = 16
-"""Characters of a text that no model finds too long."""
 
 
 class OpenAIEncoder(Encoder):
@@ -56,11 +60,8 @@ class OpenAIEncoder(Encoder):
 
     A document with more than ``max_chars`` characters, or one that the server finds too long, is split, and the vectors
     of its parts are pooled. ``batch_size`` is the maximum number of inputs of a request, and ``concurrency`` the number
-    of requests at a time. ``timeout`` is how many seconds the server may be silent, ``connect_timeout`` how long it may
-    take to connect. ``retries`` is how often a server that is unreachable, busy or starting is asked again.
-
-    The key comes from the environment variable ``key_variable``, OPENAI_API_KEY unless given. Over plain HTTP it is
-    sent to this machine alone, elsewhere only with ``plaintext_key``, for a network that is trusted.
+    of requests at a time. The key comes from the environment variable OPENAI_API_KEY, unless `HttpOptions` name
+    another.
     """
 
     def __init__(
@@ -80,17 +81,12 @@ class OpenAIEncoder(Encoder):
         image_size: int = 1024,
         batch_size: int = 32,
         concurrency: int = 4,
-        timeout: float = 60.0,
-        connect_timeout: float = 10.0,
-        retries: int = 3,
-        key_variable: str = OPENAI_KEY,
-        plaintext_key: bool = False,
+        options: HttpOptions = DEFAULT_OPTIONS,
     ) -> None:
         request_form = REQUEST_FORMS[form]
-        limits = {"max_chars": max_chars, "image_size": image_size, "batch_size": batch_size}
-        for name, limit in {**limits, "concurrency": concurrency, "dim": 1 if dim is None else dim}.items():
-            if limit < 1:
-                raise ConfigError(f"{name} is at least 1, not {limit}")
+        check_counts(
+            max_chars=max_chars, image_size=image_size, batch_size=batch_size, concurrency=concurrency, dim=dim
+        )
         if not model:
             raise ConfigError("openai: needs ?model=, the name by which the server knows its model")
         if images and not request_form.has_images:
@@ -98,16 +94,7 @@ class OpenAIEncoder(Encoder):
             raise ConfigError(f"?form={form} has no place for images; these have one: {able}")
         if request_form.is_chat and "" in (query_role, document_role):
             raise ConfigError(f"a message of ?form={form} has a role: query_role and document_role are not empty")
-        self._server = JsonApi(
-            "openai",
-            location,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-            retries=retries,
-            key_variable=key_variable,
-            plaintext_key=plaintext_key,
-            hint=request_form.hint,
-        )
+        self._server = JsonApi("openai", location, options, hint=request_form.hint)
         self._model, self._form, self._request_form, self._has_images = model, form, request_form, images
         self._dim, self._sends_dim, self._refused_dim = dim, dim is not None, ""
         self._whole = 0
@@ -126,7 +113,7 @@ class OpenAIEncoder(Encoder):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        """Return the model, the length of the vectors, and what the model is told about inputs; not where it runs."""
+        """Return what vectors depend on: the model, their length, and what the model is told about inputs."""
         told = {f"{role}_prompt": prompt for role, prompt in self._prompts.items()}
         told |= {f"{role}_role": name for role, name in self._roles.items()}
         given = {"dim": self._length, "images": "true" if self._has_images else "", **told}
@@ -141,7 +128,7 @@ class OpenAIEncoder(Encoder):
 
     @cached_property
     def _length(self) -> int:
-        """Return the length of the vectors; the server is asked where the user does not say it."""
+        """Return the length of the vectors. The server is asked where the user does not say it."""
         try:
             return self._dim or self._send("text", "document", ["a"]).shape[1]
         except RefusedError as exc:
@@ -153,8 +140,8 @@ class OpenAIEncoder(Encoder):
         apply_to_each(utf8_bytes, texts)
         parts = [(place, part) for place, text in enumerate(texts) for part in self._parts_of(text, role)]
         sizes = [len(part.encode()) for _, part in parts]
-        planned = list(groups([part for _, part in parts], sizes, total=_REQUEST_BYTES, max_items=self._together))
-        outcomes = [row for rows in self._pool.each(planned, partial(self._encode_parts, role)) for row in rows]
+        planned = list(groups([part for _, part in parts], sizes, total=REQUEST_BYTES, max_items=self._together))
+        outcomes = [row for rows in self._pool.results(planned, partial(self._encode_parts, role)) for row in rows]
         by_place: list[list[tuple[str, Outcome]]] = [[] for _ in texts]
         for (place, part), outcome in zip(parts, outcomes):
             by_place[place].append((part, outcome))
@@ -167,7 +154,7 @@ class OpenAIEncoder(Encoder):
             return {}
         starts = range(0, len(images), self._together)
         planned = [images[start : start + self._together] for start in starts]
-        return self._result([row for rows in self._pool.each(planned, self._encode_batch) for row in rows])
+        return self._result([row for rows in self._pool.results(planned, self._encode_batch) for row in rows])
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """Return the image in the size that is sent."""
@@ -197,20 +184,20 @@ class OpenAIEncoder(Encoder):
             parts.append(text[:end])
             text = text[end:]
             if role == "query":
-                _warn_cut(end)
+                warn_cut(end)
                 return parts
         return [*parts, text]
 
     def _encode_parts(self, role: Role, parts: Sequence[str]) -> list[Outcome]:
-        """Return the outcome for each part of a text; one that the model finds too long is split again."""
+        """Return the outcome for each part of a text. One that the model finds too long is split again."""
         return in_parts(parts, partial(self._ask, "text", role), partial(self._encode_alone, role))
 
     def _encode_alone(self, role: Role, part: str, refused: RefusedError) -> Outcome:
-        if not refused.is_too_long or len(part) <= _SHORTEST:
+        if not refused.is_too_long or len(part) <= FITTING_CHARS:
             return InvalidInputError("invalid", f"the server refuses a text ({refused.status}: {refused.message})")
         middle = half_of(part)
         if role == "query":
-            _warn_cut(middle)
+            warn_cut(middle)
             return self._encode_parts(role, [part[:middle]])[0]
         halves = [part[:middle], part[middle:]]
         return _pooled([(half, self._encode_parts(role, [half])[0]) for half in halves])
@@ -225,13 +212,13 @@ class OpenAIEncoder(Encoder):
                 urls[place] = data_url(image, edge=self._image_size)
             except InvalidInputError as exc:
                 outcomes[place] = exc
-        for places in groups(urls, map(len, urls.values()), total=_REQUEST_BYTES):
+        for places in groups(urls, map(len, urls.values()), total=REQUEST_BYTES):
             ask = partial(self._ask, "image", "document")
             outcomes |= zip(places, in_parts([urls[place] for place in places], ask, _refused_image))
         return [outcomes[place] for place in range(len(images))]
 
     def _ask(self, modality: Modality, role: Role, items: Sequence[str]) -> list[Outcome]:
-        """Return the vectors of some inputs; RefusedError where it is one of them that the server refuses.
+        """Return the vectors of some inputs. RefusedError where it is one of them that the server refuses.
 
         If it has never taken an input of that kind, it is asked for a plain one, to tell that from a wrong option.
         """
@@ -246,7 +233,7 @@ class OpenAIEncoder(Encoder):
 
     def _check_plain(self, modality: Modality, role: Role, refused: RefusedError) -> None:
         try:
-            self._send(modality, role, [_plain_image() if modality == "image" else "a"])
+            self._send(modality, role, [plain_image() if modality == "image" else "a"])
         except RefusedError:
             raise refused.error from refused
         self._accepted.add((modality, role))
@@ -273,7 +260,7 @@ class OpenAIEncoder(Encoder):
         return self._cut(vectors)
 
     def _cut(self, vectors: Vectors) -> Vectors:
-        """Return vectors of the length that was asked for; an error where the model has no such vectors."""
+        """Return vectors of the length that was asked for. An error where the model has no such vectors."""
         whole, dim = vectors.shape[1], self._dim
         if self._whole not in (0, whole):
             what = f"sent vectors of {self._whole} numbers before and sends {whole} now"
@@ -286,7 +273,7 @@ class OpenAIEncoder(Encoder):
 
 
 def _pooled(pieces: Sequence[tuple[str, Outcome]]) -> Outcome:
-    """Return the vector of a text by those of its parts, weighted by their lengths, or the first error among them."""
+    """Return the vector of a text: that of its parts, weighted by their lengths, or the first error among them."""
     rows = []
     for _, outcome in pieces:
         if isinstance(outcome, InvalidInputError):
@@ -301,19 +288,6 @@ def _pooled(pieces: Sequence[tuple[str, Outcome]]) -> Outcome:
 def _refused_image(_: str, refused: RefusedError) -> Outcome:
     code: RejectCode = "too_large" if refused.is_too_long else "unsupported"
     return InvalidInputError(code, f"the server refuses an image ({refused.status}: {refused.message})")
-
-
-def _plain_image() -> str:
-    from PIL import Image
-
-    from vlmsearch.media.images import data_url
-
-    return data_url(Image.new("RGB", (64, 64), "white"), edge=64)
-
-
-def _warn_cut(chars: int) -> None:
-    message = f"the query is too long for the model: its first {chars:,} characters were read"
-    warnings.warn(message, TextTruncatedWarning, stacklevel=2)
 
 
 def _space_name(model: str) -> str:

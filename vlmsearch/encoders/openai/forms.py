@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from vlmsearch.openai_api.api import in_order
 from vlmsearch.types import Modality, Vectors
 
 Form: TypeAlias = Literal["openai", "vllm", "infinity", "nim", "jina", "tei"]
@@ -91,7 +92,7 @@ def _jina(inputs: Inputs) -> Body:
 
 
 def _vllm(inputs: Inputs) -> Body:
-    """Return a conversation; with a prompt it is that of Qwen3-VL-Embedding, which begins the model's own message."""
+    """Return a conversation. With a prompt it is that of Qwen3-VL-Embedding, which begins the model's own message."""
     [item] = inputs.items
     text: Body = {"type": "text", "text": item}
     image: Body = {"type": "image_url", "image_url": {"url": item}}
@@ -142,7 +143,7 @@ def vectors_of(answer: Any, form: Form, count: int) -> Vectors:
     Raises:
         ValueError: It is not an answer of that form; the message says how.
     """
-    rows = answer if form == "tei" else _in_order(answer)
+    rows = answer if form == "tei" else in_order(answer, "data", "embedding", count, "vectors")
     if not isinstance(rows, list) or len(rows) != count:
         raise ValueError(f"a list of {count} vectors")
     if not all(isinstance(row, list) and row and set(map(type, row)) <= {float, int} for row in rows):
@@ -157,14 +158,3 @@ def vectors_of(answer: Any, form: Form, count: int) -> Vectors:
         raise ValueError("a list of vectors that are finite and not zero")
     unit: Vectors = vectors / norms
     return unit
-
-
-def _in_order(answer: Any) -> list[Any]:
-    """Return the embeddings of an answer by their indexes, whatever order they come in."""
-    try:
-        rows = {entry["index"]: entry["embedding"] for entry in answer["data"]}
-        if set(map(type, rows)) <= {int} and sorted(rows) == list(range(len(answer["data"]))):
-            return [rows[index] for index in range(len(rows))]
-    except (KeyError, TypeError) as exc:
-        raise ValueError("a list of embeddings") from exc
-    raise ValueError("a list of embeddings with an index each")

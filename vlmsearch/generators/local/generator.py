@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
+from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture
 from vlmsearch.generators.local.decoding import LanguageModel, generate_text
 from vlmsearch.generators.local.sampling import log_softmax
@@ -70,8 +70,6 @@ class LocalGenerator(Generator):
         """Return the text in pieces; see `SeesPictures`."""
         model, tokens, pictures = self._read(parts)
         chosen = options or GenerationOptions()
-        if chosen.beam_width > 1 and chosen.temperature:
-            raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
         if on_usage is not None:
             on_usage(len(tokens))
         return until_stop(generate_text(model, tokens, chosen, self.decode, pictures), chosen.stop)

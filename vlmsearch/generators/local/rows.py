@@ -112,13 +112,13 @@ class RowsCache:
 
 
 def _layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Keys and values of each layer, (rows, heads, length, size); transformers before 4.56 keeps them otherwise."""
+    """Return keys and values (rows, heads, length, size) of each layer. They are elsewhere before transformers 4.56."""
     if hasattr(cache, "layers"):
         return [(layer.keys, layer.values) for layer in cache.layers]
     return list(zip(cache.key_cache, cache.value_cache))
 
 
 def _pad(tensor: torch.Tensor, length: int, dim: int) -> torch.Tensor:
-    """Zeros before what is there, up to ``length`` along ``dim``."""
+    """Return a tensor with zeros before it, up to ``length`` along ``dim``."""
     missing = length - tensor.shape[dim]
     return functional.pad(tensor, (0, 0) * (tensor.ndim - 1 - dim) + (missing, 0)) if missing else tensor

@@ -51,7 +51,7 @@ class Sampler:
 
 
 def penalised(scores: Scores, history: Sequence[int], penalty: float) -> Scores:
-    """Scores in which every token of ``history`` is less likely, by the repetition penalty (arXiv:1909.05858)."""
+    """Return scores in which the tokens of ``history`` are less likely (CTRL, arXiv:1909.05858)."""
     if penalty == 1 or not history:
         return scores
     seen = np.unique(np.asarray(history, np.int64))
@@ -61,7 +61,7 @@ def penalised(scores: Scores, history: Sequence[int], penalty: float) -> Scores:
 
 
 def log_softmax(scores: Scores) -> Scores:
-    """Logarithms of the probabilities that belong to scores, over the last axis."""
+    """Return the logarithms of the probabilities that belong to scores, over the last axis."""
     shifted = scores - scores.max(axis=-1, keepdims=True)
     result: Scores = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return result

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, Union
+from typing import Any, Literal, TypeAlias, Union
 
 import httpx
 
-from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
+from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.credentials import redact
-from vlmsearch._util.retry import pauses
-from vlmsearch._util.tracing import trace_headers
-from vlmsearch._util.web_api import JsonApi, Passing, RefusedError, hang_up
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.openai.responses import (
     Api,
     OtherShapeError,
-    event_data,
     likely_tokens,
     prompt_tokens,
     read_event,
@@ -37,17 +32,19 @@ from vlmsearch.generators.pictures import (
 )
 from vlmsearch.generators.text import check_context, sum_by_word, until_stop
 from vlmsearch.media.images import data_url
+from vlmsearch.openai_api.api import JsonApi, RefusedError
+from vlmsearch.openai_api.http import DEFAULT_OPTIONS, HttpOptions
 
-_MOST_STOPS = 4
-"""Maximum number of stop words in OpenAI's interface; the text is cut at all of them here."""
+_MAX_STOPS = 4
+"""Maximum number of stop words in OpenAI's interface. The text is cut at all of them here."""
 _LIST_BYTES = 2**20
 """Size of the largest list of models that is read."""
 _Content: TypeAlias = Union[str, list[dict[str, object]]]
 Detail = Literal["low", "high", "auto"]
-_MOST_LIKELIHOODS = 20
+_MAX_LIKELIHOODS = 20
 """Number of likely tokens that OpenAI's interface tells at most."""
 _ANSWER_BYTES = 2**20
-"""Size of the largest answer of one token that is read."""
+"""Maximum size of an answer of one token, and of a line of a stream."""
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
 """Maximum number of tokens of a chat template, and the number in completions: the one that begins a text."""
 
@@ -55,11 +52,10 @@ _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
 class OpenAIGenerator(Generator):
     """``openai:http://host:8000/v1?model=NAME``: chat completions, or completions with ``api=completions``.
 
-    ``model`` may be left out where the server has just one. A key comes from the environment variable OPENAI_API_KEY; a
-    URL takes none. Over plain HTTP it is sent to this machine alone, elsewhere only with ``plaintext_key``, for a
-    network that is trusted. ``timeout`` is how many seconds the server may be silent, ``connect_timeout`` how long it
-    may take to connect. ``retries`` is how often a server that is unreachable, busy or starting is asked again, never
-    after the first token. With ``tokenizer``, a tokenizer.json or its folder, and ``context``, how many tokens the
+    ``model`` may be left out where the server has just one. The key comes from the environment variable OPENAI_API_KEY,
+    unless `HttpOptions` name another. Nothing is asked again after the first token.
+
+    With ``tokenizer``, a tokenizer.json or its folder, and ``context``, how many tokens the
     model reads, it implements `CountsTokens`; a chat template is counted as 32 tokens. ``top_k`` and
     ``repetition_penalty`` are sent by their names in vLLM and trtllm-serve; bad words and beams have no place in the
     interface and are refused.
@@ -80,28 +76,18 @@ class OpenAIGenerator(Generator):
         *,
         model: str | None = None,
         api: Api = "chat",
-        timeout: float = 60.0,
-        connect_timeout: float = 10.0,
-        retries: int = 3,
         tokenizer: Path | None = None,
         context: int | None = None,
         pictures: int = MAX_PICTURES,
         detail: Detail | None = None,
         picture_tokens: int | None = None,
-        plaintext_key: bool = False,
+        options: HttpOptions = DEFAULT_OPTIONS,
     ) -> None:
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
         check_context(context)
         check_picture_options("openai", pictures, picture_tokens)
-        self._server = JsonApi(
-            "openai",
-            location,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-            retries=retries,
-            plaintext_key=plaintext_key,
-        )
+        self._server = JsonApi("openai", location, options)
         self.name = self._server.name
         self._model = model
         self._api = api
@@ -152,16 +138,15 @@ class OpenAIGenerator(Generator):
         return None if tokens is None else sum_by_word(tokens, words)
 
     def _first_token(self, prompt: _Content) -> Any:
-        """Return the answer to a prompt that is one token, with the tokens that were likely in its place."""
-        asked = {"stream": False, "logprobs": True, "top_logprobs": _MOST_LIKELIHOODS}
+        """Return an answer of one token to a prompt, with the tokens that were likely."""
+        asked = {"stream": False, "logprobs": True, "top_logprobs": _MAX_LIKELIHOODS}
         while True:
             limit = self._limit
             try:
                 body = self._body(prompt, GenerationOptions(max_tokens=1), limit) | asked
                 return self._server.post("chat/completions", body, max_bytes=_ANSWER_BYTES)
             except (BackendError, RefusedError) as exc:
-                with suppress(Passing):
-                    self._raise_better(exc, prompt, limit)
+                self._raise_better(exc, prompt, limit)
 
     def picture_tokens(self, width: int, height: int) -> int:
         """Return about how many tokens a picture takes."""
@@ -195,51 +180,36 @@ class OpenAIGenerator(Generator):
     def _pieces(
         self, prompt: _Content, options: GenerationOptions, on_usage: Callable[[int], None] | None
     ) -> Iterator[str]:
-        waits = pauses(self._server.retries)
-        while True:
-            begun = False
-            try:
-                with closing(self._open(prompt, options)) as response, on_cancel(partial(hang_up, response)):
-                    for piece in self._read(response, on_usage):
-                        begun = True
-                        yield piece
-            except Passing as exc:
-                check_cancelled()  # the connection was broken for that
-                seconds = 0.0 if exc.at_once else next(waits, None)
-                if begun or seconds is None:
-                    raise exc.error from exc.__cause__
-                pause(max(seconds, exc.wait))
-            else:
-                return
+        def begin() -> tuple[str, Iterator[str]]:
+            pieces = self._read(prompt, options, on_usage)
+            return next(pieces, ""), pieces
 
-    def _open(self, prompt: _Content, options: GenerationOptions) -> httpx.Response:
-        """Return the answer to one request, its body not read yet; `Passing` where another try may help."""
-        self._server.check_open()
-        client = self._server.client
+        first, others = self._server.again(begin)
+        with closing_at_end(others):
+            if first:
+                yield first
+            yield from others
+
+    def _open(self, stack: ExitStack, prompt: _Content, options: GenerationOptions) -> httpx.Response:
+        """Return the answer to one request, its body not read yet, which ``stack`` closes."""
         path = "chat/completions" if self._api == "chat" else "completions"
-        limit = self._limit  # another thread may learn that it has another name
         streamed: dict[str, object] = {"stream": True}
         if not isinstance(prompt, str):  # what was counted proves that pictures were read
             streamed["stream_options"] = {"include_usage": True}
-        body = self._body(prompt, options, limit) | streamed
-        request = client.build_request("POST", path, json=body, headers=trace_headers())
-        try:
-            response = client.send(request, stream=True)
-            if response.status_code < 400:
-                return response
-            with closing(response):
-                raise self._server.failure(response)
-        except httpx.HTTPError as exc:
-            raise self._server.passing(exc) from exc
-        except (BackendError, RefusedError) as exc:
-            self._raise_better(exc, prompt, limit)
+        while True:
+            limit = self._limit  # another thread may learn that it has another name
+            data = json.dumps(self._body(prompt, options, limit) | streamed).encode()
+            try:
+                return stack.enter_context(self._server.exchange("POST", path, data))
+            except (BackendError, RefusedError) as exc:
+                self._raise_better(exc, prompt, limit)
 
-    def _raise_better(self, exc: BackendError | RefusedError, prompt: _Content, limit: str) -> NoReturn:
-        """Raise what an error means for a prompt; `Passing` where another name of the limit may help."""
+    def _raise_better(self, exc: BackendError | RefusedError, prompt: _Content, limit: str) -> None:
+        """Raise what an error means for a prompt. Return where the limit has another name, which is learnt."""
         if isinstance(exc, RefusedError):
             if exc.status == 400 and "max_completion_tokens" in exc.message and limit == "max_tokens":
                 self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
-                raise Passing(BackendError(exc.message), at_once=True) from exc
+                return
             raise self._refusal(exc, prompt) from exc
         if not isinstance(prompt, str) and is_about_pictures(str(exc)):
             self.max_pictures = 0  # llama.cpp says so of a model that does not see with status 500
@@ -266,7 +236,7 @@ class OpenAIGenerator(Generator):
             "top_p": options.top_p if options.top_p < 1 else None,
             "top_k": options.top_k,
             "repetition_penalty": options.repetition_penalty if options.repetition_penalty != 1 else None,
-            "stop": list(options.stop[:_MOST_STOPS]) or None,
+            "stop": list(options.stop[:_MAX_STOPS]) or None,
             "seed": options.seed,
         }
         place: dict[str, object] = (
@@ -287,13 +257,17 @@ class OpenAIGenerator(Generator):
             self._model = names[0]
         return self._model
 
-    def _read(self, response: httpx.Response, on_usage: Callable[[int], None] | None) -> Iterator[str]:
+    def _read(
+        self, prompt: _Content, options: GenerationOptions, on_usage: Callable[[int], None] | None
+    ) -> Iterator[str]:
         """Yield the pieces of the text in a stream of events."""
         is_whole = False
-        try:
+        with ExitStack() as stack:
+            response = self._open(stack, prompt, options)
             if "event-stream" not in response.headers.get("content-type", ""):
-                raise self._server.other("a stream of events", response.read().decode("utf-8", "replace"))
-            for data in event_data(response.iter_bytes()):
+                said = self._server.read(response, _ANSWER_BYTES).decode("utf-8", "replace")
+                raise self._server.other("a stream of events", said)
+            for _, data in self._server.events(response, _ANSWER_BYTES):
                 if data == "[DONE]":
                     return
                 event = self._parse(data)
@@ -307,10 +281,8 @@ class OpenAIGenerator(Generator):
                 if piece:
                     yield piece
                 is_whole = is_whole or ends
-        except httpx.HTTPError as exc:
-            raise self._server.passing(exc) from exc
         if not is_whole:
-            raise Passing(BackendUnavailableError(f"{self.name} ended its answer in the middle"))
+            raise BackendUnavailableError(f"{self.name} ended its answer in the middle")
 
     def _parse(self, data: str) -> dict[str, Any]:
         try:

@@ -1,34 +1,9 @@
-"""What a server with OpenAI's interface answers: events (WHATWG HTML, section 9.2.6), and text."""
+"""Answers of a server with OpenAI's interface, and the text in them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from typing import Any, Literal
-
-
-def event_data(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Yield the data of each event; one that the end of the stream cuts off is left out.
-
-    Lines end in LF or CR LF alone: text in JSON may hold every other separator of Unicode.
-    """
-    data: list[str] = []
-    for line in _lines(chunks):
-        if not line:
-            if data:
-                yield "\n".join(data)
-            data = []
-        elif line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-
-
-def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r").decode("utf-8", "replace")
-
 
 Api = Literal["chat", "completions"]
 
@@ -41,7 +16,7 @@ def prompt_tokens(event: dict[str, Any]) -> int | None:
 
 
 def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
-    """Return the likely first tokens of an answer with their probabilities; None where it does not tell them."""
+    """Return the likely first tokens of an answer with their probabilities. None where it does not tell them."""
     try:
         told = answer["choices"][0].get("logprobs")
         if not told or not told.get("content"):
@@ -56,7 +31,7 @@ class OtherShapeError(Exception):
 
 
 def read_event(event: dict[str, Any], api: Api) -> tuple[str, bool]:
-    """Return the text of an event, whose content may come in parts, and whether it is the last; "" of a mere count."""
+    """Return the text of an event, "" of a count, and whether it is the last. Content may come in parts."""
     try:
         choice = (event.get("choices") or [{}])[0]
         if api == "completions":

@@ -118,7 +118,7 @@ class Dialect:
         return next((name for name in _NAMES[option] if name in self.inputs), None)
 
     def stop_request(self) -> Arrays:
-        """Return what ends the text of the request with the same id; for a model with the input ``stop``."""
+        """Return the inputs that end a text by the id of its request."""
         needed = [tensor for name, tensor in self.inputs.items() if name == "stop" or not tensor.optional]
         return {tensor.name: self._array(tensor.name, None) for tensor in needed}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import math
 import re
 import time
 import uuid
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from vlmsearch._util.address import has_port
 from vlmsearch._util.cancellation import pause
-from vlmsearch._util.retry import check_seconds
+from vlmsearch._util.closable import closing_at_end
+from vlmsearch._util.retry import pauses
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.chat import find_chat_template
@@ -32,10 +33,10 @@ from vlmsearch.generators.triton.dialects import Dialect
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection
-from vlmsearch.triton.client.security import Security
 from vlmsearch.triton.client.stream import Request, stream_responses
 
-_FIRST_PAUSE, _MAX_PAUSE = 0.1, 2.0
+_RETRIES = 1000
+"""Number of times that a server is asked again; usually the deadline comes first."""
 _INCOMPLETE = "\ufffd"
 _OUTPUTS = ("text_output",)
 _NO_PICTURE = "data:image/jpeg;base64,"
@@ -81,15 +82,13 @@ class TritonGenerator(Generator):
         tls: bool = False,
     ) -> None:
         address, named = _split(location, model)
-        check_seconds(timeout=timeout, deadline=deadline)
         check_context(context)
         check_picture_options("triton", pictures, picture_tokens)
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
         self._tokenizer = open_tokenizer(tokenizer) if tokenizer else None
         self._chat = find_chat_template(tokenizer) if tokenizer and tokenizer.is_dir() and chat else None
-        security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
-        self._connection = Connection(address, security=security, timeout=timeout, deadline=deadline)
+        self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         try:
             self._look(named)
         except BaseException:
@@ -117,7 +116,7 @@ class TritonGenerator(Generator):
         if not prompt:
             raise InvalidInputError("empty", f"{self.name} was given an empty prompt")
         chosen = options or GenerationOptions()
-        return until_stop(self._pieces_of(self._chat(prompt) if self._chat else prompt, chosen), chosen.stop)
+        return until_stop(self._pieces(self._chat(prompt) if self._chat else prompt, chosen), chosen.stop)
 
     def stream_parts(
         self,
@@ -138,7 +137,7 @@ class TritonGenerator(Generator):
             return self.stream(text, options)
         chosen = options or GenerationOptions()
         urls = [data_url(image, edge=self.max_side) for image in images]
-        return until_stop(self._sighted(self._pieces_of(text, chosen, urls)), chosen.stop)
+        return until_stop(self._sighted(self._pieces(text, chosen, urls)), chosen.stop)
 
     def picture_tokens(self, width: int, height: int) -> int:
         """Return about how many tokens a picture takes."""
@@ -158,12 +157,10 @@ class TritonGenerator(Generator):
         stops = [Request(part.model, part.stop_request()) for part in (self._dialect, *steps) if "stop" in part.inputs]
         self._stop = stops[0] if stops and self._streams else None
 
-    def _pieces_of(self, text: str, options: GenerationOptions, pictures: Sequence[str] = ()) -> Iterator[str]:
-        if options.beam_width > 1 and options.temperature:
-            raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
+    def _pieces(self, text: str, options: GenerationOptions, pictures: Sequence[str] = ()) -> Iterator[str]:
         dialect, streams = self._dialect, self._streams
         inputs = dialect.request(text, options, streaming=streams and options.beam_width == 1, pictures=pictures)
-        return self._pieces(text, inputs, dialect, streams)
+        return self._texts(text if dialect.may_echo else "", self._retried(dialect.model, inputs, streams))
 
     def _sighted(self, pieces: Iterator[str]) -> Iterator[str]:
         """Yield the pieces of a text about pictures; PicturesRefusedError where the model does not take them."""
@@ -208,29 +205,22 @@ class TritonGenerator(Generator):
             return True
         return False
 
-    def _pieces(self, prompt: str, inputs: _Response, dialect: Dialect, streams: bool) -> Iterator[str]:
-        responses = self._retried(dialect.model, inputs, streams)
-        try:
-            yield from filter(None, self._texts("" if streams or not dialect.may_echo else prompt, responses))
-        finally:
-            responses.close()  # type: ignore[attr-defined]
-
     def _retried(self, model: str, inputs: _Response, streams: bool) -> Iterator[_Response]:
         """Yield the responses of a request. It is sent again if the server is away before the first one."""
-        end, longest, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
+        end, waits, has_begun, is_away = time.monotonic() + self._deadline, pauses(_RETRIES), False, False
         while True:
             try:
-                if away:
+                if is_away:
                     self._look(model)
                 for response in self._responses(model, inputs, streams, end - time.monotonic()):
-                    begun = True
+                    has_begun = True
                     yield response
             except BackendUnavailableError:
-                wait = longest * random.uniform(0.5, 1.5)
-                if begun or time.monotonic() + wait >= end:
+                wait = next(waits, math.inf)
+                if has_begun or time.monotonic() + wait >= end:
                     raise
                 pause(wait)
-                longest, away = min(2 * longest, _MAX_PAUSE), True
+                is_away = True
             else:
                 return
 
@@ -252,15 +242,16 @@ class TritonGenerator(Generator):
     def _texts(self, before: str, responses: Iterator[_Response]) -> Iterator[str]:
         """Yield the new text of each response, the first beam's. An answer may begin with ``before``, the prompt."""
         shown = ""
-        for response in responses:
-            text = response["text_output"].reshape(-1)[0].decode(errors="replace")
-            if not self._dialect.is_cumulative or not self._streams:
-                yield text[len(before) :] if before and text.startswith(before) else text
-                before = ""
-                continue
-            complete = text.rstrip(_INCOMPLETE)
-            yield complete[len(shown) :]
-            shown = complete
+        with closing_at_end(responses):
+            for response in responses:
+                text = response["text_output"].reshape(-1)[0].decode(errors="replace")
+                if self._dialect.is_cumulative and self._streams:
+                    text = text.rstrip(_INCOMPLETE)
+                    text, shown = text[len(shown) :], text
+                elif not self._streams:
+                    text = text.removeprefix(before)
+                if text:
+                    yield text
 
 
 def _split(location: str, model: str | None) -> tuple[str, str]:

@@ -17,7 +17,7 @@ function fieldName(field) {
 const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 
 function fieldFacts(name, field, found) {
-  const facts = [name === "words" ? `BM25 ${field.value.toFixed(2)} of at most ${found.most_words.toFixed(2)}`
+  const facts = [name === "words" ? `BM25 ${field.value.toFixed(2)} of at most ${found.max_bm25.toFixed(2)}`
     : `cosine ${field.value.toFixed(3)}`];
   const basis = field.basis;
   if (basis?.median !== null && basis?.median !== undefined && basis.deviation !== null) {

@@ -114,7 +114,10 @@ async def measure(
 
 
 def judged_queries(form: EvalForm) -> list[JudgedQuery]:
-    """Return the queries of a form; ConfigError for one that asks nothing, or an id that two have."""
+    """Return the queries of a form.
+
+    ConfigError for one that asks nothing, or an id that two have.
+    """
     queries = []
     for number, judged in enumerate(form.queries, 1):
         grades = judged.relevant if isinstance(judged.relevant, dict) else dict.fromkeys(judged.relevant, 1)

@@ -37,15 +37,15 @@ from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after
 from vlmsearch.types import Document, IndexReport, Reject, is_id
-from vlmsearch.wire import Changed, Deleted, DocumentPage, Rejects, ValueCount, ValueCounts
+from vlmsearch.wire import ChangedCount, DeletedCount, DocumentPage, Rejects, ValueCount, ValueCounts
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
 _PART = "part:"
 _CACHE = "private, max-age=300"
 _PAGE = 100
-_MOST = 1000
+_MAX_PAGE = 1000
 
-_MOST_KEYS = 50
+_MAX_KEYS = 50
 
 _WHERE = {
     "name": "where",
@@ -68,8 +68,8 @@ async def info(service: ServiceHere, index: ReadIndex, caller: CallerHere) -> Js
 async def read(
     service: ServiceHere,
     index: ReadIndex,
-    id: Annotated[list[str], Query(max_length=_MOST, description="Ids of documents; none for a page of all.")] = [],  # noqa: B006 - FastAPI copies it
-    limit: Annotated[int, Query(ge=1, le=_MOST, description="How many documents a page has.")] = _PAGE,
+    id: Annotated[list[str], Query(max_length=_MAX_PAGE, description="Ids of documents; none for a page of all.")] = [],  # noqa: B006 - FastAPI copies it
+    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE, description="How many documents a page has.")] = _PAGE,
     after: Annotated[str | None, Query(description="The `after` of the page before.")] = None,
     where: FilterText = None,
     order: Annotated[
@@ -88,7 +88,7 @@ async def read(
 async def facets(
     service: ServiceHere,
     index: ReadIndex,
-    key: Annotated[list[Key], Query(max_length=_MOST_KEYS, description="Keys of the metadata.")] = [],  # noqa: B006 - as above
+    key: Annotated[list[Key], Query(max_length=_MAX_KEYS, description="Keys of the metadata.")] = [],  # noqa: B006 - as above
     where: FilterText = None,
 ) -> Json:
     """Count the documents that pass a filter, and the values that they have."""
@@ -175,26 +175,26 @@ def _without_folders(service: Service, rejects: Iterable[Reject]) -> tuple[Rejec
     return tuple(replace(reject, message=service.uploads.without_folders(reject.message)) for reject in rejects)
 
 
-@router.post("/documents/delete", response_model=model_of(Deleted), openapi_extra=form_docs(IdsForm))
+@router.post("/documents/delete", response_model=model_of(DeletedCount), openapi_extra=form_docs(IdsForm))
 async def delete(service: ServiceHere, index: WriteIndex, form: Annotated[IdsForm, Depends(form_of(IdsForm))]) -> Json:
     """Remove documents, with their vectors and uploads. Unknown ids are ignored."""
     return await service.answer(_delete, service, index, form.ids)
 
 
-def _delete(service: Service, index: OpenIndex, ids: list[str]) -> Deleted:
+def _delete(service: Service, index: OpenIndex, ids: list[str]) -> DeletedCount:
     given = with_parts(index.pipeline.store, ids)
     deleted = index.pipeline.store.delete(given)
     service.uploads.remove(index.name, given)
-    return Deleted(deleted)
+    return DeletedCount(deleted)
 
 
-@router.post("/documents/metadata", response_model=model_of(Changed), openapi_extra=form_docs(MetadataForm))
+@router.post("/documents/metadata", response_model=model_of(ChangedCount), openapi_extra=form_docs(MetadataForm))
 async def change(
     service: ServiceHere, index: WriteIndex, form: Annotated[MetadataForm, Depends(form_of(MetadataForm))]
 ) -> Json:
     """Set and remove keys of documents' metadata. Vectors stay as they are."""
     store = index.pipeline.store
-    return await service.answer(lambda: Changed(change_metadata(store, form.ids, form.set, form.unset)))
+    return await service.answer(lambda: ChangedCount(change_metadata(store, form.ids, form.set, form.unset)))
 
 
 @router.get("/rejects", response_model=model_of(Rejects))

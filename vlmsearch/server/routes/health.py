@@ -60,7 +60,10 @@ class Readiness:
 
 @router.get("/readyz", response_model=dict[str, str])
 async def ready(service: ServiceHere, request: Request) -> Json:
-    """Check whether the back ends of all indexes answer; 503 if one does not, or if the server is stopping."""
+    """Check whether the back ends of all indexes answer.
+
+    The status is 503 if one does not, or if the server is stopping.
+    """
     if service.is_stopping:
         raise ApiError(503, "shutting_down", "the server is stopping", retry_after=5)
     readiness: Readiness = request.app.state.readiness

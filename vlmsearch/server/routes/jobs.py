@@ -13,10 +13,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 from fastapi import Path as InPath
 
+from vlmsearch import verbs
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.options import options_of
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.items import Item, Sourced, SourceOptions
+from vlmsearch.indexing.items import Item, SourceDocument, SourceOptions
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import file_of
 from vlmsearch.media.limits import ImageLimits
@@ -34,14 +35,6 @@ from vlmsearch.server.routes.answers import judged_queries, label_answer
 from vlmsearch.server.routes.search import arguments_of
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Reject, Stamp
-from vlmsearch.verbs import (
-    CheckRequest,
-    DescribeRequest,
-    DuplicatesRequest,
-    EvaluateRequest,
-    IndexRequest,
-    LabelRequest,
-)
 from vlmsearch.wire import JobAnswer, JobList, to_json
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
@@ -79,12 +72,12 @@ async def start(
 
 
 _VERBS: Mapping[str, tuple[Callable[..., Any], Callable[..., object]]] = {
-    "index": (Pipeline.index, IndexRequest),
-    "label": (label_answer, LabelRequest),
-    "describe": (Pipeline.describe, DescribeRequest),
-    "duplicates": (Pipeline.duplicates, DuplicatesRequest),
-    "eval": (Pipeline.evaluate, EvaluateRequest),
-    "check": (Pipeline.check, CheckRequest),
+    "index": (Pipeline.index, verbs.IndexRequest),
+    "label": (label_answer, verbs.LabelRequest),
+    "describe": (Pipeline.describe, verbs.DescribeRequest),
+    "duplicates": (Pipeline.duplicates, verbs.DuplicatesRequest),
+    "eval": (Pipeline.evaluate, verbs.EvaluateRequest),
+    "check": (Pipeline.check, verbs.CheckRequest),
 }
 """The verb of each kind of job, and its request."""
 
@@ -133,8 +126,8 @@ class AllowedPaths(Paths):
     def __iter__(self) -> Iterator[Item]:
         """Yield items as Paths do, with a Reject for each image in another folder."""
         for item in super().__iter__():
-            image = item.document.image if isinstance(item, Sourced) else None
-            if isinstance(item, Sourced) and isinstance(image, Path) and not self._may_read(image):
+            image = item.document.image if isinstance(item, SourceDocument) else None
+            if isinstance(item, SourceDocument) and isinstance(image, Path) and not self._may_read(image):
                 message = f"{item.document.id}: its image is not in a folder that the operator allowed"
                 yield Reject(item.document.id, "unreadable", message, Stamp("", item.source))
             else:
@@ -145,7 +138,10 @@ class AllowedPaths(Paths):
 
 
 def is_allowed(path: Path, allowed: list[str], private: list[str]) -> bool:
-    """Check whether a path, with links resolved, is in an allowed folder and not of the service itself."""
+    """Check whether a path is in an allowed folder and not of the service itself.
+
+    Links are resolved.
+    """
     real = os.path.realpath(path)
     return _is_in(real, allowed) and not _is_in(real, private)
 
@@ -155,7 +151,10 @@ def _is_in(real: str, places: list[str]) -> bool:
 
 
 def _allowed(index: OpenIndex, wanted: Sequence[str], options: SourceOptions, private: list[str]) -> Paths:
-    """Return the paths of a request; ConfigError for a path outside the folders that the operator allowed."""
+    """Return the paths of a request.
+
+    ConfigError for a path outside the folders that the operator allowed.
+    """
     folders = [os.path.abspath(expand_home(Path(folder))) for folder in index.settings.allow]
     if not folders:
         raise ConfigError(f"the index {index.name!r} reads no folders of the server: its operator `allow`s none")
@@ -218,7 +217,10 @@ def _find(service: Service, caller: Caller, id: str) -> Job:
 
 
 async def _resumed(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """Return a stream after its first event, so that a refusal is an answer with a status."""
+    """Return a stream after its first event.
+
+    So a refusal is an answer with a status.
+    """
     async with aclosing(stream):
         yield first
         async for data in stream:

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeAlias, Union, cast
+from typing import Annotated, Any, Literal, TypeAlias, Union
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
@@ -21,7 +21,6 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from vlmsearch.answers.prompts import default_options
-from vlmsearch.answers.stream import AnswerStream
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.encoders.base import Encoder, TokenizesTexts, prepared_image
 from vlmsearch.encoders.batching import BatchingEncoder
@@ -30,7 +29,7 @@ from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
 from vlmsearch.schema import EncodedImage, Entries, Items, Name, ObjectForm, Positive, Where, Whole
-from vlmsearch.search.options import LONGEST_PAGE
+from vlmsearch.search.options import MAX_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
@@ -46,13 +45,13 @@ from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Answer, AnswerParts, ImageSource, Match, Role, Space, Vectors
 
 router = APIRouter(prefix="/v1", tags=["openai"])
-MOST_INPUTS = 2048
+MAX_INPUTS = 2048
 """Inputs of a request, as at OpenAI."""
-MOST_TOKENS = 8192
+MAX_TOKENS = 8192
 """Tokens of an input, as at OpenAI."""
 
 
-Tokens: TypeAlias = Annotated[list[Whole], Field(min_length=1), Items(MOST_TOKENS)]
+Tokens: TypeAlias = Annotated[list[Whole], Field(min_length=1), Items(MAX_TOKENS)]
 
 
 class OpenForm(ObjectForm):
@@ -66,9 +65,9 @@ class EmbeddingsForm(OpenForm):
 
     input: Union[
         TextOrUrl,
-        Annotated[list[TextOrUrl], Field(min_length=1), Items(MOST_INPUTS)],
+        Annotated[list[TextOrUrl], Field(min_length=1), Items(MAX_INPUTS)],
         Tokens,
-        Annotated[list[Tokens], Field(min_length=1), Items(MOST_INPUTS)],
+        Annotated[list[Tokens], Field(min_length=1), Items(MAX_INPUTS)],
     ] = Field(description="A string, several, or token ids of the model's own tokenizer; images as data URLs.")
     model: Name = Field(
         description="`INDEX/SPACE`, a space, or the name of an encoder's model: GET /v1/models lists them."
@@ -196,7 +195,10 @@ def _embed(form: EmbeddingsForm, model: SpaceModel, limits: ImageLimits) -> byte
 
 
 def _check_length(encoder: Encoder, space: Space, wanted: int | None) -> int:
-    """Return the length of the vectors; ConfigError for a length that the model was not trained for."""
+    """Return the length of the vectors.
+
+    ConfigError for a length that the model was not trained for.
+    """
     tokenizer = _tokenizer_of(encoder)
     shorter = tokenizer.shorter.get(space.name, ()) if tokenizer else ()
     if wanted is None or wanted == space.dim or wanted in shorter:
@@ -296,7 +298,7 @@ class ChatForm(OpenForm):
     logprobs: bool | None = None
     response_format: TypeForm | None = None
     tool_choice: Union[Name, Annotated[dict[Name, Any], Entries(100)], None] = None
-    limit: Whole = Field(5, ge=1, le=LONGEST_PAGE, description="The most sources; not of OpenAI's interface.")
+    limit: Whole = Field(5, ge=1, le=MAX_PAGE, description="The most sources; not of OpenAI's interface.")
     where: Where = None
 
 
@@ -328,7 +330,7 @@ async def chat(
         ),
         unwanted=AnswerParts.close,
     )
-    reply = _Reply(form, index, cast("AnswerStream", parts), f"{request.base_url}api/v1/indexes/{index.name}")
+    reply = _Reply(form, index, parts, f"{request.base_url}api/v1/indexes/{index.name}")
     if form.stream:
         return EventStream(reply.chunks(service, request_id(request)))
     data = await service.call(lambda: json_line(reply.whole(parts.answer())).encode())
@@ -375,7 +377,7 @@ def _options(form: ChatForm, generator: Generator) -> GenerationOptions | None:
 class _Reply:
     """An answer in OpenAI's forms."""
 
-    def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerStream, where: str) -> None:
+    def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerParts, where: str) -> None:
         self._form = form
         self._generator = index.pipeline.generator
         self._parts = parts
@@ -454,9 +456,8 @@ class _Reply:
         return f"{self._where}/{part}?{urlencode({'id': document.id})}"
 
     def _usage(self, answer: Answer) -> dict[str, int]:
-        prompt = completion = 0
+        prompt, completion = answer.prompt_tokens or 0, 0
         if isinstance(self._generator, CountsTokens):
-            prompt = self._generator.count_tokens(self._parts.prompt) if self._parts.prompt else 0
             # what a template adds to a prompt is not part of an answer
             completion = self._generator.count_tokens(answer.text) - self._generator.count_tokens("")
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

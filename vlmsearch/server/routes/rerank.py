@@ -30,7 +30,7 @@ from vlmsearch.server.service import Service
 from vlmsearch.types import Document
 
 router = APIRouter(tags=["rerank"])
-MOST_DOCUMENTS = 10_000
+MAX_DOCUMENTS = 10_000
 """Documents of a request, as at Cohere."""
 _ANY_MODEL = "default/not-specified"
 """The model of a request to infinity that names none."""
@@ -51,8 +51,8 @@ class DocumentOfText(OpenForm):
     text: LongText
 
 
-Texts = Annotated[list[LongText], Field(min_length=1), Items(MOST_DOCUMENTS)]
-TextsOrObjects = Annotated[list[Union[LongText, DocumentOfText]], Field(min_length=1), Items(MOST_DOCUMENTS)]
+Texts = Annotated[list[LongText], Field(min_length=1), Items(MAX_DOCUMENTS)]
+TextsOrObjects = Annotated[list[Union[LongText, DocumentOfText]], Field(min_length=1), Items(MAX_DOCUMENTS)]
 MostAnswers = Annotated[Union[Positive, None], Field(description="How many of the best are answered.")]
 
 
@@ -174,7 +174,10 @@ async def rerank(
 
 
 def _find(service: Service, caller: Caller, model: str | None, request: Request) -> tuple[str, Reranker]:
-    """Return the re-ranker of that name, or the only one if ``model`` is None, with an index that has it."""
+    """Return the re-ranker of that name, with an index that has it.
+
+    If ``model`` is None, it is the only one.
+    """
     seen = [(name, index.pipeline.reranker) for name, index in service.indexes.items() if caller.sees(name)]
     able = [(name, reranker) for name, reranker in seen if reranker is not None]
     if not able:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.vectors import Key, VectorRows
-from vlmsearch.stores.documents import DocumentState
+from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.types import Field
 
-States = Mapping[str, DocumentState]
+States = Mapping[str, DocumentRow]
 KeysByField = dict[Field, set[Key]]
 
 

@@ -21,7 +21,7 @@ from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
 from vlmsearch._util.batching import groups, pages
-from vlmsearch._util.retry import MOST_RETRIES
+from vlmsearch._util.retry import MAX_RETRIES
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.chroma.connection import ChromaConnection, parse_location
 from vlmsearch.stores.chroma.filters import Where
@@ -30,15 +30,18 @@ from vlmsearch.types import Field, Vectors
 T = TypeVar("T")
 EXACT_UP_TO = 1000
 """Rows of collections that are searched exactly: HNSW is asked for all of them."""
-_LEAST = 2
+_MIN_OPTION = 2
 _REQUEST_BYTES = 8 * 2**20
 VERSION_CHARS = 16
-"""Characters at the beginning of a row's id that are its version; the rest is the document's id."""
+"""The number of characters of a version, with which a row's id begins.
+
+The rest is the document's id.
+"""
 
 
 @dataclass(frozen=True)
 class HnswOptions:
-    """Options of the graph of a new index (HNSW, Malkov and Yashunin 2018); each at least 2.
+    """Options of the graph of a new index (HNSW, Malkov and Yashunin 2018). Each is at least 2.
 
     In a URL, each is an option of ``chroma:`` and ``mongodb+chroma:``, such as ``hnsw_ef_search``.
 
@@ -54,8 +57,8 @@ class HnswOptions:
 
     def __post_init__(self) -> None:
         for option, value in asdict(self).items():
-            if value < _LEAST:
-                raise ConfigError(f"hnsw_{option} is at least {_LEAST}, not {value}")
+            if value < _MIN_OPTION:
+                raise ConfigError(f"hnsw_{option} is at least {_MIN_OPTION}, not {value}")
 
 
 DEFAULT_HNSW = HnswOptions()
@@ -68,8 +71,8 @@ def connect(location: str, *, ssl: bool = False, timeout: float = 30.0, retries:
     address = parse_location(location)
     if not timeout > 0:
         raise ConfigError(f"timeout is a number of seconds above 0, not {timeout}")
-    if not 0 <= retries <= MOST_RETRIES:
-        raise ConfigError(f"retries are from 0 to {MOST_RETRIES}, not {retries}")
+    if not 0 <= retries <= MAX_RETRIES:
+        raise ConfigError(f"retries are from 0 to {MAX_RETRIES}, not {retries}")
     return ChromaConnection(address, ssl=ssl, timeout=timeout, retries=retries)
 
 
@@ -135,7 +138,7 @@ class ChromaCollection:
         self._write("upsert", {"ids": ids, "embeddings": list(vectors), "metadatas": metadata, "uris": texts}, sizes)
 
     def update(self, ids: Sequence[str], metadata: Sequence[Mapping[str, str]], texts: Sequence[str]) -> None:
-        """Change rows, in the same parts as `upsert`; where there is none any more, none is made."""
+        """Change rows, in the same parts as `upsert`. Where there is none any more, none is made."""
         self._write("update", {"ids": ids, "metadatas": metadata, "uris": texts}, [0] * len(ids))
 
     def _write(
@@ -164,7 +167,7 @@ class ChromaCollection:
         return {id: value for answer in answers for id, value in zip(answer["ids"], answer[include])}
 
     def get_both(self, ids: Ids[str]) -> dict[str, tuple[Mapping[str, Any], str]]:
-        """Return the metadata and the texts of those ids that are there, both as they were at one moment."""
+        """Return the metadata and the texts of those ids that are there. Both are of one moment."""
         answers = self._answers(ids, ["metadatas", "uris"])
         return {
             id: (metadata, text)
@@ -191,7 +194,7 @@ class ChromaCollection:
         return self._rows("read rows", lambda rows: rows.get(**options))
 
     def nearest(self, vectors: Vectors, count: int, where: Where | None) -> list[list[tuple[str, float]]]:
-        """Find ids and cosines of the nearest rows of each vector, best first; fewer only where no more pass."""
+        """Find ids and cosines of the nearest rows of each vector, best first. Fewer come only where no more pass."""
         cosines = self._query(vectors, count, where)
         if any(len(rows) < count for rows in cosines):
             self._add_unlinked(cosines, vectors, where)

@@ -41,7 +41,7 @@ _DAMAGE = re.compile(r"(?i)hnsw|finding id|compactor|log chunk")
 
 
 def chroma_settings(**values: Any) -> Settings:
-    """Chroma's settings, without telemetry, and without those of a file ``.env`` that lies in the current folder."""
+    """Chroma's settings, without telemetry. Those of a file ``.env`` in the current folder are left out."""
     return Settings(**{"_env_file": None, "anonymized_telemetry": False, **values})
 
 
@@ -103,7 +103,7 @@ class ChromaConnection:
         self._ssl = ssl
         self._token = _token()
         if self._token and not ssl:
-            advice = "add ssl=true to the URL, or in mongodb+chroma: write https://"
+            advice = "add ssl=true to the URL, or in an option chroma= write https://"
             check_unencrypted(TOKEN_VARIABLE, address.host, advice)
         self._timeout = timeout
         self.retries = retries
@@ -195,7 +195,7 @@ def _token() -> str:
 
 
 def _token_headers(token: str) -> dict[str, str]:
-    """Return the token in the two headers that Chroma's servers and the proxies before them look at."""
+    """Return the token in two headers: Chroma's servers look at one, and proxies before them at the other."""
     return {"Authorization": f"Bearer {token}", "X-Chroma-Token": token} if token else {}
 
 

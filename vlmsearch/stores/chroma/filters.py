@@ -11,10 +11,13 @@ from vlmsearch.stores.filters import Comparison, Filter, normalise
 from vlmsearch.types import HALVES, Scalar
 
 Where = dict[str, Any]
-MOST_VALUES = 10_000
+MAX_VALUES = 10_000
 """Values of a filter at most: SQLite, below Chroma, takes no more."""
-_MOST_CONDITIONS = 2_000
-"""Of conditions on different keys or ranges it takes fewer, and its time grows with their square."""
+_MAX_CONDITIONS = 2_000
+"""The highest number of conditions on different keys or ranges.
+
+Chroma takes fewer of these, and its time grows with their square.
+"""
 _ESCAPED = "\0escaped:"
 """The beginning of escaped strings: of those that are not valid Unicode, or that begin so themselves."""
 _DEEPEST = 60
@@ -28,12 +31,12 @@ def filterable(metadata: Mapping[str, Scalar]) -> dict[str, str | int | bool]:
 
 def compile_filter(where: Filter) -> Where:
     """Return the filter in Chroma's terms, over metadata as `filterable` gives them."""
-    if _values(where) > MOST_VALUES:
-        raise ConfigError(f"a filter on Chroma has at most {MOST_VALUES:,} values, not {_values(where):,}")
+    if _values(where) > MAX_VALUES:
+        raise ConfigError(f"a filter on Chroma has at most {MAX_VALUES:,} values, not {_values(where):,}")
     compiled = _compile(where)
     count, depth = _extent(compiled)
-    if count > _MOST_CONDITIONS:
-        raise ConfigError(f"a filter on Chroma has at most {_MOST_CONDITIONS:,} conditions, not {count:,}")
+    if count > _MAX_CONDITIONS:
+        raise ConfigError(f"a filter on Chroma has at most {_MAX_CONDITIONS:,} conditions, not {count:,}")
     if depth > _DEEPEST:
         raise ConfigError(f"a filter on Chroma nests $and and $or at most {_DEEPEST} deep, not {depth}")
     return compiled

@@ -15,45 +15,31 @@ whose entry came second sees the first.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from vlmsearch.stores.chroma.collections import UNSEARCHED_HNSW, ChromaCollection
 from vlmsearch.stores.chroma.connection import ChromaConnection
-from vlmsearch.stores.writers import Life, at_work, life_of, new_version, this_process
+from vlmsearch.stores.writers import WriteEntry, WriteJournal, WriteKind, new_version
 
 _CHANGE = "m"
 """The beginning of versions of changes of metadata, and of no other."""
 
 
-@dataclass(frozen=True)
-class WriteEntry:
-    """A write of so many documents, and whether its process is still there."""
-
-    version: str
-    documents: int
-    life: Life
-
-    def __str__(self) -> str:
-        return f"write of {self.documents} documents, {self.version}"
-
-
-class ChromaJournal:
+class ChromaJournal(WriteJournal):
     """The entries of one generation of an index; the collection is made by the first write."""
 
     def __init__(self, connection: ChromaConnection, generation: str) -> None:
         self._rows = ChromaCollection(connection, f"{connection.prefix}.{generation}.journal")
 
-    @contextmanager
-    def writing(self, documents: int, *, changes_metadata: bool = False) -> Iterator[str]:
-        """Make an entry and give its version; after an error it stays, for nobody knows what was written."""
-        version = _CHANGE + new_version()[1:] if changes_metadata else new_version()
+    def version_of(self, kind: WriteKind) -> str:
+        """Return the version of a new write, which tells changes of metadata from others."""
+        return _CHANGE + new_version()[1:] if kind == "change" else new_version()
+
+    def add(self, entry: WriteEntry) -> None:
+        """Make an entry."""
         if self._rows.find() is None:
             self._rows.create(UNSEARCHED_HNSW)
-        with at_work(version):
-            self._rows.insert(version, json.dumps([this_process(), documents]))
-            yield version
+        self._rows.insert(entry.version, json.dumps([entry.owner, entry.documents]))
 
     def has(self, version: str) -> bool:
         """Return whether the entry is still there."""
@@ -61,7 +47,7 @@ class ChromaJournal:
 
     def others(self, version: str) -> bool:
         """Return whether a process that may still be there has another entry."""
-        return any(entry.version != version and entry.life != "gone" for entry in self.entries())
+        return any(entry.version != version and not entry.is_gone for entry in self.entries())
 
     def changes(self) -> list[WriteEntry]:
         """Return the entries of changes of metadata."""
@@ -79,8 +65,11 @@ class ChromaJournal:
         if self._rows.find() is None:
             return []
         rows = self._rows.get(self._rows.ids(), "uris")
-        contents = {version: json.loads(row) for version, row in rows.items()}
-        return [WriteEntry(version, count, life_of(owner, version)) for version, (owner, count) in contents.items()]
+        entries = []
+        for version, row in rows.items():
+            owner, documents = json.loads(row)
+            entries.append(WriteEntry(version, owner, "change" if version.startswith(_CHANGE) else "write", documents))
+        return entries
 
     def versions(self) -> set[str]:
         """Return the versions of all entries."""

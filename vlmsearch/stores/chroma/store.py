@@ -14,10 +14,10 @@ import json
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
+from vlmsearch.stores import writers
 from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.chroma.check import compare
 from vlmsearch.stores.chroma.collections import (
@@ -31,18 +31,16 @@ from vlmsearch.stores.chroma.collections import (
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.journal import ChromaJournal
 from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows
-from vlmsearch.stores.documents import DocumentRow, DocumentState
+from vlmsearch.stores.documents import DocumentRow, RowPart, StoredDocument
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import Document, Field, Manifest, MetadataChange, Record, Reject, Space, Stamp
 
-_OURS = {"vlmsearch": "about"}
+_MARK = {"vlmsearch": "about"}
 _WRITES = 1000
 _PATIENCE = 30.0
 """Seconds that changes of metadata and other writes to a server wait for one another."""
 _MOMENT = 0.02
-_LAST_GASP = 5.0
-"""Seconds that a server may still be carrying out what a writer sent before it noticed that its entry is gone."""
 _MAX_BYTES = 36 * 2**20
 """Bytes of a request that one document may take: a server takes 40 MiB unless it is told otherwise."""
 
@@ -83,7 +81,7 @@ class ChromaStore(ChromaVectorStore):
         about = self._about.find()
         if about is None:
             return None
-        if about != _OURS:
+        if about != _MARK:
             raise ConfigError(
                 f"{self.name} has a collection {self._about.name} that vlmsearch did not make, or not this version "
                 "of it; give the index another name, or upgrade"
@@ -94,11 +92,11 @@ class ChromaStore(ChromaVectorStore):
 
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
         """Make the row of a slot, unless there is one."""
-        self._about.create(UNSEARCHED_HNSW, _OURS)
+        self._about.create(UNSEARCHED_HNSW, _MARK)
         self._about.insert(slot, json.dumps(row))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant; False where there is no such row.
+        """Put another row in the place of one of this revision, at one instant: False where there is none.
 
         Another process may change it between the look and the write: Chroma has no conditional write.
         """
@@ -164,28 +162,31 @@ class ChromaStore(ChromaVectorStore):
             raise InvalidInputError("too_large", large)
 
     def _write(self, records: Sequence[Record]) -> None:
-        """Write under a version of its own, again for as long as someone took the write for cut off meanwhile."""
+        """Write under a version of its own. It writes again where someone took the write for cut off meanwhile."""
         ids = [record.document.id for record in records]
-        replaced = set(self.read_states(ids))
+        replaced = set(self.read_rows(ids))
         while not (version := self._try_to_write(records)):
             replaced = set(ids)
-        now = self.read_states(ids)
+        now = self.read_rows(ids)
         beaten = {id for id in ids if id not in now or now[id].version != version}
         self._clean(replaced | beaten)
 
     def _try_to_write(self, records: Sequence[Record]) -> str:
-        """Write vectors and then the rows that name them; returns the version, or "" where the entry has gone."""
-        with self._journal.writing(len(records)) as version:
-            versions = dict.fromkeys([record.document.id for record in records], version)
+        """Write vectors and then the rows that name them.
+
+        The version is returned, or "" where the entry has gone.
+        """
+        ids = [record.document.id for record in records]
+        with self._journal.writing(
+            "write", ids
+        ) as version:  # before the cleaning: of two, one sees what the other left
+            versions = dict.fromkeys(ids, version)
             self._vectors.write(records, versions)
             self._wait_for_changes()
             if not self._journal.has(version):
                 return ""
             self._name(records, versions)
-            if not self._journal.has(version):
-                return ""
-            self._journal.remove([version])  # before the cleaning: of two writers, one sees what the other left
-            return version
+            return version if self._journal.has(version) else ""
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata, of each document at one instant.
@@ -195,56 +196,55 @@ class ChromaStore(ChromaVectorStore):
         return [id for batch in self.batches(changes, _WRITES) for id in self._change_batch(batch)]
 
     def _wait_for_changes(self) -> None:
-        """Return when no change of metadata is under way, so that none undoes what is about to be named."""
+        """Return when no change of metadata is under way. So none undoes what is about to be named."""
         end = time.monotonic() + _PATIENCE
         while changes := self._journal.changes():
-            over = [entry.version for entry in changes if entry.life == "gone" or time.monotonic() > end]
-            time.sleep(_LAST_GASP if over else _MOMENT)
+            over = [entry.version for entry in changes if entry.is_gone or time.monotonic() > end]
+            writers.wait_for_requests() if over else time.sleep(_MOMENT)
             self._journal.remove(over)
 
     def _change_batch(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Change metadata while no other writer names versions: see `ChromaJournal`."""
+        ids = [change.document.id for change in changes]
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
-            with self._connection.writing(), self._journal.writing(len(changes), changes_metadata=True) as version:
-                if not self._journal.others(version):
-                    return self._change_under(version, changes)
-                self._journal.remove([version])
+            with self._connection.writing():
+                with self._journal.writing("change", ids) as version:
+                    is_alone = not self._journal.others(version)
+                    changed = self._change_under(version, changes) if is_alone else []
+                    is_whole = self._journal.has(version)
+                if is_alone:
+                    self._clean(ids)
+                    if changed and not is_whole:  # whoever took this for gone may have removed vectors
+                        self._write(changed)
+                    return [record.document.id for record in changed]
             time.sleep(secrets.randbelow(100) / 1000)  # of two, one comes first
         raise BackendUnavailableError(
             f"{self.name} was written to for {_PATIENCE:.0f} seconds, so no metadata were changed: try again when the "
             "others are done; a write of a process that is gone ends with `vlmsearch check --repair`"
         )
 
-    def _change_under(self, version: str, changes: Sequence[MetadataChange]) -> list[str]:
+    def _change_under(self, version: str, changes: Sequence[MetadataChange]) -> list[Record]:
+        """Write changed records under a version, and return those whose rows name it."""
         records = changed_records(self.records([change.document.id for change in changes]), changes)
-        ids = [record.document.id for record in records]
-        versions = dict.fromkeys(ids, version)
+        versions = dict.fromkeys([record.document.id for record in records], version)
         self._vectors.write(records, versions)
         if not self._journal.has(version):
             return []  # someone took this for gone
         self._name(records, versions, only_there=True)
-        named = {id for id, state in self.read_states(ids).items() if state.version == version}
-        is_whole = self._journal.has(version)
-        self._journal.remove([version])
-        self._clean(ids)
-        if not is_whole:  # whoever took this for gone may have removed vectors
-            self._write([record for record in records if record.document.id in named])
-        return [id for id in ids if id in named]
+        named = {id for id, state in self.read_rows(list(versions)).items() if state.version == version}
+        return [record for record in records if record.document.id in named]
 
     def _name(self, records: Sequence[Record], versions: Mapping[str, str], *, only_there: bool = False) -> None:
         """Write the documents' rows, which name the versions of their vectors; or ``only_there``, no new ones."""
         self._write_documents(
             [record.document for record in records],
-            [
-                DocumentState(record.stamp, versions[record.document.id], frozenset(record.vectors))
-                for record in records
-            ],
+            [DocumentRow(record.stamp, versions[record.document.id], frozenset(record.vectors)) for record in records],
             only_there=only_there,
         )
 
     def _write_documents(
-        self, documents: Sequence[Document], states: Sequence[DocumentState], *, only_there: bool = False
+        self, documents: Sequence[Document], states: Sequence[DocumentRow], *, only_there: bool = False
     ) -> None:
         ids = [document.id for document in documents]
         rows = [{"state": _dump_state(state)} for state in states]
@@ -255,52 +255,48 @@ class ChromaStore(ChromaVectorStore):
             self._documents.upsert(ids, placeholders(ids), rows, texts)
 
     def _clean(self, ids: Collection[str]) -> None:
-        """Remove those vectors of documents that no row names and no write under way is about to name."""
+        """Remove vectors of documents that no row names. Those that a write is about to name stay."""
         keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
         busy = self._journal.versions() if any(keys.values()) else set()  # before the rows are read
-        named = {(id, state.version) for id, state in self.read_states(ids).items()} if any(keys.values()) else set()
+        named = {(id, state.version) for id, state in self.read_rows(ids).items()} if any(keys.values()) else set()
         for field, found_keys in keys.items():
             self._vectors.remove_from(field, [key for key in found_keys - named if key[1] not in busy])
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents, then their vectors, also those that a killed process left."""
         with self._connection.writing():
-            there = self.read_states(ids)
+            there = self.read_rows(ids)
             self._documents.delete(there)
             self._clean(ids)
         return len(there)
 
     # ---- reading
 
-    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
-        """Read the states of documents, by id."""
-        return {id: _load_state(metadata) for id, metadata in self._documents.get(ids, "metadatas").items()}
-
-    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        """Read documents, by id."""
-        rows: dict[str, DocumentRow] = {}
-        for id, (metadata, content) in self._documents.get_both(ids).items():
-            state = _load_state(metadata)
-            rows[id] = DocumentRow(state.stamp, state.version, state.fields, _load_document(id, content))
-        return rows
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id."""
+        if "vectors" in parts:
+            return self._vectors.complete(ids, lambda some: self.read_rows(some, "document"))
+        if parts:
+            return {id: _load_row(id, *kept) for id, kept in self._documents.get_both(ids).items()}
+        return {id: _load_row(id, metadata) for id, metadata in self._documents.get(ids, "metadatas").items()}
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents, by id.
 
         A document that lacks a vector has no digest: it counts as changed and is indexed again.
         """
-        states = self.states(ids)
-        broken = self._lacking(states)
-        return {id: Stamp("", s.stamp.source) if id in broken else s.stamp for id, s in states.items()}
+        rows = self.rows(ids)
+        broken = self._lacking(rows)
+        return {id: Stamp("", row.stamp.source) if id in broken else row.stamp for id, row in rows.items()}
 
-    def _lacking(self, states: Mapping[str, DocumentState]) -> set[str]:
+    def _lacking(self, rows: Mapping[str, DocumentRow]) -> set[str]:
         """Return the documents that do not have all the vectors that their rows name."""
         lacking: set[str] = set()
-        for field in self._vectors.fields if states else ():
-            wanted = {(id, state.version) for id, state in states.items() if field in state.fields}
+        for field in self._vectors.fields if rows else ():
+            wanted = {(id, row.version) for id, row in rows.items() if field in row.fields}
             lacking |= {id for id, _ in wanted - self._vectors.among(field, wanted)}
-        now = self.states(lacking)  # others have been replaced, and their vectors removed
-        return {id for id in lacking if now.get(id) == states[id]}
+        now = self.rows(lacking)  # others have been replaced, and their vectors removed
+        return {id for id in lacking if now.get(id) == rows[id]}
 
     def ids(self) -> Iterator[str]:
         """Return all ids, as they were when this was called."""
@@ -337,14 +333,14 @@ class ChromaStore(ChromaVectorStore):
         self.needed()
         with self._connection.writing():
             entries = self._journal.entries()
-            cut_off = [entry for entry in entries if entry.life == "gone"]
+            cut_off = [entry for entry in entries if entry.is_gone]
             if repair:
                 cut_off = [entry for entry in entries if not is_under_way(entry.version)]
                 self._journal.remove([entry.version for entry in cut_off])
                 if cut_off:
-                    time.sleep(_LAST_GASP)
+                    writers.wait_for_requests()
             documents = len(self._documents)
-            discrepancies = compare(self._vectors, self._every_state, self.read_states, self._journal.versions)
+            discrepancies = compare(self._vectors, self._every_state, self.read_rows, self._journal.versions)
             if repair:
                 discrepancies.remove(self._vectors)
         return discrepancies.report(
@@ -355,31 +351,27 @@ class ChromaStore(ChromaVectorStore):
             repaired=repair,
         )
 
-    def _every_state(self) -> dict[str, DocumentState]:
-        return self.read_states(self._documents.ids())
+    def _every_state(self) -> dict[str, DocumentRow]:
+        return self.read_rows(self._documents.ids())
 
     def close(self) -> None:
         """Close the connections to the server."""
         self._connection.close()
 
 
-def _dump_state(state: DocumentState) -> str:
-    return json.dumps([state.stamp.digest, state.stamp.source, state.version, sorted(map(str, state.fields))])
+def _dump_state(row: DocumentRow) -> str:
+    return json.dumps([row.stamp.digest, row.stamp.source, row.version, sorted(map(str, row.fields))])
 
 
-def _load_state(metadata: Mapping[str, str]) -> DocumentState:
+def _load_row(id: str, metadata: Mapping[str, str], content: str | None = None) -> DocumentRow:
     digest, source, version, fields = json.loads(metadata["state"])
-    return DocumentState(Stamp(digest, source), version, frozenset(map(Field.parse, fields)))
+    document = None if content is None else StoredDocument(id, *json.loads(content)).document
+    return DocumentRow(Stamp(digest, source), version, frozenset(map(Field.parse, fields)), document)
 
 
 def _dump_document(document: Document) -> str:
-    path = str(document.image) if isinstance(document.image, Path) else None
-    return dump([document.text, path, dict(document.metadata)])
-
-
-def _load_document(id: str, content: str) -> Document:
-    text, path, metadata = json.loads(content)
-    return Document(id, text, None if path is None else Path(path), metadata)
+    _, *strings, metadata = StoredDocument.of(document)
+    return dump([*strings, dict(metadata)])
 
 
 def dump(values: Sequence[object]) -> str:

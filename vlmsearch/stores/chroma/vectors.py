@@ -26,7 +26,7 @@ from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Field, Record, Space, Stamp, Vectors
+from vlmsearch.types import Field, Record, Space, Vectors
 
 Key = tuple[str, str]
 """A document's id and a version."""
@@ -34,7 +34,7 @@ Versions = Callable[[Collection[str]], Mapping[str, str]]
 _SPARE = 8
 _ROW_BYTES = 600
 """Bytes of a vector beside its numbers: its row, the document's id and metadata, and its links in the graph."""
-_MOST_LOOKS = 20
+_MAX_LOOKS = 20
 
 
 def row_bytes(dim: int) -> int:
@@ -66,7 +66,7 @@ class VectorRows:
             collection.drop()
 
     def write(self, records: Sequence[Record], versions: Mapping[str, str]) -> None:
-        """Add the vectors of all records, each under the version that is given for its document's id."""
+        """Add the vectors of all records, each under the version of its document's id."""
         for field, collection in self.fields.items():
             some = [record for record in records if field in record.vectors]
             if some:
@@ -105,31 +105,27 @@ class VectorRows:
                 vectors[_key(row)][field] = vector
         return vectors
 
-    def records_of(
-        self, ids: Sequence[str], rows_of: Callable[[Collection[str]], Mapping[str, DocumentRow]], fingerprint: str
-    ) -> list[Record]:
-        """Return the records of documents whose rows ``rows_of`` gives, in the order of ``ids``, each of one version.
+    def complete(
+        self, ids: Collection[str], rows_of: Callable[[Collection[str]], Mapping[str, DocumentRow]]
+    ) -> dict[str, DocumentRow]:
+        """Return the rows that ``rows_of`` gives with their vectors, each of one version.
 
         What lacks a vector is looked at again, for it may have been replaced meanwhile. If it is still of the same
-        version, its vector is lost: its record has no digest, so that it counts as changed.
+        version, its vector is lost.
         """
-        records: dict[str, Record] = {}
-        left: Collection[str] = set(ids)
-        versions: dict[str, str] = {}
+        whole: dict[str, DocumentRow] = {}
+        left, versions = set(ids), dict[str, str]()
         while left:
             rows = rows_of(left)
             read = self.read({(id, row.version): row.fields for id, row in rows.items()})
-            lacking: dict[str, str] = {}
-            for id, row in rows.items():
-                vectors, stamp = read[id, row.version], row.stamp
-                if vectors.keys() != row.fields:
-                    if versions.get(id) != row.version:
-                        lacking[id] = row.version
-                        continue
-                    stamp = Stamp("", stamp.source)
-                records[id] = Record(row.document, vectors, stamp, fingerprint)
-            left, versions = lacking.keys(), lacking
-        return [records[id] for id in ids if id in records]
+            left = {
+                id
+                for id, row in rows.items()
+                if read[id, row.version].keys() != row.fields and versions.get(id) != row.version
+            }
+            whole |= {id: row._replace(vectors=read[id, row.version]) for id, row in rows.items() if id not in left}
+            versions = {id: rows[id].version for id in left}
+        return whole
 
     def search(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None, versions: Versions
@@ -146,7 +142,7 @@ class VectorRows:
         while True:
             hits, is_short, is_outdated = _look(rows, vectors, count, limit, compiled, versions)
             looks += not is_short
-            if not is_short and (not is_outdated or looks >= _MOST_LOOKS):
+            if not is_short and (not is_outdated or looks >= _MAX_LOOKS):
                 return hits
             count *= 4 if is_short else 1
 
@@ -156,7 +152,7 @@ class VectorRows:
         """Return documents by the versions in ``versions``, compared with the one query vector, best first."""
         compiled = None if where is None else compile_filter(where)
         hits: list[VersionedHit] = []
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MAX_LOOKS):
             current = versions(ids)
             rows = [version + id for id, version in current.items()]
             cosines = self.fields[field].cosines(rows, vectors, compiled)
@@ -170,7 +166,7 @@ class VectorRows:
 
 
 class ChromaVectorStore(DatabaseStore):
-    """A store whose vectors are in Chroma; where the documents are is for the class below to say."""
+    """A store whose vectors are in Chroma. Where the documents are is for the class below to say."""
 
     _vectors: VectorRows
 
@@ -180,7 +176,7 @@ class ChromaVectorStore(DatabaseStore):
         return self._vectors
 
     def _versions_of(self, field: Field) -> Versions:
-        return lambda ids: {id: row.version for id, row in self.states(ids).items() if field in row.fields}
+        return lambda ids: {id: row.version for id, row in self.rows(ids).items() if field in row.fields}
 
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
@@ -199,16 +195,6 @@ class ChromaVectorStore(DatabaseStore):
         keys = [version + id for id, version in self._versions_of(field)(ids).items()]
         return list(self.vectors().fields[field].vectors(keys).values())
 
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        records = self.vectors().records_of(ids, self.read_rows, manifest.fingerprint)
-        if len(records) < len(ids):
-            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return records
-
 
 def _key(row: str) -> Key:
     return row[VERSION_CHARS:], row[:VERSION_CHARS]
@@ -217,7 +203,7 @@ def _key(row: str) -> Key:
 def _look(
     rows: ChromaCollection, vectors: Vectors, count: int, limit: int, where: Where | None, versions: Versions
 ) -> tuple[list[list[VersionedHit]], bool, bool]:
-    """Return hits, whether more rows have to be asked for, and whether a document was replaced meanwhile."""
+    """Return hits, whether they are too few, and whether a document was replaced meanwhile."""
     rankings = rows.nearest(vectors, count, where)
     current: dict[str, str] = {}
     asked: set[str] = set()
@@ -257,7 +243,7 @@ def _look(
 
 
 def _insert(some: list[tuple[str, float]], cosines: Mapping[str, float], count: int) -> list[tuple[str, float]]:
-    """Put rows among the nearest ``count``, which are best first, unless there may be others before them."""
+    """Put rows among the nearest ``count``, best first. Rows before which there may be others are left out."""
     min_cosine = some[-1][1] if len(some) >= count else -1.0
     here = {row for row, _ in some}
     new = [(row, cosine) for row, cosine in cosines.items() if cosine >= min_cosine and row not in here]

@@ -19,7 +19,7 @@ from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Vectors
 
 T = TypeVar("T")
-_MOST_CANDIDATES = 10_000
+_MAX_CANDIDATES = 10_000
 _CANDIDATES_PER_HIT = 20
 _POLL_SECONDS = 0.5
 _UNAUTHORIZED = 13
@@ -33,7 +33,7 @@ class VectorSearch:
 
     @classmethod
     def on(cls, rows: Rows, dims: Mapping[Field, int]) -> Self | None:
-        """Return the vector indexes that a collection has or can have; None where the server knows nothing of them."""
+        """Return the vector indexes that a collection has or can have: None where the server knows none."""
         try:
             list(rows.list_search_indexes())
         except OperationFailure as exc:
@@ -74,8 +74,11 @@ class VectorSearch:
             time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
     def find(self, rows: Rows, field: Field, queries: Vectors, limit: int) -> list[list[VersionedHit]]:
-        """Return the ``limit`` nearest rows of each query; cosines are those of the vectors that the rows have now."""
-        candidates = min(_MOST_CANDIDATES, max(limit, _CANDIDATES_PER_HIT * limit))
+        """Return the ``limit`` nearest rows of each query.
+
+        Cosines are those of the vectors that the rows have now.
+        """
+        candidates = min(_MAX_CANDIDATES, max(limit, _CANDIDATES_PER_HIT * limit))
         name = escape(str(field))
         pages = []
         for query in queries:

@@ -27,7 +27,7 @@ from pymongo.errors import (
 
 from vlmsearch._util.address import parse_address
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import MOST_RETRIES, retrying
+from vlmsearch._util.retry import MAX_RETRIES, retrying
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class MongoAddress:
 
 @dataclass(frozen=True)
 class MongoOptions:
-    """Options of a connection to the servers; in a URL, each is one of ``mongodb:`` and ``mongodb+chroma:``.
+    """Options of a connection to the servers. In a URL, each is one of ``mongodb:`` and ``mongodb+chroma:``.
 
     Attributes:
         timeout: Seconds that one attempt may take, above 0; of the pair, also with Chroma.
@@ -104,9 +104,9 @@ class MongoOptions:
     auth_mechanism: AuthMechanism | None = None
 
     def __post_init__(self) -> None:
-        if not self.timeout > 0 or not 0 <= self.retries <= MOST_RETRIES:
+        if not self.timeout > 0 or not 0 <= self.retries <= MAX_RETRIES:
             raise ConfigError(
-                f"timeout is above 0 and retries are from 0 to {MOST_RETRIES}, not {self.timeout:g} and {self.retries}"
+                f"timeout is above 0 and retries are from 0 to {MAX_RETRIES}, not {self.timeout:g} and {self.retries}"
             )
         if not self.tls and (self.tls_ca_file or self.tls_certificate_key_file):
             raise ConfigError("tls_ca_file and tls_certificate_key_file are for tls=true")
@@ -140,7 +140,7 @@ class MongoConnection:
     _opening: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
-        """Call a function with a collection, again after errors of the moment, so it must bear repetition.
+        """Call a function with a collection. It is called again after errors of the moment, and must bear that.
 
         BackendUnavailableError, naming servers and operation, where it keeps failing; BackendError for other failures.
         """

@@ -1,4 +1,4 @@
-"""An index in MongoDB, its documents, words and reject list, which both stores with documents in MongoDB share.
+"""An index in MongoDB: its documents, words and reject list, which both stores with documents in MongoDB share.
 
 An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
 and, for each generation, ``name.N.documents``. A generation is built beside the one in use, and takes its place when
@@ -16,7 +16,7 @@ from pymongo.operations import ReplaceOne, UpdateOne
 from vlmsearch._util.batching import PAGE, pages
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import DiskUse, drawn_ids
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowPart
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -35,15 +35,15 @@ from vlmsearch.stores.mongodb.connection import (
 from vlmsearch.stores.mongodb.values import (
     compile_filter,
     document_of,
+    document_row,
     escape,
     outline_of,
     reject_of,
     reject_row,
     rows_of,
-    state_of,
 )
 from vlmsearch.stores.mongodb.words import (
-    LEAST_SCORE,
+    MIN_SCORE,
     WordStatistics,
     count_rows,
     create_text_index,
@@ -59,16 +59,18 @@ from vlmsearch.stores.terms import AUTO, check_language, query_terms, words_of
 from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits
 
 T = TypeVar("T")
-STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
-"""The projection of a row that `state_of` reads."""
-CONTENT = {"vectors": 0, "terms": 0}
+_STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
+"""The projection of a row without its document."""
+_CONTENT = {"vectors": 0, "terms": 0}
 """The projection of a row without what is only searched."""
+_WHOLE = {"terms": 0}
+"""The projection of a row with its vectors."""
 _DRAWN = "vlmsearch_draw"
 """The index by which samples are drawn."""
 
 
 class MongoIndex(DatabaseStore):
-    """An index whose documents are in MongoDB; where the vectors are is for the class below to say."""
+    """An index whose documents are in MongoDB. Where the vectors are is for the class below to say."""
 
     default_language = AUTO
 
@@ -101,7 +103,7 @@ class MongoIndex(DatabaseStore):
         self._about(f"make {self._prefix}", lambda rows: insert_once(rows, {"_id": slot, **row}))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
+        """Put another row in the place of one of this revision, at one instant: False where there is none."""
         old, new = {"_id": slot, "revision": revision}, {"_id": slot, **row}
         return self._about("change the index", lambda rows: rows.replace_one(old, new)).matched_count == 1
 
@@ -122,16 +124,12 @@ class MongoIndex(DatabaseStore):
         """Raise InvalidBatchError that names the records that MongoDB cannot keep."""
         rows_of(records, "")
 
-    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
-        """Read the states of documents, by id."""
-        return {id: state_of(row) for id, row in self.rows(ids, STATE).items()}
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id."""
+        projection = _WHOLE if "vectors" in parts else _CONTENT if parts else _STATE
+        return {id: document_row(row) for id, row in self.kept_rows(ids, projection).items()}
 
-    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        """Read documents, by id."""
-        rows = self.rows(ids, CONTENT)
-        return {id: DocumentRow(**vars(state_of(row)), document=document_of(row)) for id, row in rows.items()}
-
-    def rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
+    def kept_rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
         """Read the rows of documents that pass ``where``, by id."""
         rows: dict[str, Row] = {}
         for some in pages(ids):
@@ -140,7 +138,7 @@ class MongoIndex(DatabaseStore):
         return rows
 
     def scan(self, projection: Mapping[str, int], where: Row = LIVE) -> Iterator[list[Row]]:
-        """Yield the rows of all documents that pass ``where``, some at a time, in the order of their ids."""
+        """Yield the rows of all documents that pass ``where``, some at a time, by id."""
         condition = dict(where)
         while self.as_opened() is not None:
             page = self._find(condition, projection, "list documents", limit=PAGE)
@@ -165,11 +163,11 @@ class MongoIndex(DatabaseStore):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
         condition: Row = {**LIVE, "_id": {"$gt": id}, **(compile_filter(where) if where else {})}
-        page = self._find(condition, CONTENT, "list documents", count)
+        page = self._find(condition, _CONTENT, "list documents", count)
         if not page:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         return list(map(document_of, page))
@@ -203,7 +201,7 @@ class MongoIndex(DatabaseStore):
     # ---- words
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Find the documents that share words with a query, best first; equal scores are in the order of the ids."""
+        """Find the documents that share words with a query, best first. Equal scores are in the order of the ids."""
         manifest = self.as_opened()
         if manifest is None or not manifest.language or limit < 1:
             return WordHits([], 0.0)
@@ -216,7 +214,7 @@ class MongoIndex(DatabaseStore):
         rows = self.run("search words", lambda rows: find_words(rows, asked, limit, condition))
         if len(rows) < limit:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        hits = known.scores(rows, terms, LEAST_SCORE)[:limit]
+        hits = known.scores(rows, terms, MIN_SCORE)[:limit]
         bound = max_score((term for _, term in terms), known.documents)
         return WordHits(list(hits), max(bound, hits[0].score if hits else 0.0))
 
@@ -227,12 +225,12 @@ class MongoIndex(DatabaseStore):
             return []
         self._check_words()
         condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
-        rows = self.rows(ids, {"version": 1, "terms": 1}, condition).values()
+        rows = self.kept_rows(ids, {"version": 1, "terms": 1}, condition).values()
         known, terms = self._statistics(query, manifest.language)
         return [hit for hit in known.scores(rows, terms, 0.0) if hit.score > 0]
 
     def _statistics(self, query: str, language: str) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
-        """Return the statistics of the words of the index, and the terms of a query as rows have them."""
+        """Return the statistics of the words, and the terms of a query as rows have them."""
 
         def read(rows: Rows) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
             size = rows.estimated_document_count()

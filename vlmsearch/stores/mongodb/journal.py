@@ -1,27 +1,20 @@
-"""The writes under way, so that one that was cut off can be told from one that is only slow.
+"""The writes under way in MongoDB, and the count of changes of an index.
 
 An entry is made before anything is written and removed when everything is. Times are those of the server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Literal, Protocol, TypeVar
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Protocol, TypeVar
 
+from vlmsearch.stores import writers
 from vlmsearch.stores.mongodb.connection import Row, Rows
-from vlmsearch.stores.writers import at_work, is_under_way, life_of, new_version, this_process
+from vlmsearch.stores.writers import WriteEntry, WriteJournal
 
 T = TypeVar("T")
-Change = Literal["write", "delete"]
-PATIENCE = timedelta(minutes=10)
-"""Time, by the clock of the server, after which a write of another process counts as cut off."""
-AT: Row = {"$currentDate": {"at": True}}
-"""The update that notes the time."""
-NOW = "$$NOW"
-"""The server's time, in a projection."""
+_CHANGES: Row = {"_id": "changes"}
 
 
 class RunOnRows(Protocol):
@@ -31,52 +24,79 @@ class RunOnRows(Protocol):
         """Call a function with the collection."""
 
 
-@dataclass(frozen=True)
-class JournalEntry:
-    """A write or delete of some documents: its version, their ids, and whether somebody is still at it."""
-
-    version: str
-    kind: Change
-    ids: tuple[str, ...]
-    is_alive: bool
-
-
-class Journal:
-    """The entries of one index."""
+class MongoJournal(WriteJournal):
+    """The entries of one index, a row for each."""
 
     def __init__(self, run: RunOnRows) -> None:
         self._run = run
 
-    @contextmanager
-    def writing(self, kind: Change, ids: Sequence[str]) -> Iterator[str]:
-        """Note that these documents are written or deleted meanwhile, under the new version that this gives.
+    def add(self, entry: WriteEntry) -> None:
+        """Make an entry."""
+        row = {"kind": entry.kind, "ids": list(entry.ids), "owner": entry.owner}
+        update = {"$set": row, "$currentDate": {"at": True}}
+        self._run(f"begin a {entry.kind}", lambda rows: rows.update_one({"_id": entry.version}, update, upsert=True))
 
-        After an error the entry stays, for nobody knows what was written.
-        """
-        version = new_version()
-        update = {"$set": {"kind": kind, "ids": list(ids), "owner": this_process()}, **AT}
-        with at_work(version):
-            self._run(f"begin a {kind}", lambda rows: rows.update_one({"_id": version}, update, upsert=True))
-            yield version
-            self.close(version)
+    def remove(self, versions: Collection[str]) -> None:
+        """Note that these writes are done."""
+        self._run("end a write", lambda rows: rows.delete_many({"_id": {"$in": [*versions]}}))
 
-    def close(self, version: str) -> None:
-        """Note that all is done."""
-        self._run("end a write", lambda rows: rows.delete_one({"_id": version}))
-
-    def entries(self) -> list[JournalEntry]:
+    def entries(self) -> list[WriteEntry]:
         """Return all entries that there are."""
-        wanted = {"kind": 1, "ids": 1, "owner": 1, "at": 1, "now": NOW}
+        wanted = {"kind": 1, "ids": 1, "owner": 1, "at": 1, "now": "$$NOW"}
         rows_found = self._run("read the journal", lambda rows: list(rows.find({}, wanted)))
-        return [JournalEntry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in rows_found]
+        return [_entry(row["_id"], row, row["now"]) for row in rows_found]
 
 
-def is_alive(row: Row) -> bool:
-    """Return whether the process that a row names is still at work on it.
+class ChangeCounter(WriteJournal):
+    """The row that counts the changes of an index and names the writes under way."""
 
-    The row has the time it was written ``at`` and the time ``now``, both by the server's clock: those of clients may
-    differ.
-    """
-    if is_under_way(row["_id"]):
-        return True
-    return life_of(row["owner"], row["_id"]) != "gone" and abs(row["now"] - row["at"]) <= PATIENCE
+    def __init__(self, run: RunOnRows) -> None:
+        self._run = run
+        self._gone: dict[str, float] = {}
+
+    def add(self, entry: WriteEntry) -> None:
+        """Note that a write begins."""
+        key = f"open.{entry.version}"
+        row = {f"{key}.owner": entry.owner, f"{key}.kind": entry.kind, f"{key}.documents": entry.documents}
+        self._note({"$set": row, "$currentDate": {f"{key}.at": True}})
+
+    def remove(self, versions: Collection[str]) -> None:
+        """Take writes off the row."""
+        if versions:
+            self._note({"$unset": {f"open.{version}": "" for version in versions}})
+
+    def entries(self) -> list[WriteEntry]:
+        """Return the writes under way, and those that were cut off."""
+        return _entries(self._read())
+
+    def count(self) -> int | None:
+        """Return how often the index has been changed.
+
+        None while somebody writes. Takes off the row who is long gone.
+        """
+        row = self._read()
+        entries, moment = _entries(row), time.monotonic()
+        if not entries:
+            return int(row.get("count", 0))
+        self._gone = {entry.version: self._gone.get(entry.version, moment) for entry in entries if entry.is_gone}
+        self.remove([version for version, since in self._gone.items() if moment - since > writers.IN_FLIGHT_SECONDS])
+        return None
+
+    def _read(self) -> Row:
+        wanted = {"open": 1, "count": 1, "now": "$$NOW"}
+        return self._run("look for changes", lambda rows: rows.find_one(_CHANGES, wanted)) or {}
+
+    def _note(self, update: Row) -> None:
+        counted = {**update, "$inc": {"count": 1}}
+        self._run("note a change", lambda rows: rows.update_one(_CHANGES, counted, upsert=True))
+
+
+def _entries(row: Row) -> list[WriteEntry]:
+    return [_entry(version, entry, row["now"]) for version, entry in row.get("open", {}).items()]
+
+
+def _entry(version: str, row: Row, now: Any) -> WriteEntry:
+    """Return an entry, whose time and ``now`` are both by the server's clock: those of clients may differ."""
+    ids = tuple(row.get("ids", ()))
+    count, age = row.get("documents", len(ids)), (now - row["at"]).total_seconds()
+    return WriteEntry(version, row["owner"], row.get("kind", "write"), count, ids, age)

@@ -43,7 +43,7 @@ class VectorBlock:
 
 
 def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[VectorBlock]:
-    """Return the vectors of those rows that pass ``where``; only one block is in memory at a time."""
+    """Return the vectors of those rows that pass ``where``. Only one block is in memory at a time."""
     path = vector_path(field)
     batches: Any = rows.find_raw_batches({path: {"$exists": True}, **where}, {"version": 1, path: 1})
     return (_block(batch, path.partition(".")[2], dim) for batch in batches)
@@ -55,7 +55,7 @@ def merge_blocks(blocks: Sequence[VectorBlock]) -> VectorBlock:
 
 
 def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list[list[VersionedHit]]:
-    """Find the nearest rows of each query, best first; equal cosines are in the order of the ids."""
+    """Find the nearest rows of each query, best first. Equal cosines are in the order of the ids."""
     best: list[list[VersionedHit]] = [[] for _ in queries]
     min_cosines = np.full(len(queries), -np.inf, np.float32)
     for block in blocks:
@@ -76,7 +76,7 @@ def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list
 
 
 def _block(batch: bytes, name: str, dim: int) -> VectorBlock:
-    """Return one batch of BSON rows; the vector is read from the end of each, where it is."""
+    """Return one batch of BSON rows. The vector is read from the end of each, where it is."""
     size = 4 * dim
     mark = struct.pack("<iB", size + 2, _VECTOR_SUBTYPE) + _FLOAT32
     heads, parts, at = [], [], 0

@@ -12,7 +12,7 @@ from pymongo.operations import ReplaceOne, UpdateOne
 from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.mongodb.atlas import VectorSearch
-from vlmsearch.stores.mongodb.cache import Changes, VectorCache
+from vlmsearch.stores.mongodb.cache import VectorCache
 from vlmsearch.stores.mongodb.connection import (
     DEFAULT_OPTIONS,
     MongoConnection,
@@ -22,16 +22,14 @@ from vlmsearch.stores.mongodb.connection import (
     bulk,
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
+from vlmsearch.stores.mongodb.journal import ChangeCounter
 from vlmsearch.stores.mongodb.scan import VectorBlock, nearest, read_blocks
 from vlmsearch.stores.mongodb.values import (
     compile_filter,
-    document_of,
     escape,
-    fields_of,
     metadata_row,
     pack,
     rows_of,
-    stamp_of,
     text_row,
     unpack,
     vector_path,
@@ -79,7 +77,7 @@ class MongoStore(MongoIndex):
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the fields, and find out how the server can search."""
-        self._changes = Changes(lambda operation, call: self.run(operation, call, part="changes"))
+        self._changes = ChangeCounter(lambda operation, call: self.run(operation, call, part="changes"))
         self._cache = VectorCache(self._changes, self._cache_bytes)
         self._dims = {field: space.dim for space in manifest.spaces for field in space.fields}
         self._vector_search = self.run(
@@ -87,7 +85,7 @@ class MongoStore(MongoIndex):
         )
 
     def wait_until_ready(self) -> None:
-        """Return when the text index is there and the server's own vector indexes, if it has any, can be queried."""
+        """Return when the text index is there. The server's own vector indexes can be queried then, too."""
         super().wait_until_ready()
         search = self._vector_search
         if search is not None:
@@ -107,42 +105,39 @@ class MongoStore(MongoIndex):
     def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant."""
         rows = rows_of(records, new_version(), self.needed().language or NONE)
-        writes = [
-            ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
-            for record, row in zip(records, rows)
-        ]
-        with self._changes.writing() as live:
-            for batch in self.batches(writes, _WRITES):
-                live()
-                while self._write(batch) < len(batch):
+        for batch in self.batches(list(zip(records, rows)), _WRITES):
+            writes = [
+                ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
+                for record, row in batch
+            ]
+            with self._changes.writing("write", [record.document.id for record, _ in batch]):
+                while self._write(writes) < len(writes):
                     continue  # another writer inserted one of them at the same moment
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata, of each document at one instant; vectors and words stay where they are."""
         changed: list[str] = []
-        with self._changes.writing() as live:
-            for batch in self.batches(changes, _WRITES):
-                live()
-                changed += self._change_page(batch, new_version())
+        for batch in self.batches(changes, _WRITES):
+            with self._changes.writing("change", [change.document.id for change in batch]) as version:
+                changed += self._change_page(batch, version)
         return changed
 
     def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
-        there = self.read_rows([change.document.id for change in changes])
+        there = self.read_rows([change.document.id for change in changes], "document")
         now = [Record(row.document, {}, row.stamp) for row in there.values()]
-        more = {change.document.id: change for change in changes if change.text is not None}
-        fields = self.fields(list(more))
+        other_texts = {change.document.id for change in changes if change.text is not None}
         language = self.needed().language or NONE
         writes = []
         for record in changed_records(now, changes):
             id = record.document.id
             row = metadata_row(record, version)
-            if id in more:
-                row = text_row(record, version, language, {*fields.get(id, ()), *record.vectors})
+            if id in other_texts:
+                row = text_row(record, version, language, {*there[id].fields, *record.vectors})
                 row |= {f"vectors.{name}": vector for name, vector in _packed(record).items()}
             writes.append(UpdateOne({"_id": id, "version": there[id].version}, {"$set": row}))
         if writes:
             self.run("change metadata", lambda rows: bulk(rows, writes))
-        after = self.rows(there, {"version": 1}, {"version": version})
+        after = self.kept_rows(there, {"version": 1}, {"version": version})
         return [change.document.id for change in changes if change.document.id in after]
 
     def _write(self, writes: Sequence[ReplaceOne[Row]]) -> int:
@@ -182,22 +177,12 @@ class MongoStore(MongoIndex):
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""
-        rows = self.rows(ids, {vector_path(field): 1}).values()
+        rows = self.kept_rows(ids, {vector_path(field): 1}).values()
         return [unpack(row["vectors"][escape(str(field))]) for row in rows if row.get("vectors")]
-
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        rows = self.rows(ids, {"terms": 0})
-        if any(id not in rows for id in ids):
-            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return [_record_of(rows[id], manifest.fingerprint) for id in ids if id in rows]
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents with their vectors."""
-        with self._changes.writing():
+        with self._changes.writing("delete", ids):
             return self.run("delete documents", lambda rows: rows.delete_many({"_id": {"$in": ids}})).deleted_count
 
     def check(self, *, repair: bool = False) -> CheckReport:
@@ -206,9 +191,10 @@ class MongoStore(MongoIndex):
         A document and its vectors are one row, so they agree.
         """
         self.needed()
-        unfinished, under_way = self._changes.writes()
+        entries = self._changes.entries()
+        unfinished = [entry for entry in entries if entry.is_gone]
         if repair:
-            self._changes.forget(unfinished)
+            self._changes.remove([entry.version for entry in unfinished])
             self.renew_words()
         counts = {str(field): 0 for field in self._dims}
         documents = 0
@@ -217,18 +203,13 @@ class MongoStore(MongoIndex):
             for row in page:
                 for field in row["fields"]:
                     counts[field] += 1
-        names = tuple(f"write {version}" for version in unfinished)
-        return CheckReport(self.name, documents, counts, unfinished=names, in_progress=under_way, repaired=repair)
+        names, others = tuple(map(str, unfinished)), len(entries) - len(unfinished)
+        return CheckReport(self.name, documents, counts, unfinished=names, in_progress=others, repaired=repair)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
         for part in ("documents", "changes"):
             self.run(f"drop its {part}", lambda rows: rows.drop(), part=part, generation=generation)
-
-
-def _record_of(row: Row, fingerprint: str) -> Record:
-    vectors = {field: unpack(row["vectors"][escape(str(field))]) for field in fields_of(row)}
-    return Record(document_of(row), vectors, stamp_of(row), fingerprint)
 
 
 def _packed(record: Record) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from bson.int64 import Int64
 from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
-from vlmsearch.stores.documents import DocumentState
+from vlmsearch.stores.documents import DocumentRow, StoredDocument
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.mongodb.words import term_fields
@@ -29,8 +28,8 @@ from vlmsearch.types import Document, Field, Record, Reject, Scalar, Stamp
 
 _ESCAPED = re.compile(r"[%.$\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPE = re.compile(r"%([0-9a-f]{4})")
-_LARGEST_EXACT = 2**53
-_MOST_BYTES = 15 * 2**20
+_MAX_EXACT = 2**53
+_MAX_BYTES = 15 * 2**20
 _DEEPEST = 80
 _HALF_SURROGATES = 128
 """The subtype of strings that are not valid Unicode, kept as bytes."""
@@ -46,23 +45,22 @@ def row_of(record: Record, version: str, language: str = NONE) -> dict[str, Any]
 
     ``language`` is that of the index, by which words are compared.
     """
-    document = record.document
-    path = str(document.image) if isinstance(document.image, Path) else None
-    exact = {key: value for key, value in document.metadata.items() if _is_large(value)}
+    stored = StoredDocument.of(record.document)
+    exact = {key: value for key, value in stored.metadata.items() if _is_large(value)}
     row = {
         "version": version,
         "digest": _string(record.stamp.digest),
         "source": _string(record.stamp.source),
-        "text": None if document.text is None else _string(document.text),
-        "image": None if path is None else _string(path),
-        "metadata": {escape(key): _value(value) for key, value in document.metadata.items()},
+        "text": None if stored.text is None else _string(stored.text),
+        "image": None if stored.image is None else _string(stored.image),
+        "metadata": {escape(key): _value(value) for key, value in stored.metadata.items()},
         "exact": {escape(key): Int64(value) for key, value in exact.items()},
         "fields": sorted(map(str, record.vectors)),
-        **term_fields(words_of(document), language),
-        "draw": sampling_key(document.id),
+        **term_fields(words_of(record.document), language),
+        "draw": sampling_key(stored.id),
     }
-    if _size(row) > _MOST_BYTES:
-        large = f"{document.id!r} has more than {_MOST_BYTES:,} bytes of text and metadata"
+    if _size(row) > _MAX_BYTES:
+        large = f"{stored.id!r} has more than {_MAX_BYTES:,} bytes of text and metadata"
         raise InvalidInputError("too_large", large)
     return row
 
@@ -74,14 +72,14 @@ def metadata_row(record: Record, version: str) -> dict[str, Any]:
 
 
 def text_row(record: Record, version: str, language: str, fields: Collection[Field]) -> dict[str, Any]:
-    """Return the part of a record's row that another text changes; ``fields`` are those of all of its vectors."""
+    """Return the part of a record's row that another text changes. ``fields`` are those of all of its vectors."""
     row = row_of(record, version, language)
     row["fields"] = sorted(map(str, fields))
     return {name: value for name, value in row.items() if name not in ("source", "image", "draw")}
 
 
 def outline_of(row: Mapping[str, Any]) -> Outline:
-    """Return the outline of the document in a row; the row needs only the keys that were asked for."""
+    """Return the outline of the document in a row. The row needs only the keys that were asked for."""
     return Outline(row["_id"], row["image"] is not None, _metadata_of(row))
 
 
@@ -92,14 +90,8 @@ def _metadata_of(row: Mapping[str, Any]) -> dict[str, Scalar]:
 
 def document_of(row: Mapping[str, Any]) -> Document:
     """Return the document of a row."""
-    metadata = _metadata_of(row)
-    text, image = row["text"], row["image"]
-    return Document(
-        row["_id"],
-        None if text is None else _text(text),
-        None if image is None else Path(_text(image)),
-        metadata,
-    )
+    text, image = (None if row[name] is None else _text(row[name]) for name in ("text", "image"))
+    return StoredDocument(row["_id"], text, image, _metadata_of(row)).document
 
 
 def stamp_of(row: Mapping[str, Any]) -> Stamp:
@@ -112,9 +104,12 @@ def fields_of(row: Mapping[str, Any]) -> frozenset[Field]:
     return frozenset(map(Field.parse, row["fields"]))
 
 
-def state_of(row: Mapping[str, Any]) -> DocumentState:
-    """Return the state of the document in a row."""
-    return DocumentState(stamp_of(row), row["version"], fields_of(row))
+def document_row(row: Mapping[str, Any]) -> DocumentRow:
+    """Return what a row has of a document, as far as it was read."""
+    fields, kept = fields_of(row), row.get("vectors", {})
+    vectors = {field: unpack(kept[name]) for field in fields if (name := escape(str(field))) in kept}
+    content = document_of(row) if "metadata" in row else None
+    return DocumentRow(stamp_of(row), row["version"], fields, content, vectors)
 
 
 def reject_row(reject: Reject) -> dict[str, Any]:
@@ -166,7 +161,7 @@ def _compile(where: Filter, depth: int) -> dict[str, Any]:
 
 
 def escape(key: str) -> str:
-    """Return a key as a single step of a path, with no character that means anything to MongoDB."""
+    """Return a key as a single step of a path. It has no character that means anything to MongoDB."""
     return _ESCAPED.sub(lambda odd: f"%{ord(odd[0]):04x}", key)
 
 
@@ -175,7 +170,7 @@ def _unescape(key: str) -> str:
 
 
 def _is_large(value: Scalar) -> bool:
-    return type(value) is int and abs(value) > _LARGEST_EXACT
+    return type(value) is int and abs(value) > _MAX_EXACT
 
 
 def _value(value: Scalar) -> str | bool | int | float | Binary:
@@ -206,6 +201,6 @@ def _text(value: object) -> str:
 
 def _size(row: Mapping[str, Any]) -> int:
     texts = [value for value in (row["text"], *row["metadata"].values()) if isinstance(value, (str, bytes))]
-    if sum(map(len, texts)) * 4 <= _MOST_BYTES:
+    if sum(map(len, texts)) * 4 <= _MAX_BYTES:
         return 0
     return sum(len(text.encode() if isinstance(text, str) else text) for text in texts)

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from pymongo.errors import OperationFailure
 
 from vlmsearch.stores.mongodb.connection import LIVE, Row, Rows
-from vlmsearch.stores.postings import K1, LEAST_IDF, B, Term, idf
+from vlmsearch.stores.postings import K1, MIN_IDF, B, Term, idf
 from vlmsearch.stores.terms import QueryTerm, terms_of
 from vlmsearch.stores.versions import VersionedHit
 
@@ -33,7 +33,10 @@ _EARLIER_INDEX = "vlmsearch_words"
 _NO_ROW_HAS_THIS = "language_of_words"
 _INDEX_NOT_FOUND = 27
 _SPELT = "zq"
-"""The start of a term that is not letters and digits of ASCII, before its bytes in hexadecimal."""
+"""The start of a term that is not letters and digits of ASCII.
+
+Its bytes in hexadecimal follow.
+"""
 _SAMPLED = 1000
 """Documents of the sample from which frequencies of words are estimated."""
 _FREQUENT = 10
@@ -41,9 +44,9 @@ _FREQUENT = 10
 _SPARE = 100
 """Documents that are scored beyond those that are asked for."""
 _STEPS = 30
-"""Statistics are of an index whose size has changed by less than one part in so many."""
-_MOST_COUNTS = 20_000
-_MOST_BYTES = 256 * 2**10
+"""The change of an index's size, one part in so many, that outdates its statistics."""
+_MAX_COUNTS = 20_000
+_MAX_BYTES = 256 * 2**10
 """Bytes of the terms of a row at most: the text index takes terms of 4 MB, and none of a longer text."""
 
 
@@ -51,8 +54,8 @@ def term_fields(words: str, language: str) -> Row:
     """Return what a row keeps of a document's words: its terms, of a long text each distinct one once, and language."""
     terms, own = terms_of(words, language)
     spelt = " ".join(map(_spelt, terms))
-    if len(spelt) > _MOST_BYTES:
-        spelt = " ".join(dict.fromkeys(map(_spelt, terms)))[:_MOST_BYTES]
+    if len(spelt) > _MAX_BYTES:
+        spelt = " ".join(dict.fromkeys(map(_spelt, terms)))[:_MAX_BYTES]
     return {"terms": spelt, "language": own if terms else ""}
 
 
@@ -80,7 +83,7 @@ def drop_earlier_words(rows: Rows) -> None:
 
 
 def find_words(rows: Rows, terms: Iterable[str], limit: int, condition: Row) -> list[Row]:
-    """Find the first rows that pass ``condition`` and hold any of the spelt terms, by MongoDB's own score."""
+    """Find the first rows that pass ``condition`` and hold spelt terms, by MongoDB's own score."""
     score: Row = {"$meta": "textScore"}
     wanted = {"$text": {"$search": " ".join(terms)}, **condition}
     cursor = rows.find(wanted, {"version": 1, "terms": 1, "score": score})
@@ -116,7 +119,7 @@ class WordStatistics:
             known = seen * self.documents / max(self._sampled, 1)
             if seen < _FREQUENT and self._sampled < self.documents:
                 known = max(count(), seen)
-            if len(self._counts) >= _MOST_COUNTS:
+            if len(self._counts) >= _MAX_COUNTS:
                 self._counts.clear()
             self._counts[asked] = known
         return known
@@ -145,12 +148,12 @@ def read_statistics(rows: Rows, size: int) -> WordStatistics:
 
 
 def size_class(size: int, writes: int) -> tuple[int, int]:
-    """Return a value that is the same for collections whose statistics are near enough to each other."""
+    """Return a value that is the same for collections with statistics near to each other."""
     return (size, writes) if size < _SAMPLED else (round(math.log(size) * _STEPS), -1)
 
 
 def count_rows(rows: Rows, terms: Iterable[str]) -> int:
-    """Count the rows that hold any of the spelt terms; none where there is no text index."""
+    """Count the rows that hold any of the spelt terms: none where there is no text index."""
     return _without_index(lambda: rows.count_documents({"$text": {"$search": " ".join(terms)}}), 0)
 
 
@@ -164,5 +167,5 @@ def _without_index(call: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-LEAST_SCORE = LEAST_IDF
+MIN_SCORE = MIN_IDF
 """The score of a row that MongoDB finds and that shares no term."""

@@ -1,4 +1,4 @@
-"""Comparison of documents in MongoDB with vectors in Chroma and with the journal, while others may write."""
+"""Comparison of documents in MongoDB with vectors in Chroma and the journal. Others may write meanwhile."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pymongo.operations import UpdateOne
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.check import Discrepancies, States, compare
 from vlmsearch.stores.chroma.vectors import VectorRows
-from vlmsearch.stores.documents import DocumentState
+from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.stores.mongodb.connection import Row, bulk
 from vlmsearch.stores.mongodb.index import MongoIndex
-from vlmsearch.stores.mongodb.journal import Journal
+from vlmsearch.stores.mongodb.journal import MongoJournal
 from vlmsearch.stores.mongodb.values import fields_of
 from vlmsearch.types import Stamp
 
@@ -28,13 +28,13 @@ class Checker:
 
     index: MongoIndex
     vectors: VectorRows
-    journal: Journal
+    journal: MongoJournal
     forget: Callable[[Mapping[str, Sequence[str]]], None]
 
     def report(self, *, repair: bool) -> CheckReport:
         """Check documents, vectors and journal."""
         entries = self.journal.entries()
-        unfinished = [entry for entry in entries if not entry.is_alive]
+        unfinished = [entry for entry in entries if entry.is_gone]
         if repair:
             for entry in unfinished:
                 self.roll_back(entry.version, entry.ids)
@@ -46,13 +46,13 @@ class Checker:
             return _states(rows)
 
         def read_again(ids: Collection[str]) -> States:
-            return _states(self.index.rows(ids, _STATE, _EVERY))
+            return _states(self.index.kept_rows(ids, _STATE, _EVERY))
 
         vectors = compare(self.vectors, read_all, read_again, lambda: self._busy(dead))
         half_done = self._half_done([id for id, row in rows.items() if _is_half_done(row, dead)], dead)
         if repair:
             self._repair(vectors, half_done)
-        writes = [f"{entry.kind} of {len(entry.ids)} documents, {entry.version}" for entry in unfinished]
+        writes = list(map(str, unfinished))
         writes += [f"{'replace' if row['version'] else 'delete'} {id}" for id, row in half_done.items()]
         return vectors.report(
             self.index.name,
@@ -69,23 +69,23 @@ class Checker:
         writes once more.
         """
         self.forget({id: [version] for id in ids})
-        now = self.index.rows(ids, {"version": 1})
+        now = self.index.kept_rows(ids, {"version": 1})
         self.vectors.remove([(id, version) for id in ids if id not in now or now[id]["version"] != version])
-        self.journal.close(version)
+        self.journal.remove([version])
 
     def _half_done(self, ids: Collection[str], dead: Collection[str]) -> dict[str, Row]:
-        """Return the rows of writes that nobody is at and that no entry of the journal names."""
+        """Return the rows of writes that nobody is at and that the journal lacks."""
         if not ids:
             return {}
         busy = self._busy(dead)
-        rows = self.index.rows(ids, _STATE, _EVERY)
+        rows = self.index.kept_rows(ids, _STATE, _EVERY)
         busy |= self._busy(dead)
         return {id: row for id, row in rows.items() if id not in busy and _is_half_done(row, dead)}
 
     def _busy(self, dead: Collection[str]) -> set[str]:
         """Return the documents that are being written."""
         entries = self.journal.entries()
-        return {id for entry in entries if entry.version not in dead and entry.is_alive for id in entry.ids}
+        return {id for entry in entries if entry.version not in dead and not entry.is_gone for id in entry.ids}
 
     def _repair(self, vectors: Discrepancies, half_done: Mapping[str, Row]) -> None:
         vectors.remove(self.vectors)
@@ -105,11 +105,11 @@ class Checker:
 
 
 def _states(rows: Mapping[str, Row]) -> States:
-    """Return the states of documents; a deleted one whose vectors are not gone yet has no version."""
-    return {id: DocumentState(Stamp("", ""), row["version"] or "", fields_of(row)) for id, row in rows.items()}
+    """Return the rows of documents. A deleted one whose vectors are not gone yet has no version."""
+    return {id: DocumentRow(Stamp("", ""), row["version"] or "", fields_of(row)) for id, row in rows.items()}
 
 
 def _is_half_done(row: Row, dead: Collection[str]) -> bool:
-    """Return whether a row has more to be rid of than versions of writes that are known to be cut off."""
+    """Return whether a row has more to be rid of than versions of writes cut off."""
     pending = row.get("pending", [])
     return bool(row.get("stale") or set(pending) - set(dead) or (row["version"] is None and not pending))

@@ -25,6 +25,7 @@ from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
 from vlmsearch.stores.chroma.connection import DEFAULT_PORT, FOLDER_INDEX, ChromaConnection, run_command
 from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows, row_bytes
+from vlmsearch.stores.documents import DocumentRow, RowPart
 from vlmsearch.stores.mongodb.connection import (
     DEFAULT_OPTIONS,
     MongoConnection,
@@ -33,7 +34,7 @@ from vlmsearch.stores.mongodb.connection import (
     bulk,
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
-from vlmsearch.stores.mongodb.journal import Journal
+from vlmsearch.stores.mongodb.journal import MongoJournal
 from vlmsearch.stores.mongodb.values import row_of
 from vlmsearch.stores.mongodb_chroma.check import Checker
 from vlmsearch.stores.terms import NONE
@@ -82,7 +83,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         """Find the collections of the vectors."""
         self._vectors = self._rows_of(generation, manifest.spaces)
         self._vectors.open(self.name)
-        self._journal = Journal(lambda operation, call: self.run(operation, call, part="journal"))
+        self._journal = MongoJournal(lambda operation, call: self.run(operation, call, part="journal"))
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
@@ -129,8 +130,14 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
             changed += [record.document.id for record in records if record.document.id not in lost]
         return changed
 
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id."""
+        if "vectors" in parts:
+            return self.vectors().complete(ids, lambda some: self.read_rows(some, "document"))
+        return super().read_rows(ids, *parts)
+
     def _versions(self, ids: Sequence[str]) -> dict[str, str]:
-        return {id: row["version"] for id, row in self.rows(ids, {"version": 1}).items()}
+        return {id: row["version"] for id, row in self.kept_rows(ids, {"version": 1}).items()}
 
     def _write(self, records: list[Record], expected: Mapping[str, str] | None = None) -> list[Record]:
         """Write records under a new version; those that another writer was faster with are returned.
@@ -152,7 +159,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         return [record for record in records if record.document.id in lost]
 
     def _announce(self, ids: Sequence[str], version: str) -> None:
-        """Note the version as pending in the rows; documents that are not there get one like those of deleted ones."""
+        """Note the version as pending in the rows. Documents that are not there get one like those of deleted ones."""
         new: Row = {"version": None, "fields": [], "stale": []}
         update: Row = {"$addToSet": {"pending": version}, "$setOnInsert": new}
         writes: list[Any] = [UpdateOne({"_id": id}, update, upsert=True) for id in ids]
@@ -162,7 +169,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
     def _commit(
         self, records: Sequence[Record], version: str, versions: Mapping[str, str]
     ) -> tuple[dict[str, str], set[str]]:
-        """Change the rows that are of these ``versions``; returns what was replaced, and ids that were not changed.
+        """Change the rows that are of these ``versions``. Return what was replaced, and ids that were not changed.
 
         Those were changed by another writer meanwhile, or the version is not pending any more.
         """
@@ -209,14 +216,14 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents, then their vectors."""
-        before = self.rows(ids, {"version": 1})
+        before = self.kept_rows(ids, {"version": 1})
         gone: dict[str, str] = {}
         while before:
             with self._journal.writing("delete", list(before)) as version:
                 some = self._unmake({id: row["version"] for id, row in before.items()})
                 self._clean(some, (), version)
             gone |= some
-            before = self.rows([id for id in before if id not in some], {"version": 1})
+            before = self.kept_rows([id for id in before if id not in some], {"version": 1})
         return len(gone)
 
     def _unmake(self, versions: Mapping[str, str]) -> dict[str, str]:
@@ -231,7 +238,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         ]
         if self.run("delete documents", lambda rows: bulk(rows, writes)) == len(versions):
             return dict(versions)
-        deleted = self.rows(list(versions), {"stale": 1}, {"version": None})
+        deleted = self.kept_rows(list(versions), {"stale": 1}, {"version": None})
         return {id: old for id, old in versions.items() if id in deleted and old in deleted[id].get("stale", [])}
 
     # ---- checking

@@ -29,7 +29,7 @@ from psycopg.types import TypeInfo
 
 from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.credentials import redact
-from vlmsearch._util.retry import MOST_RETRIES, check_seconds, retrying
+from vlmsearch._util.retry import MAX_RETRIES, check_seconds, retrying
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 
 T = TypeVar("T")
@@ -40,11 +40,11 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _USER = re.compile(r"[A-Za-z0-9._~-]{1,63}")
 _DATABASE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 _PASSWORD_VARIABLE = "PGPASSWORD"  # noqa: S105 - the name of a variable, not its value
-_MOST_CONNECTIONS = 100
-_LONGEST_IDLE = 300.0
+_MAX_CONNECTIONS = 100
+_MAX_IDLE = 300.0
 """Seconds: firewalls forget a connection that has been idle for some longer time."""
-_LEAST_VERSION = (0, 8)
-"""The version of pgvector that goes on with a scan of an index until a filtered page is full."""
+_MIN_VERSION = (0, 8)
+"""The version of pgvector that scans an index until a filtered page is full."""
 _PINNED = {
     "client_encoding": "'UTF8'",
     "search_path": "pg_catalog, pg_temp",  # a fitting function in any other schema would run as this role
@@ -101,7 +101,7 @@ class PostgresAddress:
 
     @property
     def is_local(self) -> bool:
-        """Return whether every host is this machine; without a host, those are that libpq takes from variables."""
+        """Return whether every host is this machine. Without one, libpq takes them from variables."""
         named = [(parse_address(host) or (host,))[0] for host in self.hosts]
         own = [] if named else os.environ.get("PGHOST", "").split(",")
         addresses = os.environ.get("PGHOSTADDR", "").split(",")
@@ -137,10 +137,10 @@ class PostgresOptions:
 
     def __post_init__(self) -> None:
         check_seconds(timeout=self.timeout)
-        if not 0 <= self.retries <= MOST_RETRIES:
-            raise ConfigError(f"retries are from 0 to {MOST_RETRIES}, not {self.retries}")
-        if not 1 <= self.connections <= _MOST_CONNECTIONS:
-            raise ConfigError(f"connections are from 1 to {_MOST_CONNECTIONS}, not {self.connections}")
+        if not 0 <= self.retries <= MAX_RETRIES:
+            raise ConfigError(f"retries are from 0 to {MAX_RETRIES}, not {self.retries}")
+        if not 1 <= self.connections <= _MAX_CONNECTIONS:
+            raise ConfigError(f"connections are from 1 to {_MAX_CONNECTIONS}, not {self.connections}")
         files = (self.tls_ca_file, self.tls_certificate_file, self.tls_key_file)
         if self.tls is False and any(files):
             raise ConfigError("tls_ca_file, tls_certificate_file and tls_key_file are for connections with TLS")
@@ -181,7 +181,7 @@ class _Pool:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Lend a connection; one that is within a transaction at the end is closed, since its server may be gone."""
+        """Lend a connection. One that is within a transaction at the end is closed, since its server may be gone."""
         if not self._places.acquire(timeout=self._timeout):
             raise TimeoutError(f"all {self._max_size} connections have been in use for {self._timeout:g} seconds")
         try:
@@ -203,7 +203,7 @@ class _Pool:
                 since, session = self._idle.pop()
             except IndexError:
                 return self._connect()
-            if time.monotonic() - since < _LONGEST_IDLE and not _has_answered(session, 0):
+            if time.monotonic() - since < _MAX_IDLE and not _has_answered(session, 0):
                 return session
             session.close()
 
@@ -216,7 +216,7 @@ class _Pool:
 
 
 def _has_answered(session: Session, seconds: float) -> bool:
-    """Return whether there is something to read within so many seconds, be it that the server has closed."""
+    """Return whether there is something to read within so many seconds. That the server has closed counts."""
     with selectors.DefaultSelector() as selector:
         selector.register(session.fileno(), selectors.EVENT_READ)
         return bool(selector.select(seconds))
@@ -237,7 +237,7 @@ class PostgresConnection:
         self._pool = _Pool(self._connect, self.options.connections, self.options.timeout)
 
     def run(self, operation: str, call: Callable[[Session], T], *, settings: str = "", proof: str = "") -> T:
-        """Call a function within a transaction, again after errors of the moment, so it must bear repetition.
+        """Call a function within a transaction. It is called again after errors of the moment, and must bear that.
 
         Args:
             operation: What it does, for messages.
@@ -350,7 +350,7 @@ class PostgresConnection:
             raise ConfigError(
                 f"{self.name} has pgvector in the schema {schema!r}: move it to one without a % in its name"
             )
-        if tuple(map(int, number.split(".")[:2])) < _LEAST_VERSION:
+        if tuple(map(int, number.split(".")[:2])) < _MIN_VERSION:
             raise ConfigError(
                 f"{self.name} has pgvector {number}, and 0.8 or later is needed: run ALTER EXTENSION vector UPDATE"
             )
@@ -466,7 +466,7 @@ def _authorities() -> str:
 
 
 def quoted(*names: str) -> str:
-    """Return a name as SQL has it, with the schema that it is in before it where two are given."""
+    """Return a name as SQL has it, behind its schema where two are given."""
     return sql.Identifier(*names).as_string(None)
 
 

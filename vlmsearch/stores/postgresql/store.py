@@ -16,7 +16,7 @@ from psycopg import errors
 from vlmsearch._util.batching import PAGE, pages
 from vlmsearch.errors import BackendError, ConfigError, apply_to_each
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowPart
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -36,11 +36,12 @@ from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable, measure
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
+    STATE,
     Condition,
-    StoredDocument,
     among,
     check_size,
     compile_filter,
+    document_row,
     escape,
     metadata_of,
     row_of,
@@ -67,8 +68,11 @@ from vlmsearch.types import (
 T = TypeVar("T")
 _WRITES = 500
 _EXACT_MATCHES = 10_000
-"""Documents that pass a filter and are compared one by one, where there is an index of vectors."""
-_MOST_EF_SEARCH = 1000
+"""Documents that pass a filter and are compared one by one.
+
+There is an index of vectors.
+"""
+_MAX_EF_SEARCH = 1000
 _SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
 """Settings with which the planner follows the index of vectors, whatever it thinks of a filter."""
 _BITMAP = "SET LOCAL work_mem = '64MB';"
@@ -113,9 +117,9 @@ class PostgresStore(DatabaseStore):
         check_name("table", table)
         if language is not None:
             check_language(language)
-        if exact_up_to < 0 or not 1 <= ef_search <= _MOST_EF_SEARCH:
+        if exact_up_to < 0 or not 1 <= ef_search <= _MAX_EF_SEARCH:
             raise ConfigError(
-                f"exact_up_to is at least 0 and ef_search from 1 to {_MOST_EF_SEARCH:,}, not {exact_up_to} and "
+                f"exact_up_to is at least 0 and ef_search from 1 to {_MAX_EF_SEARCH:,}, not {exact_up_to} and "
                 f"{ef_search}"
             )
         connection = location
@@ -177,7 +181,7 @@ class PostgresStore(DatabaseStore):
         self._change_beside("make the index", query, (slot, json.dumps(row)))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
+        """Put another row in the place of one of this revision, at one instant: False where there is none."""
         query = f"UPDATE {self._slots} SET row = %s::json WHERE slot = %s AND {_IS_OF_REVISION}"
         return self._change_beside("change the index", query, (json.dumps(row), slot, revision)) == 1
 
@@ -305,13 +309,13 @@ class PostgresStore(DatabaseStore):
 
     def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
         query = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-        there = [StoredDocument(*row) for row in all_rows(session, query, ([c.document.id for c in changes],))]
-        records = changed_records([Record(row.document, {}, row.stamp) for row in there], changes)
+        stored = all_rows(session, query, ([change.document.id for change in changes],))
+        there = {values[0]: document_row(*values) for values in stored}
+        records = changed_records([Record(row.document, {}, row.stamp) for row in there.values()], changes)
         if not records:
             return []
-        fields = {row.id: row.state.fields for row in there}
         version, language = new_version(), self.needed().language
-        rows = [row_of(r, {*fields[r.document.id], *r.vectors}, version, language) for r in records]
+        rows = [row_of(r, {*there[r.document.id].fields, *r.vectors}, version, language) for r in records]
         numbers = self._tables.update(session, rows)
         for field in self._tables.vectors:
             given = {numbers[r.document.id]: r.vectors[field] for r in records if field in r.vectors}
@@ -339,7 +343,7 @@ class PostgresStore(DatabaseStore):
         queries = [Vector(vector) for vector in vectors]
         if not self._is_large(field) or (condition.has_index and self._is_narrow(condition)):
             return self._exact_pages(table, queries, limit, condition)
-        ef_search = min(max(self._ef_search, limit), _MOST_EF_SEARCH)
+        ef_search = min(max(self._ef_search, limit), _MAX_EF_SEARCH)
         settings = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {ef_search};{_SCAN}"
         pages_of_hits = self._session(
             "search", lambda session: [self._by_index(session, table, q, limit, condition) for q in queries], settings
@@ -409,7 +413,7 @@ class PostgresStore(DatabaseStore):
         return [VersionedHit(*row) for row in all_rows(session, query, values)]
 
     def _is_large(self, field: Field) -> bool:
-        """Return whether a field has too many vectors to compare them all, and can have an index."""
+        """Return whether a field has many vectors and can have an index."""
         table = self._tables.vectors[field]
         is_unknown = field not in self._large and table.can_be_indexed
         if is_unknown and self._has_more(table.table, (), self._exact_up_to):
@@ -417,7 +421,7 @@ class PostgresStore(DatabaseStore):
         return field in self._large
 
     def _recall(self, field: Field) -> str:
-        """Say how much of the exact page the index finds; measured again when the field has grown by a tenth."""
+        """Say how much of the exact page the index finds. It is measured again when the field has grown by a tenth."""
         table = self._tables.vectors[field]
         size = self._run("measure it", "SELECT pg_relation_size(%s::regclass)", (table.table,))[0][0]
         step = round(math.log(max(size, 1)) * 10)
@@ -426,7 +430,7 @@ class PostgresStore(DatabaseStore):
         return self._recalls[field][1]
 
     def _measured_recall(self, field: Field, table: VectorTable) -> str:
-        """Count how many of the nearest documents the index finds, with vectors of the index as queries."""
+        """Count how many of the nearest documents the index finds. Queries are vectors of the index."""
         sample = self.sample(field, _RECALLED)
         if not len(sample):
             return "HNSW"
@@ -455,7 +459,7 @@ class PostgresStore(DatabaseStore):
     # ---- words
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Find the documents that share words with a query, best first; equal scores are in the order of the ids."""
+        """Find the documents that share words with a query, best first. Equal scores are in the order of the ids."""
         manifest = self.as_opened()
         if manifest is None or not manifest.language or limit < 1:
             return WordHits([], 0.0)
@@ -477,39 +481,20 @@ class PostgresStore(DatabaseStore):
 
     # ---- reading
 
-    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
-        """Read the states of documents, by id."""
-        columns = "id, version, digest, source, fields, NULL, NULL, NULL"
-        return {row.id: row.state for row in self._stored(ids, columns)}
-
-    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        """Read documents, by id."""
-        return {row.id: DocumentRow(**vars(row.state), document=row.document) for row in self._stored(ids, COLUMNS)}
-
-    def _stored(self, ids: Collection[str], columns: str) -> Iterator[StoredDocument]:
-        query = f"SELECT {columns} FROM {self._tables.documents} WHERE id = ANY(%s)"
-        for page in pages(ids):
-            yield from (StoredDocument(*row) for row in self._run("read documents", query, (page,)))
-
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
-        manifest = self.as_opened()
-        if manifest is None:
-            return []
-        tables = list(self._tables.vectors.items())
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id."""
+        tables = list(self._tables.vectors.items()) if "vectors" in parts else []
         columns = "".join(f", v{n}.vector" for n in range(len(tables)))
         joined = " ".join(f"LEFT JOIN {vectors.table} v{n} USING (row)" for n, (_, vectors) in enumerate(tables))
-        query = f"SELECT {COLUMNS}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY(%s)"
-        records: dict[str, Record] = {}
-        width = len(StoredDocument._fields)
+        stored = COLUMNS if parts else STATE
+        query = f"SELECT {stored}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY(%s)"
+        rows: dict[str, DocumentRow] = {}
         for page in pages(ids):
-            for row in self._run("read documents", query, (page,)):
-                stored = StoredDocument(*row[:width])
-                vectors = {field: _array(v) for (field, _), v in zip(tables, row[width:]) if v is not None}
-                is_whole = set(map(str, vectors)) == set(stored.fields)
-                stamp = stored.stamp if is_whole else Stamp("", stored.stamp.source)
-                records[stored.id] = Record(stored.document, vectors, stamp, manifest.fingerprint)
-        return [records[id] for id in ids if id in records]
+            for id, *values in self._run("read documents", query, (page,)):
+                vectors = values[len(values) - len(tables) :]
+                given = {field: _array(vector) for (field, _), vector in zip(tables, vectors) if vector is not None}
+                rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given)
+        return rows
 
     def ids(self) -> Iterator[str]:
         """Yield all ids, in the order of their characters."""
@@ -517,7 +502,7 @@ class PostgresStore(DatabaseStore):
             yield from (id for (id,) in page)
 
     def _scan(self, columns: str, values: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows of all documents, some at a time, in the order of their ids, which come first."""
+        """Yield the rows of all documents, some at a time, by id. Ids come first."""
         last = ""
         while self.as_opened() is not None:
             query = f"SELECT {columns} FROM {self._tables.documents} d WHERE id > %s ORDER BY id LIMIT {PAGE}"
@@ -529,7 +514,7 @@ class PostgresStore(DatabaseStore):
             last = page[-1][0]
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
         condition = compile_filter(where)
@@ -537,7 +522,7 @@ class PostgresStore(DatabaseStore):
             f"SELECT {COLUMNS} FROM {self._tables.documents} d WHERE id > %s AND {condition.text} ORDER BY id LIMIT %s"
         )
         rows = self._run("list documents", query, (id, *condition.values, count))
-        return [StoredDocument(*row).document for row in rows]
+        return [document_row(*row).document for row in rows]
 
     def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
         """Read the outlines of all documents."""
@@ -636,7 +621,7 @@ class PostgresStore(DatabaseStore):
         )
 
     def exposures(self) -> tuple[str, ...]:
-        """Say who else may create in the schemas of the index and of pgvector, or make triggers on its tables."""
+        """Say who else may create in the schemas of the index and of pgvector. Those who may make triggers count."""
         self.needed()
         names = [*self._tables.names, f"{self._table}_index", f"{self._table}_rejects"]
         extension = self._connection.needed_extension()
@@ -648,7 +633,7 @@ class PostgresStore(DatabaseStore):
         return int(self._run("count vectors", f"SELECT count(*) FROM {table}")[0][0])
 
     def disk_use(self) -> DiskUse:
-        """Measure the tables and indexes of all generations; the server does not say how much room is left."""
+        """Measure the tables and indexes of all generations. The server does not say how much room is left."""
         self.needed()
         size = documents = 0
         for generation in self.kept_generations():

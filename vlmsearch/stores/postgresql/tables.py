@@ -24,9 +24,9 @@ from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables
 from vlmsearch.stores.postgresql.values import escape
 from vlmsearch.types import Field, Space
 
-LARGEST_INDEXED = 2000
+MAX_INDEXED = 2000
 """Numbers of a vector at most that an index compares in full."""
-LARGEST_HALVED = 4000
+MAX_HALVED = 4000
 """Numbers of a vector at most that an index compares in half precision."""
 SMALL = 1000
 """Rows up to which `rough_size` counts."""
@@ -67,7 +67,7 @@ _GIVEN = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
 
 
 def rough_size(session: Session, table: str) -> tuple[int, int]:
-    """Return how many rows a table has, `SMALL` and one for more than `SMALL`, and its bytes on the disk."""
+    """Return how many rows a table has, and its bytes. It is `SMALL` and one for more than `SMALL`."""
     rows = f"SELECT count(*) FROM (SELECT FROM {table} LIMIT {SMALL + 1}) few"
     few, size = all_rows(session, f"SELECT ({rows}), pg_relation_size(%s::regclass)", (table,))[0]
     return few, size
@@ -118,21 +118,21 @@ class VectorTable:
     @property
     def operand(self) -> str:
         """Return the expression that an index is on: the column of vectors, halved where they are long."""
-        return "vector" if self.dim <= LARGEST_INDEXED else f"(vector::{self._halved})"
+        return "vector" if self.dim <= MAX_INDEXED else f"(vector::{self._halved})"
 
     @property
     def query(self) -> str:
         """Return the placeholder of a query that is compared with `operand`."""
-        return "%s" if self.dim <= LARGEST_INDEXED else f"%s::{self._halved}"
+        return "%s" if self.dim <= MAX_INDEXED else f"%s::{self._halved}"
 
     @property
     def can_be_indexed(self) -> bool:
         """Return whether pgvector has an index for vectors of this length."""
-        return self.dim <= LARGEST_HALVED
+        return self.dim <= MAX_HALVED
 
     def create(self, documents: str) -> str:
         """Return the statements that make the table."""
-        storage = "PLAIN" if self.dim <= LARGEST_INDEXED else "EXTERNAL"  # in the row, as far as a page has room
+        storage = "PLAIN" if self.dim <= MAX_INDEXED else "EXTERNAL"  # in the row, as far as a page has room
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (row bigint PRIMARY KEY REFERENCES {documents} "
             f"ON DELETE CASCADE, vector {quoted(self.extension, 'vector')}({self.dim}) NOT NULL);"
@@ -143,7 +143,7 @@ class VectorTable:
         """Return the statement that makes the index, if there can be one."""
         if not self.can_be_indexed:
             return ""
-        kind = "vector" if self.dim <= LARGEST_INDEXED else "halfvec"
+        kind = "vector" if self.dim <= MAX_INDEXED else "halfvec"
         operators = quoted(self.extension, f"{kind}_ip_ops")
         return (
             f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({self.operand} {operators});"
@@ -274,7 +274,7 @@ class IndexTables:
                 session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (gone,))
 
     def put_vectors(self, session: Session, field: Field, vectors: Mapping[int, NDArray[np.float32]]) -> None:
-        """Add or replace vectors of a field, by the numbers of their documents; equal ones stay where they are."""
+        """Add or replace vectors of a field, by the numbers of their documents. Equal ones stay where they are."""
         if not vectors:
             return
         table = self.vectors[field].table
@@ -299,7 +299,7 @@ class IndexTables:
 
 
 def measure(session: Session, schema: str, name: str, index: str) -> tuple[int, int]:
-    """Return the bytes on the disk of a generation, whatever fields it has, and the number of its documents.
+    """Return the bytes on the disk of a generation, and the number of its documents. Its fields may be any.
 
     Args:
         session: A connection within a transaction.

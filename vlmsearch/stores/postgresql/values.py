@@ -9,25 +9,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from psycopg.types.json import Jsonb
 
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.stores.documents import DocumentState
+from vlmsearch.stores.documents import DocumentRow, StoredDocument
 from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter
 from vlmsearch.stores.postings import term_counts
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.terms import words_of
-from vlmsearch.types import Document, Field, Record, Scalar, Stamp
+from vlmsearch.types import Field, Record, Scalar, Stamp
 
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
-_LARGEST_EXACT = 2**53
-_MOST_BYTES = 64 * 2**20
+_MAX_EXACT = 2**53
+_MAX_BYTES = 64 * 2**20
 """Bytes of a text at most: longer ones do not fit into messages of the protocol together with others."""
-_MOST_ALTERNATIVES = 100
+_MAX_ALTERNATIVES = 100
 """Values of an ``$in`` that are looked up one by one in an index."""
 
 
@@ -44,29 +46,29 @@ def unescape(text: str) -> str:
 def check_size(record: Record) -> None:
     """Raise InvalidInputError where a text is too long for PostgreSQL."""
     text = record.document.text or ""
-    if len(text) * 4 > _MOST_BYTES and len(text.encode("utf-8", "surrogatepass")) > _MOST_BYTES:
-        raise InvalidInputError("too_large", f"{record.document.id!r} has more than {_MOST_BYTES:,} bytes of text")
+    if len(text) * 4 > _MAX_BYTES and len(text.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+        raise InvalidInputError("too_large", f"{record.document.id!r} has more than {_MAX_BYTES:,} bytes of text")
 
 
 def row_of(record: Record, fields: Iterable[Field], version: str, language: str) -> str:
-    """Return the row of a record as JSON, without vectors; ``fields`` are those of all of its vectors."""
-    document = record.document
-    words = term_counts(words_of(document), language)
+    """Return the row of a record as JSON, without vectors. ``fields`` are those of all of its vectors."""
+    stored = StoredDocument.of(record.document)
+    words = term_counts(words_of(record.document), language)
     row = {
-        "id": document.id,
+        "id": stored.id,
         "version": version,
         "digest": escape(record.stamp.digest),
         "source": escape(record.stamp.source),
-        "text": None if document.text is None else escape(document.text),
-        "image": escape(str(document.image)) if isinstance(document.image, Path) else None,
+        "text": None if stored.text is None else escape(stored.text),
+        "image": None if stored.image is None else escape(stored.image),
         "fields": sorted(map(str, fields)),
-        "draw": sampling_key(document.id),
+        "draw": sampling_key(stored.id),
         "terms": words.keys,
         "times": words.times,
         "length": words.length,
         "language": words.language,
     }
-    return f'{json.dumps(row)[:-1]}, "metadata": {metadata_json(document.metadata)}}}'
+    return f'{json.dumps(row)[:-1]}, "metadata": {metadata_json(stored.metadata)}}}'
 
 
 def metadata_json(metadata: Mapping[str, Scalar]) -> str:
@@ -87,42 +89,31 @@ def metadata_of(row: Mapping[str, Scalar]) -> dict[str, Scalar]:
     return {unescape(key): unescape(value) if isinstance(value, str) else value for key, value in row.items()}
 
 
-COLUMNS = "id, version, digest, source, fields, text, image, metadata"
-"""The columns that `StoredDocument` has."""
+STATE = "id, version, digest, source, fields"
+"""The columns that `document_row` needs."""
+COLUMNS = f"{STATE}, text, image, metadata"
+"""The columns of a row with its document."""
 
 
-class StoredDocument(NamedTuple):
-    """The row of a document, in the order of `COLUMNS`."""
-
-    id: str
-    version: str
-    digest: str
-    source: str
-    fields: Sequence[str]
-    text: str | None
-    image: str | None
-    metadata: Mapping[str, Scalar]
-
-    @property
-    def document(self) -> Document:
-        """Return the document."""
-        text, image = self.text, self.image
-        return Document(
-            self.id,
-            None if text is None else unescape(text),
-            None if image is None else Path(unescape(image)),
-            metadata_of(self.metadata),
-        )
-
-    @property
-    def stamp(self) -> Stamp:
-        """Return the stamp."""
-        return Stamp(unescape(self.digest), unescape(self.source))
-
-    @property
-    def state(self) -> DocumentState:
-        """Return the state."""
-        return DocumentState(self.stamp, self.version, frozenset(map(Field.parse, self.fields)))
+def document_row(
+    id: str,
+    version: str,
+    digest: str,
+    source: str,
+    fields: Sequence[str],
+    text: str | None = None,
+    image: str | None = None,
+    metadata: Mapping[str, Scalar] | None = None,
+    *,
+    vectors: Mapping[Field, NDArray[np.float32]] = MappingProxyType({}),
+) -> DocumentRow:
+    """Return what the columns of `COLUMNS`, or those of `STATE` alone, have of a document."""
+    content = None
+    if metadata is not None:
+        text, image = (None if value is None else unescape(value) for value in (text, image))
+        content = StoredDocument(id, text, image, metadata_of(metadata)).document
+    stamp = Stamp(unescape(digest), unescape(source))
+    return DocumentRow(stamp, version, frozenset(map(Field.parse, fields)), content, vectors)
 
 
 class Condition(NamedTuple):
@@ -184,10 +175,10 @@ def _is_among(key: str, values: Sequence[str | bool | float]) -> Condition:
     texts = list(dict.fromkeys(escape(value) for value in values if isinstance(value, str)))
     numbers = list(dict.fromkeys(v for v in values if isinstance(v, float) and not isinstance(v, bool)))
     parts: list[Condition] = []
-    small = [number for number in numbers if abs(number) < _LARGEST_EXACT]
-    if len(texts) + len(small) <= _MOST_ALTERNATIVES:
+    small = [number for number in numbers if abs(number) < _MAX_EXACT]
+    if len(texts) + len(small) <= _MAX_ALTERNATIVES:
         single += [*texts, *small]
-        texts, numbers = [], [number for number in numbers if abs(number) >= _LARGEST_EXACT]
+        texts, numbers = [], [number for number in numbers if abs(number) >= _MAX_EXACT]
     parts += [Condition("d.metadata @> %s", (Jsonb({key: value}),), has_index=True) for value in single]
     if texts:
         parts.append(

@@ -23,9 +23,12 @@ from vlmsearch.stores.terms import query_terms
 from vlmsearch.stores.versions import VersionedHit
 
 _STEPS = 30
-_MOST_COUNTS = 20_000
+_MAX_COUNTS = 20_000
 _LIGHT = 0.4
-"""Terms are first left out if their weights, together, are at most this part of the weight of the rarest other."""
+"""The share of the rarest other term's weight that omitted terms have at most.
+
+They are left out at first, and their weights add up to it.
+"""
 
 
 class _AskedTerm(NamedTuple):
@@ -70,7 +73,7 @@ class WordRanking:
     def _best(
         self, session: Session, terms: Sequence[_AskedTerm], statistics: _Statistics, where: Condition, limit: int
     ) -> list[VersionedHit]:
-        """Find the best documents; those that hold only light terms are looked at where they may be among them."""
+        """Find the best documents. Those that hold only light terms are looked at where they may be among them."""
         heavy = sorted(terms, key=lambda asked: -asked.weight)
         light = 0.0
         while len(heavy) > 1 and light + heavy[-1].weight <= _LIGHT * heavy[-2].weight:
@@ -113,14 +116,14 @@ class WordRanking:
         return [VersionedHit(*row) for row in all_rows(session, query, values)]
 
     def _asked(self, session: Session, query: str) -> tuple[_Statistics, list[_AskedTerm]]:
-        """Return statistics of the index, and the terms of a query with the numbers of documents that hold them."""
+        """Return statistics of the index, and the terms of a query with their numbers of documents."""
         asked = query_terms(query, self._language)
         statistics = self._statistics(session)
         keys = [tuple(map(term_key, term.of(statistics.languages or {"en"}))) for term in asked]
         unknown = [own for own in dict.fromkeys(keys) if own not in statistics.counts]
         if unknown:
             counts = self._count(session, unknown)
-            if len(statistics.counts) > _MOST_COUNTS:
+            if len(statistics.counts) > _MAX_COUNTS:
                 statistics.counts.clear()
             statistics.counts.update(zip(unknown, counts))
         counted = [Term(term.term, term.times, statistics.counts.get(own, 0)) for own, term in zip(keys, asked)]

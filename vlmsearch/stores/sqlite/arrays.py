@@ -1,4 +1,4 @@
-"""The arrays of an index in a file beside it, which all processes of a machine map into their memory.
+"""The arrays of an index in a file beside it. All processes of a machine map it into their memory.
 
 A cache: it holds nothing that the database does not, and may be deleted at any moment. A table of the database has
 the random number of the file that belongs to it. So a file of another index, or of an older copy of this one, is never
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.stores.postings import Postings
-from vlmsearch.stores.sqlite.codes import CodeBlock, Coded, CodeTable
+from vlmsearch.stores.sqlite.codes import CodeBlock, CodeRows, CodeTable
 from vlmsearch.types import Field
 
 _MAGIC = b"vlmsearch arrays 1\n"
@@ -32,7 +32,7 @@ _OF_POSTINGS = ("rows", "lengths", "keys", "starts", "places", "times")
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredArrays:
     """The arrays of a generation, or those of them that were needed.
 
     Attributes:
@@ -58,7 +58,7 @@ class Kept:
         arrays: list[NDArray[Any]] = []
         end = 0
 
-        def place(names: Sequence[str], of: Coded | Postings) -> dict[str, tuple[str, list[int], int]]:
+        def place(names: Sequence[str], of: CodeRows | Postings) -> dict[str, tuple[str, list[int], int]]:
             nonlocal end
             places = {}
             for name in names:
@@ -85,7 +85,7 @@ class Kept:
             os.fsync(file.fileno())
 
     @classmethod
-    def read(cls, path: Path, token: str, epoch: int, dims: Mapping[Field, int]) -> Kept | None:
+    def read(cls, path: Path, token: str, epoch: int, dims: Mapping[Field, int]) -> StoredArrays | None:
         """Map a file; None where there is none that belongs to the index."""
         try:
             with path.open("rb") as file:
@@ -107,7 +107,7 @@ class Kept:
             codes = {}
             for asked in dims.keys() & {Field.parse(name) for name in header["fields"]}:
                 row, places = header["fields"][str(asked)]
-                blocks = [Coded(*taken(_OF_CODES, block)) for block in places]
+                blocks = [CodeRows(*taken(_OF_CODES, block)) for block in places]
                 codes[asked] = row, CodeTable(dims[asked], tuple(CodeBlock(block, len(block)) for block in blocks))
             row, parts = header["words"]
             postings = tuple(

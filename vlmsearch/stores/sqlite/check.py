@@ -1,4 +1,4 @@
-"""A check whether the tables of a generation agree, and the repair of what can be made again."""
+"""A check whether the tables of a generation agree. A repair makes again what it can."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import is_whole
 from vlmsearch.stores.sqlite.codes import Places, find, quantise, signs_of
-from vlmsearch.stores.sqlite.columns import Stored, stored
+from vlmsearch.stores.sqlite.columns import StoredValue, stored
 from vlmsearch.stores.sqlite.schema import tables_by_generation
 from vlmsearch.stores.sqlite.tables import Row, Tables, drop_tables, make_ids, parsed
 from vlmsearch.types import Field
@@ -31,7 +31,7 @@ _OF_AN_INDEX = re.compile(r"(missing from|entries in|entry in|of) index|inverted
 
 
 @dataclass
-class _Found:
+class _StoredContent:
     """The content of the table of documents."""
 
     ids: dict[int, str] = dataclasses.field(default_factory=dict)
@@ -142,8 +142,8 @@ def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: b
     )
 
 
-def _look(db: sqlite3.Connection, tables: Tables) -> _Found:
-    documents = _Found(named={field: [] for field in tables.fields})
+def _look(db: sqlite3.Connection, tables: Tables) -> _StoredContent:
+    documents = _StoredContent(named={field: [] for field in tables.fields})
     by_name = {str(field): rows for field, rows in documents.named.items()}
     for row in tables.all(db):
         left = row if is_whole(row) else row.legible()
@@ -159,7 +159,7 @@ def _look(db: sqlite3.Connection, tables: Tables) -> _Found:
 
 
 def _attributes_sum(db: sqlite3.Connection, tables: Tables) -> int | None:
-    """Return the sum over all metadata in the table for filters; None for a table that cannot be read."""
+    """Return the sum over all metadata in the table for filters: None for a table that cannot be read."""
     try:
         return sum(map(_hash, tables.attributes(db)))
     except sqlite3.DatabaseError as exc:
@@ -168,12 +168,12 @@ def _attributes_sum(db: sqlite3.Connection, tables: Tables) -> int | None:
         return None
 
 
-def _hash(value: tuple[str, int, Stored]) -> int:
+def _hash(value: tuple[str, int, StoredValue]) -> int:
     return hash((*value, type(value[-1])))
 
 
 def _words_agree(db: sqlite3.Connection, tables: Tables) -> bool:
-    """Return whether the words are whole and those of all documents, or of what is left of them."""
+    """Return whether the words are whole and those of all documents that can be read."""
     expected, kept = 0, 0
     rows = list[int]()
     for some in batches(tables.texts(db), _PAGE):
@@ -189,7 +189,7 @@ def _words_agree(db: sqlite3.Connection, tables: Tables) -> bool:
 
 
 def _state_agrees(db: sqlite3.Connection, tables: Tables, rows: Places) -> bool:
-    """Return whether the documents are those of the beginning of the epoch and of later writes, without the dead."""
+    """Return whether the documents are those of the beginning and of later writes, without the dead."""
     state = tables.state(db)
     try:
         there, dead = tables.rows_of_the_epoch(db, state), tables.deaths(db)

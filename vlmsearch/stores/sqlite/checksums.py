@@ -1,4 +1,4 @@
-"""The checksum that a row of a table has of its own values, so that a bit that a disk turns does not go unnoticed.
+"""The checksum that a row of a table has of its own values. It shows a bit that a disk turns.
 
 It is CRC-32 (ISO/IEC 3309), which differs after every change within 32 bits. It is no signature: whoever means to
 change a file can compute it.
@@ -17,7 +17,7 @@ Value = Union[str, bytes, memoryview, int, None]
 
 
 def checksum(first: int | str | bytes, *others: Value) -> int:
-    """Return the checksum of the values of a row, from 0 to 2^32 - 1; a string has that of its UTF-8.
+    """Return the checksum of the values of a row. It is below 2^32, and a string has that of its UTF-8.
 
     Args:
         first: The first column, such as the number of the row.

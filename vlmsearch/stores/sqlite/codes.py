@@ -33,17 +33,20 @@ from vlmsearch.types import Vectors
 
 BLOCK = 2**15
 """Rows that lie together in memory and that one thread compares."""
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 _SHARED_BLOCKS = 8
 """Blocks from which on several threads compare their codes."""
 _CODE_SIGMAS = 6.0
 _SIGN_SIGMAS = 5.0
 _SPARSE = 4
-"""Codes are picked out before they are compared where fewer than one in so many is wanted."""
+"""The share, one in so many, below which codes are picked out to be compared."""
 _FEW = 8
 """Signs are compared first where this leaves, at best, fewer than one code in so many."""
 _MANY = 2**14
-"""Documents from which on a search over all of them looks at signs before it compares codes."""
+"""The number of documents from which on a search compares signs before codes.
+
+It is a search over all of them.
+"""
 _SAMPLED = 8
 """One in so many documents tells how much the bits of the nearest differ."""
 
@@ -52,8 +55,11 @@ Codes = NDArray[np.int8]
 Signs = NDArray[np.uint8]
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Found: TypeAlias = tuple[Places, Vectors, Vectors]
-"""Places, the dot products of their codes with the query's times their own steps, and these steps."""
+Candidates: TypeAlias = tuple[Places, Vectors, Vectors]
+"""Places, the dot products of their codes with the query's, and their steps.
+
+A product is times the step of its place.
+"""
 
 
 def quantise(vectors: Vectors) -> tuple[Vectors, Codes]:
@@ -81,7 +87,7 @@ def _turn(dim: int) -> Vectors:
 
 
 def find(rows: Places, wanted: Places) -> tuple[Places, NDArray[np.bool_]]:
-    """Return where in the sorted ``rows`` those that are ``wanted`` are, and whether each is there at all."""
+    """Return the places of ``wanted`` in the sorted ``rows``, and whether each is there at all."""
     places = np.searchsorted(rows, wanted)
     there = np.zeros(len(wanted), np.bool_)
     inside = places < len(rows)
@@ -90,7 +96,7 @@ def find(rows: Places, wanted: Places) -> tuple[Places, NDArray[np.bool_]]:
 
 
 @dataclass(frozen=True)
-class Coded:
+class CodeRows:
     """The codes of vectors, each with a number: that of its row, or of its place in memory."""
 
     numbers: Places
@@ -99,18 +105,18 @@ class Coded:
     signs: Signs
 
     @classmethod
-    def of(cls, numbers: Sequence[int], vectors: Vectors) -> Coded:
+    def of(cls, numbers: Sequence[int], vectors: Vectors) -> CodeRows:
         """Return the codes of vectors."""
         return cls(np.array(numbers, np.int64), *quantise(vectors), signs_of(vectors))
 
     @classmethod
-    def empty(cls, rows: int, dim: int) -> Coded:
+    def empty(cls, rows: int, dim: int) -> CodeRows:
         """Return arrays for so many rows, to be filled."""
         signs = np.empty((rows, -(-dim // 8)), np.uint8)
         return cls(np.empty(rows, np.int64), np.empty(rows, np.float32), np.empty((rows, dim), np.int8), signs)
 
     @classmethod
-    def joined(cls, parts: Sequence[Coded]) -> Coded:
+    def joined(cls, parts: Sequence[CodeRows]) -> CodeRows:
         """Return the rows of all parts, at least one."""
         return cls(*(np.concatenate(arrays) for arrays in zip(*(part.arrays for part in parts))))
 
@@ -122,19 +128,19 @@ class Coded:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, chosen: slice | NDArray[Any]) -> Coded:
-        return Coded(*(array[chosen] for array in self.arrays))
+    def __getitem__(self, chosen: slice | NDArray[Any]) -> CodeRows:
+        return CodeRows(*(array[chosen] for array in self.arrays))
 
 
 @dataclass(frozen=True)
 class CodeBlock:
     """The first ``used`` rows of arrays that more are added to behind them."""
 
-    room: Coded
+    room: CodeRows
     used: int
 
     @property
-    def rows(self) -> Coded:
+    def rows(self) -> CodeRows:
         """Return the rows that are in use."""
         return self.room[: self.used]
 
@@ -143,7 +149,7 @@ class CodeBlock:
         """Return how many rows can be added."""
         return len(self.room) - self.used
 
-    def with_rows(self, rows: Coded) -> CodeBlock:
+    def with_rows(self, rows: CodeRows) -> CodeBlock:
         """Return this block with rows added; those who have this one do not see them."""
         end = self.used + len(rows)
         for have, more in zip(self.room.arrays, rows.arrays):
@@ -159,20 +165,20 @@ class CodeTable:
         self._blocks = blocks
         self._has: Mask | None = None
 
-    def with_rows(self, rows: Coded) -> CodeTable:
+    def with_rows(self, rows: CodeRows) -> CodeTable:
         """Return the table with rows added, whose numbers are places."""
         blocks = list(self._blocks)
         if len(rows) * 2 >= BLOCK:  # taken as they are
             return CodeTable(self.dim, (*blocks, CodeBlock(rows, len(rows))))
         while len(rows):
             if not blocks or not blocks[-1].free:
-                blocks.append(CodeBlock(Coded.empty(BLOCK, self.dim), 0))
+                blocks.append(CodeBlock(CodeRows.empty(BLOCK, self.dim), 0))
             n = min(blocks[-1].free, len(rows))
             blocks[-1] = blocks[-1].with_rows(rows[:n])
             rows = rows[n:]
         return CodeTable(self.dim, tuple(blocks))
 
-    def blocks(self) -> list[Coded]:
+    def blocks(self) -> list[CodeRows]:
         """Return the rows of all blocks."""
         return [block.rows for block in self._blocks]
 
@@ -190,7 +196,7 @@ class CodeTable:
         return has
 
     def nearest(self, query: Vectors, limit: int, passing: Mask | None) -> Places:
-        """Return the places among which the ``limit`` best are, of those that are ``passing``, in no order.
+        """Return places among which the ``limit`` best of those ``passing`` are, in no order.
 
         ``query`` has the shape (dim,); ``passing`` says for each place whether it counts, None that all do.
         """
@@ -204,20 +210,20 @@ class CodeTable:
         share = -(-len(blocks) // _workers_of(len(blocks))) or 1
         parts = [range(start, min(start + share, len(blocks))) for start in range(0, len(blocks), share)]
 
-        def scan(part: range) -> Found:
+        def scan(part: range) -> Candidates:
             return compare.scan([blocks[i] for i in part], [wanted[i] for i in part])
 
         return compare.best(_joined(list(_workers().map(scan, parts) if len(parts) > 1 else map(scan, parts))))
 
-    def compared(self, query: Vectors, count: int, passing: Mask | None) -> Compared:
+    def compared(self, query: Vectors, count: int, passing: Mask | None) -> FieldCosines:
         """Return what the codes say of the cosines with a query of shape (dim,).
 
         ``count`` is the number of places; ``passing`` says for each place whether it counts, None that all do.
         """
-        return Compared(self, query, count, passing)
+        return FieldCosines(self, query, count, passing)
 
     def cosines(self, query: Vectors, count: int, wanted: Mask | None) -> tuple[Vectors, Vectors]:
-        """Return the cosines of all rows that are wanted with a query of shape (dim,), and how far each may be off.
+        """Return the cosines of wanted rows with a query of shape (dim,). Their errors at most come with them.
 
         Both have an entry for each of ``count`` places; a cosine is NaN where nothing is.
         """
@@ -225,7 +231,7 @@ class CodeTable:
         compare = _Comparison(code, float(step), 0)
         cosines, errors = np.full(count, np.nan, np.float32), np.zeros(count, np.float32)
 
-        def fill(block: Coded) -> None:
+        def fill(block: CodeRows) -> None:
             places, dots, steps = compare.dots(block, None if wanted is None else wanted[block.numbers])
             cosines[places], errors[places] = dots * step, compare.errors(steps)
 
@@ -235,19 +241,22 @@ class CodeTable:
     def __len__(self) -> int:
         return sum(block.used for block in self._blocks)
 
-    def differing(self, query: Vectors, passing: Mask | None) -> list[tuple[Coded, Vectors]]:
-        """Return for each block in how many bits its rows differ from a query; infinitely many where not passing."""
+    def differing(self, query: Vectors, passing: Mask | None) -> list[tuple[CodeRows, Vectors]]:
+        """Return for each block in how many bits its rows differ from a query.
+
+        They are infinitely many where not passing.
+        """
         asked = signs_of(query[None])
 
-        def count(block: Coded) -> tuple[Coded, Vectors]:
+        def count(block: CodeRows) -> tuple[CodeRows, Vectors]:
             return block, _differing(block.signs, asked, None if passing is None else passing[block.numbers])
 
         return _on_each(count, self.blocks())
 
     def _by_signs(
-        self, query: Vectors, blocks: Sequence[Coded], wanted: Sequence[Mask | None], compare: _Comparison
+        self, query: Vectors, blocks: Sequence[CodeRows], wanted: Sequence[Mask | None], compare: _Comparison
     ) -> list[Mask] | None:
-        """Return for each block the rows that may be among the best by their signs; None for too many."""
+        """Return for each block the rows that may be among the best by their signs: None for too many."""
         rows = sum(map(len, blocks))
         first = 4 * compare.limit + 64
         if first * _FEW > rows or any(
@@ -260,23 +269,26 @@ class CodeTable:
         best, cut = np.partition(sample, [compare.limit // _SAMPLED, first // _SAMPLED])[
             [compare.limit // _SAMPLED, first // _SAMPLED]
         ]
-        many = np.count_nonzero(sample <= self.most_bits(best / self.dim)) * _FEW > 2 * len(sample)
+        many = np.count_nonzero(sample <= self.max_bits(best / self.dim)) * _FEW > 2 * len(sample)
         if many or not math.isfinite(cut):
             return None
         near = _joined([compare.dots(block, bits <= cut) for block, bits in zip(blocks, differ)])
         if len(near[0]) < compare.limit or len(near[0]) * _FEW > rows:
             return None
-        max_bits = self.most_bits(math.acos(min(1.0, max(-1.0, compare.least(near)))) / math.pi)
+        max_bits = self.max_bits(math.acos(min(1.0, max(-1.0, compare.min_cosine(near)))) / math.pi)
         chosen = [bits <= max_bits for bits in differ]
         return chosen if sum(map(np.count_nonzero, chosen)) * _FEW <= rows else None
 
-    def most_bits(self, angle: float) -> float:
-        """Return in how many bits a document may differ within an angle, which is a share of half a turn."""
+    def max_bits(self, angle: float) -> float:
+        """Return in how many bits a document may differ within an angle.
+
+        The angle is a share of half a turn.
+        """
         spread = math.sqrt(min(angle, 0.5) * (1 - min(angle, 0.5)) * self.dim)
         return angle * self.dim + _SIGN_SIGMAS * spread
 
 
-class Compared:
+class FieldCosines:
     """The cosines of one field with a query, as far as they were asked for: see `vlmsearch.stores.overview.Cosines`.
 
     Among many documents, those whose signs tell that they are too far away are not compared by their codes.
@@ -294,7 +306,7 @@ class Compared:
         return self._table.cosines(self._query, self._count, self._passing)
 
     @functools.cached_property
-    def _bits(self) -> list[tuple[Coded, Vectors]]:
+    def _bits(self) -> list[tuple[CodeRows, Vectors]]:
         return self._table.differing(self._query, self._passing)
 
     @functools.cached_property
@@ -327,7 +339,7 @@ class Compared:
     def above(self, cosine: float) -> Places:
         """Return the places of all documents whose cosine may be ``cosine`` or more."""
         if not self._is_dense and cosine > 0:
-            max_bits = self._table.most_bits(math.acos(min(cosine, 1.0)) / math.pi)
+            max_bits = self._table.max_bits(math.acos(min(cosine, 1.0)) / math.pi)
             chosen = [(block, bits <= max_bits) for block, bits in self._bits]
             if sum(np.count_nonzero(mask) for _, mask in chosen) * _FEW <= len(self._table):
                 places, dots, steps = _joined([self._comparison.dots(block, mask) for block, mask in chosen])
@@ -338,7 +350,7 @@ class Compared:
         return np.flatnonzero(values >= np.float32(cosine - float(errors.max(initial=0))))
 
     def at(self, places: Places) -> tuple[Vectors, Vectors]:
-        """Return the cosines of documents, whose places rise, and how far each may be off; NaN for those without."""
+        """Return the cosines of documents, whose places rise, and their errors at most. It is NaN for those without."""
         if self._is_dense:
             values, errors = self._all
             return values[places], errors[places]
@@ -355,7 +367,7 @@ class Compared:
         return values[places], errors[places]
 
     def ranks(self, places: Places) -> NDArray[np.int64]:
-        """Return the rank of documents among all that pass, from 1; 0 where the field does not find them."""
+        """Return the rank of documents among all that pass, from 1. It is 0 where the field does not find them."""
         values, _ = self.at(places)
         ranks = np.zeros(len(places), np.int64)
         if self._is_dense:
@@ -370,7 +382,7 @@ class Compared:
 
 
 def _about(values: Vectors, count: int) -> float:
-    """Return a value that about ``count`` of these do not exceed, and at least one does not."""
+    """Return a value that about ``count`` of these, and at least one, do not exceed."""
     values = values[np.isfinite(values)]
     return float(np.partition(values, min(count, len(values) - 1))[min(count, len(values) - 1)]) if len(values) else 0.0
 
@@ -383,7 +395,7 @@ class _Comparison:
     step: float
     limit: int
 
-    def dots(self, rows: Coded, wanted: Mask | None) -> Found:
+    def dots(self, rows: CodeRows, wanted: Mask | None) -> Candidates:
         """Compare those rows that are wanted."""
         if wanted is None:
             return rows.numbers, self._dots(rows.codes, rows.steps), rows.steps
@@ -391,7 +403,7 @@ class _Comparison:
             return self.picked(rows, np.flatnonzero(wanted))
         return rows.numbers[wanted], self._dots(rows.codes, rows.steps)[wanted], rows.steps[wanted]
 
-    def picked(self, rows: Coded, chosen: Places) -> Found:
+    def picked(self, rows: CodeRows, chosen: Places) -> Candidates:
         """Compare some of the rows."""
         return rows.numbers[chosen], self._dots(rows.codes[chosen], rows.steps[chosen]), rows.steps[chosen]
 
@@ -401,9 +413,9 @@ class _Comparison:
         dots: Vectors = np.asarray(simsimd.cdist(codes, self.code, metric="dot", out_dtype="f32"))[:, 0] * steps
         return dots
 
-    def scan(self, blocks: Sequence[Coded], wanted: Sequence[Mask | None]) -> Found:
+    def scan(self, blocks: Sequence[CodeRows], wanted: Sequence[Mask | None]) -> Candidates:
         """Return candidates for the best of some blocks, all of them and some others."""
-        candidates: list[Found] = []
+        candidates: list[Candidates] = []
         min_dot = -math.inf
         for block, mask in zip(blocks, wanted):
             places, dots, steps = self.dots(block, mask)
@@ -413,12 +425,12 @@ class _Comparison:
             candidates.append((places[near], dots[near], steps[near]))
         return _joined(candidates)
 
-    def least(self, candidates: Found) -> float:
+    def min_cosine(self, candidates: Candidates) -> float:
         """Return a cosine that the ``limit`` best have at least."""
         _, dots, steps = candidates
         return float(_kth(dots - self._error(steps), self.limit)) * self.step
 
-    def best(self, candidates: Found) -> Places:
+    def best(self, candidates: Candidates) -> Places:
         """Return the places that may be among the best."""
         places, dots, steps = candidates
         if len(places) <= self.limit:
@@ -433,7 +445,7 @@ class _Comparison:
         return errors
 
     def _error(self, steps: Any) -> Any:
-        """Return how far a dot product of codes with these steps may be off, in units of the query's step."""
+        """Return the largest error of a dot product of codes, in units of the query's step."""
         return _CODE_SIGMAS * np.sqrt((steps**2 + self.step**2) / 12) / self.step
 
 
@@ -443,7 +455,7 @@ def _kth(values: Vectors, k: int) -> np.float32:
     return value
 
 
-def _joined(candidates: Sequence[Found]) -> Found:
+def _joined(candidates: Sequence[Candidates]) -> Candidates:
     if not candidates:
         return np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float32)
     places, dots, steps = (np.concatenate(parts) for parts in zip(*candidates))
@@ -451,7 +463,7 @@ def _joined(candidates: Sequence[Found]) -> Found:
 
 
 def _differing(signs: Signs, asked: Signs, wanted: Mask | None) -> Vectors:
-    """Count the bits in which rows differ from the query; infinitely many for rows that are not wanted."""
+    """Count the bits in which rows differ from the query. Rows that are not wanted have infinitely many."""
     if not len(signs):
         return np.empty(0, np.float32)
     bits = np.asarray(simsimd.cdist(signs, asked, metric="hamming", dtype="bin8", out_dtype="f32"))[:, 0]
@@ -459,14 +471,14 @@ def _differing(signs: Signs, asked: Signs, wanted: Mask | None) -> Vectors:
     return differ
 
 
-def _on_each(function: Callable[[Coded], _T], blocks: Sequence[Coded]) -> list[_T]:
+def _on_each(function: Callable[[CodeRows], _T], blocks: Sequence[CodeRows]) -> list[_T]:
     """Return what a function makes of each block, in several threads where there are many."""
     return list(_workers().map(function, blocks) if _workers_of(len(blocks)) > 1 else map(function, blocks))
 
 
 def _workers_of(blocks: int) -> int:
     """Return how many threads compare so many blocks: one where waiting for others takes longer than it gains."""
-    return 1 if blocks < _SHARED_BLOCKS else min(os.cpu_count() or 1, _MOST_THREADS)
+    return 1 if blocks < _SHARED_BLOCKS else min(os.cpu_count() or 1, _MAX_THREADS)
 
 
 @functools.cache
@@ -474,4 +486,4 @@ def _workers() -> ThreadPoolExecutor:
     """Threads that compare blocks: the comparison itself lets go of Python's lock."""
     if hasattr(os, "register_at_fork"):  # a fork has none of the threads
         os.register_at_fork(after_in_child=_workers.cache_clear)
-    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="vlmsearch-compare")
+    return ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="vlmsearch-compare")

@@ -17,11 +17,11 @@ _KIND_ORDER = np.array([3.0, 0.0, 2.0, 1.0])
 """By kind: numbers come before strings and strings before bools; documents without a value are last."""
 
 Mask = NDArray[np.bool_]
-Stored = float | int | bytes
+StoredValue = float | int | bytes
 """A value as it is kept: a double for a number, 0 or 1 for a bool, bytes for a string."""
 
 
-def restored(value: Stored) -> Scalar:
+def restored(value: StoredValue) -> Scalar:
     """Return what was kept as a value of metadata; whole numbers as int."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogatepass")
@@ -30,7 +30,7 @@ def restored(value: Stored) -> Scalar:
     return bool(value)
 
 
-def stored(value: Scalar) -> Stored:
+def stored(value: Scalar) -> StoredValue:
     """Return a value of metadata as it is kept."""
     plain = normalise(value)
     if isinstance(plain, str):
@@ -58,7 +58,7 @@ class Column:
     numbers: NDArray[np.float64] = field(default_factory=lambda: np.empty(0, np.float64))
     strings: dict[bytes, int] = field(default_factory=dict)
 
-    def with_rows(self, count: int, places: NDArray[np.int64], values: Iterable[Stored]) -> Column:
+    def with_rows(self, count: int, places: NDArray[np.int64], values: Iterable[StoredValue]) -> Column:
         """Return the column with values added, and as many entries as there are documents."""
         added = count - len(self.kinds)
         kinds = np.concatenate([self.kinds, np.zeros(added, np.uint8)])

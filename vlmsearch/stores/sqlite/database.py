@@ -21,7 +21,7 @@ from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError,
 from vlmsearch.stores.sqlite.schema import SCHEMA, VERSION, Schema, run, stranger
 from vlmsearch.stores.sqlite.upgrade import EARLIER, upgrade
 
-_OURS = 0x766C6D73
+_APPLICATION_ID = 0x766C6D73
 """The application id of databases of vlmsearch: "vlms"."""
 _PAGE_BYTES = 8192
 """Three vectors of 512 numbers fit into a page."""
@@ -31,13 +31,22 @@ _PAGES = ("page_count", "freelist_count", "page_size")
 _CHECKPOINT_PAGES = 4096
 _VACUUMED_PAGES = 2048
 _LOG_BYTES = 2**26
-"""Bytes to which the log is cut after a large transaction, and above which writers wait for readers."""
+"""Bytes to which the log is cut after a large transaction.
+
+Above them, writers wait for readers.
+"""
 _LOG_STEP = 2**24
 """Bytes by which the log grows before writers wait again for the same readers."""
 _LOG_SECONDS, _LOG_LOOK = 5.0, 0.02
-"""Seconds that a writer waits for readers that keep the log from being emptied, and seconds between two looks."""
+"""Seconds that a writer waits for readers that hold the log, and between looks.
+
+Such readers keep the log from being emptied.
+"""
 _SPARSE_SHARE, _SPARSE_PAGES = 4, 512
-"""A file is made smaller where one page in so many is not used, and at least so many are not."""
+"""The share and the number of unused pages from which a file is shrunk.
+
+The share is one page in so many.
+"""
 _TURN, _PAUSE = 0.5, 0.11
 """After so many seconds of writing, a long operation lets others write for a moment: SQLite tries every 0.1 s."""
 _NETWORK = frozenset(
@@ -57,11 +66,11 @@ class LargeLogWarning(UserWarning):
 
 
 class BlankError(Exception):
-    """There is a file and nothing in it, as after a process that was killed when it had made it."""
+    """There is a file and nothing in it. A process that was killed leaves one."""
 
 
 class _Connection(sqlite3.Connection):
-    """A connection; ``look`` is what the file was like when it was opened as one that nobody writes to, else None."""
+    """A connection. ``look`` is the state of a file that was opened as one that nobody writes to, else None."""
 
     look: tuple[int, ...] | None = None
 
@@ -109,7 +118,7 @@ class Database:
 
     @contextmanager
     def reading(self, operation: str) -> Iterator[sqlite3.Connection]:
-        """Give a connection that sees the database as it is now for as long as the block lasts.
+        """Give a connection that sees the database as it is now within the block.
 
         ``operation`` is for messages, such as ``read documents``.
         """
@@ -161,7 +170,7 @@ class Database:
                 connection.close()
 
     def shrink(self) -> None:
-        """Give the pages that are not used any more back to the file system, some at a time: others write between."""
+        """Give unused pages back to the file system, some at a time: others write between."""
         with self._translated("shrink the file"), self._connection() as connection:
             turns = Turns()
             while (unused := connection.execute("PRAGMA freelist_count").fetchone()[0]) > 0:
@@ -173,12 +182,12 @@ class Database:
             _write_back(connection)
 
     def write_back(self) -> None:
-        """Bring what the log has into the file, as far as no reader needs the file as it is, and the disk has room."""
+        """Bring what the log has into the file. Readers that need the file as it is, and a full disk, limit that."""
         with suppress(BackendError), self._translated("write the log back"), self._connection() as connection:
             _write_back(connection)
 
     def _empty_log(self, operation: str) -> None:
-        """Wait for readers that the log grows for; where they stay, say so and let it grow by a step.
+        """Wait for readers that the log grows for. Where they stay, say so and let it grow by a step.
 
         SQLite begins the log anew when no reader needs any of it. A process that reads for long thus makes it grow
         with all that is written meanwhile. Nobody is kept from reading or writing while this waits.
@@ -325,7 +334,7 @@ class Database:
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
             "FROM pragma_application_id, pragma_user_version"
         ).fetchone()  # in one statement: another process may be making it
-        if owner != _OURS:
+        if owner != _APPLICATION_ID:
             if not tables:
                 raise BlankError
             raise ConfigError(f"{self.path} is a database of another program: give the index another name")
@@ -361,7 +370,7 @@ class Database:
             raise ConfigError(f"{self.name} cannot have a write-ahead log here: put the index on a local disk")
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
-        """Take the steps that the schema lacks, all of them or none; ConfigError where the file may not be written."""
+        """Take the steps that the schema lacks, all or none: ConfigError where the file may not be written."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -370,7 +379,7 @@ class Database:
             elif version < VERSION:
                 self._refuse_strangers(connection, EARLIER[version])
                 upgrade(connection, version)
-            connection.execute(f"PRAGMA application_id = {_OURS}")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {max(version, VERSION)}")
             connection.execute("COMMIT")
         except BaseException as exc:
@@ -402,7 +411,7 @@ class Database:
         if kind:
             raise ConfigError(
                 f"{self.name} is on a network file system ({kind}), where processes cannot share the memory that a "
-                "write-ahead log needs: put the index on a local disk, or use a server, such as postgresql: or chroma://"
+                "write-ahead log needs: put the index on a local disk, or in a store on a server"
             )
 
     @contextmanager
@@ -460,13 +469,13 @@ def _write_back(connection: sqlite3.Connection) -> None:
 
 
 def is_sparse(db: sqlite3.Connection) -> bool:
-    """Return whether so many pages of the file are unused that it is worth the time to make it smaller."""
+    """Return whether enough pages of the file are unused to make it smaller."""
     pages, unused = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGES[:2])
     return bool(unused >= _SPARSE_PAGES and unused * _SPARSE_SHARE > pages)
 
 
 def page_bytes(db: sqlite3.Connection) -> tuple[int, int]:
-    """Return how many bytes of the file are in use, and how many it has that are not."""
+    """Return how many bytes of the file are in use, and how many are not."""
     pages, unused, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGES)
     return (pages - unused) * size, unused * size
 
@@ -478,7 +487,7 @@ def bytes_in_page(length: int) -> int:
 
 
 def network_file_system(path: Path) -> str:
-    """Return the kind of network file system that a path is on; "" for a local or an unknown one."""
+    """Return the kind of network file system that a path is on: "" for a local or an unknown one."""
     if sys.platform != "linux":
         return ""
     with suppress(OSError):

@@ -34,13 +34,13 @@ class SqliteOverview:
         return self._view.codes[field][1].compared(query, len(self.passing), self._some)
 
     def has(self, fields: Collection[Field]) -> NDArray[np.bool_]:
-        """Return for each place whether its document has a vector of any of these fields; not to be changed."""
+        """Return for each place whether its document has a vector of any of these fields. Do not change it."""
         count = len(self.passing)
         masks = [self._view.codes[field][1].has(count) for field in fields]
         return functools.reduce(np.logical_or, masks) if masks else np.zeros(count, np.bool_)
 
     def exact(self, field: Field, query: Vectors, places: Places) -> NDArray[np.float32]:
-        """Return the exact cosines of documents with a query; NaN for those without a vector of the field."""
+        """Return the exact cosines of documents with a query. Those without a vector of the field have NaN."""
         rows = self._view.rows[places]
         numbers, vectors = self._tables.vectors(self._db, field, rows.tolist())
         cosines = np.full(len(places), np.nan, np.float32)
@@ -76,7 +76,7 @@ class SqliteOverview:
         return [documents[row] for row in rows]
 
     def files(self) -> NDArray[np.int64] | None:
-        """Return for each place a number for the file that its document is a part of; None where none is a part."""
+        """Return for each place the number of its document's file: None where none is a part of one."""
         return self._view.files[self._view.state]
 
     def facet(self, key: str, places: Places) -> Mapping[Scalar, int]:

@@ -75,7 +75,7 @@ def run(db: sqlite3.Connection, statements: str) -> None:
 
 
 def stranger(db: sqlite3.Connection, schema: Schema) -> str | None:
-    """Return a part of a file that is not of this schema, such as ``view 'documents_1'``; None where there is none."""
+    """Return a part of a file that is not of this schema, such as ``view 'documents_1'``: None for none."""
     for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master"):
         if not _is_known(schema, str(kind), str(name), sql):
             return f"{kind} {name!r}"
@@ -113,7 +113,7 @@ def _normalised(sql: object) -> str:
 
 @functools.cache
 def _known(schema: Schema) -> dict[str, set[tuple[str, str]]]:
-    """Return kinds and statements of all that a schema makes, by name, with 0 for generation and field."""
+    """Return kinds and statements of all that a schema makes, by name. Generation and field are 0."""
     statements: dict[str, set[tuple[str, str]]] = {}
     for words in schema.words:
         with closing(sqlite3.connect(":memory:")) as db:

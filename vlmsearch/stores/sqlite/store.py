@@ -19,7 +19,7 @@ from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowPart
 from vlmsearch.stores.filters import Filter, keys_of
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -29,7 +29,7 @@ from vlmsearch.stores.sqlite.checksums import checksum, is_whole
 from vlmsearch.stores.sqlite.codes import find
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
 from vlmsearch.stores.sqlite.overview import SqliteOverview
-from vlmsearch.stores.sqlite.tables import Tables, TableState, drop_tables, fields_of, kept, parsed, string, undamaged
+from vlmsearch.stores.sqlite.tables import Tables, TableState, drop_tables, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import FILES, View, Views
 from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.stores.versions import VersionedHit
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteStore(DatabaseStore):
-    """Documents and vectors in one file, ``sqlite:./index``, with two more beside it while it is in use.
+    """Documents and vectors in one file, ``sqlite:./index``. Two more are beside it while it is in use.
 
     Any number of processes read while one writes; writers take turns. Search is exact: bits and INT8 codes of all
     vectors, in memory, rule out documents that cannot be among the nearest. The vectors of the others are compared.
@@ -103,7 +103,7 @@ class SqliteStore(DatabaseStore):
         self._database.write_back()  # so that a copy of the file alone is an index
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision; False where there is no such row."""
+        """Put another row in the place of one of this revision: False where there is no such row."""
         with self._database.writing("change the index") as db:
             old = _slot_row(db, slot)
             if old is None or old.get("revision") != revision:
@@ -146,14 +146,14 @@ class SqliteStore(DatabaseStore):
     def _viewing(
         self, operation: str, field: Field | str | None, where: Filter | None = None
     ) -> Iterator[tuple[sqlite3.Connection, Tables, View]]:
-        """Give a transaction, and the view of what it sees, which is the first that it reads: see `Views.now`."""
+        """Give a transaction, and the view of what it sees. The view is read first: see `Views.now`."""
         with self._reading(operation) as (db, tables):
             asked = () if field is None else (field,)
             yield db, tables, self._views.now(db, asked, () if where is None else keys_of(where))
         self._keep_arrays()
 
     def _keep_arrays(self) -> None:
-        """Write the arrays of a large index to a file that all processes map, where this one may write it."""
+        """Write the arrays of a large index to a file that all processes map. It is left out without the right."""
         kept = self._views.to_keep()
         if kept is None:
             return
@@ -209,11 +209,13 @@ class SqliteStore(DatabaseStore):
         A changed document gets another row, with its vectors bit for bit: rows never change.
         """
         with self._writing("change metadata") as (db, tables):
-            changed = changed_records(self._records(db, tables, [change.document.id for change in changes]), changes)
+            rows = tables.document_rows(db, [change.document.id for change in changes], ("document", "vectors"))
+            changed = changed_records((row.record(self.needed().fingerprint) for row in rows.values()), changes)
             if changed:
                 tables.write(db, changed)
                 tables.tidy(db)
-        return [record.document.id for record in changed]
+        ids = {record.document.id for record in changed}
+        return [change.document.id for change in changes if change.document.id in ids]
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; where many pages of the file are not used any more, it becomes smaller."""
@@ -277,7 +279,7 @@ class SqliteStore(DatabaseStore):
             return tables.vectors(db, field, _passing(db, tables, ids, None))[1]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Find the documents whose words fit a query best, by BM25; equal scores are in the order of their writing."""
+        """Find the documents whose words fit a query best, by BM25. Equal scores are in the order of writing."""
         if self.as_opened() is None or limit < 1:
             return WordHits([], 0.0)
         with self._viewing("search words", WORDS, where) as (db, tables, view):
@@ -312,46 +314,13 @@ class SqliteStore(DatabaseStore):
 
     # ---- reading
 
-    def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
-        """Read the states of documents, by id."""
-        states: dict[str, DocumentState] = {}
+    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id."""
         with self._reading("read documents") as (db, tables):
-            for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
-                for id, row, digest, source, names in tables.columns(db, some, "row, digest, source, fields"):
-                    states[id] = DocumentState(Stamp(string(digest), string(source)), str(row), fields_of(names))
-        return states
-
-    def read_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
-        """Read documents, by id."""
-        with self._reading("read documents") as (db, tables):
-            rows = [row for some in pages(ids) for row in tables.rows(db, some).values()]
-        return {row.id: DocumentRow(row.stamp, str(row.row), fields_of(row.fields), row.document) for row in rows}
-
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
-        if self.as_opened() is None:
-            return []
-        with self._reading("read documents") as (db, tables):
-            return self._records(db, tables, ids)
-
-    def _records(self, db: sqlite3.Connection, tables: Tables, ids: Sequence[str]) -> list[Record]:
-        fingerprint = self.needed().fingerprint
-        records: dict[str, Record] = {}
-        for some in pages(ids):
-            rows = tables.rows(db, some)
-            names = {row.row: id for id, row in rows.items()}
-            vectors: dict[str, dict[Field, Any]] = {id: {} for id in rows}
-            for field in tables.fields:
-                for number, vector in zip(*tables.vectors(db, field, names)):
-                    vectors[names[number]][field] = vector
-            for id, row in rows.items():
-                is_whole = len(vectors[id]) == len(parsed(row.fields))
-                stamp = row.stamp if is_whole else Stamp("", row.stamp.source)
-                records[id] = Record(row.document, vectors[id], stamp, fingerprint)
-        return [records[id] for id in ids if id in records]
+            return tables.document_rows(db, ids, parts)
 
     def ids(self) -> Iterator[str]:
-        """Yield all ids, in their order; ids that are added or removed meanwhile may be among them or not."""
+        """Yield all ids, in their order. Ids that are added or removed meanwhile may be among them or not."""
         if self.as_opened() is None:
             return
         last = ""
@@ -364,7 +333,7 @@ class SqliteStore(DatabaseStore):
             last = page[-1]
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
         with self._viewing("list documents", None, where) as (db, tables, view):
@@ -435,7 +404,7 @@ class SqliteStore(DatabaseStore):
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Check whether the file is whole and its parts agree; with ``repair``, make again what can be."""
+        """Check whether the file is whole and its parts agree. With ``repair``, make again what can be."""
         transaction = self._writing if repair else self._reading
         with transaction("check the index") as (db, tables):
             rows = [row for slot in ("index", "next") if (row := _slot_row(db, slot)) is not None]
@@ -488,7 +457,7 @@ def _ranked(
     rows: Collection[int],
     limit: int | None = None,
 ) -> list[VersionedHit]:
-    """Rank the documents of some rows by the cosines of their vectors with the query, then by id."""
+    """Rank the documents of some rows by their cosines with the query, then by id."""
     numbers, names, cosines = list[int](), list[str](), [np.empty(0)]
     exact = query.astype(np.float64)
     for some, ids, vectors in tables.named_vectors(db, field, rows):

@@ -26,19 +26,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vlmsearch._util.batching import batches
+from vlmsearch._util.batching import batches, pages
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError, one_line
+from vlmsearch.stores.documents import DocumentRow, RowPart, StoredDocument
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole, vector_checksum
-from vlmsearch.stores.sqlite.codes import BLOCK, Coded, Places, find
-from vlmsearch.stores.sqlite.columns import Stored, restored, stored
+from vlmsearch.stores.sqlite.codes import BLOCK, CodeRows, Places, find
+from vlmsearch.stores.sqlite.columns import StoredValue, restored, stored
 from vlmsearch.stores.sqlite.schema import SCHEMA, run, tables_by_generation
 from vlmsearch.stores.terms import NONE, stemmer_release, words_of
 from vlmsearch.types import Document, Field, Manifest, Record, Scalar, Stamp, Vectors
@@ -94,7 +95,7 @@ class Row(NamedTuple):
         return self
 
     def legible(self) -> Row | None:
-        """Return what is left of a damaged row, as a document that counts as changed; None for no document."""
+        """Return what is left of a damaged row, as a document that counts as changed: None for no document."""
         strings = (_legible(value) for value in self[1:-1])
         id, _, source, fields, image, metadata, text = strings
         try:
@@ -115,9 +116,8 @@ class Row(NamedTuple):
     def document(self) -> Document:
         """Return the document."""
         with undamaged():
-            image = None if self.image is None else Path(string(self.image))
-            text = None if self.text is None else string(self.text)
-            return Document(self.id, text, image, _metadata(self.metadata))
+            text, image = (None if value is None else string(value) for value in (self.text, self.image))
+            return StoredDocument(self.id, text, image, _metadata(self.metadata)).document
 
     @property
     def stamp(self) -> Stamp:
@@ -165,30 +165,59 @@ class Tables:
 
     def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
         """Read the rows of documents, by id."""
-        rows = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_names(ids)])
+        rows = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_VALUES}", [_names(ids)])
         return {row.id: row.whole() for row in map(Row._make, rows)}
+
+    def document_rows(
+        self, db: sqlite3.Connection, ids: Collection[str], parts: Collection[RowPart]
+    ) -> dict[str, DocumentRow]:
+        """Read the rows of documents, by id.
+
+        Only a row whose document is read is compared with its checksum.
+        """
+        rows: dict[str, DocumentRow] = {}
+        for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
+            if parts:
+                whole = self.rows(db, some)
+                vectors = self._vectors_by_row(db, {row.row for row in whole.values()} if "vectors" in parts else ())
+                for id, row in whole.items():
+                    fields = fields_of(row.fields)
+                    rows[id] = DocumentRow(row.stamp, str(row.row), fields, row.document, vectors.get(row.row, {}))
+            else:
+                for id, number, digest, source, names in self.columns(db, some, "row, digest, source, fields"):
+                    rows[id] = DocumentRow(Stamp(string(digest), string(source)), str(number), fields_of(names))
+        return rows
+
+    def _vectors_by_row(
+        self, db: sqlite3.Connection, rows: Collection[int]
+    ) -> dict[int, dict[Field, NDArray[np.float32]]]:
+        vectors: dict[int, dict[Field, NDArray[np.float32]]] = {row: {} for row in rows}
+        for field in self.fields if rows else ():
+            for row, vector in zip(*self.vectors(db, field, rows)):
+                vectors[row][field] = vector
+        return vectors
 
     def numbered(self, db: sqlite3.Connection, rows: Collection[int]) -> Iterator[Row]:
         """Read the documents that have these rows."""
-        cursor = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_EACH}", [_list(rows)])
+        cursor = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_VALUES}", [_list(rows)])
         return (Row._make(values).whole() for values in cursor)
 
     def columns(self, db: sqlite3.Connection, ids: Collection[str], names: str) -> Iterator[tuple[str, ...]]:
         """Read the ids of documents and the columns ``names`` of them."""
         yield from db.execute(
-            f"SELECT id, {names} FROM {self.name('documents')} WHERE id IN {_EACH}",
+            f"SELECT id, {names} FROM {self.name('documents')} WHERE id IN {_VALUES}",
             [_names(ids)],
         )
 
     def ids_of(self, db: sqlite3.Connection, rows: Collection[int]) -> list[tuple[int, str]]:
         """Read the rows that are there, each with its document's id."""
         return db.execute(
-            f"SELECT row, id FROM {self.name('documents')} WHERE row IN {_EACH}",
+            f"SELECT row, id FROM {self.name('documents')} WHERE row IN {_VALUES}",
             [_list(rows)],
         ).fetchall()
 
     def part_rows(self, db: sqlite3.Connection, row: int) -> list[tuple[int, str]]:
-        """Read the rows of documents behind a row whose ids may be those of parts of files, each with its id.
+        """Read rows behind a row whose documents may be parts of files, each with its id.
 
         For all rows, SQLite reads the index of the ids, which is much smaller than the table with their texts.
         """
@@ -242,7 +271,7 @@ class Tables:
         return np.fromiter((number for (number,) in cursor), np.int64)
 
     def deaths(self, db: sqlite3.Connection) -> dict[int, int]:
-        """Read the rows that were removed in this epoch, by the numbers of their deaths, in order."""
+        """Read the rows that were removed in this epoch, by their deaths, in order."""
         return dict(db.execute(f"SELECT number, row FROM {self.name('deaths')} ORDER BY number"))
 
     def values_after(self, db: sqlite3.Connection, key: str, row: int) -> list[tuple[int, float | int | bytes]]:
@@ -252,7 +281,7 @@ class Tables:
             [key, row],
         ).fetchall()
 
-    def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[Coded]:
+    def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[CodeRows]:
         """Read the codes of a field that were written after a row."""
         cursor = db.execute(
             f"SELECT * FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
@@ -264,12 +293,12 @@ class Tables:
 
     def _group(
         self, field: Field, last: int, count: int, rows: bytes, steps: bytes, codes: bytes, signs: bytes
-    ) -> Coded:
+    ) -> CodeRows:
         dim = self.dims[field]
         with undamaged():
             table = np.frombuffer(codes, np.int8).reshape(-1, dim)
             bits = np.frombuffer(signs, np.uint8).reshape(-1, -(-dim // 8))
-            return Coded(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table, bits)
+            return CodeRows(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table, bits)
 
     def words_after(self, db: sqlite3.Connection, row: int) -> Iterator[Postings]:
         """Read the words of the documents that were written after a row."""
@@ -285,9 +314,9 @@ class Tables:
             yield _words(*values[2:-1])
 
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
-        """Read which of the rows have a vector of a field, and the vectors, shape (n, dim)."""
+        """Read which rows have a vector of a field, and the vectors, shape (n, dim)."""
         stored_rows = db.execute(
-            f"SELECT row, vector, crc FROM {self.name('vectors', field)} WHERE row IN {_EACH}",
+            f"SELECT row, vector, crc FROM {self.name('vectors', field)} WHERE row IN {_VALUES}",
             [_list(rows)],
         ).fetchall()
         with undamaged():
@@ -298,7 +327,7 @@ class Tables:
         return [row for row, _, _ in stored_rows], table
 
     def damaged_vectors(self, db: sqlite3.Connection, field: Field) -> Places:
-        """Find the rows whose vectors of a field do not have the checksum that they should, in order."""
+        """Find the rows whose vectors of a field have a wrong checksum, in order."""
         length = 4 * self.dims[field]
 
         def is_damaged(row: int, vector: object, crc: object) -> bool:
@@ -311,26 +340,26 @@ class Tables:
         """Check whether all groups of codes of a field have the checksum that they should."""
         return all(map(is_whole, db.execute(f"SELECT * FROM {self.name('codes', field)}")))
 
-    def whole_codes(self, db: sqlite3.Connection, field: Field) -> Iterator[Coded]:
+    def whole_codes(self, db: sqlite3.Connection, field: Field) -> Iterator[CodeRows]:
         """Read the groups of codes of a field that have the checksum that they should."""
         cursor = db.execute(f"SELECT * FROM {self.name('codes', field)} ORDER BY last")
         return (self._group(field, *values[:-1]) for values in cursor if is_whole(values))
 
     def other_stemmer(self, db: sqlite3.Connection) -> str:
-        """Say which stemmer made the words, where it is another one than the one here; "" where it is the same."""
+        """Say which stemmer made the words, where it is another one: "" where it is the same."""
         made_by, here = db.execute(f"SELECT stemmer FROM {self.name('state')}").fetchone()[0], self._stemmer
         return "" if made_by == here else f"made by {made_by or 'an unknown stemmer'}, and here is {here or 'none'}"
 
     def named_vectors(
         self, db: sqlite3.Connection, field: Field, rows: Collection[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[str], Vectors]]:
-        """Read rows, ids and vectors of documents that have a vector of a field, some at a time.
+        """Read rows, ids and vectors of documents that have a field, some at a time.
 
         So few are at once in the processor's cache when they are compared.
         """
         cursor = db.execute(
             f"SELECT row, id, vector FROM {self.name('vectors', field)} JOIN {self.name('documents')} USING (row)"
-            f" WHERE row IN {_EACH}",
+            f" WHERE row IN {_VALUES}",
             [_list(rows)],
         )
         while some := cursor.fetchmany(_CACHED):
@@ -343,7 +372,7 @@ class Tables:
         """Read all documents, in the order of their rows, damaged ones among them."""
         return map(Row._make, db.execute(f"SELECT * FROM {self.name('documents')} ORDER BY row"))
 
-    def attributes(self, db: sqlite3.Connection) -> Iterator[tuple[str, int, Stored]]:
+    def attributes(self, db: sqlite3.Connection) -> Iterator[tuple[str, int, StoredValue]]:
         """Read the metadata of all documents, by key and row."""
         yield from db.execute(f"SELECT key, row, value FROM {self.name('attributes')}")
 
@@ -415,9 +444,9 @@ class Tables:
             f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?, ?)",
             ((row, vector, vector_checksum(row, vector)) for row, vector in zip(rows, parts)),
         )
-        self._write_codes(db, field, Coded.of(rows, vectors))
+        self._write_codes(db, field, CodeRows.of(rows, vectors))
 
-    def _write_codes(self, db: sqlite3.Connection, field: Field, group: Coded) -> None:
+    def _write_codes(self, db: sqlite3.Connection, field: Field, group: CodeRows) -> None:
         parts = (group.numbers.astype("<i8"), group.steps.astype("<f4"), group.codes, group.signs)
         values: list[int | bytes] = [int(group.numbers[-1]), len(group)]
         values += (np.ascontiguousarray(part).tobytes() for part in parts)
@@ -483,19 +512,22 @@ class Tables:
         self._put(db, state._replace(epoch=state.epoch + 1, documents=len(live), loose_groups=0, loose_rows=0))
 
     def _merge(self, db: sqlite3.Connection, field: Field, max_count: int, live: Places | None) -> None:
-        """Merge the groups of codes of at most so many rows; ``live`` are those to keep, None for all."""
-        pending: list[Coded] = []
+        """Merge the groups of codes of at most so many rows.
+
+        ``live`` are those to keep, None for all.
+        """
+        pending: list[CodeRows] = []
         for values in self._taken(db, self.name("codes", field), max_count):
             group = self._group(field, *values[:-1])
             pending.append(group if live is None else group[find(live, group.numbers)[1]])
             if sum(map(len, pending)) >= BLOCK:
-                self._write_codes(db, field, Coded.joined(pending))
+                self._write_codes(db, field, CodeRows.joined(pending))
                 pending = []
         if any(map(len, pending)):
-            self._write_codes(db, field, Coded.joined(pending))
+            self._write_codes(db, field, CodeRows.joined(pending))
 
     def _merge_words(self, db: sqlite3.Connection, max_count: int, live: Places | None) -> None:
-        """Merge the groups of words of at most so many documents; ``live`` are those to keep, None for all."""
+        """Merge the groups of words of at most so many documents. ``live`` are those to keep, None for all."""
         pending: list[Postings] = []
         for values in self._taken(db, self.name("words"), max_count):
             group = _words(*values[2:-1])
@@ -507,7 +539,7 @@ class Tables:
             self._put_words(db, Postings.joined(pending))
 
     def _taken(self, db: sqlite3.Connection, table: str, max_count: int) -> Iterator[tuple[Any, ...]]:
-        """Take the groups of at most so many rows out of a table, one by one; BackendError for a damaged one."""
+        """Take the groups of at most so many rows out of a table, one by one: BackendError for a damaged one."""
         for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [max_count]).fetchall():
             values = db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone()
             if not is_whole(values):
@@ -524,7 +556,7 @@ class Tables:
         db.execute(f"UPDATE {self.name('state')} SET stemmer = ?", [self._stemmer])
 
     def texts(self, db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-        """Read the words of all documents, or of what is left of them, in the order of their rows."""
+        """Read the words of all documents, in the order of their rows. Damaged ones give what is left."""
         rows = (row if is_whole(row) else row.legible() for row in self.all(db))
         return ((row.row, words_of(row.document)) for row in rows if row is not None)
 
@@ -566,23 +598,23 @@ class Tables:
             db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", strays)
             for start in range(0, len(named), _PAGE):
                 rows, vectors = self.vectors(db, field, named[start : start + _PAGE].tolist())
-                self._write_codes(db, field, Coded.of(rows, vectors))
+                self._write_codes(db, field, CodeRows.of(rows, vectors))
         self.forget(db)
 
     def _named(self, db: sqlite3.Connection, field: Field) -> Places:
-        """Read the rows of documents that say that they have a vector of a field, in order."""
+        """Read the rows of documents that claim a vector of a field, in order."""
         cursor = db.execute(f"SELECT row, fields FROM {self.name('documents')} ORDER BY row")
         return np.array([row for row, names in cursor if str(field) in parsed(names)], np.int64)
 
 
 def make_ids(db: sqlite3.Connection, generation: int, damaged: Collection[int]) -> None:
-    """Make the index of ids again; of documents with the same id, a whole one is kept, and the last of these."""
+    """Make the index of ids again. Of documents with the same id, the last whole one is kept."""
     table, make = f"documents_{generation}", SCHEMA.of_a_generation.partition(";")[0]
     db.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM {table} NOT INDEXED")
     db.execute(f"DROP TABLE {table}")
     run(db, make.format(g=generation))
     db.execute(
-        f"INSERT OR REPLACE INTO {table} SELECT * FROM temp.kept ORDER BY row NOT IN {_EACH}, row", [_list(damaged)]
+        f"INSERT OR REPLACE INTO {table} SELECT * FROM temp.kept ORDER BY row NOT IN {_VALUES}, row", [_list(damaged)]
     )
     db.execute("DROP TABLE temp.kept")
 
@@ -593,7 +625,7 @@ def drop_tables(db: sqlite3.Connection, generation: int) -> None:
         db.execute(f"DROP TABLE {name}")
 
 
-_EACH = "(SELECT value FROM json_each(?))"
+_VALUES = "(SELECT value FROM json_each(?))"
 
 
 def _list(values: Collection[object]) -> str:
@@ -601,18 +633,19 @@ def _list(values: Collection[object]) -> str:
 
 
 def _names(ids: Collection[str]) -> str:
-    """Ids as `_EACH` takes them, but for those with a NUL, where SQLite's JSON functions end a string."""
+    """Return ids as `_VALUES` takes them.
+
+    Those with a NUL are left out: SQLite's JSON functions end a string there.
+    """
     return _list([id for id in ids if "\0" not in id])
 
 
 def _values(number: int, record: Record) -> tuple[object, ...]:
     """Return the columns of a `Row`."""
-    document, stamp = record.document, record.stamp
-    image = kept(str(document.image)) if isinstance(document.image, Path) else None
-    text = None if document.text is None else kept(document.text)
-    fields = _fields(tuple(record.vectors))
-    metadata = _json(dict(document.metadata))
-    values = number, document.id, kept(stamp.digest), kept(stamp.source), fields, image, metadata, text
+    id, *strings, metadata = StoredDocument.of(record.document)
+    text, image = (None if value is None else kept(value) for value in strings)
+    stamp, fields = record.stamp, _fields(tuple(record.vectors))
+    values = number, id, kept(stamp.digest), kept(stamp.source), fields, image, _json(dict(metadata)), text
     return (*values, checksum(*values))
 
 
@@ -638,7 +671,7 @@ def _metadata(text: str) -> dict[str, Scalar]:
 
 @lru_cache(1024)
 def fields_of(names: str) -> frozenset[Field]:
-    """Return the fields that a document says that it has; BackendError where these are not fields any more."""
+    """Return the fields that a document says that it has: BackendError where they are none any more."""
     with undamaged():
         return frozenset(map(Field.parse, parse_json(names)))
 
@@ -664,7 +697,7 @@ def _words(
 
 @contextmanager
 def undamaged() -> Iterator[None]:
-    """Raise BackendError where a table has what nobody wrote into it, such as a number in the place of a string."""
+    """Raise BackendError where a table has what nobody wrote. A number in the place of a string is such."""
     try:
         yield
     except (AttributeError, TypeError, ValueError) as exc:

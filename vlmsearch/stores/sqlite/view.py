@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.postings import Postings, WordTable, grown
-from vlmsearch.stores.sqlite.arrays import Kept
+from vlmsearch.stores.sqlite.arrays import StoredArrays
 from vlmsearch.stores.sqlite.codes import CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, passing
 from vlmsearch.stores.sqlite.tables import Tables, TableState, undamaged
 from vlmsearch.types import WORDS, Field, file_of_part
 
-LEAST_KEPT = 2**17
+MIN_KEPT = 2**17
 """Documents, in all fields and words together, from which on a file of arrays is made."""
 _GROWTH = 1.25
 """The file is made anew once there are so many times as many as it has."""
@@ -56,7 +56,7 @@ class View:
         return self.tables[self.state]
 
     def passing(self, where: Filter | None) -> NDArray[np.bool_] | None:
-        """Return for each place whether its document is there and passes a filter; None where all do."""
+        """Return for each place whether its document is there and passes a filter: None where all do."""
         if where is None:
             return None if len(self.rows) == self.state.documents else self.alive
         return self.alive & passing(where, lambda key: self.columns[key][1])
@@ -89,7 +89,7 @@ class Views:
         self._latest = View()
 
     def now(self, db: sqlite3.Connection, asked: Collection[Field | str], keys: Collection[str] = ()) -> View:
-        """Return the view of a transaction, with the codes of the fields that are ``asked``, `WORDS`, and `FILES`.
+        """Return the view of a transaction. It has the codes of the fields ``asked``, `WORDS`, and `FILES`.
 
         ``keys`` are those of the columns that are needed. Of two threads, the one that begins to read later waits here
         for the other. Its transaction, which should not have read anything yet, then sees at least as much. For one
@@ -117,7 +117,7 @@ class Views:
     def _begun(self, db: sqlite3.Connection, state: TableState) -> View:
         """Return a view of nothing but what the file of arrays has."""
         token, self._mapped = self._tables.arrays(db, state), 0
-        kept = None if token is None else Kept.read(self._path, token, state.epoch, self._tables.dims)
+        kept = None if token is None else StoredArrays.read(self._path, token, state.epoch, self._tables.dims)
         if kept is None:
             return View(TableState(state.epoch))
         postings = {} if kept.words is None else {kept.words[0]: kept.words[1]}
@@ -125,18 +125,18 @@ class Views:
         self._mapped = _size(view)
         return view
 
-    def to_keep(self) -> Kept | None:
+    def to_keep(self) -> StoredArrays | None:
         """Return what is worth to be written to the file of arrays: much that is in this process alone.
 
         It is returned once, to one thread.
         """
         with self._guard:
             view, size = self._latest, _size(self._latest)
-            if size < LEAST_KEPT or size < _GROWTH * self._mapped:
+            if size < MIN_KEPT or size < _GROWTH * self._mapped:
                 return None
             self._mapped = size
         words = next(iter(view.postings.items()), None)
-        return Kept(secrets.token_hex(8), view.state.epoch, dict(view.codes), words)
+        return StoredArrays(secrets.token_hex(8), view.state.epoch, dict(view.codes), words)
 
     def forget(self) -> None:
         """Begin anew with the file of arrays at the next call."""

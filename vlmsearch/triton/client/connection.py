@@ -25,6 +25,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.retry import check_seconds
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.triton.client.security import Security
@@ -59,18 +60,20 @@ class Connection(Closable):
     """One server. May be used from several threads.
 
     ``timeout`` is how long one attempt may take, ``deadline`` how long a request with all its attempts, in seconds.
-    Without ``retries`` there is one.
+    Without ``retries`` there is one. ``tls`` encrypts; the environment has the rest of its `Security`.
     """
 
     def __init__(
         self,
         address: str,
         *,
-        security: Security,
         timeout: float,
         deadline: float,
+        tls: bool = False,
         retries: bool = True,
     ) -> None:
+        check_seconds(timeout=timeout, deadline=deadline)
+        security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
         self.address = address
         self._headers = dict(security.headers)
         self._timeout = timeout

@@ -13,7 +13,6 @@ from vlmsearch._util.address import has_port
 from vlmsearch._util.console import make_table
 from vlmsearch.errors import ConfigError
 from vlmsearch.triton.client.connection import Connection
-from vlmsearch.triton.client.security import Security
 
 _SECONDS = 5.0
 
@@ -68,12 +67,11 @@ def read_status(url: str, *, tls: bool = False) -> Status:
     address = url.removeprefix("triton:").removeprefix("//").partition("/")[0]
     if not has_port(address):
         raise ConfigError(f"a Triton server is triton://HOST:PORT, such as triton://127.0.0.1:8001, not {url!r}")
-    security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
-    given = {"headers": dict(security.headers), "client_timeout": _SECONDS}
     with (
-        Connection(address, security=security, timeout=_SECONDS, deadline=_SECONDS) as connection,
+        Connection(address, timeout=_SECONDS, deadline=_SECONDS, tls=tls) as connection,
         closing(connection.new_client()) as client,
     ):
+        given = {"headers": connection.headers, "client_timeout": _SECONDS}
         try:
             version = client.get_server_metadata(**given).version
             index = client.get_model_repository_index(**given).models

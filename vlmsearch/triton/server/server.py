@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import signal
 import socket
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,11 +19,14 @@ from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import child_environment
 from vlmsearch._util.process import kill_session, signal_name
 from vlmsearch.errors import BackendError
+from vlmsearch.openai_api.http import HttpClient, HttpOptions
 from vlmsearch.triton.server.commands import Endpoints, shm_prefix
 
 _LINES = 60
 """Lines of the server's output that are kept, to be shown if it fails."""
 _POLL = 0.1
+_ANSWER_BYTES = 2**24
+"""Size of the largest answer that is read."""
 _LAST_LINES = 2.0
 """Seconds that the last lines of a server that has ended may take to arrive."""
 _STUB_NAME = "triton_python_b"
@@ -246,8 +246,10 @@ class Server(Closable):
 
     def _ask(self, path: str, body: bytes | None) -> bytes | None:
         try:
-            with urllib.request.urlopen(self.endpoints.url(path), data=body, timeout=5) as answer:  # noqa: S310
-                content: bytes = answer.read()
-                return content
-        except (urllib.error.URLError, OSError, http.client.HTTPException):
+            with (
+                HttpClient(self.endpoints.url(""), HttpOptions(timeout=5)) as client,
+                client.exchange("GET" if body is None else "POST", f"/{path}", body) as answer,
+            ):
+                return client.read(answer, _ANSWER_BYTES) if answer.is_success else None
+        except BackendError:
             return None
