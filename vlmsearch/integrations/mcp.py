@@ -268,7 +268,8 @@ def _with_options(
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Return a decorator that names the options of a verb in a tool's signature.
 
-    The SDK reads them there. ``limit`` is what differs of the option of that name. The re-ranker is the one of the index. A null is left out.
+    The SDK reads them there. ``limit`` is what differs of the option of that name. The re-ranker is the one of the
+    index. A null is left out.
     """
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
