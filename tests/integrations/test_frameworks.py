@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import threading
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
-from io import BytesIO
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import haystack
 import pytest
 from haystack.dataclasses import ByteStream
+from haystack.document_stores.types import DuplicatePolicy
 from langchain_core.documents import Document as LangchainDocument
-from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+from langchain_core.retrievers import BaseRetriever
 from llama_index.core.schema import ImageNode, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 
+from tests.support.shards import png
 from vlmsearch import IndexMismatchError, InvalidBatchError, Pipeline
-from vlmsearch.demo.scenes import make_scene
+from vlmsearch.integrations import haystack as of_haystack
+from vlmsearch.integrations import langchain as of_langchain
+from vlmsearch.integrations import llama_index as of_llama_index
+from vlmsearch.integrations.framework_index import awaited
 from vlmsearch.integrations.haystack import VlmsearchDocumentStore
 from vlmsearch.integrations.langchain import EmbeddingsEncoder, VlmsearchVectorStore
 from vlmsearch.integrations.llama_index import VlmsearchNodeStore
@@ -40,33 +48,27 @@ METADATA: dict[str, Any] = {
 }
 
 
-def picture(seed: int) -> bytes:
-    file = BytesIO()
-    make_scene(seed).draw(96).save(file, "PNG")
-    return file.getvalue()
-
-
 class Frameworks:
     """The stores of the three frameworks over one index."""
 
-    def __init__(self, folder: Path) -> None:
-        self.url, self.images = f"sqlite:{folder / 'index'}", folder / "images"
-        self.pipeline = Pipeline.open(encoder="mock:", store=self.url)
-        self.langchain = VlmsearchVectorStore(self.pipeline, image_folder=self.images)
-        self.haystack = VlmsearchDocumentStore(self.url, encoder="mock:", image_folder=str(self.images))
-        self.llama_index = VlmsearchNodeStore(self.url, encoder="mock:", image_folder=str(self.images))
+    def __init__(self, url: str, images: Path, opened: Callable[[Any], Any]) -> None:
+        self.images = images
+        self.pipeline: Pipeline = opened(Pipeline.open(encoder="mock:", store=url))
+        self.langchain = VlmsearchVectorStore(self.pipeline, image_folder=images)
+        options: dict[str, Any] = {"encoder": "mock:", "image_folder": str(images)}
+        self.haystack: VlmsearchDocumentStore = opened(VlmsearchDocumentStore(url, **options))
+        self.llama_index: VlmsearchNodeStore = opened(VlmsearchNodeStore(url, **options))
 
-    def close(self) -> None:
-        for store in (self.pipeline, self.haystack, self.llama_index):
-            store.close()
-
-    def write(self, framework: str, id: str, text: str, metadata: dict[str, Any]) -> None:
+    def write(self, framework: str, *documents: tuple[str, str, dict[str, Any]]) -> None:
         if framework == "langchain":
-            self.langchain.add_documents([LangchainDocument(text, id=id, metadata=metadata)])
+            self.langchain.add_documents([LangchainDocument(text, id=id, metadata=m) for id, text, m in documents])
         elif framework == "haystack":
-            self.haystack.write_documents([haystack.Document(id=id, content=text, meta=metadata)])
+            self.haystack.write_documents(
+                [haystack.Document(id=id, content=text, meta=m) for id, text, m in documents],
+                policy=DuplicatePolicy.OVERWRITE,
+            )
         else:
-            self.llama_index.add([TextNode(id_=id, text=text, metadata=metadata)])
+            self.llama_index.add([TextNode(id_=id, text=text, metadata=m) for id, text, m in documents])
 
     def read(self, framework: str, key: str, value: float | str) -> dict[str, tuple[str, dict[str, Any]]]:
         """Texts and metadata by id, of what has a value under a key."""
@@ -83,19 +85,15 @@ class Frameworks:
 
 
 @pytest.fixture
-def frameworks(tmp_path: Path) -> Iterator[Frameworks]:
-    made = Frameworks(tmp_path)
-    yield made
-    made.close()
+def frameworks(url: str, tmp_path: Path, opened: Callable[[Any], Any]) -> Frameworks:
+    return Frameworks(url, tmp_path / "images", opened)
 
 
 @pytest.mark.parametrize("reader", FRAMEWORKS)
 @pytest.mark.parametrize("writer", FRAMEWORKS)
 def test_metadata_of_any_json_are_read_and_filtered_by_each(frameworks: Frameworks, writer: str, reader: str) -> None:
-    frameworks.write(writer, "a", "a dog in the snow", METADATA)
-    frameworks.write(
-        writer, "b", "a dog in the rain", {"year": 2019, "season": "spring", "share": 0.25, "place": "Rome"}
-    )
+    rain = {"year": 2019, "season": "spring", "share": 0.25, "place": "Rome"}
+    frameworks.write(writer, ("a", "a dog in the snow", METADATA), ("b", "a dog in the rain", rain))
     wanted = {"a": ("a dog in the snow", METADATA)}
     for key in ("year", "share", "season"):
         assert frameworks.read(reader, key, METADATA[key]) == wanted
@@ -115,25 +113,23 @@ def images_of(frameworks: Frameworks, id: str) -> list[bytes]:
     return [*found, b64decode(node.image) if node.image else Path(str(node.image_path)).read_bytes()]
 
 
-def test_images_are_read_by_each(frameworks: Frameworks, tmp_path: Path) -> None:
-    for seed in range(7):
-        (tmp_path / f"{seed}.png").write_bytes(picture(seed))
-    frameworks.langchain.add_documents([LangchainDocument("", id="0", metadata={"image": picture(0)})])
-    frameworks.langchain.add_images([tmp_path / "1.png"], ids=["1"])
+def test_images_are_read_by_each(frameworks: Frameworks, files: list[str]) -> None:
+    frameworks.langchain.add_documents([LangchainDocument("", id="0", metadata={"image": png(0)})])
+    frameworks.langchain.add_images([files[1]], ids=["1"])
     frameworks.haystack.write_documents(
         [
-            haystack.Document(id="2", blob=ByteStream(picture(2))),
-            haystack.Document(id="3", meta={"file_path": str(tmp_path / "3.png")}),
+            haystack.Document(id="2", blob=ByteStream(png(2))),
+            haystack.Document(id="3", meta={"file_path": files[3]}),
         ]
     )
-    frameworks.llama_index.add([ImageNode(id_="4", image=b64encode(picture(4)).decode())])
-    frameworks.llama_index.add([ImageNode(id_="5", image_path=str(tmp_path / "5.png"))])
+    frameworks.llama_index.add([ImageNode(id_="4", image=b64encode(png(4)).decode())])
+    frameworks.llama_index.add([ImageNode(id_="5", image_path=files[5])])
     for seed in range(6):
-        assert images_of(frameworks, str(seed)) == [picture(seed)] * 3
-    frameworks.pipeline.index(tmp_path / "6.png")
-    assert images_of(frameworks, str(tmp_path / "6.png")) == [picture(6)] * 3
+        assert images_of(frameworks, str(seed)) == [png(seed)] * 3
+    frameworks.pipeline.index(files[6])
+    assert images_of(frameworks, files[6]) == [png(6)] * 3
     kept = {path.read_bytes() for path in frameworks.images.iterdir()}
-    assert kept == {picture(0), picture(2), picture(4)}
+    assert kept == {png(0), png(2), png(4)}
     frameworks.langchain.delete(["2"])
     frameworks.haystack.delete_documents(["0"])
     frameworks.llama_index.delete_nodes(["4"])
@@ -141,65 +137,82 @@ def test_images_are_read_by_each(frameworks: Frameworks, tmp_path: Path) -> None
 
 
 def test_a_document_with_an_image_of_bytes_is_added_again_as_it_was_read(frameworks: Frameworks) -> None:
-    frameworks.langchain.add_documents([LangchainDocument("", id="a", metadata={"image": picture(1)})])
+    frameworks.langchain.add_documents([LangchainDocument("", id="a", metadata={"image": png(1)})])
     [read] = frameworks.langchain.get_by_ids(["a"])
     read.metadata["year"] = 2024
     frameworks.langchain.add_documents([read])
-    assert images_of(frameworks, "a") == [picture(1)] * 3
+    assert images_of(frameworks, "a") == [png(1)] * 3
     assert frameworks.read("haystack", "year", 2024).keys() == {"a"}
     frameworks.langchain.delete(["a"])
     assert list(frameworks.images.iterdir()) == []
 
 
-def test_each_names_all_documents_that_cannot_be_used_and_keeps_the_others(frameworks: Frameworks) -> None:
-    texts = ["", "a dog", ""]
-    with pytest.raises(InvalidBatchError) as of_langchain:
-        frameworks.langchain.add_texts(texts, ids=["1", "2", "3"])
-    with pytest.raises(InvalidBatchError) as of_haystack:
-        frameworks.haystack.write_documents(
-            [haystack.Document(id=f"h{i}", content=text) for i, text in enumerate(texts)]
-        )
-    with pytest.raises(InvalidBatchError) as of_llama_index:
-        frameworks.llama_index.add([TextNode(id_=f"l{i}", text=text) for i, text in enumerate(texts)])
-    for caught in (of_langchain, of_haystack, of_llama_index):
-        assert list(caught.value.items) == [0, 2]
-    assert {each.id for each in frameworks.haystack.filter_documents()} == {"2", "h1", "l1"}
+@pytest.mark.parametrize("writer", FRAMEWORKS)
+def test_bad_documents_are_named_and_the_others_added(frameworks: Frameworks, tmp_path: Path, writer: str) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    broken = dict.fromkeys(("image", "file_path"), str(tmp_path / "broken.png"))
+    documents: list[tuple[str, str, dict[str, Any]]] = [("1", "", {"year": 1}), ("2", "a dog", {}), ("3", "", broken)]
+    codes = {0: "empty", 2: "empty" if writer == "llama_index" else "unsupported"}  # its images are no metadata
+    for _ in range(2):  # they are tried, and named, again
+        with pytest.raises(InvalidBatchError) as caught:
+            frameworks.write(writer, *documents)
+        assert {place: error.code for place, error in caught.value.items.items()} == codes
+    assert [document.id for document in frameworks.haystack.filter_documents()] == ["2"]
 
 
-def test_vectors_of_a_model_of_langchain_are_read_by_the_others(tmp_path: Path) -> None:
-    url, model = f"sqlite:{tmp_path / 'index'}", DeterministicFakeEmbedding(size=6)
+KINDS = [kind for module in (of_haystack, of_langchain, of_llama_index) for kind in vars(module).values()]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if isinstance(kind, type) and kind.__name__[:3] == "Vlm"])
+def test_an_awaited_method_is_the_method_of_that_name(kind: type) -> None:
+    methods = dict(inspect.getmembers(kind, inspect.iscoroutinefunction))
+    own = {name: method.__wrapped__ for name, method in methods.items() if method.__qualname__.startswith("Vlm")}
+    assert own or issubclass(kind, (BaseRetriever, Embeddings))  # LangChain awaits these itself
+    for name, method in own.items():
+        assert name.removesuffix("_async").endswith(method.__name__.strip("_"))
+
+
+def test_an_awaited_method_runs_in_another_thread() -> None:
+    async def thread() -> int:
+        return await awaited(threading.get_ident)()
+
+    assert asyncio.run(thread()) != threading.get_ident()
+
+
+def test_vectors_of_a_model_of_langchain_are_read_by_the_others(url: str, opened: Callable[[Any], Any]) -> None:
+    model = DeterministicFakeEmbedding(size=6)
     texts = VlmsearchVectorStore.from_texts(["a dog", "a car"], model, [{"tags": [1]}, {}], ids=["a", "b"], store=url)
-    of_haystack, of_llama_index = VlmsearchDocumentStore(url, embedding_dim=6), VlmsearchNodeStore(url)
+    opened(texts.pipeline)
+    documents = opened(VlmsearchDocumentStore(url, embedding_dim=6))
     vector = model.embed_query("a dog")
-    [near] = of_haystack.nearest(vector, top_k=1)
+    [near] = documents.nearest(vector, top_k=1)
     assert (near.id, near.meta) == ("a", {"tags": [1]})
     assert near.score == pytest.approx(1, abs=1e-5)
-    of_haystack.write_documents([haystack.Document(id="c", content="a cat", embedding=model.embed_query("a cat"))])
-    assert of_llama_index.query(VectorStoreQuery(model.embed_query("a cat"), similarity_top_k=1)).ids == ["c"]
+    documents.write_documents([haystack.Document(id="c", content="a cat", embedding=model.embed_query("a cat"))])
+    assert opened(VlmsearchNodeStore(url)).query(
+        VectorStoreQuery(model.embed_query("a cat"), similarity_top_k=1)
+    ).ids == ["c"]
     [best] = texts.similarity_search_by_vector(model.embed_query("a cat"), k=1)
     assert best.id == "c"
-    other = VlmsearchDocumentStore(url, embedding_dim=7)
     with pytest.raises(IndexMismatchError, match="langchain:DeterministicFakeEmbedding"):
-        other.nearest([1] * 7)
-    for store in (texts.pipeline, of_haystack, of_llama_index, other):
-        store.close()
+        opened(VlmsearchDocumentStore(url, embedding_dim=7)).nearest([1] * 7)
 
 
 @pytest.mark.parametrize("writer", ["haystack", "llama_index"])
-def test_vectors_that_others_were_given_are_read_by_langchain(tmp_path: Path, writer: str) -> None:
-    url, model = f"sqlite:{tmp_path / 'index'}", DeterministicFakeEmbedding(size=6)
+def test_vectors_that_others_were_given_are_read_by_langchain(
+    url: str, opened: Callable[[Any], Any], writer: str
+) -> None:
+    model = DeterministicFakeEmbedding(size=6)
+    vector = model.embed_query("a dog")
     if writer == "haystack":
-        documents = VlmsearchDocumentStore(url, embedding_dim=6)
-        documents.write_documents([haystack.Document(id="a", content="a dog", embedding=model.embed_query("a dog"))])
-        documents.close()
+        documents = opened(VlmsearchDocumentStore(url, embedding_dim=6))
+        documents.write_documents([haystack.Document(id="a", content="a dog", embedding=vector)])
     else:
-        nodes = VlmsearchNodeStore(url)
-        nodes.add([TextNode(id_="a", text="a dog", embedding=model.embed_query("a dog"))])
-        nodes.close()
+        opened(VlmsearchNodeStore(url)).add([TextNode(id_="a", text="a dog", embedding=vector)])
     with Pipeline(EmbeddingsEncoder(model, fingerprint="vectors:6"), open_store(url)) as pipeline:
         store = VlmsearchVectorStore(pipeline)
         store.add_texts(["a car"], ids=["b"])
-        assert [each.id for each in store.similarity_search_by_vector(model.embed_query("a dog"), k=1)] == ["a"]
+        assert [each.id for each in store.similarity_search_by_vector(vector, k=1)] == ["a"]
         assert [each.id for each in store.similarity_search("a dog", k=1)] == ["a"]
     with Pipeline(EmbeddingsEncoder(model), open_store(url)) as pipeline, pytest.raises(IndexMismatchError):
-        VlmsearchVectorStore(pipeline).similarity_search_by_vector(model.embed_query("a dog"))
+        VlmsearchVectorStore(pipeline).similarity_search_by_vector(vector)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cli import ok
+from tests.support.shards import png
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError
 from vlmsearch.integrations.framework_index import FrameworkIndex, _split
@@ -39,44 +38,31 @@ from vlmsearch.integrations.haystack import (
 )
 from vlmsearch.stores.filters import parse_filter
 
-
-def picture(number: int) -> bytes:
-    file = BytesIO()
-    make_scene(number).draw(96).save(file, "PNG")
-    return file.getvalue()
+Opened = Callable[[VlmsearchDocumentStore], VlmsearchDocumentStore]
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> list[str]:
-    for number in range(6):
-        (tmp_path / f"{number}.png").write_bytes(picture(number))
-    return [str(tmp_path / f"{number}.png") for number in range(6)]
-
-
-@pytest.fixture
-def gallery(tmp_path: Path, files: list[str]) -> Iterator[VlmsearchDocumentStore]:
+def gallery(url: str, files: list[str], opened: Opened) -> VlmsearchDocumentStore:
     """Six images, each a document, and a text, encoded by a real model."""
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'gallery'}", encoder="onnx:demo")
-    images = [Document(id=str(i), meta={"file_path": path, "number": i}) for i, path in enumerate(files)]
+    store = opened(VlmsearchDocumentStore(url, encoder="onnx:demo"))
+    images = [Document(id=str(i), meta={"file_path": path, "number": i}) for i, path in enumerate(files[:6])]
     store.write_documents([*images, Document(id="text", content="a note on squares", meta={"number": 10})])
-    yield store
-    store.close()
+    return store
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Iterator[VlmsearchDocumentStore]:
-    url = f"sqlite:{tmp_path / 'index'}"
-    store = VlmsearchDocumentStore(url, encoder="onnx:demo", image_folder=str(tmp_path / "images"))
-    yield store
-    store.close()
+def folder(tmp_path: Path) -> Path:
+    """The folder for bytes of documents."""
+    return tmp_path / "images"
 
 
-def test_images_come_back_and_are_found_by_an_image(empty: VlmsearchDocumentStore, files: list[str]) -> None:
-    blob = ByteStream(picture(1), meta={"camera": "X100"}, mime_type="image/png")
+def test_images_come_back_and_are_found_by_an_image(url: str, folder: Path, files: list[str], opened: Opened) -> None:
+    empty = opened(VlmsearchDocumentStore(url, encoder="onnx:demo", image_folder=str(folder)))
+    blob = ByteStream(png(1), meta={"camera": "X100"}, mime_type="image/png")
     written = [
         Document(id="bytes", blob=blob, meta={"tags": ["red", None], "year": 2024}),
         Document(id="file", meta={"file_path": files[2]}),
-        Document(id="both", content="a car park", blob=ByteStream(picture(3))),
+        Document(id="both", content="a car park", blob=ByteStream(png(3))),
         Document(id="sound", content="a song", blob=ByteStream(b"RIFF....", mime_type="audio/wav")),
         Document(
             id="sparse",
@@ -91,7 +77,7 @@ def test_images_come_back_and_are_found_by_an_image(empty: VlmsearchDocumentStor
         each.id: (each.content, each.blob, each.meta, each.sparse_embedding) for each in written
     }
     retriever = VlmsearchImageRetriever(empty, top_k=1, min_score=0.0)
-    for image, id in ((ByteStream(picture(1)), "bytes"), (Path(files[2]), "file"), (files[3], "both")):
+    for image, id in ((ByteStream(png(1)), "bytes"), (Path(files[2]), "file"), (files[3], "both")):
         [best] = retriever.run(image)["documents"]
         assert best.id == id
         assert best.score is not None
@@ -99,65 +85,56 @@ def test_images_come_back_and_are_found_by_an_image(empty: VlmsearchDocumentStor
         assert best.blob == found[id].blob
 
 
-def test_the_bytes_of_replaced_and_deleted_documents_are_removed(tmp_path: Path) -> None:
-    folder = tmp_path / "images"
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:", image_folder=str(folder))
+def test_the_bytes_of_replaced_and_deleted_documents_are_removed(url: str, folder: Path, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, encoder="mock:", image_folder=str(folder)))
     for number in (1, 2):
-        one = Document(id="a", blob=ByteStream(picture(number)))
+        one = Document(id="a", blob=ByteStream(png(number)))
         store.write_documents([one], policy=DuplicatePolicy.OVERWRITE)
-        assert [path.read_bytes() for path in folder.iterdir()] == [picture(number)]
+        assert [path.read_bytes() for path in folder.iterdir()] == [png(number)]
     store.update_by_filter({"field": "id", "operator": "==", "value": "a"}, {"seen": True})
     [changed] = store.filter_documents()
-    assert (changed.blob, changed.meta) == (ByteStream(picture(2)), {"seen": True})
+    assert (changed.blob, changed.meta) == (ByteStream(png(2)), {"seen": True})
     store.delete_documents(["a"])
     assert list(folder.iterdir()) == []
-    store.close()
 
 
-def test_no_file_is_left_of_a_document_that_cannot_be_written(tmp_path: Path) -> None:
-    folder = tmp_path / "images"
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:", image_folder=str(folder))
-    good = Document(id="a", blob=ByteStream(picture(1)))
+def test_no_file_is_left_of_a_document_that_cannot_be_written(url: str, folder: Path, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, encoder="mock:", image_folder=str(folder)))
+    good = Document(id="a", blob=ByteStream(png(1)))
     store.write_documents([good])
     broken = [Document(id="b", blob=ByteStream(b"no image", mime_type="image/png"))]
-    unfit = [Document(id="a", blob=ByteStream(picture(2))), Document(id="c", meta={"what": object()})]
+    unfit = [Document(id="a", blob=ByteStream(png(2))), Document(id="c", meta={"what": object()})]
     for each in (broken, unfit):
         with pytest.raises(InvalidInputError):
             store.write_documents(each, policy=DuplicatePolicy.OVERWRITE)
-    assert [path.read_bytes() for path in folder.iterdir()] == [picture(1)]
+    assert [path.read_bytes() for path in folder.iterdir()] == [png(1)]
     assert [each.blob for each in store.filter_documents()] == [good.blob]
-    store.close()
 
 
-def test_bytes_without_a_folder_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:")
+def test_bytes_without_a_folder_are_refused_and_nothing_is_written(url: str, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, encoder="mock:"))
     with pytest.raises(ConfigError, match="image_folder"):
-        store.write_documents([Document(id="text", content="a dog"), Document(id="a", blob=ByteStream(picture(1)))])
+        store.write_documents([Document(id="text", content="a dog"), Document(id="a", blob=ByteStream(png(1)))])
     assert store.count_documents() == 0
-    store.close()
 
 
-def test_a_document_whose_image_file_has_gone_comes_without_it(tmp_path: Path) -> None:
-    folder = tmp_path / "images"
-    url = f"sqlite:{tmp_path / 'i'}"
-    store = VlmsearchDocumentStore(url, embedding_dim=2, image_folder=str(folder))
+def test_a_document_whose_image_file_has_gone_comes_without_it(url: str, folder: Path, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, embedding_dim=2, image_folder=str(folder)))
     store.write_documents([Document(id="a", content="a dog", blob=ByteStream(b"\x00\x01"), embedding=[3, 4])])
     for path in folder.iterdir():
         path.unlink()
     [found] = store.filter_documents()
     assert (found.content, found.blob) == ("a dog", None)
     assert found.embedding == pytest.approx([3, 4])
-    store.close()
 
 
-def test_a_broken_image_is_named(tmp_path: Path) -> None:
+def test_a_broken_image_is_named(url: str, tmp_path: Path, opened: Opened) -> None:
     (tmp_path / "a.png").write_bytes(b"no image")
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:")
+    store = opened(VlmsearchDocumentStore(url, encoder="mock:"))
     with pytest.raises(InvalidInputError, match=r"a\.png"):
         store.write_documents([Document(meta={"file_path": str(tmp_path / "a.png")})])
     with pytest.raises(InvalidInputError, match=r"no text|neither|empty"):
         store.write_documents([Document(meta={"year": 2024})])
-    store.close()
 
 
 # ---- filters
@@ -232,8 +209,8 @@ def test_wrong_filters_are_refused_by_an_empty_store_too(filters: dict[str, Any]
         VlmsearchDocumentStore("mock:", embedding_dim=2).filter_documents(filters)
 
 
-def test_a_filter_that_the_store_cannot_apply_still_fills_the_page(tmp_path: Path) -> None:
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
+def test_a_filter_that_the_store_cannot_apply_still_fills_the_page(url: str, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, embedding_dim=2))
     angles = np.linspace(0, 1, 3000)
     store.write_documents(
         [
@@ -245,7 +222,6 @@ def test_a_filter_that_the_store_cannot_apply_still_fills_the_page(tmp_path: Pat
     found = store.nearest([1, 0], filters=last, top_k=3)
     assert [each.id for each in found] == ["999", "1999", "2999"]
     assert found[0].score == pytest.approx(float(np.cos(angles[999])), abs=1e-5)
-    store.close()
 
 
 # ---- retrievers and embedders
@@ -280,7 +256,7 @@ def test_a_retriever_merges_filters_where_it_is_told_to(gallery: VlmsearchDocume
 def test_embedders_serve_another_document_store(files: list[str]) -> None:
     other = InMemoryDocumentStore(embedding_similarity_function="cosine", shared=False)
     images = [Document(id=str(i), meta={"file_path": path}) for i, path in enumerate(files)]
-    images.append(Document(id="bytes", blob=ByteStream(picture(7))))
+    images.append(Document(id="bytes", blob=ByteStream(png(7))))
     embedded = VlmsearchImageEmbedder("onnx:demo").run(images)["documents"]
     assert all(each.embedding is None for each in images)
     other.write_documents(embedded)
@@ -299,44 +275,42 @@ def test_embedders_serve_another_document_store(files: list[str]) -> None:
     assert VlmsearchDocumentEmbedder("mock:").run([])["documents"] == []
 
 
-def test_given_vectors_have_words_as_well(tmp_path: Path) -> None:
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
+def test_given_vectors_have_words_as_well(url: str, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, embedding_dim=2))
     assert store.nearest([1, 0]) == []
     store.write_documents([Document(id="a", content="a dog in the snow"), Document(id="b", content="a blue car")])
     [found] = VlmsearchTextRetriever(store).run("snow")["documents"]
     assert found.id == "a"
     assert 0 < (found.score or 0) <= 1
     with pytest.raises(ConfigError, match="encoder"):
-        store.search(None, image=ByteStream(picture(1)))
+        store.search(None, image=ByteStream(png(1)))
     with pytest.raises(InvalidInputError, match="2 numbers"):
         store.write_documents([Document(embedding=[1, 2, 3])])
     with pytest.raises(InvalidInputError, match="zero"):
         store.write_documents([Document(embedding=[0, 0])])
-    store.close()
 
 
-def test_an_index_of_given_vectors_is_copied_and_gets_an_encoder(tmp_path: Path) -> None:
-    url, copied = f"sqlite:{tmp_path / 'i'}", f"sqlite:{tmp_path / 'copied'}"
-    first = VlmsearchDocumentStore(url, embedding_dim=3)
+def test_an_index_of_given_vectors_is_copied_and_gets_an_encoder(url: str, tmp_path: Path, opened: Opened) -> None:
+    copied = f"sqlite:{tmp_path / 'copied'}"
+    first = opened(VlmsearchDocumentStore(url, embedding_dim=3))
     first.write_documents(
         [Document(id="a", content="a dog", embedding=[1, 2, 3], meta={"x": [1]}), Document(id="b", content="a car")]
     )
     ok("copy", "--from", url, "--to", copied)
-    other = VlmsearchDocumentStore(copied, embedding_dim=3)
+    other = opened(VlmsearchDocumentStore(copied, embedding_dim=3))
     assert other.nearest([1, 2, 3], return_embedding=True)[0].embedding == pytest.approx([1, 2, 3])
     assert other.filter_documents() == first.filter_documents()
     first.close()
     other.close()
     ok("reindex", "--store", url, "--encoder", "mock:")
-    encoded = VlmsearchDocumentStore(url, encoder="mock:")
+    encoded = opened(VlmsearchDocumentStore(url, encoder="mock:"))
     [found] = encoded.search("dog")
     assert (found.id, found.meta) == ("a", {"x": [1]})
     encoded.close()
 
 
-def test_an_index_of_another_encoder_is_refused(tmp_path: Path) -> None:
-    url = f"sqlite:{tmp_path / 'i'}"
-    first = VlmsearchDocumentStore(url, embedding_dim=2)
+def test_an_index_of_another_encoder_is_refused(url: str, opened: Opened) -> None:
+    first = opened(VlmsearchDocumentStore(url, embedding_dim=2))
     first.write_documents([Document(content="a dog", embedding=[1, 0])])
     first.close()
     for other in (VlmsearchDocumentStore(url, encoder="mock:"), VlmsearchDocumentStore(url, embedding_dim=3)):
@@ -347,9 +321,8 @@ def test_an_index_of_another_encoder_is_refused(tmp_path: Path) -> None:
         VlmsearchDocumentStore(url, encoder="mock:", embedding_dim=2)
 
 
-def test_a_pipeline_is_written_to_a_file_and_read_again(tmp_path: Path, files: list[str]) -> None:
-    url = f"sqlite:{tmp_path / 'i'}"
-    store = VlmsearchDocumentStore(url, encoder="onnx:demo", image_folder=str(tmp_path / "images"))
+def test_a_pipeline_is_written_to_a_file_and_read_again(url: str, files: list[str], opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, encoder="onnx:demo", image_folder="images"))
     filling = Pipeline()
     filling.add_component("writer", DocumentWriter(store))
     assert filling.run({"writer": {"documents": [Document(meta={"file_path": files[0]})]}})["writer"] == {
@@ -361,7 +334,7 @@ def test_a_pipeline_is_written_to_a_file_and_read_again(tmp_path: Path, files: l
     asking.add_component("words", VlmsearchTextRetriever(store, min_score=0.0))
     asking.add_component("image", VlmsearchImageRetriever(store, min_score=0.0))
     asking.connect("embedder.embedding", "nearest.query_embedding")
-    content = ImageContent(base64.b64encode(picture(0)).decode(), mime_type="image/png")
+    content = ImageContent(base64.b64encode(png(0)).decode(), mime_type="image/png")
     data = {"embedder": {"text": "a square"}, "words": {"query": "a square"}, "image": {"image": content}}
     again = Pipeline.loads(asking.dumps(), allowed_modules=["vlmsearch.integrations.haystack"])
     assert again.to_dict() == asking.to_dict()
@@ -371,14 +344,13 @@ def test_a_pipeline_is_written_to_a_file_and_read_again(tmp_path: Path, files: l
         assert found["image"]["documents"][0].meta == {"file_path": files[0]}
     filled = Pipeline.loads(filling.dumps(), allowed_modules=["vlmsearch.integrations.haystack"])
     assert filled.to_dict() == filling.to_dict()
-    store.close()
 
 
-def test_components_that_take_any_store_take_this_one(tmp_path: Path) -> None:
+def test_components_that_take_any_store_take_this_one(url: str, opened: Opened) -> None:
     from haystack.components.preprocessors import DocumentSplitter
     from haystack.components.retrievers import FilterRetriever, SentenceWindowRetriever, TextEmbeddingRetriever
 
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=8)
+    store = opened(VlmsearchDocumentStore(url, embedding_dim=8))
     text = Document(
         content=". ".join(f"Sentence {i} is about {topic}" for i, topic in enumerate(["dogs", "cats", "cars"]))
     )
@@ -393,41 +365,20 @@ def test_components_that_take_any_store_take_this_one(tmp_path: Path) -> None:
         retriever=VlmsearchEmbeddingRetriever(store, top_k=1), text_embedder=MockTextEmbedder(dimension=8)
     )
     assert [each.content for each in both.run(chunks[2].content or "")["documents"]] == [chunks[2].content]
-    store.close()
 
 
-def test_components_can_be_awaited(gallery: VlmsearchDocumentStore, files: list[str]) -> None:
-    async def ask() -> list[list[Document]]:
-        vector = (await VlmsearchTextEmbedder("onnx:demo").run_async(make_scene(2).caption()))["embedding"]
-        asked = (
-            VlmsearchTextRetriever(gallery, min_score=0.0).run_async("a square"),
-            VlmsearchImageRetriever(gallery, min_score=0.0).run_async(files[2]),
-            VlmsearchEmbeddingRetriever(gallery).run_async(vector),
-            VlmsearchDocumentEmbedder("mock:").run_async([Document(content="a")]),
-            VlmsearchImageEmbedder("mock:").run_async([Document(meta={"file_path": files[2]})]),
-        )
-        return [each["documents"] for each in await asyncio.gather(*asked)]
-
-    by_text, by_image, near, *embedded = asyncio.run(ask())
-    assert by_text
-    assert by_image[0].id == near[0].id == "2"
-    assert all(each[0].embedding for each in embedded)
-
-
-def test_duplicates_in_one_list_follow_the_policy(tmp_path: Path) -> None:
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
+def test_duplicates_in_one_list_follow_the_policy(url: str, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, embedding_dim=2))
     twice = [Document(id="a", content="one"), Document(id="a", content="two")]
     assert store.write_documents(twice, policy=DuplicatePolicy.OVERWRITE) == 2
     assert [each.content for each in store.filter_documents()] == ["two"]
     store.delete_all_documents()
     assert store.write_documents(twice, policy=DuplicatePolicy.SKIP) == 1
     assert [each.content for each in store.filter_documents()] == ["one"]
-    store.close()
 
 
-def test_an_update_is_undone_by_indexing_the_source_again(tmp_path: Path) -> None:
-    url = f"sqlite:{tmp_path / 'i'}"
-    store = VlmsearchDocumentStore(url, encoder="mock:")
+def test_an_update_is_undone_by_indexing_the_source_again(url: str, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, encoder="mock:"))
     first = Document(id="a", content="a dog", meta={"year": 2024, "deep": [1]})
     store.write_documents([first])
     assert (
@@ -436,22 +387,20 @@ def test_an_update_is_undone_by_indexing_the_source_again(tmp_path: Path) -> Non
     assert store.filter_documents()[0].meta == {"year": [1], "deep": 2}
     store.write_documents([first], policy=DuplicatePolicy.OVERWRITE)
     assert store.filter_documents()[0].meta == first.meta
-    store.close()
 
 
-def test_values_are_in_order_a_page_at_a_time(tmp_path: Path) -> None:
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
+def test_values_are_in_order_a_page_at_a_time(url: str, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, embedding_dim=2))
     values = [10, -2.5, 9, "b", True, ["x"], {"y": 1}, -30, None]
     store.write_documents([Document(id=str(i), meta={"v": value}) for i, value in enumerate(values)])
     assert store.get_metadata_field_unique_values("meta.v", size=5) == ([-30, -2.5, True, 9, 10], 8)
     assert store.get_metadata_field_unique_values("v", from_=5) == ([{"y": 1}, ["x"], "b"], 8)
     assert store.get_metadata_field_min_max("v") == {"min": None, "max": None}
     assert store.count_unique_metadata_by_filter({}, ["meta.v", "none"]) == {"v": 8, "none": 0}
-    store.close()
 
 
-def test_threads_share_a_store(tmp_path: Path) -> None:
-    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:")
+def test_threads_share_a_store(url: str, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, encoder="mock:"))
 
     def work(number: int) -> list[str]:
         store.write_documents([Document(id=str(number), content=f"word{number} and more")])
@@ -460,12 +409,11 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(work, range(16))) == [[str(number)] for number in range(16)]
     assert store.count_documents() == 16
-    store.close()
 
 
-def test_the_index_is_opened_late_and_again_after_it_was_closed(tmp_path: Path) -> None:
-    index = FrameworkIndex(f"sqlite:{tmp_path / 'i'}", dim=2)
-    assert not (tmp_path / "i").exists()
+def test_the_index_is_opened_late_and_again_after_it_was_closed(url: str, tmp_path: Path) -> None:
+    index = FrameworkIndex(url, dim=2)
+    assert not (tmp_path / "index").exists()
     assert (len(index), index.get(["a"]), list(index.find()), index.delete(["a"])) == (0, [], [], 0)
     index.close()
     index.close()

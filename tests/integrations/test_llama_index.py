@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from llama_index.core.vector_stores.types import (
 )
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
+from tests.support.shards import png
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.integrations.framework_index import _split
@@ -66,15 +66,16 @@ def nodes() -> list[TextNode]:
     ]
 
 
+Opened = Callable[[VlmsearchNodeStore], VlmsearchNodeStore]
+
+
 def only(key: str, operator: FilterOperator, value: Any) -> MetadataFilters:
     return MetadataFilters(filters=[MetadataFilter(key=key, operator=operator, value=value)])
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Iterator[VlmsearchNodeStore]:
-    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'index'}", image_folder=str(tmp_path / "images"))
-    yield store
-    store.close()
+def empty(url: str, tmp_path: Path, opened: Opened) -> VlmsearchNodeStore:
+    return opened(VlmsearchNodeStore(url, image_folder=str(tmp_path / "images")))
 
 
 @pytest.fixture
@@ -209,8 +210,8 @@ def test_nodes_are_replaced_and_deleted(store: VlmsearchNodeStore) -> None:
     assert store.get_nodes() == []
 
 
-def test_another_store_of_the_same_url_has_the_nodes(store: VlmsearchNodeStore) -> None:
-    other = VlmsearchNodeStore(store.store)
+def test_another_store_of_the_same_url_has_the_nodes(store: VlmsearchNodeStore, opened: Opened) -> None:
+    other = opened(VlmsearchNodeStore(store.store))
     assert ids(other, query_embedding=[0.9, 1.0], similarity_top_k=1, filters=only("rank", FilterOperator.NE, "x")) == [
         SUN
     ]
@@ -218,22 +219,6 @@ def test_another_store_of_the_same_url_has_the_nodes(store: VlmsearchNodeStore) 
     with pytest.raises(InvalidInputError, match="2 numbers"):
         other.add([TextNode(text="of another model", embedding=[1.0, 0.0, 0.0])])
     assert len(other.client) == 3
-    other.close()
-
-
-def test_everything_can_be_awaited(empty: VlmsearchNodeStore) -> None:
-    async def run() -> None:
-        assert await empty.async_add(nodes()) == [RAIN, SNOW, SUN]
-        found = await empty.aquery(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=1))
-        assert found.ids == [RAIN]
-        assert len(await empty.aget_nodes()) == 3
-        await empty.adelete("doc-1")
-        await empty.adelete_nodes([RAIN])
-        assert [each.node_id for each in await empty.aget_nodes()] == [SNOW]
-        await empty.aclear()
-        assert await empty.aget_nodes() == []
-
-    asyncio.run(run())
 
 
 def test_words_and_vectors_are_ranked_together(store: VlmsearchNodeStore) -> None:
@@ -254,9 +239,7 @@ def test_marginal_relevance_leaves_out_what_is_alike(empty: VlmsearchNodeStore) 
     assert set(empty.query(mmr, mmr_threshold=1.0).ids or []) == {"best", "copy"}
 
 
-def test_what_a_query_lacks_is_said(tmp_path: Path) -> None:
-    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'i'}")
-    store.add(nodes())
+def test_what_a_query_lacks_is_said(store: VlmsearchNodeStore) -> None:
     with pytest.raises(ConfigError, match="svm"):
         store.query(VectorStoreQuery([1, 0], mode=VectorStoreQueryMode.SVM))
     with pytest.raises(InvalidInputError, match="query_embedding"):
@@ -269,7 +252,6 @@ def test_what_a_query_lacks_is_said(tmp_path: Path) -> None:
         store.query(VectorStoreQuery([1, 0], filters=only("rank", FilterOperator.TEXT_MATCH, 1)))
     with pytest.raises(ConfigError, match="encoder"):
         VlmsearchMultiModalRetriever(store)
-    store.close()
 
 
 # ---- filters
@@ -346,21 +328,8 @@ def test_most_filters_reach_the_store() -> None:
 # ---- images
 
 
-def picture(number: int) -> bytes:
-    file = BytesIO()
-    make_scene(number).draw(96).save(file, "PNG")
-    return file.getvalue()
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> list[str]:
-    for number in range(6):
-        (tmp_path / f"{number}.png").write_bytes(picture(number))
-    return [str(tmp_path / f"{number}.png") for number in range(6)]
-
-
 def test_every_kind_of_node_comes_back_with_its_image(empty: VlmsearchNodeStore, files: list[str]) -> None:
-    encoded = base64.b64encode(picture(3)).decode()
+    encoded = base64.b64encode(png(3)).decode()
     written: list[BaseNode] = [
         ImageNode(id_="path", image_path=files[0], metadata={"n": 0}),
         ImageNode(id_="bytes", image=encoded, image_mimetype="image/png", text="a drawing"),
@@ -370,7 +339,7 @@ def test_every_kind_of_node_comes_back_with_its_image(empty: VlmsearchNodeStore,
         Node(
             id_="multimodal",
             text_resource=MediaResource(text="a scene"),
-            image_resource=MediaResource(data=picture(4), mimetype="image/png"),
+            image_resource=MediaResource(data=png(4), mimetype="image/png"),
             audio_resource=MediaResource(data=b"RIFF", mimetype="audio/wav"),
         ),
         Document(id_="text", text="a text"),
@@ -394,16 +363,15 @@ def test_every_kind_of_node_comes_back_with_its_image(empty: VlmsearchNodeStore,
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, files: list[str]) -> Iterator[VlmsearchNodeStore]:
-    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'gallery'}", encoder="onnx:demo", min_score=0.0)
+def gallery(url: str, files: list[str], opened: Opened) -> VlmsearchNodeStore:
+    store = opened(VlmsearchNodeStore(url, encoder="onnx:demo", min_score=0.0))
     store.add(
         [
-            *(ImageNode(id_=str(i), image_path=path, metadata={"n": i}) for i, path in enumerate(files)),
+            *(ImageNode(id_=str(i), image_path=path, metadata={"n": i}) for i, path in enumerate(files[:6])),
             TextNode(id_="text", text="a note on squares"),
         ]
     )
-    yield store
-    store.close()
+    return store
 
 
 def test_a_retriever_finds_texts_and_images(gallery: VlmsearchNodeStore, files: list[str]) -> None:
@@ -428,37 +396,17 @@ def test_a_retriever_finds_texts_and_images(gallery: VlmsearchNodeStore, files: 
         retriever.image_to_image_retrieve(QueryBundle(query_str="a square"))
 
 
-def test_a_retriever_can_be_awaited(gallery: VlmsearchNodeStore, files: list[str]) -> None:
-    retriever = VlmsearchMultiModalRetriever(gallery, similarity_top_k=2)
-
-    async def ask() -> list[list[str]]:
-        found = await asyncio.gather(
-            retriever.aretrieve("squares"),
-            retriever.atext_retrieve("squares"),
-            retriever.atext_to_image_retrieve("a square"),
-            retriever.aimage_to_image_retrieve(files[5]),
-        )
-        return [[each.node_id for each in some] for some in found]
-
-    every, texts, pictures, alike = asyncio.run(ask())
-    assert len(every) == len(pictures) == 2
-    assert texts == ["text"]
-    assert alike[0] == "5"
-
-
-def test_an_index_of_llama_index_works_over_the_store(tmp_path: Path) -> None:
+def test_an_index_of_llama_index_works_over_the_store(empty: VlmsearchNodeStore) -> None:
     embedding = VlmsearchEmbedding(encoder="onnx:demo", space="minilm")
-    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'i'}")
     documents = [Document(id_="a", text="a dog in the snow"), Document(id_="b", text="a red car in the city")]
-    context = StorageContext.from_defaults(vector_store=store)
+    context = StorageContext.from_defaults(vector_store=empty)
     index = VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=embedding)
     [found] = index.as_retriever(similarity_top_k=1).retrieve("a dog in the snow")
     assert found.node.get_content() == "a dog in the snow"
     assert found.node.ref_doc_id == "a"
     index.delete_ref_doc("a")
-    again = VectorStoreIndex.from_vector_store(store, embed_model=embedding)
+    again = VectorStoreIndex.from_vector_store(empty, embed_model=embedding)
     assert [each.node.ref_doc_id for each in again.as_retriever(similarity_top_k=5).retrieve("a dog")] == ["b"]
-    store.close()
 
 
 def test_what_encodes_itself_needs_no_embedding_of_llama_index(gallery: VlmsearchNodeStore) -> None:
@@ -469,10 +417,11 @@ def test_what_encodes_itself_needs_no_embedding_of_llama_index(gallery: Vlmsearc
         gallery.query(VectorStoreQuery(query_str="a", mode=VectorStoreQueryMode.MMR))
 
 
-def test_a_multimodal_index_keeps_texts_and_images_in_two_stores(tmp_path: Path, files: list[str]) -> None:
-    texts = VlmsearchNodeStore(f"sqlite:{tmp_path / 'texts'}")
-    images = VlmsearchNodeStore(f"sqlite:{tmp_path / 'images'}")
-    context = StorageContext.from_defaults(vector_store=texts, image_store=images)
+def test_a_multimodal_index_keeps_texts_and_images_in_two_stores(
+    empty: VlmsearchNodeStore, tmp_path: Path, files: list[str], opened: Opened
+) -> None:
+    images = opened(VlmsearchNodeStore(f"sqlite:{tmp_path / 'images'}"))
+    context = StorageContext.from_defaults(vector_store=empty, image_store=images)
     index = MultiModalVectorStoreIndex(
         [TextNode(text="a note on squares"), *(ImageNode(image_path=path, metadata={"file": path}) for path in files)],
         storage_context=context,
@@ -484,12 +433,10 @@ def test_a_multimodal_index_keeps_texts_and_images_in_two_stores(tmp_path: Path,
     assert isinstance(found.node, ImageNode)
     assert found.node.image_path == files[3]
     assert len(retriever.retrieve("squares")) == 2
-    for each in (texts, images):
-        each.close()
 
 
-def test_stores_and_embeddings_are_written_to_files(tmp_path: Path) -> None:
-    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:", min_score=0.5)
+def test_stores_and_embeddings_are_written_to_files(url: str) -> None:
+    store = VlmsearchNodeStore(url, encoder="mock:", min_score=0.5)
     again = VlmsearchNodeStore.from_dict(store.to_dict())
     assert again.to_dict() == store.to_dict()
     assert VlmsearchNodeStore.from_json(store.to_json()).is_embedding_query is False
@@ -497,14 +444,12 @@ def test_stores_and_embeddings_are_written_to_files(tmp_path: Path) -> None:
     same = VlmsearchEmbedding.from_json(embedding.to_json())
     assert (same.encoder, same.space) == ("mock:", "minilm")
     assert same.get_text_embedding_batch(["a dog", "a cat"])[0] == embedding.get_text_embedding("a dog")
-    assert len(asyncio.run(embedding.aget_query_embedding("a dog"))) == 128
-    assert asyncio.run(same.aget_text_embedding("a dog")) == embedding.get_text_embedding("a dog")
+    assert len(embedding.get_query_embedding("a dog")) == 128
 
 
 def test_images_are_embedded_from_files_and_bytes(files: list[str]) -> None:
     embedding = VlmsearchEmbedding(encoder="onnx:demo")
     one = embedding.get_image_embedding(files[0])
-    assert embedding.get_image_embedding(BytesIO(picture(0))) == pytest.approx(one, abs=1e-5)
-    assert asyncio.run(embedding.aget_image_embedding(files[0])) == pytest.approx(one, abs=1e-5)
+    assert embedding.get_image_embedding(BytesIO(png(0))) == pytest.approx(one, abs=1e-5)
     with pytest.raises(InvalidInputError):
         embedding.get_image_embedding(BytesIO(b"no image"))
