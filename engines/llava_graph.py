@@ -10,7 +10,6 @@ tower is that of CLIP (Radford et al., 2021), and the language model is Llama (T
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sys
@@ -19,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpt2_graph import HIDDEN, StoredWeights
+from generator_graph import DecoderSizes, DecoderWriter, GraphWriter, write_bundle
 from onnx import TensorProto
 
-from vlmsearch.building.graph import OnnxGraph
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.models.generator import DESCRIPTION, FORMAT, GRAPH, TOKENIZER, VISION_GRAPH, WEIGHTS
+from vlmsearch.models.generator import GRAPH, VISION_GRAPH
 
 MAX_PICTURES = 4
 
@@ -83,35 +81,28 @@ class LlavaSizes:
         return side * side
 
     @property
-    def ends(self) -> list[int]:
-        """Return the tokens that end texts."""
-        end = self.text["eos_token_id"]
-        return list(end) if isinstance(end, list) else [end]
+    def decoder(self) -> DecoderSizes:
+        """Return the sizes of the language model."""
+        return DecoderSizes(
+            layers=self.text["num_hidden_layers"],
+            heads=self.text["num_attention_heads"],
+            width=self.text["hidden_size"],
+            context=self.text["max_position_embeddings"],
+            ends=self.text["eos_token_id"],
+        )
 
 
 def add_graphs(folder: Path) -> None:
     """Write the graphs and ``generator.json`` beside the LLaVA checkpoint of a folder."""
     sizes = LlavaSizes.read(folder)
-    (folder / GRAPH).write_bytes(write_language(folder, sizes))
-    (folder / VISION_GRAPH).write_bytes(write_vision(folder, sizes))
-    names = (GRAPH, VISION_GRAPH, WEIGHTS, TOKENIZER)
-    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    description = {
-        "format": FORMAT,
-        "layers": sizes.text["num_hidden_layers"],
-        "heads": sizes.text["num_attention_heads"],
-        "size": sizes.text["hidden_size"] // sizes.text["num_attention_heads"],
-        "context": sizes.text["max_position_embeddings"],
-        "ends": sizes.ends,
-        "pictures": {
-            "max_count": MAX_PICTURES,
-            "side": sizes.vision["image_size"],
-            "tokens": sizes.picture_tokens,
-            "token": sizes.image_token,
-        },
-        "files": files,
+    pictures = {
+        "max_count": MAX_PICTURES,
+        "side": sizes.vision["image_size"],
+        "tokens": sizes.picture_tokens,
+        "token": sizes.image_token,
     }
-    (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    graphs = {GRAPH: write_language(folder, sizes), VISION_GRAPH: write_vision(folder, sizes)}
+    write_bundle(folder, sizes.decoder, graphs, pictures=pictures)
 
 
 def write_vision(folder: Path, sizes: LlavaSizes) -> bytes:
@@ -119,10 +110,8 @@ def write_vision(folder: Path, sizes: LlavaSizes) -> bytes:
 
     ``pixels`` uint8 (pictures, side, side, 3) give ``embeddings`` float32 (pictures, tokens, width).
     """
-    side = sizes.vision["image_size"]
-    writer = _Writer("llava-vision", folder)
-    pixels = writer.graph.input("pixels", TensorProto.UINT8, ["pictures", side, side, 3])
-    _write_tower(writer, sizes, pixels)
+    writer = GraphWriter("llava-vision", folder)
+    _write_tower(writer, sizes)
     return writer.finish()
 
 
@@ -133,58 +122,29 @@ def write_language(folder: Path, sizes: LlavaSizes) -> bytes:
     size). Embeddings ``pictures`` float32 (count, width) take the places of the first ``count`` image tokens of each
     row. The graph gives ``logits`` float32 (batch, vocabulary) of the next token, and ``present.N.key`` and ``.value``.
     """
-    writer = _Writer("llava-language", folder)
-    ids = writer.graph.input("input_ids", TensorProto.INT64, ["batch", "length"])
-    pictures = writer.graph.input("pictures", TensorProto.FLOAT, ["count", sizes.text["hidden_size"]])
-    _write_language(writer, sizes, ids, pictures)
-    return writer.finish()
+    pictures = ("pictures", int(TensorProto.FLOAT), ["count", sizes.text["hidden_size"]])
+    return _write_language(DecoderWriter("llava-language", folder, sizes.decoder, pictures), sizes)
 
 
-class _Writer:
-    """A graph, and the operations that both graphs need."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.graph = OnnxGraph(name)
-        self.weights = StoredWeights(self.graph, folder)
-        self.op = self.graph.op
-
-    def finish(self) -> bytes:
-        return self.weights.refer(self.graph.to_bytes())
-
-    def linear(self, x: str, name: str, *, has_bias: bool) -> str:
-        weight = self.op("Transpose", self.weights(f"{name}.weight"), scope=name, perm=(1, 0))
-        y = self.op("MatMul", x, weight, scope=name)
-        return self.op("Add", y, self.weights(f"{name}.bias"), scope=name) if has_bias else y
-
-    def layer_norm(self, x: str, name: str, epsilon: float) -> str:
-        scale, bias = self.weights(f"{name}.weight"), self.weights(f"{name}.bias")
-        return self.op("LayerNormalization", x, scale, bias, scope=name, axis=-1, epsilon=epsilon)
-
-    def rms_norm(self, x: str, name: str, epsilon: float) -> str:
-        """Divide by the root of the mean square (Zhang and Sennrich, 2019)."""
-        mean = self.op("ReduceMean", self.op("Mul", x, x, scope=name), scope=name, axes=(-1,))
-        root = self.op("Sqrt", self.op("Add", mean, self.scalar(epsilon), scope=name), scope=name)
-        return self.op("Mul", self.op("Div", x, root, scope=name), self.weights(f"{name}.weight"), scope=name)
-
-    def heads(self, x: str, count: int, size: int, scope: str) -> str:
-        split = self.op("Reshape", x, self.graph.ints(0, 0, count, size), scope=scope)
-        return self.op("Transpose", split, scope=scope, perm=(0, 2, 1, 3))
-
-    def attention(self, q: str, k: str, v: str, bias: str | None, size: int, width: int, scope: str) -> str:
-        scores = self.op("MatMul", q, self.op("Transpose", k, scope=scope, perm=(0, 1, 3, 2)), scope=scope)
-        scores = self.op("Mul", scores, self.scalar(size**-0.5), scope=scope)
-        if bias:
-            scores = self.op("Add", scores, bias, scope=scope)
-        out = self.op("MatMul", self.op("Softmax", scores, scope=scope, axis=-1), v, scope=scope)
-        joined = self.op("Transpose", out, scope=scope, perm=(0, 2, 1, 3))
-        return self.op("Reshape", joined, self.graph.ints(0, 0, width), scope=scope)
-
-    def scalar(self, value: float) -> str:
-        return self.graph.constant(np.array(value, np.float32), f"scalar_{value}")
+def _linear(writer: GraphWriter, x: str, name: str, *, has_bias: bool) -> str:
+    op, scope = writer.op, name
+    weight = op("Transpose", writer.weights(f"{name}.weight"), scope=scope, perm=(1, 0))
+    y = op("MatMul", x, weight, scope=scope)
+    return op("Add", y, writer.weights(f"{name}.bias"), scope=scope) if has_bias else y
 
 
-def _write_tower(writer: _Writer, sizes: LlavaSizes, pixels: str) -> None:
+def _rms_norm(writer: GraphWriter, x: str, name: str, epsilon: float) -> str:
+    """Divide by the root of the mean square (Zhang and Sennrich, 2019)."""
+    op = writer.op
+    mean = op("ReduceMean", op("Mul", x, x, scope=name), scope=name, axes=(-1,))
+    root = op("Sqrt", op("Add", mean, writer.scalar(epsilon), scope=name), scope=name)
+    return op("Mul", op("Div", x, root, scope=name), writer.weights(f"{name}.weight"), scope=name)
+
+
+def _write_tower(writer: GraphWriter, sizes: LlavaSizes) -> None:
     graph, op, w, vision = writer.graph, writer.op, writer.weights, sizes.vision
+    side = vision["image_size"]
+    pixels = graph.input("pixels", TensorProto.UINT8, ["pictures", side, side, 3])
     width, heads, patch = vision["hidden_size"], vision["num_attention_heads"], vision["patch_size"]
     epsilon = vision["layer_norm_eps"]
     scale = graph.constant(np.array([1 / (255 * value) for value in sizes.deviation], np.float32), "pixel_scale")
@@ -206,77 +166,56 @@ def _write_tower(writer: _Writer, sizes: LlavaSizes, pixels: str) -> None:
     for layer in range(vision["num_hidden_layers"]):
         scope = f"{tower}.encoder.layers.{layer}"
         normed = writer.layer_norm(x, f"{scope}.layer_norm1", epsilon)
-        q, k, v = (
-            writer.heads(writer.linear(normed, f"{scope}.self_attn.{part}_proj", has_bias=True), heads, width // heads,
-                         scope)
-            for part in ("q", "k", "v")
-        )  # fmt: skip
+        parts = (_linear(writer, normed, f"{scope}.self_attn.{part}_proj", has_bias=True) for part in ("q", "k", "v"))
+        q, k, v = (writer.heads(part, heads, width // heads, scope) for part in parts)
         attended = writer.attention(q, k, v, None, width // heads, width, scope)
-        x = op("Add", x, writer.linear(attended, f"{scope}.self_attn.out_proj", has_bias=True), scope=scope)
-        hidden = writer.linear(writer.layer_norm(x, f"{scope}.layer_norm2", epsilon), f"{scope}.mlp.fc1", has_bias=True)
+        x = op("Add", x, _linear(writer, attended, f"{scope}.self_attn.out_proj", has_bias=True), scope=scope)
+        hidden = _linear(
+            writer, writer.layer_norm(x, f"{scope}.layer_norm2", epsilon), f"{scope}.mlp.fc1", has_bias=True
+        )
         gate = op("Sigmoid", op("Mul", hidden, writer.scalar(1.702), scope=scope), scope=scope)
         hidden = op("Mul", hidden, gate, scope=scope)
-        x = op("Add", x, writer.linear(hidden, f"{scope}.mlp.fc2", has_bias=True), scope=scope)
+        x = op("Add", x, _linear(writer, hidden, f"{scope}.mlp.fc2", has_bias=True), scope=scope)
     x = op("Slice", x, graph.ints(1), graph.ints(sizes.picture_tokens + 1), graph.ints(1), scope="projector")
-    x = writer.linear(x, "multi_modal_projector.linear_1", has_bias=True)
+    x = _linear(writer, x, "multi_modal_projector.linear_1", has_bias=True)
     erf = op("Erf", op("Mul", x, writer.scalar(math.sqrt(0.5)), scope="projector"), scope="projector")
     half = op("Mul", x, writer.scalar(0.5), scope="projector")
     x = op("Mul", half, op("Add", erf, writer.scalar(1.0), scope="projector"), scope="projector")
-    x = writer.linear(x, "multi_modal_projector.linear_2", has_bias=True)
+    x = _linear(writer, x, "multi_modal_projector.linear_2", has_bias=True)
     shown = ["pictures", sizes.picture_tokens, sizes.text["hidden_size"]]
     graph.output(x, "embeddings", TensorProto.FLOAT, shown)
 
 
-def _write_language(writer: _Writer, sizes: LlavaSizes, ids: str, pictures: str) -> None:
-    graph, op, w, text = writer.graph, writer.op, writer.weights, sizes.text
-    width, heads, epsilon = text["hidden_size"], text["num_attention_heads"], text["rms_norm_eps"]
-    size = width // heads
+def _write_language(writer: DecoderWriter, sizes: LlavaSizes) -> bytes:
+    op, text, heads, size = writer.op, sizes.text, writer.sizes.heads, writer.sizes.size
+    epsilon = text["rms_norm_eps"]
     model = "language_model.model"
-    past = [
-        [graph.input(f"past.{layer}.{kind}", TensorProto.FLOAT, ("batch", heads, "past", size))
-         for kind in ("key", "value")]
-        for layer in range(text["num_hidden_layers"])
-    ]  # fmt: skip
-    read = op("Squeeze", op("Shape", past[0][0], scope="place", start=2, end=3), graph.ints(0), scope="place")
-    more = op("Squeeze", op("Shape", ids, scope="place", start=1, end=2), graph.ints(0), scope="place")
-    total = op("Add", read, more, scope="place")
-    zero, unit = (op("Squeeze", graph.ints(number), scope="place") for number in (0, 1))
-    places = op("Range", read, total, unit, scope="place")
-    keys = op("Range", zero, total, unit, scope="place")
-    later = op("Greater", keys, op("Unsqueeze", places, graph.ints(1), scope="mask"), scope="mask")
-    bias = op("Mul", op("Cast", later, scope="mask", to=int(TensorProto.FLOAT)), writer.scalar(HIDDEN), scope="mask")
-    turned = _rotations(writer, places, text, size)
-    x = _embed(writer, sizes, ids, pictures)
-    for layer in range(text["num_hidden_layers"]):
+    turned = _rotations(writer, text)
+    x = _embed(writer, sizes)
+    for layer in range(writer.sizes.layers):
         scope = f"{model}.layers.{layer}"
-        normed = writer.rms_norm(x, f"{scope}.input_layernorm", epsilon)
-        q, k, v = (
-            writer.heads(writer.linear(normed, f"{scope}.self_attn.{part}_proj", has_bias=False), heads, size, scope)
-            for part in ("q", "k", "v")
-        )
-        q, k = (_turn(writer, part, turned, size, scope) for part in (q, k))
-        k, v = (op("Concat", old, new, scope=scope, axis=2) for old, new in zip(past[layer], (k, v)))
-        for kind, value in (("key", k), ("value", v)):
-            graph.output(value, f"present.{layer}.{kind}", TensorProto.FLOAT, ["batch", heads, "total", size])
-        attended = writer.attention(q, k, v, bias, size, width, scope)
-        x = op("Add", x, writer.linear(attended, f"{scope}.self_attn.o_proj", has_bias=False), scope=scope)
-        normed = writer.rms_norm(x, f"{scope}.post_attention_layernorm", epsilon)
-        gate = writer.linear(normed, f"{scope}.mlp.gate_proj", has_bias=False)
+        normed = _rms_norm(writer, x, f"{scope}.input_layernorm", epsilon)
+        parts = (_linear(writer, normed, f"{scope}.self_attn.{part}_proj", has_bias=False) for part in ("q", "k", "v"))
+        q, k, v = (writer.heads(part, heads, size, scope) for part in parts)
+        q, k = (_turn(writer, part, turned, scope) for part in (q, k))
+        attended = writer.attend(layer, q, k, v, scope)
+        x = op("Add", x, _linear(writer, attended, f"{scope}.self_attn.o_proj", has_bias=False), scope=scope)
+        normed = _rms_norm(writer, x, f"{scope}.post_attention_layernorm", epsilon)
+        gate = _linear(writer, normed, f"{scope}.mlp.gate_proj", has_bias=False)
         gate = op("Mul", gate, op("Sigmoid", gate, scope=scope), scope=scope)
-        hidden = op("Mul", gate, writer.linear(normed, f"{scope}.mlp.up_proj", has_bias=False), scope=scope)
-        x = op("Add", x, writer.linear(hidden, f"{scope}.mlp.down_proj", has_bias=False), scope=scope)
-    last = op("Squeeze", op("Gather", x, graph.ints(-1), scope="head", axis=1), graph.ints(1), scope="head")
-    last = writer.rms_norm(last, f"{model}.norm", epsilon)
-    words = op("Transpose", w(f"{model}.embed_tokens.weight"), scope="head", perm=(1, 0))
-    graph.output(op("MatMul", last, words, scope="head"), "logits", TensorProto.FLOAT, ["batch", "vocabulary"])
+        hidden = op("Mul", gate, _linear(writer, normed, f"{scope}.mlp.up_proj", has_bias=False), scope=scope)
+        x = op("Add", x, _linear(writer, hidden, f"{scope}.mlp.down_proj", has_bias=False), scope=scope)
+    last = _rms_norm(writer, writer.last_token(x), f"{model}.norm", epsilon)
+    return writer.give_logits(last, f"{model}.embed_tokens.weight")
 
 
-def _embed(writer: _Writer, sizes: LlavaSizes, ids: str, pictures: str) -> str:
+def _embed(writer: DecoderWriter, sizes: LlavaSizes) -> str:
     """Return embeddings of tokens and pictures.
 
     Those of pictures stand in the places of image tokens, as long as there are any.
     """
     graph, op, scope = writer.graph, writer.op, "embed"
+    ids, (pictures,) = writer.ids, writer.inputs
     table = writer.weights("language_model.model.embed_tokens.weight")
     image = graph.ints(sizes.image_token)
     is_image = op("Equal", ids, image, scope=scope)
@@ -291,21 +230,22 @@ def _embed(writer: _Writer, sizes: LlavaSizes, ids: str, pictures: str) -> str:
     return op("Where", is_image, shown, op("Gather", table, ids, scope=scope), scope=scope)
 
 
-def _rotations(writer: _Writer, places: str, text: dict[str, Any], size: int) -> tuple[str, str]:
+def _rotations(writer: DecoderWriter, text: dict[str, Any]) -> tuple[str, str]:
     """Return cosines and sines of rotary positions (Su et al., 2021), each (length, size)."""
     graph, op, scope = writer.graph, writer.op, "rotations"
+    size = writer.sizes.size
     base = (text.get("rope_parameters") or text).get("rope_theta", 10_000.0)
     speeds = base ** (-np.arange(0, size, 2, dtype=np.float32) / size)
     both = np.concatenate([speeds, speeds]).astype(np.float32)
-    floats = op("Cast", places, scope=scope, to=int(TensorProto.FLOAT))
+    floats = op("Cast", writer.places, scope=scope, to=int(TensorProto.FLOAT))
     column = op("Unsqueeze", floats, graph.ints(1), scope=scope)
     angles = op("Mul", column, graph.constant(both, "speeds"), scope=scope)
     return op("Cos", angles, scope=scope), op("Sin", angles, scope=scope)
 
 
-def _turn(writer: _Writer, x: str, turned: tuple[str, str], size: int, scope: str) -> str:
+def _turn(writer: DecoderWriter, x: str, turned: tuple[str, str], scope: str) -> str:
     """Rotate queries or keys (batch, heads, length, size) by their positions."""
-    graph, op = writer.graph, writer.op
+    graph, op, size = writer.graph, writer.op, writer.sizes.size
     first, second = graph.op_many("Split", 2, x, graph.ints(size // 2, size // 2), scope=scope, axis=-1)
     crossed = op("Concat", op("Neg", second, scope=scope), first, scope=scope, axis=-1)
     cosines, sines = turned
