@@ -185,7 +185,10 @@ class DecoderWriter(GraphWriter):
         self.bias = op("Mul", floats, self.scalar(_HIDDEN), scope="mask")
 
     def attend(self, layer: int, q: str, k: str, v: str, scope: str) -> str:
-        """Return the attention of a layer, and give out its keys and values after the earlier ones."""
+        """Return the attention of a layer, and give out its keys and values.
+
+        They come after the earlier ones.
+        """
         op, sizes = self.op, self.sizes
         k, v = (op("Concat", old, new, scope=scope, axis=2) for old, new in zip(self.past[layer], (k, v)))
         shape = ("batch", sizes.heads, "total", sizes.size)

@@ -115,8 +115,8 @@ def make_buckets(options: training.Options) -> list[Bucket]:
             for length, arrays in done.items():
                 parts[length].append(arrays)
     buckets = []
-    for _, arrays in sorted(parts.items()):
-        buckets.append(Bucket(*(torch.from_numpy(np.concatenate(kind)).to(options.device) for kind in zip(*arrays))))
+    for _, examples in sorted(parts.items()):
+        buckets.append(Bucket(*(torch.from_numpy(np.concatenate(kind)).to(options.device) for kind in zip(*examples))))
     counts = ", ".join(f"{len(b.tokens):,} of up to {b.tokens.shape[1]} tokens" for b in buckets)
     print(f"questions: {counts}; {time.monotonic() - begun:.0f} s", flush=True)
     return buckets
