@@ -16,8 +16,7 @@ from vlmsearch.answers.prompts import TEMPLATE
 from vlmsearch.demo.captions import phrase, position, setting
 from vlmsearch.demo.description import ShapeGroup
 from vlmsearch.demo.scenes import COLOURS, SHAPES, TEXTURES, Scene, make_scene
-from vlmsearch.demo.vocabulary import COLOURS as COLOUR_WORDS
-from vlmsearch.demo.vocabulary import SHAPES as SHAPE_WORDS
+from vlmsearch.demo.vocabulary import COLOURS as COLOUR_WORDS, SHAPES as SHAPE_WORDS
 
 _MAX_SOURCES = 8
 UNANSWERED = "The sources do not answer the question."

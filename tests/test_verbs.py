@@ -18,10 +18,10 @@ from vlmsearch import (
     Index,
     PictureOptions,
     Pipeline,
+    RemotePipeline as Remote,
     SourceOptions,
     connect,
 )
-from vlmsearch import RemotePipeline as Remote
 from vlmsearch._util.options import options_of
 from vlmsearch.errors import ConfigError
 from vlmsearch.integrations.mcp import create_mcp_server

@@ -16,215 +16,164 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vlmsearch.answers.stream import AnswerStream
-    from vlmsearch.async_pipeline import AsyncAnswerStream, AsyncPipeline
-    from vlmsearch.client import RemoteAnswerStream, RemotePipeline, connect
-    from vlmsearch.encoders.base import BatchSizes, Encoder, PreparesImages, TokenizesTexts
-    from vlmsearch.encoders.batching import Batch, BatchingEncoder, BatchingStats
+    from vlmsearch.answers.stream import (
+        AnswerStream as AnswerStream,
+    )
+    from vlmsearch.async_pipeline import (
+        AsyncAnswerStream as AsyncAnswerStream,
+        AsyncPipeline as AsyncPipeline,
+    )
+    from vlmsearch.client import (
+        RemoteAnswerStream as RemoteAnswerStream,
+        RemotePipeline as RemotePipeline,
+        connect as connect,
+    )
+    from vlmsearch.encoders.base import (
+        BatchSizes as BatchSizes,
+        Encoder as Encoder,
+        PreparesImages as PreparesImages,
+        TokenizesTexts as TokenizesTexts,
+    )
+    from vlmsearch.encoders.batching import (
+        Batch as Batch,
+        BatchingEncoder as BatchingEncoder,
+        BatchingStats as BatchingStats,
+    )
     from vlmsearch.errors import (
-        BackendError,
-        BackendUnavailableError,
-        ConfigError,
-        IndexMismatchError,
-        InvalidBatchError,
-        InvalidInputError,
-        MissingDependencyError,
-        ModelUnavailableError,
-        OperationCancelledError,
-        OverloadedError,
-        QualityError,
-        RejectCode,
-        RejectedDocumentsWarning,
-        TextTruncatedWarning,
-        UncalibratedWarning,
-        VlmsearchError,
+        BackendError as BackendError,
+        BackendUnavailableError as BackendUnavailableError,
+        ConfigError as ConfigError,
+        IndexMismatchError as IndexMismatchError,
+        InvalidBatchError as InvalidBatchError,
+        InvalidInputError as InvalidInputError,
+        MissingDependencyError as MissingDependencyError,
+        ModelUnavailableError as ModelUnavailableError,
+        OperationCancelledError as OperationCancelledError,
+        OverloadedError as OverloadedError,
+        QualityError as QualityError,
+        RejectCode as RejectCode,
+        RejectedDocumentsWarning as RejectedDocumentsWarning,
+        TextTruncatedWarning as TextTruncatedWarning,
+        UncalibratedWarning as UncalibratedWarning,
+        VlmsearchError as VlmsearchError,
     )
     from vlmsearch.generators.base import (
-        CountsTokens,
-        GenerationOptions,
-        Generator,
-        HasLikelihoods,
-        HasPromptTemplate,
-        Picture,
-        PictureOptions,
-        PicturesRefusedError,
-        SeesPictures,
+        CountsTokens as CountsTokens,
+        GenerationOptions as GenerationOptions,
+        Generator as Generator,
+        HasLikelihoods as HasLikelihoods,
+        HasPromptTemplate as HasPromptTemplate,
+        Picture as Picture,
+        PictureOptions as PictureOptions,
+        PicturesRefusedError as PicturesRefusedError,
+        SeesPictures as SeesPictures,
     )
-    from vlmsearch.index import Index
-    from vlmsearch.indexing.given import ArrowTable, DocumentInput
-    from vlmsearch.indexing.items import SourceOptions
-    from vlmsearch.indexing.sources import Paths
-    from vlmsearch.media.limits import ImageLimits
-    from vlmsearch.models.domain import Domain
-    from vlmsearch.pipeline import Pipeline
-    from vlmsearch.rerankers.base import Reranker
-    from vlmsearch.search.curves import Evaluation
-    from vlmsearch.search.explanation import Explanation, FieldEvidence, Outcome, PassageEvidence, Regions, WordEvidence
-    from vlmsearch.search.judged import JudgedQuery
-    from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, SearchOptions
-    from vlmsearch.search.query import Query
-    from vlmsearch.search.relevance import Basis
+    from vlmsearch.index import (
+        Index as Index,
+    )
+    from vlmsearch.indexing.given import (
+        ArrowTable as ArrowTable,
+        DocumentInput as DocumentInput,
+    )
+    from vlmsearch.indexing.items import (
+        SourceOptions as SourceOptions,
+    )
+    from vlmsearch.indexing.sources import (
+        Paths as Paths,
+    )
+    from vlmsearch.media.limits import (
+        ImageLimits as ImageLimits,
+    )
+    from vlmsearch.models.domain import (
+        Domain as Domain,
+    )
+    from vlmsearch.pipeline import (
+        Pipeline as Pipeline,
+    )
+    from vlmsearch.rerankers.base import (
+        Reranker as Reranker,
+    )
+    from vlmsearch.search.curves import (
+        Evaluation as Evaluation,
+    )
+    from vlmsearch.search.explanation import (
+        Explanation as Explanation,
+        FieldEvidence as FieldEvidence,
+        Outcome as Outcome,
+        PassageEvidence as PassageEvidence,
+        Regions as Regions,
+        WordEvidence as WordEvidence,
+    )
+    from vlmsearch.search.judged import (
+        JudgedQuery as JudgedQuery,
+    )
+    from vlmsearch.search.options import (
+        ManyKeywords as ManyKeywords,
+        RankingKeywords as RankingKeywords,
+        SearchKeywords as SearchKeywords,
+        SearchOptions as SearchOptions,
+    )
+    from vlmsearch.search.query import (
+        Query as Query,
+    )
+    from vlmsearch.search.relevance import (
+        Basis as Basis,
+    )
     from vlmsearch.stores.base import (
-        Checkable,
-        CheckReport,
-        Describable,
-        DiskUse,
-        OnDisk,
-        RejectList,
-        Replaceable,
-        Store,
-        Tunable,
-        WordSearch,
+        Checkable as Checkable,
+        CheckReport as CheckReport,
+        Describable as Describable,
+        DiskUse as DiskUse,
+        OnDisk as OnDisk,
+        RejectList as RejectList,
+        Replaceable as Replaceable,
+        Store as Store,
+        Tunable as Tunable,
+        WordSearch as WordSearch,
     )
-    from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, Operator
+    from vlmsearch.stores.filters import (
+        Comparison as Comparison,
+        Filter as Filter,
+        FilterGroup as FilterGroup,
+        Operator as Operator,
+    )
     from vlmsearch.types import (
-        Answer,
-        AnswerParts,
-        Citation,
-        DescribeReport,
-        Document,
-        DocumentLabels,
-        DuplicateGroup,
-        Duplicates,
-        Field,
-        FieldScore,
-        Hit,
-        ImageFile,
-        ImageInput,
-        ImageSource,
-        IndexReport,
-        Manifest,
-        Match,
-        Matches,
-        MetadataChange,
-        Modality,
-        Part,
-        Reading,
-        Record,
-        Reject,
-        RelevanceFit,
-        RemoteImage,
-        Role,
-        Scalar,
-        Space,
-        Stamp,
-        Vectors,
-        WordHits,
-        part_of,
+        Answer as Answer,
+        AnswerParts as AnswerParts,
+        Citation as Citation,
+        DescribeReport as DescribeReport,
+        Document as Document,
+        DocumentLabels as DocumentLabels,
+        DuplicateGroup as DuplicateGroup,
+        Duplicates as Duplicates,
+        Field as Field,
+        FieldScore as FieldScore,
+        Hit as Hit,
+        ImageFile as ImageFile,
+        ImageInput as ImageInput,
+        ImageSource as ImageSource,
+        IndexReport as IndexReport,
+        Manifest as Manifest,
+        Match as Match,
+        Matches as Matches,
+        MetadataChange as MetadataChange,
+        Modality as Modality,
+        Part as Part,
+        Reading as Reading,
+        Record as Record,
+        Reject as Reject,
+        RelevanceFit as RelevanceFit,
+        RemoteImage as RemoteImage,
+        Role as Role,
+        Scalar as Scalar,
+        Space as Space,
+        Stamp as Stamp,
+        Vectors as Vectors,
+        WordHits as WordHits,
+        part_of as part_of,
     )
 
 __version__ = "0.2.0"
-
-__all__ = [
-    "Answer",
-    "AnswerParts",
-    "AnswerStream",
-    "ArrowTable",
-    "AsyncAnswerStream",
-    "AsyncPipeline",
-    "BackendError",
-    "BackendUnavailableError",
-    "Basis",
-    "Batch",
-    "BatchSizes",
-    "BatchingEncoder",
-    "BatchingStats",
-    "CheckReport",
-    "Checkable",
-    "Citation",
-    "Comparison",
-    "ConfigError",
-    "CountsTokens",
-    "Describable",
-    "DescribeReport",
-    "DiskUse",
-    "Document",
-    "DocumentInput",
-    "DocumentLabels",
-    "Domain",
-    "DuplicateGroup",
-    "Duplicates",
-    "Encoder",
-    "Evaluation",
-    "Explanation",
-    "Field",
-    "FieldEvidence",
-    "FieldScore",
-    "Filter",
-    "FilterGroup",
-    "GenerationOptions",
-    "Generator",
-    "HasLikelihoods",
-    "HasPromptTemplate",
-    "Hit",
-    "ImageFile",
-    "ImageInput",
-    "ImageLimits",
-    "ImageSource",
-    "Index",
-    "IndexMismatchError",
-    "IndexReport",
-    "InvalidBatchError",
-    "InvalidInputError",
-    "JudgedQuery",
-    "Manifest",
-    "ManyKeywords",
-    "Match",
-    "Matches",
-    "MetadataChange",
-    "MissingDependencyError",
-    "Modality",
-    "ModelUnavailableError",
-    "OnDisk",
-    "OperationCancelledError",
-    "Operator",
-    "Outcome",
-    "OverloadedError",
-    "Part",
-    "PassageEvidence",
-    "Paths",
-    "Picture",
-    "PictureOptions",
-    "PicturesRefusedError",
-    "Pipeline",
-    "PreparesImages",
-    "QualityError",
-    "Query",
-    "RankingKeywords",
-    "Reading",
-    "Record",
-    "Regions",
-    "Reject",
-    "RejectCode",
-    "RejectList",
-    "RejectedDocumentsWarning",
-    "RelevanceFit",
-    "RemoteAnswerStream",
-    "RemoteImage",
-    "RemotePipeline",
-    "Replaceable",
-    "Reranker",
-    "Role",
-    "Scalar",
-    "SearchKeywords",
-    "SearchOptions",
-    "SeesPictures",
-    "SourceOptions",
-    "Space",
-    "Stamp",
-    "Store",
-    "TextTruncatedWarning",
-    "TokenizesTexts",
-    "Tunable",
-    "UncalibratedWarning",
-    "Vectors",
-    "VlmsearchError",
-    "WordEvidence",
-    "WordHits",
-    "WordSearch",
-    "connect",
-    "part_of",
-]
 
 _HOMES = {
     "answers.stream": "AnswerStream",
@@ -263,6 +212,7 @@ _HOMES = {
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 """The module of each name. `import vlmsearch` loads only what is used: a client takes no numpy."""
+__all__ = [*_MODULES]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:

@@ -21,8 +21,7 @@ from weakref import WeakValueDictionary
 from typing_extensions import override
 
 from vlmsearch import verbs
-from vlmsearch._util.arguments import check_arguments, check_kind, strings
-from vlmsearch._util.arguments import paths as path_list
+from vlmsearch._util.arguments import check_arguments, check_kind, paths as path_list, strings
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.options import options_of
 from vlmsearch.errors import (

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from typing_extensions import Self, override
 
 from vlmsearch import verbs
-from vlmsearch._util.arguments import check_kind, shown, strings
-from vlmsearch._util.arguments import paths as path_list
+from vlmsearch._util.arguments import check_kind, paths as path_list, shown, strings
 from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import operation, staged
 from vlmsearch.answers.prompts import Prompt, default_options, fit_prompt, template_for

@@ -12,8 +12,7 @@ from string import Template
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
 
 from vlmsearch import (

@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from onnx import TensorProto, numpy_helper
 
 from tests.support.checkpoints import make_bert, make_clip

@@ -17,8 +17,7 @@ from typing_extensions import Self
 
 from vlmsearch._util import gpu as diagnosis
 from vlmsearch._util.gpu import Device, Driver
-from vlmsearch.cli import cli
-from vlmsearch.cli import doctor as doctor_gpu
+from vlmsearch.cli import cli, doctor as doctor_gpu
 from vlmsearch.cli.doctor import CheckResult
 from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.tensorrt.engine.plans import Machine, PlanKey, ShapeRange, store_plan

@@ -22,9 +22,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from tests.support.shards import png
 from vlmsearch import IndexMismatchError, InvalidBatchError, Pipeline
-from vlmsearch.integrations import haystack as of_haystack
-from vlmsearch.integrations import langchain as of_langchain
-from vlmsearch.integrations import llama_index as of_llama_index
+from vlmsearch.integrations import haystack as of_haystack, langchain as of_langchain, llama_index as of_llama_index
 from vlmsearch.integrations.framework_index import awaited
 from vlmsearch.integrations.haystack import VlmsearchDocumentStore
 from vlmsearch.integrations.langchain import EmbeddingsEncoder, VlmsearchVectorStore

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.indices import MultiModalVectorStoreIndex
 from llama_index.core.schema import (

@@ -21,9 +21,7 @@ from tests.support.cli import ok, run
 from tests.support.odd_images import RED, VAST_WEBP, encoded, png, scene
 from vlmsearch import ConfigError, Document, ImageLimits, InvalidInputError, Pipeline
 from vlmsearch.index import add_reported
-from vlmsearch.media import colour as colours
-from vlmsearch.media import images as media
-from vlmsearch.media import limits as image_limits
+from vlmsearch.media import colour as colours, images as media, limits as image_limits
 from vlmsearch.media.images import Preprocess, copy_image, is_within, open_image
 from vlmsearch.media.limits import SERVER_LIMITS, check_directory
 from vlmsearch.triton.backend.stages import ImageStage

@@ -13,8 +13,7 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, reject, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, reject, settings, strategies as st
 from hypothesis.errors import InvalidArgument
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.errors import InvalidSchema

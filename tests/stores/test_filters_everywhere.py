@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from vlmsearch_mocks import MemoryStore, MockStore
 from vlmsearch_mocks.pair import mock_mongo_store
 

@@ -5,8 +5,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 from vlmsearch_mocks import MemoryStore
 from vlmsearch_mocks.contracts.words import HOSTILE, make_record

@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from vlmsearch.building import calibrate as calibration
-from vlmsearch.building import export as exporting
-from vlmsearch.building import quantize
+from vlmsearch.building import calibrate as calibration, export as exporting, quantize
 from vlmsearch.building.calibrate import Observation
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.fetch import text_input

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 from numpy.typing import NDArray
-from tritonclient.grpc import service_pb2 as messages
-from tritonclient.grpc import service_pb2_grpc as service
+from tritonclient.grpc import service_pb2 as messages, service_pb2_grpc as service
 
 from tests.support.triton_bundles import BOTH
 from vlmsearch.triton.repository.options import RepoOptions

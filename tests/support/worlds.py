@@ -26,8 +26,13 @@ from vlmsearch.stores import writers
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.store import ChromaStore
-from vlmsearch.stores.mongodb.connection import MongoAddress, MongoConnection, MongoOptions, Rows
-from vlmsearch.stores.mongodb.connection import connect as connect_mongo
+from vlmsearch.stores.mongodb.connection import (
+    MongoAddress,
+    MongoConnection,
+    MongoOptions,
+    Rows,
+    connect as connect_mongo,
+)
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.postgresql.connection import (
@@ -36,8 +41,8 @@ from vlmsearch.stores.postgresql.connection import (
     PostgresOptions,
     Session,
     all_rows,
+    connect as connect_postgres,
 )
-from vlmsearch.stores.postgresql.connection import connect as connect_postgres
 from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.sqlite.database import Database
 from vlmsearch.stores.sqlite.store import SqliteStore

@@ -96,8 +96,7 @@ def install(python: str | None) -> None:
 
     It is unpatched, and `vlmsearch triton serve` lets it serve this machine only.
     """
-    from vlmsearch.triton.server.install import ADVICE
-    from vlmsearch.triton.server.install import install as install_server
+    from vlmsearch.triton.server.install import ADVICE, install as install_server
 
     click.echo(install_server(python=python, report=note).program)
     note(ADVICE)

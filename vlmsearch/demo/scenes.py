@@ -14,8 +14,7 @@ from typing import TypeVar
 
 from PIL import Image
 
-from vlmsearch.demo import captions as _captions
-from vlmsearch.demo import drawing as _drawing
+from vlmsearch.demo import captions as _captions, drawing as _drawing
 from vlmsearch.demo.backgrounds import BACKGROUNDS
 from vlmsearch.demo.description import Description, Item, ShapeGroup, places
 

@@ -40,8 +40,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
-from vlmsearch._util.arguments import check_kind
-from vlmsearch._util.arguments import paths as path_list
+from vlmsearch._util.arguments import check_kind, paths as path_list
 from vlmsearch._util.batching import batches
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.isolation import call

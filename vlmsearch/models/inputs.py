@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from tokenizers.normalizers import Lowercase
-from tokenizers.normalizers import Sequence as NormalizerSequence
+from tokenizers.normalizers import Lowercase, Sequence as NormalizerSequence
 
 from vlmsearch.errors import (
     ConfigError,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict
 
@@ -243,13 +243,25 @@ class QueryParts(Options):
             was asked for and not this. A document that reaches the index's threshold for this is left out.
     """
 
+    if TYPE_CHECKING:
+
+        @property
+        def text(self) -> str | None:
+            """Return the text to look for, which subclasses declare at its place."""
+
     image: ImageInput | RemoteImage | None = None
     like: str | Iterable[str] = several((), MAX_LIKE, MAX_ID_BYTES)
     without: str | ImageInput | RemoteImage | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        check_text(getattr(self, "text", None))
+        check_text(self.text)
         super().__post_init__()
+        _ = self.query
+
+    @cached_property
+    def query(self) -> Query:
+        """Return what is asked for."""
+        return make_query(self.text, image=self.image, like=self.like, without=self.without)
 
 
 @dataclass(frozen=True)
@@ -262,15 +274,6 @@ class SearchRequest(SearchOptions, QueryParts):
     """
 
     text: str | None = short(None, MAX_QUERY_CHARS)
-
-    @cached_property
-    def query(self) -> Query:
-        """Return what is asked for."""
-        return make_query(self.text, image=self.image, like=self.like, without=self.without)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.query
 
 
 @dataclass(frozen=True)
@@ -321,15 +324,6 @@ class ExplainRequest(RankingOptions, QueryParts):
     parts: bool = False
     seconds: float = bounded(10.0, above=0, maximum=600)
     on_progress: Callable[[int], None] | None = local()
-
-    @cached_property
-    def query(self) -> Query:
-        """Return what is asked for."""
-        return make_query(self.text, image=self.image, like=self.like, without=self.without)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.query
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tritonclient.grpc import model_config_pb2 as kinds
-from tritonclient.grpc import service_pb2 as messages
-from tritonclient.grpc import service_pb2_grpc
+from tritonclient.grpc import model_config_pb2 as kinds, service_pb2 as messages, service_pb2_grpc
 
 from tests.support.scripted_triton import serve
 from vlmsearch._util.cancellation import CancelToken, running_under

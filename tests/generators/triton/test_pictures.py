@@ -15,9 +15,7 @@ import PIL.Image
 import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from tritonclient.grpc import model_config_pb2 as kinds
-from tritonclient.grpc import service_pb2 as messages
-from tritonclient.grpc import service_pb2_grpc
+from tritonclient.grpc import model_config_pb2 as kinds, service_pb2 as messages, service_pb2_grpc
 
 from tests.support.scripted_triton import serve, strings
 from vlmsearch import (

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-from tritonclient.grpc import model_config_pb2 as kinds
-from tritonclient.grpc import service_pb2 as messages
-from tritonclient.grpc import service_pb2_grpc
+from tritonclient.grpc import model_config_pb2 as kinds, service_pb2 as messages, service_pb2_grpc
 
 from tests.support.scripted_triton import serve
 from vlmsearch.generators.triton.generator import TritonGenerator

@@ -88,8 +88,7 @@ def _parameters_of_text(text: str, pattern: str) -> str:
 
 def differences(real: Dump) -> list[str]:
     """Where the stand-in of the same version differs, in words."""
-    from tests.support.tensorrt_standin import CLASSES as OURS
-    from tests.support.tensorrt_standin import make_tensorrt
+    from tests.support.tensorrt_standin import CLASSES as OURS, make_tensorrt
     from tests.support.tensorrt_standin.cuda_runtime import make_module
     from tests.support.tensorrt_standin.versions import ENUMS, FULL, Only
 

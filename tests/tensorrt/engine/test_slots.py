@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.support.tensorrt_standin import standing_in
 from tests.support.tensorrt_standin.gpu import PretendGpu

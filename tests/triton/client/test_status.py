@@ -6,8 +6,7 @@ from io import StringIO
 from typing import Any
 
 from rich.console import Console
-from tritonclient.grpc import service_pb2 as messages
-from tritonclient.grpc import service_pb2_grpc
+from tritonclient.grpc import service_pb2 as messages, service_pb2_grpc
 
 from tests.support.scripted_triton import serve
 from vlmsearch.triton.client.status import read_status, table

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
-from fastapi import Path as InPath
+from fastapi import APIRouter, Depends, Path as InPath
 
 from vlmsearch import verbs
 from vlmsearch._util.files import expand_home

@@ -26,8 +26,7 @@ from vlmsearch.server.forms import (
 from vlmsearch.server.service import OpenIndex
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.types import Matches, encodes_images
-from vlmsearch.wire import IndexList, IndexSummary, ManyMatches, Rights, to_json
-from vlmsearch.wire import Json as JsonObject
+from vlmsearch.wire import IndexList, IndexSummary, Json as JsonObject, ManyMatches, Rights, to_json
 
 router = APIRouter(prefix="/api/v1", tags=["search"])
 _NO_FILES: Mapping[str, bytes] = {}

@@ -21,8 +21,7 @@ from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
-from vlmsearch.stores.chroma.collections import connect as connect_chroma
+from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions, connect as connect_chroma
 from vlmsearch.stores.chroma.connection import DEFAULT_PORT, FOLDER_INDEX, ChromaConnection, run_command
 from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows, row_bytes
 from vlmsearch.stores.documents import DocumentRow, RowPart

@@ -12,8 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import CancelledError, Future, TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import partial
 
