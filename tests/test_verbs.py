@@ -72,7 +72,19 @@ FORMS: dict[type[Any], type[Any]] = {
     CheckJob: CheckRequest,
     IndexJob: IndexRequest,
 }
-ELSEWHERE = {"offset", "image", "like", "without", "options", "pictures", "stream", "template", "templates", "parts"}
+ELSEWHERE = {
+    "offset",
+    "image",
+    "like",
+    "without",
+    "options",
+    "pictures",
+    "stream",
+    "template",
+    "templates",
+    "parts",
+    "seconds",
+}
 """What a command has in another form: `--page` is an offset."""
 COMMANDS = {
     "search": SearchRequest,

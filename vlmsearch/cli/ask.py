@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _PICTURES = {"limit": "--pictures", "side": "--picture-side", "tokens": "--picture-tokens"}
 """The flags of `PictureOptions`."""
+_FOR_PROGRAMS = ("bad_words", "repetition_penalty", "beam_width")
+"""Options of a generated text without a flag."""
+_SAMPLING = {name: option for name, option in options_of(GenerationOptions).items() if name not in _FOR_PROGRAMS}
 _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)", "neither": " (its name)"}
 """Words for how a source with a picture was read."""
 
@@ -43,7 +46,7 @@ _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)"
 @flags(AskRequest, leave_out=["stream", "template"])
 @index_options("encoder", "generator", "image_limits", "server")
 @option("--stream/--no-stream", "stream", default=None, help="Print the answer as it comes.  [default: on a terminal]")
-@add_options([flag_of(declared, is_unset=True) for declared in options_of(GenerationOptions).values()])
+@add_options([flag_of(declared, is_unset=True) for declared in _SAMPLING.values()])
 @add_options([flag_of(options_of(PictureOptions)[name], flag, is_unset=True) for name, flag in _PICTURES.items()])
 @option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
 @json_option
@@ -64,7 +67,7 @@ def ask(
     text = _read(template) if template else None
     given = {name: options.pop(flag.lstrip("-").replace("-", "_")) for name, flag in _PICTURES.items()}
     shown = PictureOptions(**{name: value for name, value in given.items() if value is not None})
-    sampling = {name: options.pop(name) for name in options_of(GenerationOptions)}
+    sampling = {name: options.pop(name) for name in _SAMPLING}
     keywords = chosen.search_keywords(options)
     with chosen.open() as index:
         writer = getattr(index, "generator", None)  # a server's is not known here

@@ -22,7 +22,7 @@ _MAX_PASSAGES = 5
 @click.argument("text", metavar="QUERY")
 @click.argument("id")
 @query_options
-@flags(ExplainRequest, leave_out=["parts"])
+@flags(ExplainRequest, leave_out=["parts", "seconds"])
 @index_options("encoder", "image_limits", "server")
 @option("--parts", is_flag=True, help="Find the sentences and the image regions that mattered.")
 @json_option
@@ -31,7 +31,6 @@ def explain(
     id: str,
     chosen: IndexChoice,
     parts: bool,
-    seconds: float,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -46,7 +45,7 @@ def explain(
     is_quiet = as_json or not parts or bool(chosen.server)
     with chosen.open() as index, progress(WINDOWS, quiet=is_quiet, what="covering") as advance:
         for name in (id, file_id(id)):
-            explanation = index.explain(**keywords, id=name, parts=parts, seconds=seconds, on_progress=advance)
+            explanation = index.explain(**keywords, id=name, parts=parts, on_progress=advance)
             if explanation.outcome != "absent":
                 break
     if as_json:
