@@ -34,6 +34,8 @@ def test_a_document_that_is_too_long_is_rejected_and_the_others_are_indexed(trit
         report = pipeline.add([Document(name, text=text) for name, text in (("a", "star"), ("b", long), ("c", "ring"))])
         assert (report.added, [(reject.id, reject.code) for reject in report.rejects]) == (2, [("b", "too_large")])
         with pytest.raises(InvalidInputError, match=SAID.format(len(long))):
+            pipeline.encoder.encode_texts([long], role="query")
+        with pytest.raises(InvalidInputError, match="a query has at most 32,768 characters"):
             pipeline.search(long)
         assert pipeline.search("star")
 
