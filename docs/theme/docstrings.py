@@ -16,8 +16,15 @@ _LITERAL = re.compile(r"^::\n", re.MULTILINE)
 class Docstrings(griffe.Extension):
     """Put examples into fences, which are quotations in Markdown, and drop the marks of literal blocks.
 
-    A method under `vlmsearch.verbs.verb` has the signature and the docstring of the running program.
+    A method under `vlmsearch.verbs.verb` has the signature and the docstring of the running program, and a class of
+    options the docstring, which lists the options of its bases, too.
     """
+
+    def on_class_instance(self, *, cls: griffe.Class, **_: object) -> None:
+        """Give a class of options those of its bases."""
+        if cls.docstring and any(str(base).endswith("Options") for base in cls.bases):
+            running: Any = getattr(importlib.import_module(cls.module.path), cls.name)
+            cls.docstring.value = inspect.getdoc(running) or ""
 
     def on_function_instance(self, *, func: griffe.Function, **_: object) -> None:
         """Give a verb its arguments."""

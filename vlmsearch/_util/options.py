@@ -24,6 +24,7 @@ _NAMES = {
     "np": SimpleNamespace(uint8=int),
 }
 """Stand-ins for heavy packages in type hints: reading a declaration imports none of them."""
+_ATTRIBUTES = re.compile(r"^Attributes:\n(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 _UNIONS = (Union, UnionType)
 _LISTS = (Sequence, Collection, Iterable, tuple, frozenset)
 
@@ -181,6 +182,15 @@ class Options:
         ConfigError: A value is out of its bounds.
     """
 
+    def __init_subclass__(cls) -> None:
+        """List the attributes of the bases in the docstring, too, where a class lists its own."""
+        super().__init_subclass__()
+        kind: Any = cls
+        if section := _ATTRIBUTES.search(_doc(cls)):
+            listed = "".join(f"    {name}: {text}\n" for name, text in attribute_docs(kind).items())
+            before, after = section.string[: section.start(1)], section.string[section.end(1) :]
+            cls.__doc__ = f"{before}{listed}\n{after}"
+
     def __post_init__(self) -> None:
         for name, option in options_of(type(self)).items():
             value = getattr(self, name)
@@ -251,7 +261,7 @@ def attribute_docs(cls: type) -> Mapping[str, str]:
     """
     texts: dict[str, str] = {}
     for kind in reversed(cls.__mro__):
-        section = re.search(r"^Attributes:\n(.*?)(?=^\S|\Z)", _doc(kind), re.MULTILINE | re.DOTALL)
+        section = _ATTRIBUTES.search(_doc(kind))
         parts = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1] if section else "", re.MULTILINE | re.DOTALL)
         texts |= {name: " ".join(text.split()) for name, text in parts}
     return texts

@@ -185,23 +185,6 @@ class SearchOptions(ManyOptions):
     """The options by which the matches of a query are chosen and arranged.
 
     Attributes:
-        where: Filter on metadata, such as ``{"year": {"$gte": 2020}}``. `vlmsearch.stores.filters` has its operators.
-        limit: Maximum number of matches.
-        min_score: Lowest score to show, from 0 to 1; by default that of the index.
-        weights: Weights of fields, such as ``{"words": 0.5, "clip/image": 2}``. A field that is left out has 1; one
-            with 0 is not asked.
-        rerank: Re-ranker that reads the text with each of the first matches and judges them anew. True is the one that
-            the pipeline was opened with. A `Reranker` or the URL of one stays open until the pipeline is closed.
-        rerank_first: Number of matches that the re-ranker reads.
-        rerank_seconds: Seconds after which the re-ranker reads no more. The order so far stands.
-        sort: Order of the matches: ``relevance``, a metadata key, or ``-KEY`` for falling values. Documents without the
-            key are last. On stores other than `sqlite:`, the up to 10,000 most relevant documents are sorted.
-        diversity: Share from 0 to 1 by which a match is put behind for being like those before it. This is maximal
-            marginal relevance (Carbonell and Goldstein, SIGIR 1998), among the 200 most relevant.
-        count: Count the relevant documents. `Matches.total` has the number.
-        facets: Metadata keys whose values to count among the relevant documents. `Matches.facets` has the counts.
-        group: Show only the best part of a file, such as a page. `Match.parts` has the others, and pages, counts and
-            facets are of files.
         offset: Number of the best matches to pass over. With the limit at most 10,000.
         cursor: The ``cursor`` of the page before. While others write, a document that is there throughout is on exactly
             one page: at its place, or at the top of the next page if its place has been passed.
