@@ -168,6 +168,7 @@ def test_a_request_that_its_caller_gives_up_is_cancelled_where_the_server_stands
             encoder.encode_images([b"abc"])
         with pytest.raises(OperationCancelledError):
             encoder.encode_images([b"abc"] * 40)
+        assert not cancelled or place.scripted.ended.wait(60)  # the word of it travels
         answer.set()
         while place.scripted.under_way:
             time.sleep(0.02)

@@ -35,6 +35,8 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
     under_way: int = 0
     max_under_way: int = 0
     cancelled: int = 0
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set once a call is over, also while the answer of one that was cancelled is held back."""
     slow: threading.Event | None = None
     """Until it is set, a configuration is not told."""
     version: str = "2.51.0"
@@ -62,6 +64,7 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
         if isinstance(failure, float):
             time.sleep(failure)
         if isinstance(failure, threading.Event):
+            context.add_callback(self.ended.set)
             failure.wait(60)
         if isinstance(failure, float | threading.Event):
             self.cancelled += not context.is_active()
