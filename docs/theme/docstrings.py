@@ -20,11 +20,13 @@ class Docstrings(griffe.Extension):
     options the docstring, which lists the options of its bases, too.
     """
 
+    # griffe calls `on_instance` before the method of the kind, whose docstrings are therefore rewritten there.
+
     def on_class_instance(self, *, cls: griffe.Class, **_: object) -> None:
         """Give a class of options those of its bases."""
         if cls.docstring and any(str(base).endswith("Options") for base in cls.bases):
             running: Any = getattr(importlib.import_module(cls.module.path), cls.name)
-            cls.docstring.value = inspect.getdoc(running) or ""
+            cls.docstring.value = _markdown(inspect.getdoc(running) or "")
 
     def on_function_instance(self, *, func: griffe.Function, **_: object) -> None:
         """Give a verb its arguments."""
@@ -34,15 +36,18 @@ class Docstrings(griffe.Extension):
         if is_verb and func.docstring and isinstance(func.parent, griffe.Class):
             running: Any = getattr(getattr(importlib.import_module(func.module.path), func.parent.name), func.name)
             signature = inspect.signature(running)
-            func.docstring.value = inspect.getdoc(running) or ""
+            func.docstring.value = _markdown(inspect.getdoc(running) or "")
             func.overloads = None
             func.parameters = griffe.Parameters(*map(_parameter, signature.parameters.values()))
 
     def on_instance(self, *, obj: griffe.Object, **_: object) -> None:
         """Rewrite the docstring of a module, a class, a function or an attribute."""
         if obj.docstring:
-            text = _EXAMPLE.sub(r"\1```pycon\n\g<0>\n\1```", obj.docstring.value)
-            obj.docstring.value = _LITERAL.sub("", text)
+            obj.docstring.value = _markdown(obj.docstring.value)
+
+
+def _markdown(docstring: str) -> str:
+    return _LITERAL.sub("", _EXAMPLE.sub(r"\1```pycon\n\g<0>\n\1```", docstring))
 
 
 def _parameter(parameter: inspect.Parameter) -> griffe.Parameter:
