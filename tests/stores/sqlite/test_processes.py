@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -175,3 +176,13 @@ def test_an_interrupted_write_is_done_whole_or_not_at_all(tmp_path: Path, seed: 
         turns = {document.metadata["turn"] for document in store.get([f"id-{i}" for i in range(10, 300)])}
         assert turns in (set(), {turn - 1}, {turn})
         assert store.check().clean
+
+
+def test_no_code_of_python_runs_where_a_cursor_ends(tmp_path: Path) -> None:
+    with SqliteStore(str(tmp_path / "index")) as store:
+        store.bind("encoder 1", SPACES)
+        with store._database.reading("count") as connection:
+            cursors = [connection.execute("SELECT 1") for _ in range(200)]
+            callbacks = {known.__callback__ for cursor in cursors for known in weakref.getweakrefs(cursor)}
+            assert callbacks == {None}, "an interrupt that came in one would be lost"
+        assert len(store) == 0

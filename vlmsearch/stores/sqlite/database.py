@@ -49,6 +49,8 @@ The share is one page in so many.
 """
 _TURN, _PAUSE = 0.5, 0.11
 """After so many seconds of writing, a long operation lets others write for a moment: SQLite tries every 0.1 s."""
+_MAX_CURSORS = 64
+"""Cursors of a connection from which on those that are gone are forgotten."""
 _NETWORK = frozenset(
     "afs ceph cifs fuse.glusterfs fuse.s3fs fuse.sshfs gpfs lustre ncpfs nfs nfs4 smb3 smbfs".split()  # noqa: SIM905
 )
@@ -76,18 +78,23 @@ class _Connection(sqlite3.Connection):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+        self._cursors: list[weakref.ref[sqlite3.Cursor]] = []
+        """Cursors that may be open, by references without callbacks: an interrupt that comes in a callback is lost."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """See `sqlite3.Connection.execute`."""
         cursor = super().execute(sql, parameters)
-        self._cursors.add(cursor)
+        if len(self._cursors) >= _MAX_CURSORS:
+            self._cursors = [known for known in self._cursors if known() is not None]
+        self._cursors.append(weakref.ref(cursor))
         return cursor
 
     def end_statements(self) -> None:
         """End statements that were not read to their end: the next transaction would go on seeing what they see."""
-        for cursor in list(self._cursors):
-            cursor.close()
+        for known in self._cursors:
+            if (cursor := known()) is not None:
+                cursor.close()
+        self._cursors = []
 
 
 class Database:
