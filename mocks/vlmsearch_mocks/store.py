@@ -136,7 +136,7 @@ class MemoryStore(Store):
             passing = np.array([self._passes(id, where) for id in ids], np.bool_)
             places, scores, terms = table.best(asked, max(limit, 1), passing)
         hits = [Hit(ids[place], score) for place, score in zip(places.tolist(), scores.tolist())]
-        return WordHits(hits[: max(limit, 0)], max_score(terms, len(ids)))
+        return WordHits(hits[: max(limit, 0)], max_score(terms, table.texts))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Return the documents that pass a filter and share words with a query.
@@ -159,7 +159,7 @@ class MemoryStore(Store):
                 )
                 for start in range(0, len(texts), MAX_ROWS)
             ]
-            self._words = WordTable(parts, None, len(texts))
+            self._words = WordTable(parts, None)
         return self._words
 
     def _passes(self, id: str, where: Filter | None) -> bool:

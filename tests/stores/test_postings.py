@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from vlmsearch_mocks.contracts.words import bm25
 
-from vlmsearch.stores.postings import Postings, WordTable, grown, idf, max_score
+from vlmsearch.stores.postings import Counts, Postings, WordTable, grown, idf, max_score
 from vlmsearch.stores.terms import query_terms
 
 NAMES = ["w" + chr(97 + i // 26) + chr(97 + i % 26) + "q" for i in range(50)]
@@ -37,14 +37,14 @@ def same(first: Postings, second: Postings) -> bool:
 @pytest.mark.parametrize("size", [1, 7, 400])
 def test_scores_are_bm25_whatever_the_parts_are(size: int) -> None:
     texts = draw_texts(400)
-    table = WordTable(parts_of(texts, size), None, len(texts))
+    table = WordTable(parts_of(texts, size), None)
     for words in ([40], [3, 45], [1, 20, 49], [0, 1], [2, 5, 30, 31], [1, 1, 20, 30, 30, 30, 2]):
         said = [NAMES[i] for i in words]
-        exact, most = bm25(texts, said)
+        exact, highest = bm25(texts, said)
         asked = query_terms(" ".join(said), "none")
         places, scores, terms = table.best(asked, 400)
         assert dict(zip(places.tolist(), scores.tolist())) == pytest.approx(exact, rel=1e-5)
-        assert max_score(terms, len(texts)) == pytest.approx(most)
+        assert max_score(terms, table.texts) == pytest.approx(highest)
         order = list(zip((-scores).tolist(), places.tolist()))
         assert order == sorted(order), "equal scores are in the order of the places"
         for limit in (1, 3, 50):
@@ -58,8 +58,8 @@ def test_what_is_not_there_any_more_counts_for_nothing() -> None:
     texts = draw_texts(300)
     alive = np.random.default_rng(0).random(300) < 0.6
     left = [text for text, is_there in zip(texts, alive) if is_there]
-    table = WordTable(parts_of(texts, 64), alive, len(left))
-    anew = WordTable(parts_of(left, 64), None, len(left))
+    table = WordTable(parts_of(texts, 64), alive)
+    anew = WordTable(parts_of(left, 64), None)
     asked = query_terms(" ".join(NAMES[:4]), "none")
     (places, scores, terms), (_, wanted, other_terms) = table.best(asked, 300), anew.best(asked, 300)
     assert terms == other_terms
@@ -106,25 +106,25 @@ def test_a_digest_tells_every_change(change: str) -> None:
 def test_a_word_that_is_there_more_than_255_times_counts_as_often() -> None:
     texts = ["dog " * 1000 + "cat " * 9000, "dog cat", *["bird"] * 5]
     scores, _ = bm25(texts, ["dog"])
-    places, values, _ = WordTable(parts_of(texts, 3), None, len(texts)).best(query_terms("dog", "none"), 9)
+    places, values, _ = WordTable(parts_of(texts, 3), None).best(query_terms("dog", "none"), 9)
     assert dict(zip(places.tolist(), values.tolist())) == pytest.approx(scores, rel=1e-5)
 
 
 def test_stems_of_several_languages_are_one_term() -> None:
     texts = ["zwei Häuser und ein Haus sind am See", "the hauser family", "nothing here", *["x"] * 6]
-    table = WordTable([Postings.of(range(len(texts)), texts, "auto")], None, len(texts))
+    table = WordTable([Postings.of(range(len(texts)), texts, "auto")], None)
     places, _, terms = table.best(query_terms("Häuser", "auto"), 9)
     assert sorted(places.tolist()) == [0, 1]
-    assert [term.holding for term in terms] == [2]
+    assert [term.holding for term in terms] == [Counts(2, 0)]
 
 
-def test_documents_without_words_count_for_the_mean_length_alone() -> None:
-    table = WordTable([Postings.of(range(3), ["", "dog", "!"], "auto")], None, 3)
+def test_documents_without_words_count_for_nothing() -> None:
+    table = WordTable([Postings.of(range(3), ["", "dog", "!"], "auto")], None)
     places, _, terms = table.best(query_terms("dog", "auto"), 9)
     assert places.tolist() == [1]
-    assert terms[0].holding == 1
-    assert idf(1, 3) == pytest.approx(np.log(22.5 / 1.5)), "with 20 others"
-    empty = WordTable([], None, 0)
+    assert (terms[0].holding, table.texts) == (Counts(1, 0), Counts(1, 0))
+    assert idf(Counts(1, 0), Counts(3, 0)) == pytest.approx(np.log(22.5 / 1.5)), "with 20 others"
+    empty = WordTable([], None)
     assert empty.best(query_terms("dog", "auto"), 9)[0].tolist() == []
     assert empty.scores(query_terms("dog", "auto"), np.array([], np.int64))[0].tolist() == []
 
@@ -132,7 +132,7 @@ def test_documents_without_words_count_for_the_mean_length_alone() -> None:
 def test_the_work_of_a_search_in_python_does_not_grow_with_the_postings() -> None:
     def steps(count: int) -> int:
         texts = ["a dog in the snow", "a cat in the rain"] * (count // 2)
-        table = WordTable([Postings.of(range(count), texts, "auto")], None, count)
+        table = WordTable([Postings.of(range(count), texts, "auto")], None)
         asked = query_terms("dog cat snow", "auto")
         seen = Counter[str]()
 

@@ -45,7 +45,7 @@ def word_slope(texts: Sequence[str], vectors: Vectors, language: str) -> float |
     if len(texts) < _MIN_TEXTS:
         return None
     beginnings = [text[:_CHARS] for text in texts]
-    table = WordTable([Postings.of(range(len(texts)), beginnings, language)], None, len(texts))
+    table = WordTable([Postings.of(range(len(texts)), beginnings, language)], None)
     agreements = []
     for at in np.linspace(0, len(texts) - 1, _QUERIES).astype(int):
         words = plain_words(beginnings[at])

@@ -31,7 +31,6 @@ from vlmsearch.search.relevance import PRIOR, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch, reject_list_of
 from vlmsearch.stores.filters import Comparison, Filter
-from vlmsearch.stores.postings import holding_of
 from vlmsearch.stores.terms import query_terms, query_words, spans_of
 from vlmsearch.types import WORDS, Document, Modality, Scalar, file_of_part, is_id, local_image
 
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
 
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.stores.base import Store
+
+_MAX_COUNTED = 10_000
+"""Documents up to which those that hold a word are counted."""
 
 
 def explain(
@@ -236,16 +238,16 @@ def _reread(
 
 def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
     """Return what each word of a query adds to the BM25 of a document: the store scores it alone, for BM25 is a sum."""
-    store, documents = judge.store, len(judge.store)
+    store = judge.store
     assert isinstance(store, WordSearch)  # noqa: S101 - which the field is there for
     evidence = []
     for word in query_words(text, judge.manifest.language):
         terms = query_terms(word, judge.manifest.language)
         stem = terms[0].term if len(terms) == 1 else word
-        max_score = store.search_words(word, limit=1).max_score
-        holding = holding_of(max_score, terms[0].times, documents) if len(terms) == 1 else None
+        words = store.search_words(word, limit=_MAX_COUNTED + 1)
+        holding = len(words.hits) if len(terms) == 1 and len(words.hits) <= _MAX_COUNTED else None
         hits = store.compare_words(word, [id])
-        evidence.append(WordEvidence(word, stem, holding, hits[0].score if hits else 0.0, max_score))
+        evidence.append(WordEvidence(word, stem, holding, hits[0].score if hits else 0.0, words.max_score))
     return evidence
 
 

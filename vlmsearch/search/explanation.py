@@ -56,7 +56,7 @@ class WordEvidence:
     Attributes:
         word: The word, in lower case.
         stem: What it is compared by.
-        documents: Number of documents of the index that hold it; None for half of them or more.
+        documents: Number of documents of the index that hold it; None for more than 10,000.
         score: What it adds; 0 where the document does not hold it.
         max_score: What it could add to a document that says it often.
 

@@ -7,6 +7,9 @@ no step of Python's is taken for each document that holds a term.
 BM25 is that of Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", Foundations and
 Trends in Information Retrieval 3(4), 2009. k1 is 1.2 and b is 0.75. `idf` has the lower bound of SQLite's FTS5:
 https://www.sqlite.org/fts5.html#the_bm25_function. A term counts as often as the query says it.
+
+Texts are of two kinds: names of files and captions, of up to `SHORT` terms, and longer ones. What a term and a length
+are worth in one kind does not depend on how many of the other are in the index: see `idf` and `usual_length`.
 """
 
 from __future__ import annotations
@@ -29,8 +32,12 @@ B = 0.75
 """The parameter b of BM25: how much the length of a document counts."""
 MIN_IDF = 1e-6
 """The idf of a term that is in half of all documents or more."""
+SHORT = 16
+"""Terms of a name or a caption at most. A text with more is a long one."""
+MIN_LENGTH = 32
+"""The least usual length, in terms: where texts are shorter, a few words more say nothing."""
 _OTHERS = 20
-"""Documents without the term that are counted beside those of the index: in a small one, no word would be rare."""
+"""Texts without the term that are counted beside those of the index: in a small one, no word would be rare."""
 MAX_ROWS = 2**16
 """Documents of one `Postings` at most: their places are 16-bit numbers."""
 
@@ -44,80 +51,87 @@ Mask = NDArray[np.bool_]
 _Scores = NDArray[np.float32]
 
 
+class Counts(NamedTuple):
+    """Numbers of texts of each kind; estimates where a store does not count them.
+
+    Attributes:
+        short: Those of 1 to `SHORT` terms.
+        long: Those of more terms.
+
+    Example:
+        >>> Counts(short=300, long=80)
+        Counts(short=300, long=80)
+    """
+
+    short: float
+    long: float
+
+
 class Term(NamedTuple):
-    """A term of a query, with the number of documents that hold it.
+    """A term of a query, with the numbers of texts that hold it.
 
     Attributes:
         text: The term.
         times: Times that it counts.
-        holding: Number of documents that hold it; an estimate where a store does not count them.
+        holding: Numbers of texts that hold it.
 
     Example:
-        >>> Term("dog", times=2, holding=17)
-        Term(text='dog', times=2, holding=17)
+        >>> Term("dog", times=2, holding=Counts(17, 0)).holding.short
+        17
     """
 
     text: str
     times: int
-    holding: float
+    holding: Counts
 
 
-def idf(holding: float, documents: float) -> float:
-    """Return the inverse document frequency of a term: log-odds, in nats, that a document does not hold it.
+def idf(holding: Counts, texts: Counts) -> float:
+    """Return the inverse document frequency of a term: log-odds, in nats, that a text does not hold it.
 
-    Twenty documents that do not hold it are counted beside those of the index.
+    It is that of the kind of texts where the term is most frequent: a word that all pages say is worth nothing, however
+    many captions do not. Twenty texts that do not hold it are counted beside those of the index.
 
     Args:
-        holding: Number of documents that hold the term.
-        documents: Number of all documents.
+        holding: Numbers of texts that hold the term.
+        texts: Numbers of all texts.
 
     Returns:
         The frequency, at least `MIN_IDF`.
 
     Example:
-        >>> round(idf(1, 1000), 2), idf(900, 1000)
-        (6.52, 1e-06)
+        >>> round(idf(Counts(0, 1), Counts(3000, 80)), 2), idf(Counts(0, 80), Counts(3000, 80))
+        (4.19, 1e-06)
     """
-    return max(math.log((max(documents - holding, 0) + _OTHERS + 0.5) / (holding + 0.5)), MIN_IDF)
+    kinds = [kind for kind in zip(holding, texts) if kind[0]] or [(0.0, max(texts))]
+    return max(min(math.log((max(n - held, 0) + _OTHERS + 0.5) / (held + 0.5)) for held, n in kinds), MIN_IDF)
 
 
-def holding_of(max_score: float, times: int, documents: int) -> int | None:
-    """Return how many documents hold a term by its highest score: None for too many to tell.
+def usual_length(terms: float, texts: float) -> float:
+    """Return the length that BM25 compares with: the mean of the long texts, and at least `MIN_LENGTH`.
 
     Args:
-        max_score: The `max_score` of the term alone.
-        times: Times that it counts.
-        documents: Number of all documents.
-
-    Returns:
-        The number of documents.
-
-    Example:
-        >>> holding_of(max_score([Term("dog", 1, 17)], 1000), 1, 1000)
-        17
+        terms: Number of the terms of all long texts.
+        texts: Number of these texts.
     """
-    rarity = max_score / times / (K1 + 1)
-    if rarity <= 2 * MIN_IDF:
-        return None
-    odds = math.exp(min(rarity, 700.0))
-    return round((documents + _OTHERS + 0.5 - 0.5 * odds) / (odds + 1))
+    return max(terms / texts, MIN_LENGTH) if texts else MIN_LENGTH
 
 
-def max_score(terms: Iterable[Term], documents: float) -> float:
+def max_score(terms: Iterable[Term], texts: Counts) -> float:
     """Return the score by BM25 that no document can exceed: that of one that holds all terms infinitely often.
 
     Args:
         terms: The terms of a query, also those that no document holds.
-        documents: Number of all documents.
+        texts: Numbers of all texts.
 
     Returns:
         The score; 0 for a query without terms.
 
     Example:
-        >>> round(max_score([Term("dog", 1, 1), Term("photo", 1, 900), Term("zebra", 1, 0)], 1000), 1)
+        >>> terms = [Term("dog", 1, Counts(0, 1)), Term("photo", 1, Counts(0, 900)), Term("zebra", 1, Counts(0, 0))]
+        >>> round(max_score(terms, Counts(0, 1000)), 1)
         31.1
     """
-    return sum(term.times * idf(term.holding, documents) * (K1 + 1) for term in terms)
+    return sum(term.times * idf(term.holding, texts) * (K1 + 1) for term in terms)
 
 
 class _Keys(dict[str, int]):
@@ -319,11 +333,13 @@ def _begins(values: NDArray[Any]) -> Mask:
 class _Segment:
     """Postings, with what BM25 takes of their documents.
 
-    ``alive`` says which documents are still there, None for all; ``norms`` is what their lengths add below the line.
+    ``alive`` says which documents are still there, None for all, and ``is_long`` which have long texts. ``norms`` is
+    what their lengths add below the line.
     """
 
     postings: Postings
     alive: Mask | None
+    is_long: Mask
     norms: _Scores
 
 
@@ -347,39 +363,42 @@ class WordTable:
     Args:
         parts: Postings whose ``rows`` are places of documents, each behind the one before.
         alive: For each place, whether its document is still there; None for all.
-        documents: Number of documents, those without words among them.
+
+    Attributes:
+        texts: Numbers of the documents that have terms.
 
     Example:
         >>> from vlmsearch.stores.terms import query_terms
-        >>> table = WordTable([Postings.of(range(2), ["a dog", "a cat"], "auto")], None, 2)
+        >>> table = WordTable([Postings.of(range(2), ["a dog", "a cat"], "auto")], None)
         >>> terms = table.terms(query_terms("dogs", "auto"))
         >>> terms[0].holding, table.best(query_terms("dogs", "auto"), 5)[0].tolist()
-        (1, [0])
+        (Counts(short=1, long=0), [0])
     """
 
-    def __init__(self, parts: Sequence[Postings], alive: Mask | None, documents: int) -> None:
-        self.documents = documents
+    def __init__(self, parts: Sequence[Postings], alive: Mask | None) -> None:
         masks = [None if alive is None or (mask := alive[part.rows]).all() else mask for part in parts]
-        total = sum(
-            int((part.lengths if mask is None else part.lengths[mask]).sum(dtype=np.int64))
-            for part, mask in zip(parts, masks)
-        )
-        mean = max(total / max(documents, 1), 1e-9)
+        long = [part.lengths > SHORT for part in parts]
+        kept = [of_part if mask is None else of_part & mask for of_part, mask in zip(long, masks)]
+        count = sum(len(part) if mask is None else int(np.count_nonzero(mask)) for part, mask in zip(parts, masks))
+        count_long = sum(int(np.count_nonzero(of_part)) for of_part in kept)
+        self.texts = Counts(count - count_long, count_long)
+        terms = sum(int(part.lengths[of_part].sum(dtype=np.int64)) for part, of_part in zip(parts, kept))
+        slope = K1 * B / usual_length(terms, count_long)
         self._segments = [
-            _Segment(part, mask, (K1 * (1 - B) + K1 * B / mean * part.lengths).astype(np.float32))
-            for part, mask in zip(parts, masks)
+            _Segment(part, mask, of_part, (K1 * (1 - B) + slope * part.lengths).astype(np.float32))
+            for part, mask, of_part in zip(parts, masks, long)
         ]
 
     def terms(self, query: Sequence[QueryTerm]) -> list[Term]:
-        """Return the terms of a query, each with the number of documents that hold it."""
+        """Return the terms of a query, each with the numbers of texts that hold it."""
         return self._counted(query, [_term_spans(segment.postings, query) for segment in self._segments])
 
     def _counted(self, query: Sequence[QueryTerm], spans_by_segment: Sequence[_TermSpans]) -> list[Term]:
-        holding = [0] * len(query)
+        holding = np.zeros((len(query), 2), np.int64)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
             for i, spans in enumerate(spans_of_terms):
                 holding[i] += _holding(segment, spans)
-        return [Term(asked.term, asked.times, count) for asked, count in zip(query, holding)]
+        return [Term(asked.term, asked.times, Counts(*count)) for asked, count in zip(query, holding.tolist())]
 
     def best(
         self, query: Sequence[QueryTerm], limit: int, passing: Mask | None = None
@@ -428,7 +447,7 @@ class WordTable:
     def _segment_scores(self, segment: _Segment, spans_of_terms: _TermSpans, terms: Sequence[Term]) -> _Scores:
         scores = np.zeros(len(segment.postings), np.float32)
         for term, spans in zip(terms, spans_of_terms):
-            weight = term.times * idf(term.holding, self.documents) * (K1 + 1)
+            weight = term.times * idf(term.holding, self.texts) * (K1 + 1)
             for places, values in _values(segment, spans, weight):
                 scores[places] += values
         return scores
@@ -469,15 +488,15 @@ def _term_spans(postings: Postings, query: Sequence[QueryTerm]) -> _TermSpans:
     return [[span for span in (next(spans) for _ in terms) if span[0] < span[1]] for terms in asked]
 
 
-def _holding(segment: _Segment, spans: Sequence[tuple[int, int]]) -> int:
-    """Count the documents that hold a term."""
+def _holding(segment: _Segment, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Count the short and the long texts that hold a term."""
     if not spans:
-        return 0
-    if len(spans) == 1:
-        (start, end), alive = spans[0], segment.alive
-        return end - start if alive is None else int(np.count_nonzero(alive[segment.postings.places[start:end]]))
-    places, _ = _together(segment.postings, spans)
-    return len(places) if segment.alive is None else int(np.count_nonzero(segment.alive[places]))
+        return 0, 0
+    places = segment.postings.places[slice(*spans[0])] if len(spans) == 1 else _together(segment.postings, spans)[0]
+    if segment.alive is not None:
+        places = places[segment.alive[places]]
+    long = int(np.count_nonzero(segment.is_long[places]))
+    return len(places) - long, long
 
 
 def _values(

@@ -60,23 +60,27 @@ def make_record(id: str, text: str | None, metadata: Mapping[str, Scalar] | None
 def bm25(texts: Sequence[str], query: Sequence[str]) -> tuple[dict[int, float], float]:
     """Return the BM25 of texts, and the highest possible one.
 
-    Here k1 is 1.2, b is 0.75, and an idf is at least 1e-6.
+    Here k1 is 1.2, b is 0.75, and an idf is at least 1e-6: that of the kind of texts, up to 16 words or more, where the
+    word is most frequent. For an idf, 20 texts without the term count beside those of the index. Lengths are compared
+    with the mean of the texts of more than 16 words, and with 32 at least.
 
-    For an idf, 20 documents without the term count beside those of the index.
     The words of texts are apart, and equal where their stems are. One that the query repeats counts as often, up to 5
     times.
     """
     rows = [Counter(text.split()) for text in texts]
-    mean = sum(row.total() for row in rows) / len(rows)
+    long = [row.total() for row in rows if row.total() > 16]
+    length = max(sum(long) / len(long), 32) if long else 32
+    kinds = [[row for row in rows if (row.total() > 16) == is_long and row] for is_long in (False, True)]
     scores: dict[int, float] = {}
     max_score = 0.0
     for word, times in Counter(query).items():
-        count = sum(word in row for row in rows)
-        idf = min(times, 5) * max(math.log((len(rows) - count + 20.5) / (count + 0.5)), 1e-6)
+        counts = [(sum(word in row for row in kind), len(kind)) for kind in kinds]
+        held = [pair for pair in counts if pair[0]] or [(0, max(n for _, n in counts))]
+        idf = min(times, 5) * max(min(math.log((n - count + 20.5) / (count + 0.5)) for count, n in held), 1e-6)
         max_score += 2.2 * idf
         for i, row in enumerate(rows):
             if word in row:
-                rise = row[word] * 2.2 / (row[word] + 1.2 * (0.25 + 0.75 * row.total() / mean))
+                rise = row[word] * 2.2 / (row[word] + 1.2 * (0.25 + 0.75 * row.total() / length))
                 scores[i] = scores.get(i, 0.0) + idf * rise
     return scores, max_score
 
@@ -135,6 +139,19 @@ class WordsContract(StoreSuite):
         store.upsert([make_record("a", "a Dog in the snow"), make_record("b", "two cars, running")])
         assert ids_of(store, "dogs") == ids_of(store, "DOG") == ["a"]
         assert ids_of(store, "a car runs") == ["b"]
+
+    def test_pictures_and_captions_do_not_change_what_words_of_pages_are_worth(self, store: Store) -> None:
+        pages = [f"page {n} of the report: " + "the garden behind the house is large " * 5 for n in range(30)]
+        records = [make_record(f"page-{n:02}", text) for n, text in enumerate([*pages[:29], pages[29] + "Zanzibar"])]
+        store.upsert(records)
+        before = words_of_store(store).search_words("Zanzibar garden", limit=40)
+        pictures = [Document(f"p-{n}", image=Path(f"IMG_{n}-beach.jpg")) for n in range(40)]
+        captions = [Document(f"c-{n}", text=f"a dog on beach {n}", image=Path(f"{n}.jpg")) for n in range(40)]
+        store.upsert([Record(document, _VECTOR) for document in (*pictures, *captions)])
+        after = words_of_store(store).search_words("Zanzibar garden", limit=40)
+        assert after.hits[0].id == "page-29"
+        assert [hit.score for hit in after.hits] == pytest.approx([hit.score for hit in before.hits], rel=1e-5)
+        assert after.max_score == pytest.approx(before.max_score)
 
     def test_more_words_in_common_come_first(self, store: Store) -> None:
         texts = ["red star over sea", "blue star over sand", "red circle under trees", "green square under rocks"]

@@ -215,7 +215,7 @@ class MongoIndex(DatabaseStore):
         if len(rows) < limit:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         hits = known.scores(rows, terms, MIN_SCORE)[:limit]
-        bound = max_score((term for _, term in terms), known.documents)
+        bound = max_score((term for _, term in terms), known.texts)
         return WordHits(list(hits), max(bound, hits[0].score if hits else 0.0))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from pymongo.errors import OperationFailure
 
 from vlmsearch.stores.mongodb.connection import LIVE, Row, Rows
-from vlmsearch.stores.postings import K1, MIN_IDF, B, Term, idf
+from vlmsearch.stores.postings import K1, MIN_IDF, SHORT, B, Counts, Term, idf, usual_length
 from vlmsearch.stores.terms import QueryTerm, terms_of
 from vlmsearch.stores.versions import VersionedHit
 
@@ -91,7 +91,7 @@ def find_words(rows: Rows, terms: Iterable[str], limit: int, condition: Row) -> 
 
 
 class WordStatistics:
-    """Frequencies of terms in the documents of an index, and the mean length of these.
+    """Frequencies of terms in the texts of an index, and their usual length.
 
     Args:
         sample: The terms and languages of all rows, or of `_SAMPLED` of them.
@@ -99,26 +99,31 @@ class WordStatistics:
     """
 
     def __init__(self, sample: Sequence[Row], documents: int) -> None:
-        of_rows = [row.get("terms", "").split() for row in sample]
-        self.documents = max(documents, len(sample)) if len(sample) == _SAMPLED else len(sample)
+        of_rows = [terms for row in sample if (terms := row.get("terms", "").split())]
+        long = [len(terms) for terms in of_rows if len(terms) > SHORT]
         self._languages = {language for row in sample if (language := row.get("language"))} or {"en"}
-        self._sampled = len(sample)
-        self._mean_length = sum(map(len, of_rows)) / max(len(sample), 1)
-        self._in_sample = [set(terms) for terms in of_rows]
-        self._counts: dict[tuple[str, ...], float] = {}
+        self._scale = max(documents / len(sample), 1.0) if len(sample) == _SAMPLED else 1.0
+        """Rows for each one of the sample."""
+        self.texts = Counts((len(of_rows) - len(long)) * self._scale, len(long) * self._scale)
+        self._length = usual_length(sum(long), len(long))
+        self._in_sample = [(frozenset(terms), len(terms) > SHORT) for terms in of_rows]
+        self._counts: dict[tuple[str, ...], Counts] = {}
 
     def asked(self, term: QueryTerm) -> tuple[str, ...]:
         """Return what rows have in the place of a term, spelt."""
         return tuple(map(_spelt, term.of(self._languages)))
 
-    def holding(self, asked: tuple[str, ...], count: Callable[[], int]) -> float:
-        """Return how many rows hold any of the ``asked``; ``count`` counts them."""
+    def holding(self, asked: tuple[str, ...], count: Callable[[], int]) -> Counts:
+        """Return how many texts hold any of the ``asked``; ``count`` counts them, whatever their kind."""
         known = self._counts.get(asked)
         if known is None:
-            seen = sum(not terms.isdisjoint(asked) for terms in self._in_sample)
-            known = seen * self.documents / max(self._sampled, 1)
-            if seen < _FREQUENT and self._sampled < self.documents:
-                known = max(count(), seen)
+            kinds = [is_long for terms, is_long in self._in_sample if not terms.isdisjoint(asked)]
+            seen, long = len(kinds), sum(kinds)
+            total = seen * self._scale
+            if seen < _FREQUENT and self._scale > 1:
+                total = max(count(), seen)
+            share = long / seen if seen else float(self.texts.long > self.texts.short)
+            known = Counts(total * (1 - share), total * share)
             if len(self._counts) >= _MAX_COUNTS:
                 self._counts.clear()
             self._counts[asked] = known
@@ -128,12 +133,12 @@ class WordStatistics:
         self, rows: Iterable[Row], terms: Iterable[tuple[tuple[str, ...], Term]], min_score: float
     ) -> list[VersionedHit]:
         """Score rows by BM25, best first, then by id; those that hold no term get ``min_score``."""
-        asked = [(names, term.times * idf(term.holding, self.documents) * (K1 + 1)) for names, term in terms]
+        asked = [(names, term.times * idf(term.holding, self.texts) * (K1 + 1)) for names, term in terms]
         wanted = {name for names, _ in asked for name in names}
         hits: list[VersionedHit] = []
         for row in rows:
             words = row["terms"].split()
-            norm = K1 * (1 - B + B * len(words) / max(self._mean_length, 1))
+            norm = K1 * (1 - B + B * len(words) / self._length)
             held = Counter(word for word in words if word in wanted)
             counts = ((sum(held[name] for name in names), weight) for names, weight in asked)
             score = sum(weight * count / (count + norm) for count, weight in counts)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from vlmsearch.stores.postgresql.connection import Session, all_rows
 from vlmsearch.stores.postgresql.tables import SMALL, rough_size
 from vlmsearch.stores.postgresql.values import Condition, among
-from vlmsearch.stores.postings import K1, B, Term, max_score, term_key
+from vlmsearch.stores.postings import K1, SHORT, B, Counts, Term, max_score, term_key, usual_length
 from vlmsearch.stores.terms import query_terms
 from vlmsearch.stores.versions import VersionedHit
 
@@ -40,11 +40,12 @@ class _AskedTerm(NamedTuple):
 
 
 class _Statistics(NamedTuple):
-    documents: int
-    terms: int
+    texts: Counts
+    length: float
+    """The length that BM25 compares with."""
     languages: frozenset[str]
-    counts: dict[tuple[int, ...], int]
-    """Numbers of documents that hold any of some keys."""
+    counts: dict[tuple[int, ...], Counts]
+    """Numbers of texts that hold any of some keys."""
 
 
 class WordRanking:
@@ -67,7 +68,7 @@ class WordRanking:
         if not terms:
             return [], 0.0
         hits = self._best(session, terms, statistics, where, limit)
-        bound = max_score((asked.term for asked in terms), statistics.documents)
+        bound = max_score((asked.term for asked in terms), statistics.texts)
         return hits, max(bound, hits[0].score if hits else 0.0)
 
     def _best(
@@ -99,7 +100,6 @@ class WordRanking:
         needed: Sequence[_AskedTerm],
     ) -> list[VersionedHit]:
         """Score the documents that hold any of the ``needed`` terms, best first, then by id."""
-        mean = max(statistics.terms / max(statistics.documents, 1), 1e-9)
         values: list[object] = []
         parts = []
         for keys, _, weight in terms:
@@ -112,7 +112,7 @@ class WordRanking:
             "CROSS JOIN LATERAL (SELECT %s::float8 + %s::float8 * d.length AS norm) norm "
             f"WHERE d.terms && %s::bigint[] AND {where.text} ORDER BY score DESC, d.id LIMIT %s"
         )
-        values += [K1 * (1 - B), K1 * B / mean, looked_up, *where.values, limit]
+        values += [K1 * (1 - B), K1 * B / statistics.length, looked_up, *where.values, limit]
         return [VersionedHit(*row) for row in all_rows(session, query, values)]
 
     def _asked(self, session: Session, query: str) -> tuple[_Statistics, list[_AskedTerm]]:
@@ -120,15 +120,16 @@ class WordRanking:
         asked = query_terms(query, self._language)
         statistics = self._statistics(session)
         keys = [tuple(map(term_key, term.of(statistics.languages or {"en"}))) for term in asked]
-        unknown = [own for own in dict.fromkeys(keys) if own not in statistics.counts]
-        if unknown:
-            counts = self._count(session, unknown)
+        known = {own: statistics.counts[own] for own in keys if own in statistics.counts}
+        if unknown := [own for own in dict.fromkeys(keys) if own not in known]:
             if len(statistics.counts) > _MAX_COUNTS:
                 statistics.counts.clear()
-            statistics.counts.update(zip(unknown, counts))
-        counted = [Term(term.term, term.times, statistics.counts.get(own, 0)) for own, term in zip(keys, asked)]
+            counted_now = dict(zip(unknown, self._count(session, unknown)))
+            statistics.counts.update(counted_now)
+            known |= counted_now
+        counted = [Term(term.term, term.times, known[own]) for own, term in zip(keys, asked)]
         return statistics, [
-            _AskedTerm(own, term, max_score([term], statistics.documents)) for own, term in zip(keys, counted)
+            _AskedTerm(own, term, max_score([term], statistics.texts)) for own, term in zip(keys, counted)
         ]
 
     def _statistics(self, session: Session) -> _Statistics:
@@ -143,12 +144,17 @@ class WordRanking:
 
     def _read(self, session: Session) -> _Statistics:
         query = (
-            "SELECT sum(n)::bigint, sum(total)::bigint, array_agg(language) FROM "
-            f"(SELECT language, count(*) AS n, sum(length) AS total FROM {self._documents} GROUP BY language) l"
+            "SELECT coalesce(sum(n - long), 0)::bigint, coalesce(sum(long), 0)::bigint, "
+            "coalesce(sum(total), 0)::bigint, array_agg(language) FROM ("
+            "SELECT language, count(*) AS n, count(*) FILTER (WHERE length > %s) AS long, "
+            f"sum(length) FILTER (WHERE length > %s) AS total FROM {self._documents} WHERE length > 0 "
+            "GROUP BY language) l"
         )
-        documents, terms, languages = all_rows(session, query)[0]
-        return _Statistics(documents or 0, terms or 0, frozenset(filter(None, languages or ())), {})
+        short, long, terms, languages = all_rows(session, query, [SHORT, SHORT])[0]
+        return _Statistics(Counts(short, long), usual_length(terms, long), frozenset(filter(None, languages or ())), {})
 
-    def _count(self, session: Session, terms: Sequence[tuple[int, ...]]) -> list[int]:
-        counts = [f"(SELECT count(*) FROM {self._documents} WHERE terms && %s::bigint[])" for _ in terms]
-        return list(all_rows(session, f"SELECT {', '.join(counts)}", list(map(list, terms)))[0])
+    def _count(self, session: Session, terms: Sequence[tuple[int, ...]]) -> list[Counts]:
+        short, long = (f"count(*) FILTER (WHERE length {sign} {SHORT})" for sign in ("<=", ">"))
+        of_term = f"(SELECT ARRAY[{short}, {long}] FROM {self._documents} WHERE terms && %s::bigint[])"
+        counts = all_rows(session, f"SELECT {', '.join([of_term] * len(terms))}", list(map(list, terms)))[0]
+        return [Counts(*of_kinds) for of_kinds in counts]

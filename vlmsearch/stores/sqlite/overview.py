@@ -53,7 +53,7 @@ class SqliteOverview:
         """Return the BM25 of all documents, and the most that one could have."""
         table = self._view.words
         scores, terms = table.all_scores(query_terms(query, self._tables.language), len(self.passing))
-        return scores, max_score(terms, table.documents)
+        return scores, max_score(terms, table.texts)
 
     def places_of(self, ids: Collection[str]) -> Places:
         """Return the places of those documents that are there."""

@@ -288,7 +288,7 @@ class SqliteStore(DatabaseStore):
             rows = view.rows[places].tolist()
             names = dict(tables.ids_of(db, rows))
         hits = [VersionedHit(names[row], score, str(row)) for row, score in zip(rows, scores.tolist()) if row in names]
-        return WordHits(list(hits), max_score(terms, table.documents))
+        return WordHits(list(hits), max_score(terms, table.texts))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Score given documents by their words, best first, then by id."""

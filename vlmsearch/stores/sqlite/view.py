@@ -189,7 +189,7 @@ class Views:
             parts = grown(parts, more)
         view.postings[view.state.last_row] = parts
         alive = None if len(view.rows) == view.state.documents else view.alive
-        view.tables[view.state] = WordTable(parts, alive, view.state.documents)
+        view.tables[view.state] = WordTable(parts, alive)
 
     def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
         row, column = view.columns.get(key, (0, Column()))
