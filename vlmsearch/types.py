@@ -780,20 +780,22 @@ class RelevanceFit:
 
     Relevance is the probability that the document is what the text asks for.
 
-    The log-odds are ``bias + cosine * c + mean * m + deviation * s``: c is the cosine, m the median and s the standard
-    deviation of the text's cosines with documents of the index. A logistic regression on labelled pairs gives the
-    numbers (Platt, "Probabilistic outputs for support vector machines", 1999, with two more inputs).
+    The log-odds are ``bias + cosine * c + mean * m + rivals * r``, where c is the cosine. Of the text's cosines with
+    documents of the index that are below ``near``, m is the median, and r the mean of the second to the fifth highest.
+    A logistic regression on labelled pairs gives the numbers (Platt, "Probabilistic outputs for support vector
+    machines", 1999, with two more inputs).
 
     Attributes:
         bias: Constant of the log-odds.
         cosine: Weight of the cosine, above 0.
         mean: Weight of the median of the index's cosines.
-        deviation: Weight of their standard deviation.
+        rivals: Weight of the highest of them.
+        near: Cosine from which on a document is an answer rather than background.
         usual_mean: Median among the documents of the fit, for an index with few documents.
-        usual_deviation: Standard deviation among them.
+        usual_deviation: Standard deviation among them. The usual rivals are two of it above the median.
 
     Example:
-        >>> fit = RelevanceFit(-7.0, 20.0, 0.0, 0.0, 0.05, 0.1)
+        >>> fit = RelevanceFit(-7.0, 20.0, 0.0, 0.0, 0.5, 0.05, 0.1)
         >>> fit.bias + fit.cosine * 0.5
         3.0
     """
@@ -801,7 +803,8 @@ class RelevanceFit:
     bias: float
     cosine: float
     mean: float
-    deviation: float
+    rivals: float
+    near: float
     usual_mean: float
     usual_deviation: float
 

@@ -53,7 +53,7 @@ class MockEncoder(Encoder):
             Space("minilm", len(self._axes) + WORD_DIM, frozenset({"text"})),
         )
         self.relevance = dict.fromkeys(
-            (("clip", "image"), ("clip", "text"), ("minilm", "text")), RelevanceFit(-4.0, 20.0, 0.0, 0.0, 0.0, 0.1)
+            (("clip", "image"), ("clip", "text"), ("minilm", "text")), RelevanceFit(-4.0, 20.0, 0.0, 0.0, 1.0, 0.0, 0.1)
         )
         self.fingerprint = f"mock:{hashlib.sha256(repr(sorted(keys.items())).encode()).hexdigest()[:12]}"
 

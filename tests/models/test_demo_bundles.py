@@ -65,5 +65,6 @@ def test_a_related_pair_is_likely_and_an_unrelated_one_is_not() -> None:
         for space in ("clip", "minilm"):
             related, unrelated = texts[space] @ documents[space][0]
             fit = encoder.relevance[space, "text"]
-            others = fit.bias + fit.mean * fit.usual_mean + fit.deviation * fit.usual_deviation
+            rivals = fit.usual_mean + 2 * fit.usual_deviation
+            others = fit.bias + fit.mean * fit.usual_mean + fit.rivals * rivals
             assert fit.cosine * unrelated + others < 0 < fit.cosine * related + others

@@ -174,7 +174,8 @@ def test_words_are_counted_as_the_store_ranks_them(pipeline: Pipeline) -> None:
     assert sum(word.max_score for word in found.words) == pytest.approx(found.max_bm25, abs=1e-4)
 
 
-def test_a_word_that_most_documents_hold_has_no_count() -> None:
+def test_a_word_that_very_many_documents_hold_has_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmsearch.search.explain._MAX_COUNTED", 39)
     with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
         pipeline.add(Document(str(i), text=f"star {i}") for i in range(40))
         [common, rare] = pipeline.explain("star 4", "4").words

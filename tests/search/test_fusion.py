@@ -15,7 +15,6 @@ from vlmsearch.search.relevance import (
     Evidence,
     to_log_odds,
     to_relevance,
-    words_alone,
     words_beside,
 )
 from vlmsearch.types import WORDS
@@ -54,7 +53,14 @@ def test_a_query_of_text_and_image_shares_a_field_by_the_mean() -> None:
 
 COSINES = Evidence(20.0, -6.0)
 """Even odds at a cosine of 0.3 in place of the prior."""
-EVIDENCE = {str(field): COSINES for field in BOTH} | {WORDS: words_beside(10.0)}
+EVIDENCE = {str(field): COSINES for field in BOTH} | {WORDS: words_beside(40.0, "red stars")}
+
+
+def alone(query: str, value: float) -> float:
+    """What a BM25 of at most 40 is worth by itself."""
+    words = words_beside(40.0, query).alone
+    assert words is not None
+    return float(words.of(np.array([value]))[0])
 
 
 def found(
@@ -129,40 +135,40 @@ def test_weights_that_make_no_sense_are_refused(weight: float) -> None:
 
 
 def test_words_count_for_a_document_with_a_text_and_against_it_where_it_shares_none() -> None:
-    ranked = {"minilm/text": [Hit("a", 0.4), Hit("b", 0.4)], WORDS: [Hit("b", 4.0)]}
-    odds = found(ranked, {"a": [MINILM_TEXT], "b": [MINILM_TEXT]}, max_bm25=10.0)
-    assert odds["b"] == pytest.approx(PRIOR + COSINES(0.4) + words_beside(10.0)(4.0))
-    assert odds["a"] == pytest.approx(PRIOR + COSINES(0.4) + words_beside(10.0)(0.0))
+    ranked = {"minilm/text": [Hit("a", 0.4), Hit("b", 0.4)], WORDS: [Hit("b", 16.0)]}
+    odds = found(ranked, {"a": [MINILM_TEXT], "b": [MINILM_TEXT]})
+    assert odds["b"] == pytest.approx(PRIOR + COSINES(0.4) + EVIDENCE[WORDS](16.0))
+    assert odds["a"] == pytest.approx(PRIOR + COSINES(0.4) + EVIDENCE[WORDS](0.0))
     assert odds["b"] > PRIOR + COSINES(0.4) > odds["a"]
 
 
 def test_words_that_are_met_almost_completely_stand_for_themselves() -> None:
-    ranked = {"minilm/text": [Hit("a", 0.1)], WORDS: [Hit("a", 9.0)]}
-    odds = found(ranked, {"a": [MINILM_TEXT]}, max_bm25=10.0)["a"]
-    assert odds == pytest.approx(PRIOR + words_alone(10.0)(9.0) - DOUBT)
+    ranked = {"minilm/text": [Hit("a", 0.1)], WORDS: [Hit("a", 36.0)]}
+    odds = found(ranked, {"a": [MINILM_TEXT]})["a"]
+    assert odds == pytest.approx(PRIOR + alone("red stars", 36.0) - DOUBT)
     assert to_relevance(odds) > 0.9
-    assert found({WORDS: [Hit("a", 5.0)]}, {"a": [MINILM_TEXT]}, max_bm25=10.0)["a"] == pytest.approx(
-        PRIOR + words_alone(10.0)(5.0)
-    ), "nothing else was asked"
+    assert found({WORDS: [Hit("a", 20.0)]}, {"a": [MINILM_TEXT]})["a"] == pytest.approx(PRIOR + alone("red stars", 20.0)), (
+        "nothing else was asked"
+    )
 
 
 def test_codes_stand_for_themselves_whatever_vectors_say() -> None:
-    ranked = {"minilm/text": [Hit("a", 0.1)], WORDS: [Hit("a", 5.0)]}
-    evidence = {**EVIDENCE, WORDS: words_beside(10.0, "AB-4711")}
-    ((_, score),) = fuse(ranked, {"a": [MINILM_TEXT]}, evidence, max_bm25=10.0).order
-    assert to_log_odds(score) == pytest.approx(PRIOR + words_alone(10.0)(5.0))
+    ranked = {"minilm/text": [Hit("a", 0.1)], WORDS: [Hit("a", 20.0)]}
+    evidence = {**EVIDENCE, WORDS: words_beside(40.0, "AB-4711")}
+    ((_, score),) = fuse(ranked, {"a": [MINILM_TEXT]}, evidence).order
+    assert to_log_odds(score) == pytest.approx(PRIOR + alone("AB-4711", 20.0))
 
 
 def test_of_fields_that_one_vector_is_compared_with_the_best_counts() -> None:
     names = [str(CLIP_IMAGE), str(CLIP_TEXT)]
-    rivals = {name: replace(COSINES, rival="clip") for name in names}
+    by_best = {name: replace(COSINES, best_of="clip") for name in names}
     ranked = {names[0]: [Hit("itself", 0.9), Hit("both", 0.6)], names[1]: [Hit("both", 0.7), Hit("itself", 0.2)]}
     owned = {"itself": [CLIP_IMAGE, CLIP_TEXT], "both": [CLIP_IMAGE, CLIP_TEXT]}
-    fused = fuse(ranked, owned, rivals)
+    fused = fuse(ranked, owned, by_best)
     odds = {id: to_log_odds(score) for id, score in fused.order}
     assert odds == {"itself": pytest.approx(PRIOR + COSINES(0.9)), "both": pytest.approx(PRIOR + COSINES(0.7))}
     values = {names[0]: np.array([0.9, 0.6]), names[1]: np.array([0.2, 0.7])}
-    parts = add_up(values, np.array([True, True]), dict.fromkeys(names, 1.0), rivals, 0.0).parts
+    parts = add_up(values, np.array([True, True]), dict.fromkeys(names, 1.0), by_best).parts
     assert np.isnan([parts[name] for name in names]).tolist() == [[False, True], [True, False]]
 
 
@@ -170,7 +176,7 @@ def test_a_photo_is_raised_by_the_name_of_its_file_and_never_lowered() -> None:
     photos = [Hit("named", 0.3), Hit("similar", 0.3), Hit("other", 0.29)]
     owned = {photo.id: [CLIP_IMAGE] for photo in photos}
     alone = found({str(CLIP_IMAGE): photos}, owned)
-    both = found({str(CLIP_IMAGE): photos, WORDS: [Hit("named", 8.0), Hit("similar", 1.0)]}, owned, max_bm25=10.0)
+    both = found({str(CLIP_IMAGE): photos, WORDS: [Hit("named", 32.0), Hit("similar", 4.0)]}, owned)
     assert both["named"] > 2 > alone["named"]
     assert (both["similar"], both["other"]) == (alone["similar"], alone["other"])
 
@@ -186,26 +192,26 @@ def test_all_documents_at_once_are_judged_as_each_alone() -> None:
     owned = {f"{n:03}": kinds[n % 3] for n in range(300)}
     ranked = {
         name: [Hit(id, draw.uniform(0, scale)) for id in draw.permutation(list(owned))[:120].tolist()]
-        for name, scale in ((str(CLIP_IMAGE), 0.6), (str(MINILM_TEXT), 0.6), (WORDS, 10.0))
+        for name, scale in ((str(CLIP_IMAGE), 0.6), (str(MINILM_TEXT), 0.6), (WORDS, 40.0))
     }
     weights = {str(CLIP_IMAGE): 0.7, str(MINILM_TEXT): 1.0, WORDS: 1.2}
-    fused = fuse(ranked, owned, EVIDENCE, weights, max_bm25=10.0)
+    fused = fuse(ranked, owned, EVIDENCE, weights)
     for id, score in fused.order:
         has_text = MINILM_TEXT in owned[id]
         fields = fused.fields(id)
         values = {name: np.array([fields[name].score if name in fields else math.nan]) for name in weights}
-        alone = add_up(values, np.array([has_text]), weights, EVIDENCE, 10.0)
+        alone = add_up(values, np.array([has_text]), weights, EVIDENCE)
         assert to_log_odds(score) == pytest.approx(alone.total[0])
     assert fused.order == sorted(fused.order, key=lambda one: (-one[1], one[0]))
     likely = [one for one in fused.order if one[1] >= 0.3]
     assert 0 < len(likely) < len(fused.order)
-    assert fuse(ranked, owned, EVIDENCE, weights, max_bm25=10.0, min_relevance=0.3).order == likely
+    assert fuse(ranked, owned, EVIDENCE, weights, min_relevance=0.3).order == likely
 
 
 def test_no_document_that_fields_do_not_list_exceeds_the_bound() -> None:
     draw = np.random.default_rng(1)
     kinds: list[list[Field]] = [list(BOTH), [CLIP_IMAGE], [MINILM_TEXT]]
-    fields = {str(CLIP_IMAGE): 0.6, str(MINILM_TEXT): 0.6, WORDS: 10.0}
+    fields = {str(CLIP_IMAGE): 0.6, str(MINILM_TEXT): 0.6, WORDS: 40.0}
     weights = {str(CLIP_IMAGE): 0.7, str(MINILM_TEXT): 1.0, WORDS: 1.2}
     for _ in range(20):
         owned = {f"{n:03}": kinds[n % 3] for n in range(300)}
@@ -222,8 +228,8 @@ def test_no_document_that_fields_do_not_list_exceeds_the_bound() -> None:
         }
         best = {name: hits[:20] for name, hits in every.items()}
         listed = {hit.id for hits in best.values() for hit in hits}
-        order = fuse(every, owned, EVIDENCE, weights, max_bm25=10.0).order
+        order = fuse(every, owned, EVIDENCE, weights).order
         highest = max(score for id, score in order if id not in listed)
-        bound = highest_behind(best, kinds, EVIDENCE, weights, full=fields, max_bm25=10.0)
+        bound = highest_behind(best, kinds, EVIDENCE, weights, full=fields)
         assert highest <= to_relevance(bound) < order[0][1]
-        assert highest_behind(every, kinds, EVIDENCE, weights, full=(), max_bm25=10.0) == -math.inf
+        assert highest_behind(every, kinds, EVIDENCE, weights, full=()) == -math.inf

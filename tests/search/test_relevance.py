@@ -25,7 +25,6 @@ from vlmsearch.search.relevance import (
     standing_out,
     to_log_odds,
     to_relevance,
-    words_alone,
     words_beside,
 )
 from vlmsearch.types import Field, Vectors
@@ -60,25 +59,38 @@ def test_evidence_is_a_line_that_ends_at_the_floor() -> None:
 
 
 def test_a_cosine_is_worth_less_where_the_query_is_near_to_everything() -> None:
-    fit = RelevanceFit(-4.0, 20.0, -10.0, -5.0, 0.0, 0.1)
+    fit = RelevanceFit(-4.0, 20.0, -10.0, -5.0, 1.0, 0.0, 0.1)
     query = unit([[1.0, *([0.0] * 31)]])[0]
     far, near = (fitted_evidence(fit, sample(400, centre), query) for centre in (0.0, 6.0))
     assert far(0.4) > near(0.4) + 3
     background = sample(400, 6.0)
-    median, deviation = background.against(query)
-    cosines = background.sample @ query
-    assert (median, deviation) == pytest.approx((np.median(cosines), cosines.std()), rel=1e-5)
-    share = 400 / 432
-    expected = -4.0 - 10.0 * (share * median) - 5.0 * (share * deviation + (1 - share) * 0.1) - PRIOR
+    cosines = np.sort(background.sample @ query)
+    known = background.against(query)
+    rivals = cosines[[-5, -4, -3, -2]].mean()
+    assert known == pytest.approx((400, np.median(cosines), cosines.std(), rivals), rel=1e-5)
+    expected = -4.0 - 10.0 * (400 / 432 * known.median) - 5.0 * (400 * rivals + 8 * 0.2) / 408 - PRIOR
     assert near.base == pytest.approx(expected, abs=1e-4)
 
 
+def test_documents_that_are_near_by_any_standard_are_no_background() -> None:
+    fit = RelevanceFit(-4.0, 20.0, -10.0, -5.0, 0.5, 0.0, 0.1)
+    background, query = sample(400, 0.0), unit([[1.0, *([0.0] * 31)]])[0]
+    copies = IndexBackground(np.concatenate([background.sample, np.tile(query, (400, 1))]))
+    alone, beside = (fitted_evidence(fit, some, query) for some in (background, copies))
+    assert beside.base == pytest.approx(alone.base)
+    assert beside.basis is not None
+    assert beside.basis.documents == np.count_nonzero(background.sample @ query < 0.5)
+    patterns = IndexBackground(unit([[20.0, *row] for row in np.random.default_rng(1).standard_normal((64, 31))]))
+    like = standing_out(patterns, patterns.sample[0], alike=True, near=0.5)
+    assert to_relevance(PRIOR + like(float(np.median(patterns.sample @ patterns.sample[0])))) > 0.7
+
+
 def test_few_documents_are_judged_by_what_is_usual() -> None:
-    fit = RelevanceFit(-4.0, 20.0, -10.0, 0.0, 0.25, 0.1)
+    fit = RelevanceFit(-4.0, 20.0, -10.0, -5.0, 1.0, 0.25, 0.1)
     query = unit([[1.0, *([0.0] * 31)]])[0]
     none = fitted_evidence(fit, IndexBackground(np.empty((0, 32), np.float32)), query)
-    assert none.base == pytest.approx(-4.0 - 10.0 * 0.25 - PRIOR)
-    assert IndexBackground(unit([[1.0, *([0.0] * 31)]])).within == (0, 0)
+    assert none.base == pytest.approx(-4.0 - 10.0 * 0.25 - 5.0 * 0.45 - PRIOR)
+    assert IndexBackground(unit([[1.0, *([0.0] * 31)]])).within() == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("centre", [0.0, 4.0])
@@ -87,9 +99,9 @@ def test_without_a_fit_what_stands_out_counts_whatever_the_scale(centre: float, 
     """One model has cosines around 0, another around 0.4: three deviations above are even odds in both."""
     background = sample(2000, centre)
     query = background.sample[0]
-    median, deviation = background.against(query)
+    _, median, deviation, _ = background.against(query)
     if alike:
-        median, deviation = np.mean([(median, deviation), background.within], axis=0)
+        _, median, deviation, _ = np.mean([background.against(query), background.within()], axis=0)
     evidence = standing_out(background, query, alike=alike, is_pure=False)
     assert PRIOR + evidence(median + 3 * deviation) == pytest.approx(0, abs=0.35)
     assert to_relevance(PRIOR + evidence(median)) < 0.02
@@ -102,7 +114,7 @@ def test_the_very_vector_is_near_certainty_however_near_to_each_other_all_are(ce
     query = background.sample[0]
     evidence = standing_out(background, query, alike=True)
     assert to_relevance(PRIOR + evidence(1.0)) > 0.95
-    assert to_relevance(PRIOR + evidence(background.against(query)[0])) < 0.1
+    assert to_relevance(PRIOR + evidence(background.against(query).median)) < 0.1
 
 
 def test_evidence_and_the_value_that_it_begins_at_are_each_others_inverse() -> None:
@@ -120,9 +132,38 @@ def test_evidence_beyond_its_bound_keeps_the_order_and_counts_a_tenth() -> None:
 
 
 def test_words_count_by_what_could_be_met() -> None:
-    assert words_beside(40.0)(20.0) > words_beside(40.0)(5.0) > words_beside(40.0)(0.0)
-    assert words_beside(4.0)(2.0) < words_beside(40.0)(20.0), "two rare words say more than a frequent one"
-    assert words_alone(40.0)(30.0) == pytest.approx(words_alone(4.0)(3.0)), "alone, it is the share that counts"
+    four, two = words_beside(40.0, "red stars above trees"), words_beside(40.0, "red stars")
+    assert four(20.0) > four(5.0) > four(0.0) == pytest.approx(-0.6, abs=0.03)
+    assert two(10.0) > four(10.0), "of fewer words, more is met"
+    assert words_beside(40.0, "runner 77")(10.0) == pytest.approx(2 * two(10.0), abs=0.1)
+    assert words_beside(40.0, "red stars", weight=3.0)(10.0) == pytest.approx(3 * two(10.0))
+
+
+@pytest.mark.parametrize(
+    ("query", "share", "expected"),
+    [
+        ("zebra", 0.45, 25.6 * 0.45 - 2.9),  # one word is worth its share, however frequent it is
+        ("AB-4711", 0.45, 25.6 * 0.45 - 2.9),
+        ("what is a zebra", 0.45, 0.45 * 4.0),  # more words no more than their BM25
+        ("zebra crossing", 0.45, 0.45 * 4.0),
+        ("zebra crossing", 0.05, 25.6 * 0.05 - 2.9),
+    ],
+)
+def test_alone_words_say_no_more_than_their_rarity(query: str, share: float, expected: float) -> None:
+    alone = words_beside(4.0, query).alone
+    assert alone is not None
+    values = np.array([share * 4.0])
+    assert alone.of(values) == pytest.approx([expected])
+    assert alone.min_value(expected) == pytest.approx(values[0])
+
+
+def test_a_document_that_holds_all_words_of_a_short_query_is_among_the_closest() -> None:
+    texts = ["the delivery note of hall one", *(f"a delivery note about item {n} of the list" for n in range(80))]
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
+        pipeline.add(Document(str(n), text=text) for n, text in enumerate(texts))
+        found = pipeline.search("delivery note", weights={"minilm/text": 0.01})
+        assert found.matches or len(found.closest) == 3
+        assert not pipeline.search("sunken galleon", weights={"minilm/text": 0.01}).closest
 
 
 def test_a_background_is_taken_anew_once_the_index_is_another() -> None:

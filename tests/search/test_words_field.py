@@ -102,7 +102,7 @@ def test_a_code_is_found_by_words_that_the_vectors_know_nothing_of() -> None:
     class Blind(MockEncoder):
         def __init__(self) -> None:
             super().__init__()
-            self.relevance = dict.fromkeys(self.relevance, RelevanceFit(-6.0, 0.1, 0.0, 0.0, 0.0, 0.1))
+            self.relevance = dict.fromkeys(self.relevance, RelevanceFit(-6.0, 0.1, 0.0, 0.0, 1.0, 0.0, 0.1))
 
     fillers = [Document(f"filler-{n}", text=f"note number {n} of the year {2000 + n}") for n in range(60)]
     with Pipeline(Blind(), MemoryStore(), ExtractiveGenerator()) as pipeline:

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from vlmsearch._util.extras import installed_versions
-from vlmsearch._util.files import file_digest, folder_in_the_making, publish
+from vlmsearch._util.files import file_digest, folder_in_the_making, publish, replace_file
 from vlmsearch._util.machine import machine_name
 from vlmsearch.building.calibrate import calibrate as observe
 from vlmsearch.building.checkpoint import Checkpoint
@@ -298,7 +298,8 @@ def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[st
     samples: Json = {tower: _samples(work, tower) for tower in work.checkpoint.towers}
     measured = figures(work.checks, work.speed, samples, work.proof)
     write_description(work.folder, work.described, {}, measured, work.quantisation, forced)
-    fits = _fit_relevance(work, measured)
+    fits, of_fits = fit_relevance(work.recipe, open_bundle(work.folder), work.report)
+    measured |= of_fits
     if work.recipe.scenes:
         measured["retrieval"] = _retrieval(work, precisions)
     described = dataclasses.replace(work.described, domain=work.recipe.domain)
@@ -325,30 +326,32 @@ def _samples(work: _Work, tower: Tower) -> Json:
     return {"origin": work.held_out.origin[tower], "count": len(work.vectors[tower])}
 
 
-def _fit_relevance(work: _Work, measured: Json) -> dict[Modality, RelevanceFit]:
-    """Return how relevance follows from the cosines of the model that was just built.
+def fit_relevance(recipe: Recipe, bundle: Bundle, report: Report) -> tuple[dict[Modality, RelevanceFit], Json]:
+    """Return how relevance follows from the cosines of a finished bundle, and how well that holds.
 
-    The figures go into ``measured``. The same vectors make the file of its domain.
+    The same vectors make the file of its domain, which is written into its folder.
     """
     from vlmsearch.building.domain import domain_file
     from vlmsearch.building.relevance import fit_each, labelled_vectors, relevance_origin, sigmoid_fit
     from vlmsearch.encoders.onnx import OnnxEncoder
 
-    settings, logits = work.recipe.calibration, work.described.logits
+    settings = recipe.calibration
     if not settings.relevance_scenes:
-        own = sigmoid_fit(logits)
-        return {"image": own} if own else {}
-    work.report("fitting relevance", 0, 1)
-    with OnnxEncoder(f"{work.folder}/") as encoder, warnings.catch_warnings():
+        own = sigmoid_fit(bundle.logits)
+        return {"image": own} if own else {}, {}
+    report("fitting relevance", 0, 1)
+    with OnnxEncoder(f"{bundle.folder}/") as encoder, warnings.catch_warnings():
         warnings.simplefilter("ignore", TextTruncatedWarning)  # of the project's questions, by models that read little
         sets = labelled_vectors(encoder, texts_from=settings.texts_from, scenes=settings.relevance_scenes)
-    if work.recipe.domain:
-        modality = domain_modality(work.described)
-        (work.folder / DOMAIN_FILE).write_bytes(domain_file(sets[modality], modality))
-    fitted = fit_each(sets, logits)
-    measured["relevance"] = {modality: figures for modality, (_, figures) in fitted.items()}
-    measured["relevance_from"] = {modality: relevance_origin(modality, settings.texts_from) for modality in fitted}
-    return {modality: fit for modality, (fit, _) in fitted.items()}
+    if recipe.domain:
+        modality = domain_modality(bundle)
+        replace_file(bundle.folder / DOMAIN_FILE, domain_file(sets[modality], modality))
+    fitted = fit_each(sets, bundle.logits)
+    measured: Json = {
+        "relevance": {modality: figures for modality, (_, figures) in fitted.items()},
+        "relevance_from": {modality: relevance_origin(modality, settings.texts_from) for modality in fitted},
+    }
+    return {modality: fit for modality, (fit, _) in fitted.items()}, measured
 
 
 def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:

@@ -13,9 +13,10 @@ from vlmsearch.building.bundle import build_bundle
 from vlmsearch.building.derive import find_or_derive
 from vlmsearch.building.fetch import checkpoint_folder
 from vlmsearch.building.quantize import Report
+from vlmsearch.building.refit import refit_bundle
 from vlmsearch.building.reranker import build_reranker
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import Bundle, BundleKind, Precision, bundle_name
+from vlmsearch.models.bundle import Bundle, BundleKind, Precision, built_folder, bundle_name
 from vlmsearch.models.recipe import PoolingName, RerankerRecipe
 from vlmsearch.models.reranker import PRECISIONS, RerankerBundle, RerankerPrecision
 
@@ -64,6 +65,16 @@ def build_with_progress(
             force=force,
             progress=report,
         )
+
+
+def refit_with_progress(name: str, parent: Path | None = None) -> Bundle:
+    """Fit the relevance of a bundle anew: one in a folder, in ``parent`` or in the user's cache."""
+    path = Path(name)
+    folder = path if path.is_dir() else parent / bundle_name(name) if parent else built_folder(bundle_name(name))
+    if folder is None or not (folder / "bundle.json").is_file():
+        raise ConfigError(f"no bundle of {name} is built: run `vlmsearch build {name}`")
+    with steps(folder.name) as report:
+        return refit_bundle(folder, report)
 
 
 def _of_rerankers(

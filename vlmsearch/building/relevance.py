@@ -2,18 +2,18 @@
 
 How well a fit holds is measured on other pairs.
 
-A `RelevanceFit` is a logistic regression. Its inputs are the cosine of a query with a document, and the mean and
-spread of the query's cosines with the index. The indexes are simulated, large and small, of few and of many topics.
-Each holds some of the documents; for half of the queries none of them is an answer. A fit learns from the nearest
-documents of each query, which a search has to tell apart. Some indexes hold one field alone: the topics nearest to the
-query.
+A `RelevanceFit` is a logistic regression. Its inputs are the cosine of a query with a document, and the median and the
+rivals of the query's cosines with the index. The indexes are simulated, large and small, of few and of many topics.
+Each holds some of the documents; for nearly half of the queries none of them is an answer. A fit learns from the
+nearest documents of each query, which a search has to tell apart. Some indexes hold one field alone: the topics nearest
+to the query.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ See Zhai et al., 2023, and Tschannen et al., 2025.
 _NEAREST = 30
 _ONE_FIELD, _FIELD_TOPICS = 0.3, 12
 """The share of simulated indexes with one field, and the highest number of its topics."""
+_UNANSWERED, _FOREIGN = 0.25, 0.2
+"""The shares of simulated searches that nothing answers among documents of the topic, and for which it is another."""
 _ROUNDS = 2
 _RIDGE = 1e-4
 
@@ -142,7 +144,7 @@ def sigmoid_fit(logits: Logits | None, *, usual: tuple[float, float] = (0.0, 0.2
     if logits is None or logits.bias is None:
         return None
     bias = logits.bias + math.log(SIGMOID_BATCH - 1) + PRIOR
-    return RelevanceFit(round(bias, 4), logits.scale, 0.0, 0.0, *usual)
+    return RelevanceFit(round(bias, 4), logits.scale, 0.0, 0.0, 1.0, *usual)
 
 
 def scene_queries(scenes: Sequence[Scene]) -> tuple[list[str], NDArray[np.bool_]]:
@@ -173,25 +175,25 @@ def passage_vectors(encoder: Encoder, space: str) -> LabelledVectors:
 def fit(labelled: LabelledVectors) -> RelevanceFit | None:
     """Return the fit on two thirds of the topics.
 
-    None where cosines do not tell relevant documents from others.
+    None where cosines do not tell relevant documents from others. It is fitted by cosines alone first: near is what
+    they make as likely as not.
     """
-    chosen = np.flatnonzero(labelled.query_topics % 3 > 0)
-    inputs, relevant = [], []
-    median, deviation = _usual(labelled)
-    usual = RelevanceFit(0.0, 1.0, 0.0, 0.0, median, deviation)
-    for cosines, answers, background, query in _indexes(labelled, chosen):
-        # a fit whose evidence is the median, or the deviation, gives these as the search will compute them
-        mean = fitted_evidence(_only(usual, mean=1.0), background, query).base + PRIOR
-        spread = fitted_evidence(_only(usual, deviation=1.0), background, query).base + PRIOR
-        rows = np.ones((len(cosines), 4))
-        rows[:, 1:] = np.stack([cosines, np.full(len(cosines), mean), np.full(len(cosines), spread)], 1)
-        inputs.append(rows)
-        relevant.append(answers)
-    weights = logistic(np.concatenate(inputs), np.concatenate(relevant))
+    searches = list(_indexes(labelled, np.flatnonzero(labelled.query_topics % 3 > 0)))
+    relevant = np.concatenate([answers for _, answers, _, _ in searches])
+    cosines = np.concatenate([cosines for cosines, _, _, _ in searches])
+    bias, slope = logistic(np.stack([np.ones(len(cosines)), cosines], 1), relevant)
+    near = round(float(-bias / slope), 4) if slope > 0 else 1.0
+    usual = RelevanceFit(0.0, 1.0, 0.0, 0.0, near, *_usual(labelled))
+    inputs = []
+    for known, _, background, query in searches:
+        # a fit whose evidence is the median, or the rivals, gives these as the search will compute them
+        of_query = [fitted_evidence(replace(usual, **{name: 1.0}), background, query) for name in ("mean", "rivals")]
+        inputs.append(np.tile([evidence.base + PRIOR for evidence in of_query], (len(known), 1)))
+    weights = logistic(np.column_stack([np.ones(len(cosines)), cosines, np.concatenate(inputs)]), relevant)
     if weights[1] <= 0:
         return None
-    bias, cosine, mean, spread = (float(weight) for weight in weights)
-    return RelevanceFit(*(round(value, 4) for value in (bias, cosine, mean, spread, median, deviation)))
+    names = ("bias", "cosine", "mean", "rivals")
+    return replace(usual, **{name: round(float(weight), 4) for name, weight in zip(names, weights)})
 
 
 def measure(labelled: LabelledVectors, fitted: RelevanceFit) -> dict[str, float]:
@@ -264,10 +266,6 @@ def logistic(inputs: NDArray[np.float64], labels: NDArray[np.bool_]) -> NDArray[
     return given
 
 
-def _only(fit: RelevanceFit, *, mean: float = 0.0, deviation: float = 0.0) -> RelevanceFit:
-    return RelevanceFit(0.0, 1.0, mean, deviation, fit.usual_mean, fit.usual_deviation)
-
-
 def _usual(labelled: LabelledVectors) -> tuple[float, float]:
     cosines = labelled.queries @ labelled.documents.T
     return round(float(np.median(cosines)), 4), round(float(cosines.std(axis=1).mean()), 4)
@@ -292,8 +290,11 @@ def _indexes(
             else:
                 own = labelled.query_topics[number]
                 kept = everything[np.isin(topics, _some_topics(topics, own, everywhere[number], rng))]
-            if rng.random() < 0.5:
+            chance = rng.random()
+            if chance < _UNANSWERED + _FOREIGN:
                 kept = kept[~labelled.relevant[number, kept]]
+            if chance < _FOREIGN and topics is not None:
+                kept = kept[topics[kept] != own]
             if not len(kept):
                 continue
             query = labelled.queries[number]

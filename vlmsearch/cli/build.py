@@ -58,6 +58,7 @@ def _batches(text: str) -> Range:
 @option("--revision", default="", metavar="REV", help="A branch, tag or commit on the hub.  [default: main]")
 @option("--pooling", type=click.Choice(["mean", "cls"]), help="Pooling, if the repository names none.")
 @option("--show", is_flag=True, help="Print the recipe and build nothing.")
+@option("--refit", is_flag=True, help="Fit the relevance of finished bundles anew, and build nothing else.")
 @option("--force", is_flag=True, help="Write a bundle even if it misses its gates. The bundle records that.")
 @json_option
 def build(
@@ -73,6 +74,7 @@ def build(
     revision: str,
     pooling: str | None,
     show: bool,
+    refit: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -81,6 +83,9 @@ def build(
     A RECIPE is a name from `vlmsearch models --available`, a Hugging Face model (ORG/NAME), a folder with a checkpoint
     (./NAME) or a recipe file. Without --from the checkpoint is downloaded. The first build pins the commit
     of a hub model; --revision builds another one.
+
+    --refit renews how scores follow from the cosines of bundles that are built, such as by an earlier version: seconds,
+    and indexes stay as they are.
 
     --engine needs bundles with fp16 and qdq files. --precision is then int8 (the default), fp16, fp32 or auto. auto
     takes the fastest engine that is near enough to float32.
@@ -108,19 +113,22 @@ def build(
     precisions = cast("list[Precision]", [name for name in _PRECISIONS if name in precision]) if precision else None
     how = cast("PoolingName", pooling or "")
     from vlmsearch.building.derive import find_or_derive
-    from vlmsearch.building.progress import build_with_progress
+    from vlmsearch.building.progress import build_with_progress, refit_with_progress
     from vlmsearch.models.recipe import to_toml
 
     for name in names:
-        if show:
+        if refit:
+            bundle: Bundle | RerankerBundle = refit_with_progress(name, out)
+        elif show:
             recipe = find_or_derive(name, revision=revision, pooling=how, checkpoint=checkpoint)
             text = to_toml(recipe)
             print_json({"name": recipe.name, "recipe": text}) if as_json else click.echo(text, nl=False)
             continue
-        bundle = build_with_progress(
-            name, checkpoint=checkpoint, parent=out, precisions=precisions, calibrate=calibrate, force=force,
-            revision=revision, pooling=how,
-        )  # fmt: skip
+        else:
+            bundle = build_with_progress(
+                name, checkpoint=checkpoint, parent=out, precisions=precisions, calibrate=calibrate, force=force,
+                revision=revision, pooling=how,
+            )  # fmt: skip
         if as_json:
             figures = {name: getattr(bundle, name) for name in ("fingerprint", "quantisation", "forced", "measured")}
             files = {name: file.size for name, file in bundle.files.items()}

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -502,7 +503,7 @@ def open_bundle(folder: Path) -> Bundle:
         dims=given.wholes("dims", 1, space.dim - 1),
         preprocess=preprocess,
         text=_text_input(given.table("text")),
-        relevance={tower: _fit(fits.table(tower)) for tower in towers if tower in fits},
+        relevance={tower: _fit(fits.table(tower), folder) for tower in towers if tower in fits},
         logits=_logits(given.table("logits")) if given.value("logits") is not None else None,
         domain=given.string("domain") if "domain" in given else "",
     )
@@ -563,7 +564,12 @@ def _logits(given: JsonTable) -> Logits:
     return Logits(given.number("scale", 0, _MAX_FIT), bias)
 
 
-def _fit(entry: JsonTable) -> RelevanceFit:
+def _fit(entry: JsonTable, folder: Path) -> RelevanceFit:
+    if "near" not in entry:
+        raise ConfigError(
+            f"the relevance of {folder} was fitted by an earlier version: renew it with "
+            f"`vlmsearch build --refit {shlex.quote(str(folder))}`"
+        )
     return RelevanceFit(*(entry.number(field.name, -_MAX_FIT, _MAX_FIT) for field in fields(RelevanceFit)))
 
 

@@ -17,9 +17,11 @@ from vlmsearch.stores.postings import Postings, WordTable
 from vlmsearch.stores.terms import plain_words, query_terms
 from vlmsearch.types import Vectors
 
-_MIN_SLOPE, _MAX_SLOPE = 1.2, 3.0
-_AT_FULL = 0.6
-"""The weight where words and vectors are equally near at best."""
+_MAX_WEIGHT, _SHARPNESS = 12.0, 5
+_KNOWN = 0.36
+"""The agreement from which on vectors know the words."""
+_COPY = 0.7
+"""The share of its own BM25 from which on another text is about a copy, which tells nothing."""
 _MIN_TEXTS = 48
 """Texts that an estimate needs."""
 _QUERIES, _WORDS, _BEST = 64, 12, 10
@@ -27,7 +29,7 @@ _CHARS = 500
 """The beginning of a text that is looked at."""
 
 
-def word_slope(texts: Sequence[str], vectors: Vectors, language: str) -> float | None:
+def word_weight(texts: Sequence[str], vectors: Vectors, language: str) -> float:
     """Return how much words count beside vectors.
 
     Args:
@@ -36,28 +38,29 @@ def word_slope(texts: Sequence[str], vectors: Vectors, language: str) -> float |
         language: The language of the index.
 
     Returns:
-        The slope of the evidence of words, from 1.2 to 3; None for fewer than 48 texts.
+        What the evidence of words is multiplied by, from 1 to 12; 1 for fewer than 48 texts.
 
     Example:
-        >>> word_slope(["a dog"], np.eye(1, dtype=np.float32), "auto") is None
-        True
+        >>> word_weight(["a dog"], np.eye(1, dtype=np.float32), "auto")
+        1.0
     """
     if len(texts) < _MIN_TEXTS:
-        return None
+        return 1.0
     beginnings = [text[:_CHARS] for text in texts]
     table = WordTable([Postings.of(range(len(texts)), beginnings, language)], None)
     agreements = []
     for at in np.linspace(0, len(texts) - 1, _QUERIES).astype(int):
         words = plain_words(beginnings[at])
         some = np.linspace(0, len(words) - 1, min(_WORDS, len(words))).astype(int)
-        places, _, _ = table.best(query_terms(" ".join(words[i] for i in some), language), _BEST + 1, None)
-        others = places[places != at][:_BEST]
+        places, scores, _ = table.best(query_terms(" ".join(words[i] for i in some), language), _BEST + 1, None)
+        others = places[(places != at) & (scores < _COPY * scores.max(initial=0.0))][:_BEST]
         cosines = vectors @ vectors[at]
         usual = float(np.median(cosines))
         best = float(np.sort(np.delete(cosines, at))[-_BEST:].mean()) - usual
         if len(others) and best > 0:
             agreements.append((float(cosines[others].mean()) - usual) / best)
     if not agreements:
-        return None
-    slope = max(_AT_FULL / max(statistics.median(agreements), _AT_FULL / _MAX_SLOPE), _MIN_SLOPE)
-    return round(slope, 2)  # the same whichever store rounds the vectors
+        return 1.0
+    agreement = statistics.median(agreements)
+    weight = (_KNOWN / agreement) ** _SHARPNESS if agreement > 0 else _MAX_WEIGHT
+    return round(min(max(weight, 1.0), _MAX_WEIGHT), 2)  # the same whichever store rounds the vectors

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from vlmsearch.search.arrange import MAX_PARTS
 from vlmsearch.search.fusion import add_up, shares_of
 from vlmsearch.search.query import PreparedQuery
-from vlmsearch.search.relevance import PRIOR, Evidence, Judge, to_log_odds, words_alone
+from vlmsearch.search.relevance import HELD_LOG_ODDS, PRIOR, Evidence, Judge, WordsAlone, to_log_odds
 from vlmsearch.stores.overview import Cosines, Overview, Places
 from vlmsearch.stores.terms import query_words
 from vlmsearch.types import WORDS, Document, Field, FieldScore, Match, Scalar
@@ -154,7 +154,6 @@ class _QueryValues:
     shares: Mapping[str, float]
     cosines: Mapping[Field, Cosines]
     words: NDArray[np.float32] | None
-    max_bm25: float
     has_text: NDArray[np.bool_]
     has_vector: NDArray[np.bool_]
     is_word: bool
@@ -182,9 +181,7 @@ class _QueryValues:
         is_word = query.by_text and len(query_words(query.text, judge.manifest.language)) == 1
         evidence = judge.evidence(query, max_bm25)
         named = shares_of(evidence, shares)
-        return cls(
-            overview, query, judge.threshold, evidence, named, cosines, words, max_bm25, has_text, has_vector, is_word
-        )
+        return cls(overview, query, judge.threshold, evidence, named, cosines, words, has_text, has_vector, is_word)
 
     @functools.cached_property
     def held(self) -> tuple[Places, NDArray[np.float32]]:
@@ -217,18 +214,20 @@ class _QueryValues:
             if value <= 1 + _ROUNDING:
                 may[known.above(max(value - _ROUNDING, -2.0))] = True
         if self.words is not None:
-            text_doubt, name_doubt = self.evidence[WORDS].doubt
-            beside, alone = self._min_value(WORDS, needed_each, self.evidence[WORDS]), words_alone(self.max_bm25)
+            beside, alone = self._min_value(WORDS, needed_each, self.evidence[WORDS]), self.evidence[WORDS].alone
+            assert alone is not None  # noqa: S101 - that of words
+            text_doubt, name_doubt = alone.doubt
+            held_by_all = alone.held if min_log_odds <= HELD_LOG_ODDS else math.inf
             # by the words alone: where a document has vectors, or these and a text, they have to say more
             by_kind = [self._min_value(WORDS, needed + doubt, alone) for doubt in (0.0, name_doubt, text_doubt)]
-            by_kind = [max(min(value, beside) - _ROUNDING, 0.0) for value in by_kind]
+            by_kind = [max(min(value, beside, held_by_all) - _ROUNDING, 0.0) for value in by_kind]
             held, scores = (of_held[self.held[1] > np.float32(min(by_kind))] for of_held in self.held)
             kinds = np.where(self.has_vector[held], 1 + self.has_text[held], 0)
             may[held[scores > np.array(by_kind, np.float32)[kinds]]] = True
         places = np.flatnonzero(may & self.overview.passing)
         return places[self.log_odds(places, 1) >= min_log_odds]
 
-    def _min_value(self, name: str, said: float, evidence: Evidence) -> float:
+    def _min_value(self, name: str, said: float, evidence: Evidence | WordsAlone) -> float:
         """Return the value from which on a field adds ``said`` to the log-odds.
 
         It is -inf where nothing is needed.
@@ -277,7 +276,7 @@ class _QueryValues:
         if self.words is not None:
             of_words = self.words[places].astype(np.float64)
             values[WORDS] = np.where((of_words > 0) | has_text, of_words, np.nan)
-        log_odds = add_up(values, has_text, self.shares, self.evidence, self.max_bm25)
+        log_odds = add_up(values, has_text, self.shares, self.evidence)
         return log_odds.total, values, log_odds.evidence
 
     def ranks(self, places: Places) -> dict[str, NDArray[np.int64]]:

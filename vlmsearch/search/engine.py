@@ -202,7 +202,7 @@ def examine(
     for name, hits in alone.fields.items():
         absent = 0.0 if name == WORDS and has_text else math.nan
         values[name] = np.array([hits[0].score if hits else absent])
-    log_odds = fusion.add_up(values, np.array([has_text]), weights, worth, alone.max_bm25)
+    log_odds = fusion.add_up(values, np.array([has_text]), weights, worth)
     counting = frozenset(name for name, [part] in log_odds.parts.items() if not math.isnan(part))
     [total] = log_odds.total.tolist()
     words_alone = total if log_odds.by_words[0] else None
@@ -230,9 +230,7 @@ def _fused(
     """Return the documents that fields found, with the probability that they are what is asked for."""
     with stage("fuse"):
         evidence = judge.evidence(asked, ranked.max_bm25)
-        return fusion.fuse(
-            ranked.fields, owned, evidence, judge.weights, behind=ranked.behind, max_bm25=ranked.max_bm25
-        )
+        return fusion.fuse(ranked.fields, owned, evidence, judge.weights, behind=ranked.behind)
 
 
 # ---- what is asked
@@ -550,8 +548,8 @@ class _Search:
 
     def _fuse(self) -> None:
         with stage("fuse"):
-            fields, max_bm25 = self.ranked.fields, self.ranked.max_bm25
-            evidence = self.judge.evidence(self.asked, max_bm25)
+            fields = self.ranked.fields
+            evidence = self.judge.evidence(self.asked, self.ranked.max_bm25)
             weights = {**self.judge.weights, **(self.options.weights or {})}
             self.fused = fusion.fuse(
                 fields,
@@ -559,11 +557,10 @@ class _Search:
                 evidence,
                 weights,
                 behind=self.ranked.behind,
-                max_bm25=max_bm25,
                 min_relevance=self.min_score,
             )
             kinds = {*self.owned.values(), *fusion.kinds_of(self.judge.manifest.spaces)}
-            behind = fusion.highest_behind(fields, kinds, evidence, weights, full=self.full, max_bm25=max_bm25)
+            behind = fusion.highest_behind(fields, kinds, evidence, weights, full=self.full)
             self.highest_behind = to_relevance(behind)
 
     def _ends_among(self, relevant: Collection[str]) -> bool:

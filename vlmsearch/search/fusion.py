@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.search.relevance import PRIOR, Evidence, to_log_odds, to_relevance, words_alone
+from vlmsearch.search.relevance import HELD_LOG_ODDS, PRIOR, Evidence, to_log_odds, to_relevance
 from vlmsearch.types import WORDS, Field, FieldScore, Hit, Space, Vectors
 
 DEPTH = 50
@@ -161,7 +161,6 @@ def fuse(
     weights: Mapping[str, float] | None = None,
     *,
     behind: Mapping[str, Mapping[str, Hit]] | None = None,
-    max_bm25: float = 0.0,
     min_relevance: float = 0.0,
 ) -> FusedDocuments:
     """Make one list of what the fields found: the evidence of all documents, added up.
@@ -169,8 +168,8 @@ def fuse(
     ``ranked`` has the hits by the names of fields, and ``evidence`` says what a field's values are worth. ``owned``
     says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
     of some fields. ``behind`` has what a field says of documents that it did not list; one that it lacks counts as
-    much as the field's last hit, which it is not better than. ``max_bm25`` is the highest possible BM25 of words,
-    ``min_relevance`` the relevance that a document has to have.
+    much as the field's last hit, which it is not better than. ``min_relevance`` is the relevance that a document has to
+    have.
     """
     shares = shares_of(ranked, weights)
     ids = [id for id in dict.fromkeys(hit.id for hits in ranked.values() for hit in hits) if id in owned]
@@ -190,7 +189,7 @@ def fuse(
         ranks[name] = np.zeros(len(ids), np.intp)
         ranks[name][at[at >= 0]] = ranks_of(hits)[at >= 0]
         values[name][~has] = np.nan
-    log_odds = add_up(values, has_text, shares, evidence, max_bm25)
+    log_odds = add_up(values, has_text, shares, evidence)
     total, said = log_odds.total, log_odds.evidence
     fields: dict[str, _OfAll] = {name: (ranks[name], values[name], said[name]) for name in ranked}
     near = np.flatnonzero(total >= to_log_odds(min_relevance) - 1e-6).tolist()  # rounding must lose none
@@ -207,7 +206,6 @@ def highest_behind(
     weights: Mapping[str, float] | None = None,
     *,
     full: Collection[str],
-    max_bm25: float = 0.0,
 ) -> float:
     """Return the log-odds that no document exceeds which no field listed; -inf where all are listed.
 
@@ -225,7 +223,7 @@ def highest_behind(
         may_be_found |= has & (name in full)
         if name == WORDS and name not in full:
             values[name][has_text] = 0.0
-    total = add_up(values, has_text, shares, evidence, max_bm25).total
+    total = add_up(values, has_text, shares, evidence).total
     return float(total[may_be_found].max(initial=-math.inf))
 
 
@@ -234,18 +232,16 @@ def add_up(
     has_text: NDArray[np.bool_],
     shares: Mapping[str, float],
     evidence: Mapping[str, Evidence],
-    max_bm25: float,
 ) -> LogOdds:
     """Add up what the fields say of documents, each times its share.
 
-    Of rivals, the one that says most counts.
+    Of fields that count by the best, the one that says most counts.
 
     Args:
         values: By field, a cosine or BM25 for each document; NaN where it has no such field.
         has_text: Whether a document has a text.
         shares: How much each field counts.
         evidence: What values are worth, by field.
-        max_bm25: The highest possible BM25; 0 for no words.
     """
     said = {name: evidence[name].of(numbers) for name, numbers in values.items()}
     parts: dict[str, NDArray[np.float64]] = {}
@@ -255,20 +251,22 @@ def add_up(
         counts = ~np.isnan(numbers)
         if name == WORDS:
             counts &= has_text  # a file's name says nothing of a document where it is not
-        parts[name], rival = np.where(counts, shares[name] * numbers, np.nan), evidence[name].rival or name
-        highest[rival] = np.fmax(highest[rival], parts[name]) if rival in highest else parts[name]
+        parts[name], group = np.where(counts, shares[name] * numbers, np.nan), evidence[name].best_of or name
+        highest[group] = np.fmax(highest[group], parts[name]) if group in highest else parts[name]
         beside |= counts & (name != WORDS)
     total = np.full(len(has_text), PRIOR)
     for part in highest.values():
         total += np.nan_to_num(part)
     for name, part in parts.items():
-        rival = evidence[name].rival or name
-        if rival != name:
-            parts[name] = np.where(part < highest[rival], np.nan, part)
-    if max_bm25 <= 0 or not shares.get(WORDS):
+        group = evidence[name].best_of or name
+        if group != name:
+            parts[name] = np.where(part < highest[group], np.nan, part)
+    alone = evidence[WORDS].alone if WORDS in values else None
+    if alone is None or not shares[WORDS]:
         return LogOdds(total, said, parts, np.zeros(len(total), np.bool_))
-    doubt = np.where(beside, np.where(has_text, *evidence[WORDS].doubt), 0.0)
-    by_words = PRIOR + shares[WORDS] * words_alone(max_bm25).of(values[WORDS]) - doubt
+    doubt = np.where(beside, np.where(has_text, *alone.doubt), 0.0)
+    by_words = PRIOR + shares[WORDS] * alone.of(values[WORDS]) - doubt
+    by_words = np.where(values[WORDS] >= alone.held, np.maximum(by_words, HELD_LOG_ODDS), by_words)
     decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))
     return LogOdds(np.where(decide, by_words, total), said, parts, decide)
 

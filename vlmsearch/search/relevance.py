@@ -5,17 +5,19 @@ log-odds that any document has before (`PRIOR`), is the log-odds of the relevanc
 adds nothing, so it counts neither for nor against it.
 
 * **Vectors.** The cosine is judged against an `IndexBackground`: what the query's cosines with a sample of the index
-  look like. A query near to everything, such as one for the topic of all documents, has to be met better than
-  others. How cosine and background make evidence was fitted on labelled pairs when the model was built
-  (`RelevanceFit`). Without a fit, and for a query that is an image or a document, the distance of its cosine from the
+  look like. What counts is its median, and the *rivals*: the nearest documents that are not answers themselves. A
+  cosine from `RelevanceFit.near` on is no background, so neither copies of an answer nor a topic that half of the index
+  is about make answers less likely. How cosine and background make evidence was fitted on labelled pairs when the model
+  was built. Without a fit, and for a query that is an image or a document, the distance of its cosine from the
   background decides.
-* **Words.** BM25 divided by the square root of the most that a document could reach: without that, long queries would
-  count more than short ones. BM25's terms are log-odds themselves (Robertson and Zaragoza, "The Probabilistic Relevance
-  Framework: BM25 and Beyond", 2009), but words of one text depend on each other, hence a slope. It rises where the
-  vectors of the index do not know its words (`word_slope`). Words that are met almost completely stand
-  for themselves, whatever the vectors say: a code, a number or the name of a file.
+* **Words.** BM25 divided by a power of the number of the query's terms: less than the sum of what each says, and more
+  than the mean. BM25's terms are log-odds
+  themselves (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009), but words of one
+  text depend on each other, hence a slope. All of it is multiplied where the vectors of the index do not know its words
+  (`word_weight`). Words that are met almost completely stand for themselves, whatever the vectors say: a code, a number
+  or the name of a file. But several words say no more than their BM25: what all documents hold says nothing.
 
-No evidence goes below `FLOOR`: a caption may say nothing of what its picture shows.
+No evidence of a vector goes below `FLOOR`: a caption may say nothing of what its picture shows.
 """
 
 from __future__ import annotations
@@ -25,10 +27,9 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from vlmsearch.stores.terms import AUTO, are_codes, has_number, query_words
+from vlmsearch.stores.terms import AUTO, are_codes, has_number, plain_words, query_terms, query_words
 from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit
 
 if TYPE_CHECKING:
@@ -62,12 +63,16 @@ _NEAR = 0.95
 
 It holds however near to each other all are.
 """
-USUAL_SLOPE = 1.2
-"""The weight of words in an index with too few texts to tell: nats per BM25 divided by the root of the highest one."""
-_EVEN_BM25 = 1.42
-"""The BM25, by the root of the highest possible one, that speaks neither for nor against."""
+_BESIDE, _TERMS_POWER = (0.3, -0.6), 0.75
+"""Slope and base of words beside vectors: nats per BM25 divided by this power of the number of terms."""
+_MAX_OF_WORDS = 3.0
+"""The evidence from which on more of words beside vectors counts a tenth."""
 _ALONE = (25.6, -2.9)
-"""Slope and bias of words alone: the share of what is met."""
+"""Slope and base of words alone: nats per share of what is met."""
+_HELD, _SHORT_QUERY = 0.4, 3
+"""The share of BM25 from which on a document holds all words of a query, and the terms of such a query at most."""
+HELD_LOG_ODDS = -3.9
+"""The log-odds at least of a document that holds all words of a short query: it is among the closest."""
 DOUBT, WORD_DOUBT, NAME_DOUBT = 12.0, 4.0, 4.0
 """Log-odds taken off words that decide alone.
 
@@ -79,12 +84,14 @@ _FEW_TEXTS, _MANY_TEXTS = 20, 60
 
 Among few, it tells much that one of them has the words of a query.
 """
-_OF_NUMBERS = 3.0
+_OF_NUMBERS = 2.0
 """The weight of words in a query with a number: models hardly tell numbers apart."""
 SAMPLE = 512
 """Number of documents in the background of an index."""
-_FEW = 32
-"""Number of documents up to which a background is rather the usual one."""
+_FEW, _FEW_RIVALS = 32, 8
+"""Numbers of documents up to which the median of a background, and its rivals, are rather the usual ones."""
+_RIVALS = slice(-5, -1)
+"""The rivals: the second to the fifth of the nearest. The first may be an answer that is far."""
 _SLOPE, _STANDS_OUT = 2.0, 3.0
 """Without a fit: the log-odds per standard deviation, and how many of them make relevance even odds."""
 _MIN_DEVIATION = 0.02
@@ -116,24 +123,42 @@ class IndexBackground:
     sample: Vectors
     outside: str | None = None
 
-    def against(self, query: NDArray[np.float32]) -> tuple[float, float]:
-        """Return the median and standard deviation of the sample's cosines with a query, shape (dim,)."""
+    def against(self, query: NDArray[np.float32], near: float = math.inf) -> BackgroundCosines:
+        """Return what the sample's cosines with a query, shape (dim,), look like: of those below ``near``."""
+        return BackgroundCosines.of(self.sample @ query, near)
+
+    def within(self, near: float = math.inf) -> BackgroundCosines:
+        """Return what the cosines between the documents themselves look like."""
         import numpy as np
 
-        if not len(self.sample):
-            return 0.0, 0.0
-        cosines = self.sample @ query
-        return float(np.median(cosines)), float(cosines.std())
+        return BackgroundCosines.of((self.sample @ self.sample.T)[np.triu_indices(len(self.sample), 1)], near)
 
-    @cached_property
-    def within(self) -> tuple[float, float]:
-        """Return the median and the standard deviation of the cosines between the documents themselves."""
+
+class BackgroundCosines(NamedTuple):
+    """What some cosines look like; all are 0 where there are none.
+
+    Attributes:
+        number: How many there are.
+        median: Their median.
+        deviation: Their standard deviation.
+        rivals: The mean of the second to the fifth highest.
+    """
+
+    number: int
+    median: float
+    deviation: float
+    rivals: float
+
+    @classmethod
+    def of(cls, cosines: NDArray[np.float32], near: float) -> BackgroundCosines:
+        """Return what the cosines below ``near`` look like."""
         import numpy as np
 
-        if len(self.sample) < 2:
-            return 0.0, 0.0
-        cosines = (self.sample @ self.sample.T)[np.triu_indices(len(self.sample), 1)]
-        return float(np.median(cosines)), float(cosines.std())
+        known = np.sort(cosines[cosines < near])
+        if not len(known):
+            return cls(0, 0.0, 0.0, 0.0)
+        rivals = known[_RIVALS] if len(known) > 1 else known
+        return cls(len(known), float(np.median(known)), float(known.std()), float(rivals.mean()))
 
 
 @dataclass(frozen=True)
@@ -145,6 +170,7 @@ class Basis:
         documents: How many documents of the index were looked at; 0 where the fit needs none.
         median: The usual cosine with unrelated documents; None where the fit needs none.
         deviation: The standard deviation of those cosines; None where the fit needs none.
+        rivals: The cosine of the nearest of them; None where it does not count.
 
     Example:
         >>> Basis(fitted=True, documents=512, median=0.05, deviation=0.1).median
@@ -155,20 +181,53 @@ class Basis:
     documents: int = 0
     median: float | None = None
     deviation: float | None = None
+    rivals: float | None = None
+
+
+@dataclass(frozen=True)
+class WordsAlone:
+    """A function from BM25 to the evidence of words that decide by themselves.
+
+    Attributes:
+        slope: Nats per BM25.
+        base: Nats at a BM25 of 0.
+        is_bounded: Whether there is no more evidence than BM25.
+        doubt: What is taken off beside vectors of the same text, and off the name of a file.
+        held: The BM25 from which on a document has `HELD_LOG_ODDS` at least.
+    """
+
+    slope: float
+    base: float
+    is_bounded: bool = False
+    doubt: tuple[float, float] = (DOUBT, NAME_DOUBT)
+    held: float = math.inf
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the evidence of many values, in nats."""
+        import numpy as np
+
+        evidence = self.slope * values + self.base
+        return np.minimum(evidence, values) if self.is_bounded else evidence
+
+    def min_value(self, evidence: float) -> float:
+        """Return the value from which on there is so much evidence."""
+        value = (evidence - self.base) / self.slope
+        return max(value, evidence) if self.is_bounded else value
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A function from a field's value to evidence: ``slope * value + base``, above `FLOOR`, flatter beyond ``bound``.
+    """A function from a field's value to evidence: ``slope * value + base``, above ``floor``, flatter beyond ``bound``.
 
     Attributes:
         slope: Nats per unit of the value.
         base: Nats at a value of 0.
         basis: What cosines were judged by; None for words.
         bound: Nats from which on more counts a tenth.
-        doubt: Of words: what is taken off words alone beside vectors of the same text, and off the name of a file.
+        floor: The least nats; -inf for none.
+        alone: Of words: what they say by themselves.
         weight: What all of it is multiplied by.
-        rival: A space whose fields are compared with one vector: of these, a document counts by the best. None for a
+        best_of: A space whose fields are compared with one vector: of these, a document counts by the best. None for a
             field that counts beside others.
     """
 
@@ -176,9 +235,10 @@ class Evidence:
     base: float
     basis: Basis | None = None
     bound: float = math.inf
-    doubt: tuple[float, float] = (DOUBT, NAME_DOUBT)
+    floor: float = FLOOR
+    alone: WordsAlone | None = None
     weight: float = 1.0
-    rival: str | None = None
+    best_of: str | None = None
 
     def __call__(self, value: float) -> float:
         """Return the evidence, in nats."""
@@ -190,8 +250,9 @@ class Evidence:
         """Return the evidence of many values, in nats."""
         import numpy as np
 
-        raw = self.slope * values + self.base
-        evidence: NDArray[np.float64] = np.maximum(raw, FLOOR) + _softened(raw - FLOOR)
+        evidence: NDArray[np.float64] = self.slope * values + self.base
+        if self.floor > -math.inf:
+            evidence = np.maximum(evidence, self.floor) + _softened(evidence - self.floor)
         if self.bound < math.inf:
             beyond = np.maximum(evidence - self.bound, 0.0) + _softened(evidence - self.bound)
             evidence = evidence - (1 - _BEYOND) * beyond
@@ -199,9 +260,10 @@ class Evidence:
 
     def min_value(self, evidence: float) -> float:
         """Return the value from which on there is so much evidence: -inf where every value has it."""
-        if evidence <= self.weight * FLOOR or self.slope <= 0:
+        if evidence <= self.weight * self.floor or self.slope <= 0:
             return -math.inf
-        low, high = (FLOOR - self.base - 40) / self.slope, (10 * abs(evidence) + 40 - self.base) / self.slope
+        reach = 10 * abs(evidence) + abs(self.base) + 40
+        low, high = -reach / self.slope, reach / self.slope
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if self(middle) < evidence else (low, middle)
@@ -227,12 +289,16 @@ def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArr
     Returns:
         The function from cosines to evidence.
     """
-    share = len(background.sample) / (len(background.sample) + _FEW)
-    median, deviation = background.against(query)
-    mean = share * median + (1 - share) * fit.usual_mean
-    spread = share * deviation + (1 - share) * fit.usual_deviation
-    basis = Basis(fitted=True, documents=len(background.sample), median=mean, deviation=spread)
-    return Evidence(fit.cosine, fit.bias + fit.mean * mean + fit.deviation * spread - PRIOR, basis, MAX_EVIDENCE)
+    known = background.against(query, fit.near)
+    mean = _between(fit.usual_mean, known.median, known.number, _FEW)
+    rivals = _between(fit.usual_mean + 2 * fit.usual_deviation, known.rivals, known.number, _FEW_RIVALS)
+    basis = Basis(True, known.number, mean, known.deviation, rivals)
+    return Evidence(fit.cosine, fit.bias + fit.mean * mean + fit.rivals * rivals - PRIOR, basis, MAX_EVIDENCE)
+
+
+def _between(usual: float, known: float, count: int, few: int) -> float:
+    """Return a value between the usual one, for no documents, and the known one, for far more than ``few``."""
+    return (few * usual + count * known) / (few + count)
 
 
 def standing_out(
@@ -241,6 +307,7 @@ def standing_out(
     *,
     alike: bool,
     usual: tuple[float, float] = (0.0, _UNKNOWN_DEVIATION),
+    near: float = math.inf,
     is_pure: bool = True,
 ) -> Evidence:
     """Return what cosines with one field are worth where nothing was fitted.
@@ -251,19 +318,20 @@ def standing_out(
         alike: Whether the query is of the same kind as the documents. Then their cosines with each other count as well
             as its own with the sample: one that is near to none of them has to be met as they meet each other.
         usual: The median and the deviation that count for an index with few documents.
+        near: The cosine from which on documents of the sample are no background.
         is_pure: Whether the vector is one of a document, or of several: then a cosine near 1 is near certainty. Not so
             of a query of a text as well.
 
     Returns:
         The function from cosines to evidence.
     """
-    share = len(background.sample) / (len(background.sample) + _FEW)
-    median, deviation = background.against(query)
+    count, median, deviation, _ = background.against(query, near)
     if alike:  # between what the query is to documents and what they are to each other, which may be near to it or not
-        median, deviation = (sum(both) / 2 for both in zip((median, deviation), background.within))
-    mean = share * median + (1 - share) * usual[0]
-    spread = max(share * deviation + (1 - share) * usual[1], _MIN_DEVIATION)
-    basis = Basis(fitted=False, documents=len(background.sample), median=mean, deviation=spread)
+        _, median_within, deviation_within, _ = background.within(near)
+        median, deviation = (median + median_within) / 2, (deviation + deviation_within) / 2
+    mean = _between(usual[0], median, count, _FEW)
+    spread = max(_between(usual[1], deviation, count, _FEW), _MIN_DEVIATION)
+    basis = Basis(False, count, mean, spread)
     even, slope = mean + _STANDS_OUT * spread, _SLOPE / spread
     if not (alike and is_pure):
         return Evidence(slope, -slope * even - PRIOR, basis, MAX_EVIDENCE)
@@ -273,33 +341,32 @@ def standing_out(
 
 
 def words_beside(
-    max_bm25: float, text: str = "", language: str = AUTO, *, texts: int = SAMPLE, slope: float = USUAL_SLOPE
+    max_bm25: float, text: str = "", language: str = AUTO, *, texts: int = SAMPLE, weight: float = 1.0
 ) -> Evidence:
-    """Return what BM25 is worth beside vectors of the same text.
+    """Return what BM25 is worth beside vectors of the same text, and by itself.
 
     Args:
         max_bm25: The highest possible one, above 0.
         text: The query.
         language: The index's.
         texts: About how many texts the index has.
-        slope: How much words count beside the vectors of the index: see `word_slope`.
+        weight: How much words count beside the vectors of the index: see `word_weight`.
     """
+    terms = max(len(query_terms(text, language)), 1)
+    is_word = len(query_words(text, language)) == len(plain_words(text)) == 1
     share = min(max((texts - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0)
-    doubt = WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
-    plain = Evidence(slope / math.sqrt(max_bm25), -_EVEN_BM25 * slope, doubt=(doubt, NAME_DOUBT))
-    if are_codes(text):
-        return replace(plain, doubt=(0.0, 0.0))
-    if has_number(text):
-        return replace(plain, weight=_OF_NUMBERS)
-    if len(query_words(text, language)) == 1:
-        return replace(plain, doubt=(WORD_DOUBT, NAME_DOUBT))
-    return plain
-
-
-def words_alone(max_bm25: float) -> Evidence:
-    """Return what BM25 is worth by itself: a code, or the name of a file, says all where it is met."""
-    slope, bias = _ALONE
-    return Evidence(slope / max_bm25, bias)
+    doubt = WORD_DOUBT if is_word else WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
+    slope, base = _ALONE
+    alone = WordsAlone(
+        slope / max_bm25,
+        base,
+        is_bounded=not (is_word or are_codes(text)),
+        doubt=(0.0, 0.0) if are_codes(text) else (doubt, NAME_DOUBT),
+        held=_HELD * max_bm25 if terms <= _SHORT_QUERY else math.inf,
+    )
+    slope, base = _BESIDE
+    weight *= _OF_NUMBERS if has_number(text) and not are_codes(text) else 1.0
+    return Evidence(slope / terms**_TERMS_POWER, base, bound=_MAX_OF_WORDS, floor=-math.inf, alone=alone, weight=weight)
 
 
 class Backgrounds:
@@ -309,7 +376,7 @@ class Backgrounds:
         self._lock = threading.Lock()
         self._manifest: Manifest | None = None
         self._taken: dict[Field, tuple[IndexBackground, int, float]] = {}
-        self._slopes: dict[Field, tuple[IndexBackground, float]] = {}
+        self._weights: dict[Field, tuple[IndexBackground, float]] = {}
 
     def get(self, store: Store, manifest: Manifest, field: Field, domain: Domain | None = None) -> IndexBackground:
         """Return the background of a field, with the verdict on the domain of its model.
@@ -332,19 +399,19 @@ class Backgrounds:
             self._taken[field] = (known[0], known[1], now)
             return known[0]
 
-    def word_slope(self, store: Store, manifest: Manifest, field: Field) -> float:
+    def word_weight(self, store: Store, manifest: Manifest, field: Field) -> float:
         """Return how much words count beside a field of texts, by a sample of the index."""
         import numpy as np
 
-        from vlmsearch.search.agreement import word_slope
+        from vlmsearch.search.agreement import word_weight
 
         background = self.get(store, manifest, field)
-        known = self._slopes.get(field)
+        known = self._weights.get(field)
         if known is None or known[0] is not background:
             records = store.records(sorted(store.sample_ids(field, SAMPLE)))
             read = [(r.document.text, r.vectors[field]) for r in records if r.document.text and field in r.vectors]
             texts, vectors = [text for text, _ in read], np.array([vector for _, vector in read], np.float32)
-            known = self._slopes[field] = background, word_slope(texts, vectors, manifest.language) or USUAL_SLOPE
+            known = self._weights[field] = background, word_weight(texts, vectors, manifest.language)
         return known[1]
 
     def forget(self) -> None:
@@ -380,8 +447,8 @@ class Judge:
         by_field: dict[str, Evidence] = {}
         for field, vectors in sought.vectors.items():
             evidence = self._of_cosines(field, vectors[0], sought)
-            rivals = not sought.by_text and sum(field.space == other.space for other in sought.vectors) > 1
-            by_field[str(field)] = replace(evidence, rival=field.space) if rivals else evidence
+            several = not sought.by_text and sum(field.space == other.space for other in sought.vectors) > 1
+            by_field[str(field)] = replace(evidence, best_of=field.space) if several else evidence
         if max_bm25 > 0:
             texts = [len(self._background(field).sample) for field in sought.vectors if field.modality == "text"]
             by_field[WORDS] = words_beside(
@@ -389,7 +456,7 @@ class Judge:
                 sought.text,
                 self.manifest.language,
                 texts=min(texts, default=SAMPLE),
-                slope=self._word_slope([field for field in sought.vectors if field.modality == "text"]),
+                weight=self._word_weight([field for field in sought.vectors if field.modality == "text"]),
             )
         return by_field
 
@@ -402,11 +469,11 @@ class Judge:
         reasons = {str(field): self._background(field).outside for field in known}
         return {name: reason for name, reason in reasons.items() if reason is not None}
 
-    def _word_slope(self, fields: Sequence[Field]) -> float:
+    def _word_weight(self, fields: Sequence[Field]) -> float:
         """Return how much words count beside the text vectors of models of texts alone."""
         alone = {space.name for space in self.encoder.spaces if space.modalities == {"text"}}
         known = [field for field in fields if field.space in alone]
-        return self.backgrounds.word_slope(self.store, self.manifest, known[0]) if known else USUAL_SLOPE
+        return self.backgrounds.word_weight(self.store, self.manifest, known[0]) if known else 1.0
 
     def _background(self, field: Field) -> IndexBackground:
         domain = self.encoder.domains.get((field.space, field.modality))
@@ -415,14 +482,16 @@ class Judge:
     def _of_cosines(self, field: Field, query: NDArray[np.float32], sought: PreparedQuery) -> Evidence:
         by_text = sought.by_text
         fit = self.encoder.relevance.get((field.space, field.modality)) if by_text else None
-        if fit is not None and not fit.mean and not fit.deviation:
+        if fit is not None and not fit.mean and not fit.rivals:
             return Evidence(fit.cosine, fit.bias - PRIOR, Basis(fitted=True))
         background = self._background(field)
         if fit is not None:
             return fitted_evidence(fit, background, query)
         texts_alone = any(s.name == field.space and s.modalities == {"text"} for s in self.encoder.spaces)
         if texts_alone or (not by_text and field.modality == "image"):
-            return standing_out(background, query, alike=True, is_pure=not sought.text)
+            of_texts = self.encoder.relevance.get((field.space, field.modality)) if texts_alone else None
+            near = math.inf if of_texts is None else of_texts.near
+            return standing_out(background, query, alike=True, near=near, is_pure=not sought.text)
         across = self.encoder.relevance.get((field.space, "image"))  # texts with images are as images with texts
         if across is None:
             return standing_out(background, query, alike=False)

@@ -13,7 +13,7 @@ from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.types import Modality, RelevanceFit, Role, Space
 
-FORMAT = 4
+FORMAT = 5
 ENSEMBLE = "vlm"
 PREPROCESS = "image_preprocess"
 TOKENIZE = "text_tokenize"
