@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.labelled import own_questions, read_cisi, read_questions
+from benchmarks.labelled import draw_company, own_questions, read_cisi, read_questions, read_xquad
 from vlmsearch.types import Document
 
 CISI = {
@@ -39,15 +39,15 @@ Boats on a lake.
 def test_cisi_is_read_and_unanswered_queries_join(tmp_path: Path) -> None:
     for name, text in CISI.items():
         (tmp_path / name).write_text(text)
-    found = read_cisi(tmp_path)
-    assert found.documents == (
+    collection = read_cisi(tmp_path)
+    assert collection.documents == (
         Document("1", text="Dogs in the snow\nHuskies pull a sledge\nthrough the forest."),
         Document("2", text="Blue cars\nA parade of old cars."),
         Document("4", text="Boats on a lake."),
     )
-    assert found.queries == {"1": "a sledge and\nhuskies", "2": "cars of old"}
-    assert found.relevance == {"1": {"1": 1}, "2": {"2": 1, "4": 1}}
-    more = found.with_unanswered(["how to knead dough", "tyre pressure"])
+    assert collection.queries == {"1": "a sledge and\nhuskies", "2": "cars of old"}
+    assert collection.relevance == {"1": {"1": 1}, "2": {"2": 1, "4": 1}}
+    more = collection.with_unanswered(["how to knead dough", "tyre pressure"])
     assert more.answered == ("1", "2")
     assert [more.queries[id] for id in more.unanswered] == ["how to knead dough", "tyre pressure"]
 
@@ -77,3 +77,26 @@ def test_questions_of_entries_that_are_left_out_have_no_answer(tmp_path: Path) -
     for id, answers in collection.relevance.items():
         entry = id.partition("#")[0]
         assert answers == ({entry: 1} if entry in ids else {})
+
+
+def test_all_paragraphs_of_some_articles_are_left_out(tmp_path: Path) -> None:
+    ids = [f"{article}-{number}" for article in range(40) for number in range(2)]
+    queries = [{"id": f"q{id}", "text": f"about {id}?", "doc": id} for id in ids]
+    (tmp_path / "es.json").write_text(json.dumps({"docs": {id: f"text {id}" for id in ids}, "queries": queries}))
+    collection = read_xquad(tmp_path / "es.json")
+    kept = [document.id for document in collection.documents]
+    assert (len(kept), len({id.partition("-")[0] for id in kept})) == (56, 28), "both paragraphs of an article"
+    assert collection.relevance == {f"q{id}": {id: 1} if id in kept else {} for id in ids}
+    assert (collection.queries["q7-1"], collection.language) == ("about 7-1?", "es")
+
+
+def test_a_company_is_the_same_whenever_it_is_drawn() -> None:
+    company = draw_company()
+    assert company == draw_company()
+    texts = {document.id: document.text or "" for document in company.documents}
+    assert len(texts) == len(set(texts.values())) == 80
+    assert all(40 <= len(text.split()) <= 250 for text in texts.values())
+    assert all(len(query.split()) <= 7 for query in company.queries.values())
+    assert len(company.answered) == len(set(company.queries.values())) == 26
+    (code,) = (query for query in company.queries.values() if query.startswith("DN-"))
+    assert [id for id, text in texts.items() if code in text] == ["delivery-note-1"]
