@@ -147,9 +147,8 @@ def test_words_that_are_met_almost_completely_stand_for_themselves() -> None:
     odds = found(ranked, {"a": [MINILM_TEXT]})["a"]
     assert odds == pytest.approx(PRIOR + alone("red stars", 36.0) - DOUBT)
     assert to_relevance(odds) > 0.9
-    assert found({WORDS: [Hit("a", 20.0)]}, {"a": [MINILM_TEXT]})["a"] == pytest.approx(PRIOR + alone("red stars", 20.0)), (
-        "nothing else was asked"
-    )
+    by_words = found({WORDS: [Hit("a", 20.0)]}, {"a": [MINILM_TEXT]})
+    assert by_words["a"] == pytest.approx(PRIOR + alone("red stars", 20.0)), "nothing else was asked"
 
 
 def test_codes_stand_for_themselves_whatever_vectors_say() -> None:

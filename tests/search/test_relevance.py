@@ -143,7 +143,9 @@ def test_words_count_by_what_could_be_met() -> None:
     ("query", "share", "expected"),
     [
         ("zebra", 0.45, 25.6 * 0.45 - 2.9),  # one word is worth its share, however frequent it is
+        ("a zebra", 0.45, 25.6 * 0.45 - 2.9),
         ("AB-4711", 0.45, 25.6 * 0.45 - 2.9),
+        ("AB-4711", 0.7, 25.6 / 2.2 - 2.9 + 2.56 * (0.7 - 1 / 2.2)),  # and little more in a short text
         ("what is a zebra", 0.45, 0.45 * 4.0),  # more words no more than their BM25
         ("zebra crossing", 0.45, 0.45 * 4.0),
         ("zebra crossing", 0.05, 25.6 * 0.05 - 2.9),

@@ -48,7 +48,7 @@ def models(available: bool, as_json: bool) -> None:
     console.print("\ncosine: fp32 to the original, the others to fp32. top-10: share of the nearest 10 kept by INT8.")
     for bundle in bundles:
         if words := _inputs_in_words(bundle):
-            console.print(f"{bundle.name}: {words}.", soft_wrap=True)
+            console.print(f"{bundle.name}: {words}.")
     for proof, words in _PROOFS.items():
         if any(row["proof"] == proof for row in (*rows, *rerankers)):
             console.print(f"proof {proof}: {words}.")

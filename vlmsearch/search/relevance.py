@@ -69,6 +69,10 @@ _MAX_OF_WORDS = 3.0
 """The evidence from which on more of words beside vectors counts a tenth."""
 _ALONE = (25.6, -2.9)
 """Slope and base of words alone: nats per share of what is met."""
+_FULL_MATCH = _ALONE[0] / 2.2 + _ALONE[1]
+"""Nats of a text of usual length that says all words once: shorter texts and more times say little more."""
+_WITH_ARTICLE = 2
+"""Words of a query of one word at most, such as "the dog": "what is a dog" is a question."""
 _HELD, _SHORT_QUERY = 0.4, 3
 """The share of BM25 from which on a document holds all words of a query, and the terms of such a query at most."""
 HELD_LOG_ODDS = -3.9
@@ -82,7 +86,7 @@ that is nothing but codes, which models do not know, none are taken off.
 _FEW_TEXTS, _MANY_TEXTS = 20, 60
 """Texts up to which words are doubted like a single one, and from which on fully.
 
-Among few, it tells much that one of them has the words of a query.
+Among few, it tells much that one of them has the words of a query, even if several have them.
 """
 _OF_NUMBERS = 2.0
 """The weight of words in a query with a number: models hardly tell numbers apart."""
@@ -191,7 +195,7 @@ class WordsAlone:
     Attributes:
         slope: Nats per BM25.
         base: Nats at a BM25 of 0.
-        is_bounded: Whether there is no more evidence than BM25.
+        is_bounded: Whether there is no more evidence than BM25. If not, more than that of a full match counts a tenth.
         doubt: What is taken off beside vectors of the same text, and off the name of a file.
         held: The BM25 from which on a document has `HELD_LOG_ODDS` at least.
     """
@@ -207,10 +211,15 @@ class WordsAlone:
         import numpy as np
 
         evidence = self.slope * values + self.base
-        return np.minimum(evidence, values) if self.is_bounded else evidence
+        if self.is_bounded:
+            return np.minimum(evidence, values)
+        flat: NDArray[np.float64] = evidence - (1 - _BEYOND) * np.maximum(evidence - _FULL_MATCH, 0.0)
+        return flat
 
     def min_value(self, evidence: float) -> float:
         """Return the value from which on there is so much evidence."""
+        if not self.is_bounded:
+            evidence += (1 / _BEYOND - 1) * max(evidence - _FULL_MATCH, 0.0)
         value = (evidence - self.base) / self.slope
         return max(value, evidence) if self.is_bounded else value
 
@@ -353,14 +362,14 @@ def words_beside(
         weight: How much words count beside the vectors of the index: see `word_weight`.
     """
     terms = max(len(query_terms(text, language)), 1)
-    is_word = len(query_words(text, language)) == len(plain_words(text)) == 1
+    is_word = len(query_words(text, language)) == 1 and len(plain_words(text)) <= _WITH_ARTICLE
     share = min(max((texts - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0)
     doubt = WORD_DOUBT if is_word else WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
     slope, base = _ALONE
     alone = WordsAlone(
         slope / max_bm25,
         base,
-        is_bounded=not (is_word or are_codes(text)),
+        is_bounded=share > 0 and not (is_word or are_codes(text)),
         doubt=(0.0, 0.0) if are_codes(text) else (doubt, NAME_DOUBT),
         held=_HELD * max_bm25 if terms <= _SHORT_QUERY else math.inf,
     )
