@@ -14,6 +14,22 @@ from vlmsearch.types import Field, Match, Record, Scalar, file_of_part
 
 MAX_PARTS = 100
 """Maximum number of other parts of a file in a match."""
+_ANSWER = 0.25
+"""The part of the score of a whole file that a page needs to be shown in its place."""
+
+
+def shows_page(id: str, score: float, page_score: float) -> bool:
+    """Return whether the best page of a file is shown in the place of the whole file.
+
+    The text of that is a title, and so short that it comes before the page which answers a question. It is shown where
+    no page is nearly as likely as the title.
+
+    Args:
+        id: The id of the best part.
+        score: Its score.
+        page_score: The score of the next best part, which is a page.
+    """
+    return file_of_part(id) == id and page_score >= _ANSWER * score
 
 
 def group_parts(
@@ -26,7 +42,8 @@ def group_parts(
         min_score: Score that another part needs to be named.
 
     Returns:
-        The best parts in their order; and for the id of each, the scores of the next best parts of its file, by id.
+        The best parts in their order, each with the score of its file; and for the id of each, the scores of the other
+        best parts of its file, by id. See `shows_page`.
     """
     if not any("#" in id for id, _ in ranked):
         return ranked, {}
@@ -39,6 +56,11 @@ def group_parts(
             kept.append((id, score))
         elif score >= min_score and len(parts := others.setdefault(first, {})) < MAX_PARTS:
             parts[id] = score
+    for place, (id, score) in enumerate(kept):
+        page, page_score = next(iter(others.get(id, {}).items()), ("", 0.0))
+        if page and shows_page(id, score, page_score):
+            kept[place] = (page, score)
+            others[page] = {id: score, **{other: said for other, said in others.pop(id).items() if other != page}}
     return kept, others
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.search.arrange import MAX_PARTS
+from vlmsearch.search.arrange import MAX_PARTS, shows_page
 from vlmsearch.search.fusion import add_up, shares_of
 from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import PRIOR, Evidence, Judge, to_log_odds, words_alone
@@ -117,8 +117,9 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
     if files is not None:
         best = best.best_of_groups(files[best.places])
     first = best.first(query.size, query.min_relevance) if query.sort == "relevance" else _sorted(overview, best, query)
+    parts = {} if files is None else _other_parts(first, hidden, files, query.threshold)
     return ArrayResult(
-        *_read(overview, first, asked, {} if files is None else _other_parts(first, hidden, files, query.threshold)),
+        *_read(overview, _with_pages(first, parts), asked, parts),
         total=len(best.places) if takes_all else None,
         facets={key: overview.facet(key, best.places) for key in query.facets},
     )
@@ -407,6 +408,19 @@ def _other_parts(
             if len(of_file) < MAX_PARTS:
                 of_file.append((int(others.places[i]), float(others.scores[i])))
     return parts
+
+
+def _with_pages(first: _ScoredDocuments, parts: dict[int, list[tuple[int, float]]]) -> _ScoredDocuments:
+    """Return the matches with pages in the place of whole files; see `shows_page`."""
+    places = first.places.copy()
+    owners = [i for i, place in enumerate(places.tolist()) if place in parts]
+    for i, id in zip(owners, first.asked.overview.ids(places[owners].tolist())):
+        whole, ((page, page_score), *others) = int(places[i]), parts[int(places[i])]
+        if shows_page(id, float(first.scores[i]), page_score):
+            places[i] = page
+            parts[page] = [(whole, float(first.scores[i])), *others]
+            del parts[whole]
+    return replace(first, places=places)
 
 
 def _read(
