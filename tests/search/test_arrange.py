@@ -92,6 +92,9 @@ def test_of_the_parts_of_a_file_the_best_is_kept_and_others_are_named() -> None:
     kept, others = group_parts(found, 0.5)
     assert kept == [("a#page=2", 0.9), ("b", 0.8)]
     assert others == {"a#page=2": {"a": 0.7, "a#page=1": 0.6}, "b": {"b#page=1#xywh=0,0,1,1": 0.55}}
+    kept, others = group_parts([("b", 0.9), ("c", 0.9), ("b#page=3", 0.6), ("b#page=2", 0.5), ("c#page=1", 0.05)], 0.0)
+    assert kept == [("b#page=3", 0.9), ("c", 0.9)]  # a page as likely as its title, with the score of its file
+    assert others == {"b#page=3": {"b": 0.9, "b#page=2": 0.5}, "c": {"c#page=1": 0.05}}
     many = [(f"a#page={number}", 1 - number / 1000) for number in range(1, 500)]
     kept, others = group_parts(many, 0.0)
     assert (kept, len(others["a#page=1"])) == (many[:1], MAX_PARTS)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import normalise, value_order
-from vlmsearch.types import Field, Match, Record, Scalar, file_of_part
+from vlmsearch.types import Field, Match, Record, Scalar, file_of_part, part_of
 
 MAX_PARTS = 100
 """Maximum number of other parts of a file in a match."""
@@ -18,18 +18,19 @@ _ANSWER = 0.25
 """The part of the score of a whole file that a page needs to be shown in its place."""
 
 
-def shows_page(id: str, score: float, page_score: float) -> bool:
-    """Return whether the best page of a file is shown in the place of the whole file.
+def shows_page(whole: tuple[str, float], page: tuple[str, float]) -> bool:
+    """Return whether a page, or a scene, is shown in the place of its whole file.
 
-    The text of that is a title, and so short that it comes before the page which answers a question. It is shown where
-    no page is nearly as likely as the title.
+    The text of the whole file is its title, and so short that it comes before the page which answers a question. It is
+    shown where no page is nearly as likely.
 
     Args:
-        id: The id of the best part.
-        score: Its score.
-        page_score: The score of the next best part, which is a page.
+        whole: The id and the score of the best part of a file.
+        page: Those of the next best one.
     """
-    return file_of_part(id) == id and page_score >= _ANSWER * score
+    part = part_of(page[0])
+    is_page = part is not None and part.of == whole[0] and part.region is None
+    return is_page and page[1] >= _ANSWER * whole[1]
 
 
 def group_parts(
@@ -56,11 +57,11 @@ def group_parts(
             kept.append((id, score))
         elif score >= min_score and len(parts := others.setdefault(first, {})) < MAX_PARTS:
             parts[id] = score
-    for place, (id, score) in enumerate(kept):
-        page, page_score = next(iter(others.get(id, {}).items()), ("", 0.0))
-        if page and shows_page(id, score, page_score):
-            kept[place] = (page, score)
-            others[page] = {id: score, **{other: said for other, said in others.pop(id).items() if other != page}}
+    for place, whole in enumerate(kept):
+        parts = list(others.get(whole[0], {}).items())
+        if parts and shows_page(whole, parts[0]):
+            del others[whole[0]]
+            kept[place], others[parts[0][0]] = (parts[0][0], whole[1]), dict([whole, *parts[1:]])
     return kept, others
 
 

@@ -412,14 +412,14 @@ def _other_parts(
 
 def _with_pages(first: _ScoredDocuments, parts: dict[int, list[tuple[int, float]]]) -> _ScoredDocuments:
     """Return the matches with pages in the place of whole files; see `shows_page`."""
+    named = [place for whole, of_file in parts.items() for place in (whole, of_file[0][0])]
+    ids = dict(zip(named, first.asked.overview.ids(named)))
     places = first.places.copy()
-    owners = [i for i, place in enumerate(places.tolist()) if place in parts]
-    for i, id in zip(owners, first.asked.overview.ids(places[owners].tolist())):
-        whole, ((page, page_score), *others) = int(places[i]), parts[int(places[i])]
-        if shows_page(id, float(first.scores[i]), page_score):
-            places[i] = page
-            parts[page] = [(whole, float(first.scores[i])), *others]
-            del parts[whole]
+    for i, (place, score) in enumerate(zip(places.tolist(), first.scores.tolist())):
+        [(page, page_score), *others] = parts.get(place, [(place, 0.0)])
+        if page != place and shows_page((ids[place], score), (ids[page], page_score)):
+            places[i], parts[page] = page, [(place, score), *others]
+            del parts[place]
     return replace(first, places=places)
 
 
