@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,39 +15,50 @@ from vlmsearch.types import Field, Match, Record, Scalar, file_of_part, part_of
 
 MAX_PARTS = 100
 """Maximum number of other parts of a file in a match."""
-_ANSWER = 0.25
-"""The part of the score of a whole file that a page needs to be shown in its place."""
+_ANSWER = 0.5
+"""The part of the score of a whole file, or of its score by words, that a page needs to be shown in its place."""
 
 
-def shows_page(whole: tuple[str, float], page: tuple[str, float]) -> bool:
-    """Return whether a page, or a scene, is shown in the place of its whole file.
+class Candidate(NamedTuple):
+    """A part of a file that may be shown: its id, its score by words, 0 for none, and its score."""
 
-    The text of the whole file is its title, and so short that it comes before the page which answers a question. It is
-    shown where no page is nearly as likely.
+    id: str
+    words: float
+    score: float
+
+
+_NO_PAGE = Candidate("", 0.0, -1.0)
+
+
+def shows_page(whole: Candidate, page: Candidate) -> bool:
+    """Return whether a page, or a scene, is shown in the place of its whole file, with the score of that.
+
+    The text of the whole file is its title, and so short that it comes before the page which answers a question.
 
     Args:
-        whole: The id and the score of the best part of a file.
-        page: Those of the next best one.
+        whole: The best part of a file.
+        page: Of the others, the one that says the words of the query best.
     """
-    part = part_of(page[0])
-    is_page = part is not None and part.of == whole[0] and part.region is None
-    return is_page and page[1] >= _ANSWER * whole[1]
+    part = part_of(page.id)
+    is_page = part is not None and part.of == whole.id and part.region is None
+    return is_page and (page.words >= _ANSWER * whole.words > 0 or page.score >= _ANSWER * whole.score)
 
 
 def group_parts(
-    ranked: list[tuple[str, float]], min_score: float
+    ranked: list[tuple[str, float]], min_score: float, words: Mapping[str, float] = MappingProxyType({})
 ) -> tuple[list[tuple[str, float]], dict[str, dict[str, float]]]:
     """Keep the best part of each file.
 
     Args:
         ranked: Ids and scores, best first.
         min_score: Score that another part needs to be named.
+        words: The scores by words of these and other documents that may be shown, by id.
 
     Returns:
         The best parts in their order, each with the score of its file; and for the id of each, the scores of the other
         best parts of its file, by id. See `shows_page`.
     """
-    if not any("#" in id for id, _ in ranked):
+    if not any("#" in id for id in (*words, *(id for id, _ in ranked))):
         return ranked, {}
     best: dict[str, str] = {}
     others: dict[str, dict[str, float]] = {}
@@ -57,11 +69,17 @@ def group_parts(
             kept.append((id, score))
         elif score >= min_score and len(parts := others.setdefault(first, {})) < MAX_PARTS:
             parts[id] = score
-    for place, whole in enumerate(kept):
-        parts = list(others.get(whole[0], {}).items())
-        if parts and shows_page(whole, parts[0]):
-            del others[whole[0]]
-            kept[place], others[parts[0][0]] = (parts[0][0], whole[1]), dict([whole, *parts[1:]])
+    pages: dict[str, Candidate] = {}
+    for id, score in {**dict.fromkeys(words, 0.0), **dict(ranked)}.items():
+        whole, page = best.get(file_of_part(id), id), Candidate(id, words.get(id, 0.0), score)
+        if whole != id and page[1:] > pages.get(whole, _NO_PAGE)[1:]:
+            pages[whole] = page
+    for place, (id, score) in enumerate(kept):
+        page_id = (page := pages.get(id, _NO_PAGE)).id
+        if shows_page(Candidate(id, words.get(id, 0.0), score), page):
+            kept[place] = (page_id, score)
+            others[page_id] = {id: score, **others.pop(id, {})}
+            others[page_id].pop(page_id, None)
     return kept, others
 
 

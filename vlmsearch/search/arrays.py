@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.search.arrange import MAX_PARTS, shows_page
+from vlmsearch.search.arrange import MAX_PARTS, Candidate, shows_page
 from vlmsearch.search.fusion import add_up, shares_of
 from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import PRIOR, Evidence, Judge, to_log_odds, words_alone
@@ -117,9 +117,9 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
     if files is not None:
         best = best.best_of_groups(files[best.places])
     first = best.first(query.size, query.min_relevance) if query.sort == "relevance" else _sorted(overview, best, query)
-    parts = {} if files is None else _other_parts(first, hidden, files, query.threshold)
+    first, parts = (first, {}) if files is None else _other_parts(first, hidden, files, query.threshold)
     return ArrayResult(
-        *_read(overview, _with_pages(first, parts), asked, parts),
+        *_read(overview, first, asked, parts),
         total=len(best.places) if takes_all else None,
         facets={key: overview.facet(key, best.places) for key in query.facets},
     )
@@ -392,35 +392,35 @@ def _sorted(overview: Overview, best: _ScoredDocuments, query: ArrayQuery) -> _S
 
 def _other_parts(
     first: _ScoredDocuments, hidden: Places, files: NDArray[np.int64], threshold: float
-) -> dict[int, list[tuple[int, float]]]:
-    """Return the next best parts of the file of each match.
+) -> tuple[_ScoredDocuments, dict[int, list[tuple[int, float]]]]:
+    """Return the matches, pages in the place of whole files among them, and the next best parts of the file of each.
 
-    They are places and scores, by the place of the match.
+    These are places and scores, by the place of the match. See `shows_page`.
     """
     of_first = files[first.places]
     owners = dict(zip(of_first.tolist(), first.places.tolist()))
     of_these = np.flatnonzero(np.isin(files, of_first[of_first >= 0]) & first.asked.overview.passing)
     others = _ScoredDocuments(first.asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places])).exactly()
+    words = np.zeros(len(files)) if first.asked.words is None else first.asked.words
     parts: dict[int, list[tuple[int, float]]] = {}
+    pages: dict[int, tuple[float, float, int]] = {}
     for i in np.lexsort((others.places, -others.scores)).tolist():
-        if others.scores[i] >= threshold:
-            of_file = parts.setdefault(owners[int(files[others.places[i]])], [])
-            if len(of_file) < MAX_PARTS:
-                of_file.append((int(others.places[i]), float(others.scores[i])))
-    return parts
-
-
-def _with_pages(first: _ScoredDocuments, parts: dict[int, list[tuple[int, float]]]) -> _ScoredDocuments:
-    """Return the matches with pages in the place of whole files; see `shows_page`."""
-    named = [place for whole, of_file in parts.items() for place in (whole, of_file[0][0])]
-    ids = dict(zip(named, first.asked.overview.ids(named)))
-    places = first.places.copy()
-    for i, (place, score) in enumerate(zip(places.tolist(), first.scores.tolist())):
-        [(page, page_score), *others] = parts.get(place, [(place, 0.0)])
-        if page != place and shows_page((ids[place], score), (ids[page], page_score)):
-            places[i], parts[page] = page, [(place, score), *others]
-            del parts[place]
-    return replace(first, places=places)
+        place, score = int(others.places[i]), float(others.scores[i])
+        owner = owners[int(files[place])]
+        if score >= 0:  # it is not left out
+            pages[owner] = max(pages.get(owner, (0.0, 0.0, place)), (float(words[place]), score, place))
+        if score >= threshold and len(of_file := parts.setdefault(owner, [])) < MAX_PARTS:
+            of_file.append((place, score))
+    named = [*pages, *(place for _, _, place in pages.values())]
+    ids, shown = dict(zip(named, first.asked.overview.ids(named))), first.places.copy()
+    for at, (whole, score) in enumerate(zip(first.places.tolist(), first.scores.tolist())):
+        said, page_score, page = pages.get(whole, (0.0, 0.0, whole))
+        if whole in pages and shows_page(
+            Candidate(ids[whole], float(words[whole]), score), Candidate(ids[page], said, page_score)
+        ):
+            shown[at] = page
+            parts[page] = [(whole, score), *(part for part in parts.pop(whole, []) if part[0] != page)]
+    return replace(first, places=shown), parts
 
 
 def _read(
