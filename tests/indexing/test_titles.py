@@ -28,7 +28,7 @@ def pipe(tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def make(path: Path, title: str = TITLE, author: str = AUTHOR) -> Path:
-    """Write a file that says its title and author, in the format that its name ends in."""
+    """Write a file with a title and an author."""
     if path.suffix == ".pdf":
         return write_pdf(path, [TEXT], title=title, author=author)
     if path.suffix in (".mkv", ".mp4"):
@@ -46,9 +46,9 @@ def test_files_of_every_format_are_found_by_title_and_by_author(pipe: Pipeline, 
     (tmp_path / "in").mkdir()
     for suffix in FORMATS:
         make(tmp_path / "in" / f"a.{suffix}")
-    found = documents(pipe, tmp_path / "in")
+    written = documents(pipe, tmp_path / "in")
     for suffix in FORMATS:
-        document = found[f"a.{suffix}"]
+        document = written[f"a.{suffix}"]
         metadata = own(document.metadata)
         assert (metadata["title"], metadata["author"]) == (TITLE, AUTHOR)
         assert document.text is not None
@@ -58,7 +58,7 @@ def test_files_of_every_format_are_found_by_title_and_by_author(pipe: Pipeline, 
     for query in (TITLE, "Woolfgang"):
         matches = pipe.search(query, limit=20)
         assert {Path(match.document.id).name for match in matches} == {f"a.{suffix}" for suffix in FORMATS}
-    assert all(document.text == TEXT for name, document in found.items() if "#page" in name)
+    assert all(document.text == TEXT for name, document in written.items() if "#page" in name)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,7 @@ def test_defaults_are_neither_text_nor_metadata(pipe: Pipeline, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("text", "above"),
     [
+        ("Winter", ["Ann Lee"]),
         ("Winter\nby Ann Lee\nSnow fell.", []),
         ("WINTER  \n\nSnow fell.", ["Ann Lee"]),
         ("Winterly snow fell.", ["Winter", "Ann Lee"]),
@@ -107,8 +108,8 @@ def test_all_authors_of_a_book_are_kept_and_the_first_one_of_an_open_document(tm
     write(tmp_path / "in" / "a.epub", TEXT, TITLE, ["Ann Lee", "Bo Ek"])
     editor = "Bo Ek</dc:creator><meta:initial-creator xmlns:meta='m'>Ann Lee</meta:initial-creator><dc:creator>"
     write(tmp_path / "in" / "b.odt", TEXT, TITLE, [editor])
-    found = documents(pipe, tmp_path / "in")
-    assert [found[name].metadata["author"] for name in ("a.epub", "b.odt")] == ["Ann Lee; Bo Ek", "Ann Lee"]
+    written = documents(pipe, tmp_path / "in")
+    assert [written[name].metadata["author"] for name in ("a.epub", "b.odt")] == ["Ann Lee; Bo Ek", "Ann Lee"]
 
 
 @pytest.mark.parametrize("make_store", [SqliteStore, lambda _: MemoryStore()], ids=["arrays", "fields"])

@@ -32,7 +32,7 @@ _DEFAULTS = re.compile(
     | (windows|default)[ -](user|benutzer) | (user|admin|administrator|owner|author|root|pc|benutzer|utilisateur)
     """
 )
-"""What programs write where nobody gave a title or an author."""
+"""Titles and authors that programs write where nobody gave any."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class About:
             ['Winter', 'Ann Lee', 'A dog in the snow']
         """
         head = " ".join(text[: _HEAD + 2 * len(self.title)].split()).casefold()
-        said = [self.title] if _words(self.title).match(head) else []
-        said += [self.author] if _words(self.author).search(head) else []
-        lines = dict.fromkeys((self.title, self.author, self.subject, self.keywords, text))
-        return "\n".join(line for line in lines if line and line not in said)
+        said = {self.title} if _words(self.title).match(head) else set()
+        said |= {self.author} if _words(self.author).search(head) else set()
+        above = dict.fromkeys((self.title, self.author, self.subject, self.keywords))
+        return "\n".join(filter(None, [*(line for line in above if line not in said), text]))
 
 
 def _words(line: str) -> re.Pattern[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,22 +17,19 @@ from vlmsearch.types import Field, Match, Record, Scalar, file_of_part, part_of
 MAX_PARTS = 100
 """Maximum number of other parts of a file in a match."""
 _ANSWER = 0.5
-"""The part of the score of a whole file, or of its score by words, that a page needs to be shown in its place."""
+"""The part of the score of a whole file that a page needs to be shown."""
 
 
 class Candidate(NamedTuple):
-    """A part of a file that may be shown: its id, its score by words, 0 for none, and its score."""
+    """A part of a file that may be shown: its score by words, 0 for none, its score, and its id."""
 
-    id: str
     words: float
     score: float
-
-
-_NO_PAGE = Candidate("", 0.0, -1.0)
+    id: str
 
 
 def shows_page(whole: Candidate, page: Candidate) -> bool:
-    """Return whether a page, or a scene, is shown in the place of its whole file, with the score of that.
+    """Return whether a page, or a scene, is shown in the place of its whole file.
 
     The text of the whole file is its title, and so short that it comes before the page which answers a question.
 
@@ -71,15 +69,14 @@ def group_parts(
             parts[id] = score
     pages: dict[str, Candidate] = {}
     for id, score in {**dict.fromkeys(words, 0.0), **dict(ranked)}.items():
-        whole, page = best.get(file_of_part(id), id), Candidate(id, words.get(id, 0.0), score)
-        if whole != id and page[1:] > pages.get(whole, _NO_PAGE)[1:]:
-            pages[whole] = page
+        page = Candidate(words.get(id, 0.0), score, id)
+        if (whole := best.get(file_of_part(id), id)) != id:
+            pages[whole] = max(pages.get(whole, page), page, key=itemgetter(0, 1))
     for place, (id, score) in enumerate(kept):
-        page_id = (page := pages.get(id, _NO_PAGE)).id
-        if shows_page(Candidate(id, words.get(id, 0.0), score), page):
-            kept[place] = (page_id, score)
-            others[page_id] = {id: score, **others.pop(id, {})}
-            others[page_id].pop(page_id, None)
+        if id in pages and shows_page(Candidate(words.get(id, 0.0), score, id), page := pages[id]):
+            kept[place] = (page.id, score)
+            others[page.id] = {id: score, **others.pop(id, {})}
+            others[page.id].pop(page.id, None)
     return kept, others
 
 

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -393,9 +394,9 @@ def _sorted(overview: Overview, best: _ScoredDocuments, query: ArrayQuery) -> _S
 def _other_parts(
     first: _ScoredDocuments, hidden: Places, files: NDArray[np.int64], threshold: float
 ) -> tuple[_ScoredDocuments, dict[int, list[tuple[int, float]]]]:
-    """Return the matches, pages in the place of whole files among them, and the next best parts of the file of each.
+    """Return the matches, and the next best parts of the file of each.
 
-    These are places and scores, by the place of the match. See `shows_page`.
+    These are places and scores, by the place of the match. Pages are in the place of whole files: see `shows_page`.
     """
     of_first = files[first.places]
     owners = dict(zip(of_first.tolist(), first.places.tolist()))
@@ -406,20 +407,20 @@ def _other_parts(
     pages: dict[int, tuple[float, float, int]] = {}
     for i in np.lexsort((others.places, -others.scores)).tolist():
         place, score = int(others.places[i]), float(others.scores[i])
-        owner = owners[int(files[place])]
+        owner, page = owners[int(files[place])], (float(words[place]), score, place)
         if score >= 0:  # it is not left out
-            pages[owner] = max(pages.get(owner, (0.0, 0.0, place)), (float(words[place]), score, place))
+            pages[owner] = max(pages.get(owner, page), page, key=itemgetter(0, 1))
         if score >= threshold and len(of_file := parts.setdefault(owner, [])) < MAX_PARTS:
             of_file.append((place, score))
     named = [*pages, *(place for _, _, place in pages.values())]
     ids, shown = dict(zip(named, first.asked.overview.ids(named))), first.places.copy()
     for at, (whole, score) in enumerate(zip(first.places.tolist(), first.scores.tolist())):
-        said, page_score, page = pages.get(whole, (0.0, 0.0, whole))
-        if whole in pages and shows_page(
-            Candidate(ids[whole], float(words[whole]), score), Candidate(ids[page], said, page_score)
+        said, page_score, place = pages.get(whole, (0.0, 0.0, whole))
+        if whole != place and shows_page(
+            Candidate(float(words[whole]), score, ids[whole]), Candidate(said, page_score, ids[place])
         ):
-            shown[at] = page
-            parts[page] = [(whole, score), *(part for part in parts.pop(whole, []) if part[0] != page)]
+            shown[at] = place
+            parts[place] = [(whole, score), *(part for part in parts.pop(whole, []) if part[0] != place)]
     return replace(first, places=shown), parts
 
 
