@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,32 +20,13 @@ _ANSWER = 0.5
 """The part of the score of a whole file that a page needs to be shown."""
 
 
-class Candidate(NamedTuple):
-    """A part of a file that may be shown: its score by words, 0 for none, its score, and its id."""
-
-    words: float
-    score: float
-    id: str
-
-
-def shows_page(whole: Candidate, page: Candidate) -> bool:
-    """Return whether a page, or a scene, is shown in the place of its whole file.
-
-    The text of the whole file is its title, and so short that it comes before the page which answers a question.
-
-    Args:
-        whole: The best part of a file.
-        page: Of the others, the one that says the words of the query best.
-    """
-    part = part_of(page.id)
-    is_page = part is not None and part.of == whole.id and part.region is None
-    return is_page and (page.words >= _ANSWER * whole.words > 0 or page.score >= _ANSWER * whole.score)
-
-
 def group_parts(
     ranked: list[tuple[str, float]], min_score: float, words: Mapping[str, float] = MappingProxyType({})
 ) -> tuple[list[tuple[str, float]], dict[str, dict[str, float]]]:
     """Keep the best part of each file.
+
+    The text of a whole file is its title, and so short that it comes before the page which answers a question. Where
+    a page or a scene says or scores at least half as much, it is shown in that place, with the score of the file.
 
     Args:
         ranked: Ids and scores, best first.
@@ -54,7 +35,7 @@ def group_parts(
 
     Returns:
         The best parts in their order, each with the score of its file; and for the id of each, the scores of the other
-        best parts of its file, by id. See `shows_page`.
+        best parts of its file, by id.
     """
     if not any("#" in id for id in (*words, *(id for id, _ in ranked))):
         return ranked, {}
@@ -67,16 +48,17 @@ def group_parts(
             kept.append((id, score))
         elif score >= min_score and len(parts := others.setdefault(first, {})) < MAX_PARTS:
             parts[id] = score
-    pages: dict[str, Candidate] = {}
+    pages: dict[str, tuple[float, float, str]] = {}
     for id, score in {**dict.fromkeys(words, 0.0), **dict(ranked)}.items():
-        page = Candidate(words.get(id, 0.0), score, id)
-        if (whole := best.get(file_of_part(id), id)) != id:
-            pages[whole] = max(pages.get(whole, page), page, key=itemgetter(0, 1))
+        whole, page = part_of(id), (words.get(id, 0.0), score, id)
+        if whole is not None and whole.region is None and best.get(whole.of) == whole.of:
+            pages[whole.of] = max(pages.get(whole.of, page), page, key=itemgetter(0, 1))
     for place, (id, score) in enumerate(kept):
-        if id in pages and shows_page(Candidate(words.get(id, 0.0), score, id), page := pages[id]):
-            kept[place] = (page.id, score)
-            others[page.id] = {id: score, **others.pop(id, {})}
-            others[page.id].pop(page.id, None)
+        said, page_score, page_id = pages.get(id, (0.0, 0.0, id))
+        if page_id != id and (said >= _ANSWER * words.get(id, 0.0) > 0 or page_score >= _ANSWER * score):
+            kept[place] = (page_id, score)
+            others[page_id] = {id: score, **others.pop(id, {})}
+            others[page_id].pop(page_id, None)
     return kept, others
 
 
