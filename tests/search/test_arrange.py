@@ -104,7 +104,9 @@ def test_a_page_is_shown_in_the_place_of_its_file_where_it_says_or_scores_nearly
         ("c#page=1", 0.1),
         ("d#t=2.000", 0.1),
     ]
-    kept, others = group_parts(found, 0.0, {"d": 4.0, "c": 4.0, "c#page=1": 1.5, "d#t=9.000": 2.5})
+    kept, others = group_parts(
+        found, 0.0, {"b": 9.0, "b#page=2": 1.0, "d": 4.0, "c": 4.0, "c#page=1": 1.5, "d#t=9.000": 2.5}
+    )
     assert kept == [("b#page=3", 0.9), ("c", 0.9), ("d#t=9.000", 0.9)]
     assert others == {
         "b#page=3": {"b": 0.9, "b#page=2": 0.5},

@@ -25,8 +25,8 @@ def group_parts(
 ) -> tuple[list[tuple[str, float]], dict[str, dict[str, float]]]:
     """Keep the best part of each file.
 
-    The text of a whole file is its title, and so short that it comes before the page which answers a question. Where
-    a page or a scene says or scores at least half as much, it is shown in that place, with the score of the file.
+    The text of a whole file is its title, and so short that it comes before the page which answers a question. A page
+    or a scene that says or scores at least half as much is shown instead, with the score of the file.
 
     Args:
         ranked: Ids and scores, best first.
@@ -50,12 +50,13 @@ def group_parts(
             parts[id] = score
     pages: dict[str, tuple[float, float, str]] = {}
     for id, score in {**dict.fromkeys(words, 0.0), **dict(ranked)}.items():
-        whole, page = part_of(id), (words.get(id, 0.0), score, id)
+        whole = part_of(id)
         if whole is not None and whole.region is None and best.get(whole.of) == whole.of:
-            pages[whole.of] = max(pages.get(whole.of, page), page, key=itemgetter(0, 1))
+            said = words.get(id, 0.0) if 0 < _ANSWER * words.get(whole.of, 0.0) <= words.get(id, 0.0) else 0.0
+            pages[whole.of] = max(pages.get(whole.of, (0.0, 0.0, id)), (said, score, id), key=itemgetter(0, 1))
     for place, (id, score) in enumerate(kept):
         said, page_score, page_id = pages.get(id, (0.0, 0.0, id))
-        if page_id != id and (said >= _ANSWER * words.get(id, 0.0) > 0 or page_score >= _ANSWER * score):
+        if page_id != id and (said or page_score >= _ANSWER * score):
             kept[place] = (page_id, score)
             others[page_id] = {id: score, **others.pop(id, {})}
             others[page_id].pop(page_id, None)
