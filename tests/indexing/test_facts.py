@@ -95,13 +95,7 @@ def test_parts_of_a_file_have_the_facts_of_the_file(pipe: Pipeline, tmp_path: Pa
     pipe.index(Paths([tmp_path], options=SourceOptions(pdf=True)))
     facts = {"type": "pdf", "folder": "work", "date": 20231224}
     assert metadata(pipe, report, "#page=2") == {**facts, "page": 2}
-    assert metadata(pipe, report) == {
-        **facts,
-        "pages": 2,
-        "parts": 2,
-        "title": "Shapes",
-        "author": "anonymous",
-    }
+    assert metadata(pipe, report) == {**facts, "pages": 2, "parts": 2, "title": "Shapes"}
 
 
 def test_rows_of_tables_and_documents_from_python_have_none(pipe: Pipeline, tmp_path: Path) -> None:

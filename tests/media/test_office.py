@@ -28,7 +28,7 @@ def test_a_document_gives_its_text_and_its_title(tmp_path: Path, suffix: str) ->
     read = read_office(path)
 
     assert "A dog in the snow" in read.text.splitlines() or (suffix == "xlsx" and "A dog in the snow 42" in read.text)
-    assert read.title == "Winter"
+    assert read.about.title == "Winter"
     assert "hidden" not in read.text
     assert "color" not in read.text
     assert f".{suffix}" in OFFICE_SUFFIXES
@@ -55,7 +55,7 @@ def test_a_page_has_all_its_text_a_block_a_line_and_no_scripts(tmp_path: Path) -
         "<svg><title>no</title></svg>",
     )
 
-    assert read.title == "Snow & ice"
+    assert read.about.title == "Snow & ice"
     assert read.text.splitlines() == ["in a div", "term", "what it is", "a b", "a cat", "one", "two three"]
 
 

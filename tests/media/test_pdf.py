@@ -15,6 +15,7 @@ from tests.support.pdf_files import A4, write_pdf, write_scan
 from vlmsearch import InvalidInputError
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.media import pdf
+from vlmsearch.media.about import About
 from vlmsearch.media.images import file_of, image_size, open_image, read_image, thumbnail
 from vlmsearch.media.limits import ImageLimits
 
@@ -44,7 +45,7 @@ def test_a_page_has_its_text_and_its_image(tmp_path: Path) -> None:
     assert red > 180
     assert max(green, blue) < 60
     assert np.asarray(image)[5, 5].tolist() == [255, 255, 255]
-    assert pdf.describe(path) == pdf.About(2, "Two pages", "anonymous", "Two pages\nanonymous\nunspecified")
+    assert pdf.describe(path) == (2, About("Two pages"))
 
 
 def test_an_image_path_names_a_page_or_a_region_of_it(tmp_path: Path) -> None:

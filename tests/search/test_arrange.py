@@ -92,6 +92,30 @@ def test_of_the_parts_of_a_file_the_best_is_kept_and_others_are_named() -> None:
     kept, others = group_parts(found, 0.5)
     assert kept == [("a#page=2", 0.9), ("b", 0.8)]
     assert others == {"a#page=2": {"a": 0.7, "a#page=1": 0.6}, "b": {"b#page=1#xywh=0,0,1,1": 0.55}}
+
+
+def test_a_page_is_shown_in_the_place_of_its_file_where_it_says_or_scores_nearly_as_much() -> None:
+    found = [
+        ("b", 0.9),
+        ("c", 0.9),
+        ("d", 0.9),
+        ("b#page=3", 0.6),
+        ("b#page=2", 0.5),
+        ("c#page=1", 0.1),
+        ("d#t=2.000", 0.1),
+    ]
+    kept, others = group_parts(
+        found, 0.0, {"b": 9.0, "b#page=2": 1.0, "d": 4.0, "c": 4.0, "c#page=1": 1.5, "d#t=9.000": 2.5}
+    )
+    assert kept == [("b#page=3", 0.9), ("c", 0.9), ("d#t=9.000", 0.9)]
+    assert others == {
+        "b#page=3": {"b": 0.9, "b#page=2": 0.5},
+        "c": {"c#page=1": 0.1},
+        "d#t=9.000": {"d": 0.9, "d#t=2.000": 0.1},
+    }
+
+
+def test_of_a_file_of_many_parts_the_first_are_named() -> None:
     many = [(f"a#page={number}", 1 - number / 1000) for number in range(1, 500)]
     kept, others = group_parts(many, 0.0)
     assert (kept, len(others["a#page=1"])) == (many[:1], MAX_PARTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -46,6 +46,7 @@ def film(
     codec: str = "",
     pix_fmt: str = "yuv420p",
     shape: Fraction | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a film with a scene of each length in seconds, and return its path.
 
@@ -53,6 +54,7 @@ def film(
     """
     width, height = size
     with av.open(str(path), "w") as container:
+        container.metadata.update(tags or {})
         stream = container.add_stream(codec or CODECS.get(path.suffix, "libx264"), rate=FPS)
         stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
         stream.codec_context.gop_size = 12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _XML = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>'
@@ -11,7 +11,7 @@ _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 _CORE = (
     '<cp:coreProperties xmlns:cp="http://schemas.openxmlformats.org/package/2006/metadata/core-properties" '
-    'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title></cp:coreProperties>'
+    'xmlns:dc="http://purl.org/dc/elements/1.1/">{about}</cp:coreProperties>'
 )
 _KINDS = {
     "docx": "wordprocessingml.document.main",
@@ -20,20 +20,23 @@ _KINDS = {
 }
 
 
-def write(path: Path, text: str, title: str = "A title") -> Path:
+def write(path: Path, text: str, title: str = "A title", authors: Sequence[str] = ()) -> Path:
     """Write a document with a text, of the kind that its name ends in, and return its path."""
     suffix = path.suffix[1:]
+    about = f"<dc:title>{title}</dc:title>" + "".join(f"<dc:creator>{author}</dc:creator>" for author in authors)
     if suffix in ("html", "htm"):
-        head = f"<head><title>{title}</title><style>p {{color: red}}</style><script>hidden()</script></head>"
+        names = "".join(f'<meta name="Author" content="{author}">' for author in authors)
+        head = f"<head><title>{title}</title>{names}<style>p {{color: red}}</style><script>hidden()</script></head>"
         path.write_text(f"<html>{head}<body><h1>Heading</h1><p>{text}</p></body></html>", "utf-8")
     elif suffix == "rtf":
-        path.write_text(rf"{{\rtf1\ansi {{\info{{\title {title}}}}} {text}\par}}", "ascii")
+        info = rf"{{\title {title}}}{{\author {'; '.join(authors)}}}"
+        path.write_text(rf"{{\rtf1\ansi {{\info{info}}} {text}\par}}", "ascii")
     elif suffix == "epub":
-        _zip(path, _epub(text, title))
+        _zip(path, _epub(text, about))
     elif suffix in ("odt", "ods", "odp"):
-        _zip(path, _open_document(suffix, text, title))
+        _zip(path, _open_document(suffix, text, about))
     else:
-        _zip(path, _office(suffix, text, title))
+        _zip(path, _office(suffix, text, about))
     return path
 
 
@@ -51,7 +54,7 @@ def _relations(*targets: tuple[str, str]) -> str:
     return f'{_XML}<Relationships xmlns="{_PACKAGE}/relationships">{links}</Relationships>'
 
 
-def _office(suffix: str, text: str, title: str) -> dict[str, str]:
+def _office(suffix: str, text: str, about: str) -> dict[str, str]:
     folder, main = {"docx": ("word", "document"), "pptx": ("ppt", "presentation"), "xlsx": ("xl", "workbook")}[suffix]
     prefix = "application/vnd.openxmlformats-officedocument."
     types = [(f"/{folder}/{main}.xml", _KINDS[suffix])]
@@ -94,12 +97,12 @@ def _office(suffix: str, text: str, title: str) -> dict[str, str]:
     return {
         "[Content_Types].xml": f'{_XML}<Types xmlns="{_PACKAGE}/content-types">{defaults}{overrides}</Types>',
         "_rels/.rels": _relations((f"{_OFFICE}/officeDocument", f"{folder}/{main}.xml"), core),
-        "docProps/core.xml": _XML + _CORE.format(title=title),
+        "docProps/core.xml": _XML + _CORE.format(about=about),
         **parts,
     }
 
 
-def _open_document(suffix: str, text: str, title: str) -> dict[str, str]:
+def _open_document(suffix: str, text: str, about: str) -> dict[str, str]:
     space = "urn:oasis:names:tc:opendocument:xmlns"
     kind = {"odt": "text", "ods": "spreadsheet", "odp": "presentation"}[suffix]
     spaces = f'xmlns:office="{space}:office:1.0" xmlns:text="{space}:text:1.0" xmlns:table="{space}:table:1.0"'
@@ -107,21 +110,23 @@ def _open_document(suffix: str, text: str, title: str) -> dict[str, str]:
     if suffix == "ods":
         cell = f'<table:table-cell office:value-type="string">{body}</table:table-cell>'
         body = f'<table:table table:name="Sheet1"><table:table-row>{cell}</table:table-row></table:table>'
+    listed = '<manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"/>'
     content = f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
-    about = f'<office:meta><dc:title xmlns:dc="http://purl.org/dc/elements/1.1/">{title}</dc:title></office:meta>'
+    spaces += ' xmlns:dc="http://purl.org/dc/elements/1.1/"'
     return {
         "mimetype": f"application/vnd.oasis.opendocument.{kind}",
+        "META-INF/manifest.xml": f"{_XML}{listed}",
         "content.xml": f"{_XML}<office:document-content {spaces}>{content}</office:document-content>",
-        "meta.xml": f"{_XML}<office:document-meta {spaces}>{about}</office:document-meta>",
+        "meta.xml": f"{_XML}<office:document-meta {spaces}><office:meta>{about}</office:meta></office:document-meta>",
     }
 
 
-def _epub(text: str, title: str) -> dict[str, str]:
+def _epub(text: str, about: str) -> dict[str, str]:
     container = (
         '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
         '<rootfile full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>'
     )
-    about = f'<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title></metadata>'
+    about = f'<metadata xmlns:dc="http://purl.org/dc/elements/1.1/">{about}</metadata>'
     book = (
         f'<package xmlns="http://www.idpf.org/2007/opf" version="3.0">{about}<manifest><item id="one" href="one.xhtml" '
         'media-type="application/xhtml+xml"/></manifest><spine><itemref idref="one"/></spine></package>'

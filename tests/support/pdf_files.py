@@ -18,6 +18,7 @@ def write_pdf(
     pages: Sequence[str],
     *,
     title: str = "",
+    author: str | None = None,
     size: tuple[float, float] = A4,
     rotate: int = 0,
     encrypt: StandardEncryption | None = None,
@@ -26,6 +27,7 @@ def write_pdf(
     shown = size[::-1] if rotate % 180 else size  # which is what reportlab asks for
     canvas = Canvas(str(path), pagesize=shown, encrypt=encrypt, invariant=1)
     canvas.setTitle(title)
+    canvas.setAuthor(author)
     for number, text in enumerate(pages):
         canvas.setPageRotation(rotate)
         for line, said in enumerate(text.split("\n")):

@@ -20,6 +20,7 @@ from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.image_text import with_mark
 from vlmsearch.indexing.items import Container, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
+from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.office import OFFICE_SUFFIXES
@@ -55,6 +56,18 @@ class File:
         """
         document = Document(f"{self.id}{fragment}", text or None, Path(f"{self.path}{fragment}"), metadata)
         return SourceDocument(document, self.id, image, ocr=self.ocr)
+
+    def whole(
+        self, about: About, text: str, metadata: Mapping[str, Scalar], cover: tuple[str, bytes | None] = ("", None)
+    ) -> SourceDocument:
+        """Return the document of the file itself, which says title and author above its text.
+
+        Its text is the name of the file where there is no other. The cover is the fragment and the image of a part.
+        """
+        fragment, image = cover
+        path = Path(f"{self.path}{fragment}") if fragment else None
+        document = Document(self.id, about.over(text) or self.path.stem, path, {**metadata, **about.metadata})
+        return SourceDocument(document, self.id, image, digest=self.version)
 
     def reject(self, exc: InvalidInputError, fragment: str = "") -> Reject:
         """Return a file that cannot be used, or a part of it, as a Reject.
@@ -129,24 +142,21 @@ def _pages(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     """Yield the pages of a PDF, and the whole file: its title, and its first page as its image."""
     from vlmsearch.media import pdf
 
-    first: bytes | None = None
+    cover: tuple[str, bytes | None] = ("", None)
     try:
-        about = pdf.describe(file.path)
+        count, about = pdf.describe(file.path)
         for page in pdf.read_pages(file.path, limits):
             if isinstance(page, pdf.Page):
-                first = page.image if page.number == 1 else first
-                yield file.part(f"#page={page.number}", page.text, page.image, {"page": page.number})
+                fragment = f"#page={page.number}"
+                cover = (fragment, page.image) if page.number == 1 else cover
+                yield file.part(fragment, page.text, page.image, {"page": page.number})
             else:
                 number, exc = page
                 yield file.reject(exc, f"#page={number}")
     except InvalidInputError as exc:
         yield file.reject(exc)
         return
-    metadata: dict[str, Scalar] = {"pages": about.pages, "parts": about.pages}
-    metadata |= {key: value for key, value in (("title", about.title), ("author", about.author)) if value}
-    image = None if first is None else Path(f"{file.path}#page=1")
-    document = Document(file.id, about.text or file.path.stem, image, metadata)
-    yield SourceDocument(document, file.id, first, digest=file.version)
+    yield file.whole(about, "", {"pages": count, "parts": count}, cover)
 
 
 def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
@@ -156,10 +166,10 @@ def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     cover: tuple[str, bytes | None] = ("", None)
     count, is_past = 0, False
     try:
-        about = video.describe(file.path)
+        header = video.describe(file.path)
         for frame in video.scenes(file.path, limits=limits, follow_links=file.follow_links):
             fragment, image = f"#t={frame.seconds:.3f}", video.as_bmp(frame.image)
-            if count == 0 or (not is_past and frame.seconds >= _COVER * (about.duration or 0.0)):
+            if count == 0 or (not is_past and frame.seconds >= _COVER * (header.duration or 0.0)):
                 cover, is_past = (fragment, image), count > 0
             count += 1
             yield file.part(fragment, frame.text, image, {"seconds": frame.seconds})
@@ -167,10 +177,8 @@ def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
         yield file.reject(exc)
         return
     metadata: dict[str, Scalar] = {"parts": count}
-    metadata |= {"duration": round(about.duration, 3)} if about.duration else {}
-    metadata |= {"title": about.title} if about.title else {}
-    document = Document(file.id, about.title or file.path.stem, Path(f"{file.path}{cover[0]}"), metadata)
-    yield SourceDocument(document, file.id, cover[1], digest=file.version)
+    metadata |= {"duration": round(header.duration, 3)} if header.duration else {}
+    yield file.whole(header.about, "", metadata, cover)
 
 
 def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
@@ -182,14 +190,13 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
     except InvalidInputError as exc:
         yield file.reject(exc)
         return
-    metadata: dict[str, Scalar] = {"title": read.title} if read.title else {}
-    yield SourceDocument(Document(file.id, read.text, None, metadata), file.id, digest=file.version)
+    yield file.whole(read.about, read.text, {})
 
 
 KINDS = (
-    ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages),
-    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, beside=subtitles_beside),
-    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, has_images=False),
+    ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 2),
+    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 2, beside=subtitles_beside),
+    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 2, has_images=False),
 )
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
 

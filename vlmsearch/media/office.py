@@ -1,7 +1,10 @@
-"""Office documents, e-books and web pages: their text and their title.
+"""Office documents, e-books and web pages: their text, their title and their authors.
 
 Kreuzberg (https://github.com/Goldziher/kreuzberg, MIT) reads documents and e-books in one wheel of 39 MB that needs no
 other package; it is not asked for OCR, its cache or anything that it would download. Needs the extra ``office``.
+
+Titles and authors of all formats in ZIP archives are Dublin Core, and are read here: Kreuzberg gives the last of the
+authors of a book, the last editor of an OpenDocument text, and neither of a spreadsheet.
 
 Web pages are read by lxml. Kreuzberg leaves out text in a ``div`` alone, or in a list of terms. The time of Python's
 own parser grows with the square of a page.
@@ -11,19 +14,23 @@ from __future__ import annotations
 
 import os
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.about import About
 from vlmsearch.media.images import read_regular
 
 if TYPE_CHECKING:
     from kreuzberg import ExtractionConfig
+    from lxml.etree import _Element
 
 _OPEN_XML = "application/vnd.openxmlformats-officedocument."
 _TYPES = {
@@ -53,6 +60,13 @@ _INLINE_NAMES = (
 )
 _INLINE = frozenset(_INLINE_NAMES.split())
 """Elements that do not end a line."""
+_ABOUT = re.compile(r"docProps/core\.xml|.*\.psmdcp|meta\.xml|.*\.opf", re.IGNORECASE)
+"""Names of what says title and author: in Open XML, there as .NET writes it, in OpenDocument, in EPUB."""
+_ABOUT_BYTES = 2**20
+_AUTHORS = frozenset({"author", "citation_author", "dc.creator", "dcterms.creator"})
+"""Names, in small letters, of what a web page says of its authors."""
+_JOINT = "; "
+"""Separator of authors."""
 _CELLS = frozenset({"td", "th"})
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 _TOO_MUCH = re.compile(r"(?i)too (large|many|deep)|limit|bomb|exceed|timed? ?out")
@@ -64,11 +78,11 @@ class OfficeText:
 
     Attributes:
         text: Its text, paragraphs apart; cells of a row are apart by spaces.
-        title: As its author gave it; "" for none.
+        about: What the document says of itself.
     """
 
     text: str
-    title: str
+    about: About
 
 
 def read_office(path: Path) -> OfficeText:
@@ -78,7 +92,7 @@ def read_office(path: Path) -> OfficeText:
         path: A file that ends in one of `OFFICE_SUFFIXES`, which says how it is read.
 
     Returns:
-        Its text and title.
+        Its text, title and author.
 
     Raises:
         InvalidInputError: ``unreadable``; ``empty`` (no text); ``corrupt``; ``too_large`` (it unpacks to too much, or
@@ -90,8 +104,9 @@ def read_office(path: Path) -> OfficeText:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     page = Path(folder, "page.html")
         ...     _ = page.write_text("<title>Winter</title><p>A dog in the <b>snow</b>.")
-        ...     read_office(page)
-        OfficeText(text='A dog in the snow.', title='Winter')
+        ...     read = read_office(page)
+        >>> read.text, read.about.title
+        ('A dog in the snow.', 'Winter')
     """
     suffix = os.path.splitext(path)[1].lower()
     data = read_regular(path, "a document")
@@ -112,16 +127,42 @@ def _read_document(data: bytes, kind: str, name: str) -> OfficeText:
         if _TOO_MUCH.search(str(exc)):
             raise InvalidInputError("too_large", f"{name} is too large: {one_line(exc)}") from exc
         raise InvalidInputError("corrupt", f"{name} is damaged, or is not what its name says: {one_line(exc)}") from exc
-    title = read.metadata.get("title")
-    return OfficeText(_clean(read.content), " ".join(_clean(title).split()) if isinstance(title, str) else "")
+    if data.startswith(b"PK"):
+        return OfficeText(_clean(read.content), _dublin_core(data))
+    title, authors = read.metadata.get("title"), read.metadata.get("authors")
+    return OfficeText(_clean(read.content), About(title or "", _JOINT.join(authors or ())))
+
+
+def _dublin_core(data: bytes) -> About:
+    """Return what a document in a ZIP archive says of itself.
+
+    A damaged description is none: the text was read by then.
+    """
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, recover=True)
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            part = next(filter(_ABOUT.fullmatch, archive.namelist()))
+            root = etree.fromstring(archive.open(part).read(_ABOUT_BYTES), parser)
+    except Exception:  # noqa: BLE001 - archives and XML fail in a dozen ways
+        return About()
+    names = ("{*}title", "{*}initial-creator", "{*}creator")
+    title, first, last = ([] if root is None else [*filter(None, map(_text, root.iter(name)))] for name in names)
+    return About(title[0] if title else "", _JOINT.join(dict.fromkeys(first or last)))
+
+
+def _text(element: _Element) -> str:
+    return " ".join("".join(map(str, element.itertext())).split())
 
 
 class _Page:
-    """The text of a web page, and its title, from what lxml's parser calls."""
+    """The text of a web page, its title and its authors, from what lxml's parser calls."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
         self.title: list[str] = []
+        self.authors: list[str] = []
         self._hidden = ""
         self._depth = 0
         self._is_title = False
@@ -132,6 +173,8 @@ class _Page:
             self._depth += tag == self._hidden
         elif tag == "title" and not self.title:
             self._is_title = True
+        elif tag == "meta" and attributes.get("name", "").lower() in _AUTHORS:
+            self.authors.append(attributes.get("content") or "")
         elif tag in _HIDDEN:
             self._hidden, self._depth = tag, 1
         elif tag not in _INLINE:
@@ -172,13 +215,14 @@ def _read_page(data: bytes) -> OfficeText:
         raise MissingDependencyError(f"web pages need lxml: {install_command('office')}") from exc
     text = _clean(_decoded(data))
     if not text:
-        return OfficeText("", "")
+        return OfficeText("", About())
     page = _Page()
     parser = etree.HTMLParser(target=page, huge_tree=True, encoding="utf-8", remove_comments=True, remove_pis=True)
     parser.feed(text.encode())
     parser.close()
     lines = (" ".join(line.split()) for line in "".join(page.text).split("\n"))
-    return OfficeText(_clean("\n".join(filter(None, lines))), " ".join(_clean("".join(page.title)).split()))
+    about = About("".join(page.title), _JOINT.join(dict.fromkeys(filter(None, page.authors))))
+    return OfficeText(_clean("\n".join(filter(None, lines))), about)
 
 
 def _decoded(data: bytes) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
@@ -43,7 +44,6 @@ _HEADER = 54
 """Bytes of a BMP before its pixels."""
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
 _SOFT_HYPHEN = re.compile("[\u00ad\ufffe\x02]\r?\n?")
-_TITLES = ("Title", "Author", "Subject", "Keywords")
 
 
 @dataclass(frozen=True)
@@ -61,25 +61,8 @@ class Page:
     image: bytes
 
 
-@dataclass(frozen=True)
-class About:
-    """A description of a PDF.
-
-    Attributes:
-        pages: The number of pages.
-        title: As its author wrote it; "" for none.
-        author: As above.
-        text: Title, author, subject and keywords, a line each.
-    """
-
-    pages: int
-    title: str
-    author: str
-    text: str
-
-
-def describe(path: Path) -> About:
-    """Return what a PDF says of itself.
+def describe(path: Path) -> tuple[int, About]:
+    """Return the number of pages of a PDF, and what it says of itself.
 
     Raises:
         InvalidInputError: It cannot be opened: ``unreadable``, ``empty``, ``corrupt``, ``truncated``, or
@@ -87,8 +70,7 @@ def describe(path: Path) -> About:
         MissingDependencyError: pypdfium2 is not installed.
     """
     with _opened(path) as document:
-        said = [_said(document, key) for key in _TITLES]
-        return About(len(document), said[0], said[1], "\n".join(dict.fromkeys(filter(None, said))))
+        return len(document), About(*(_said(document, key) for key in ("Title", "Author", "Subject", "Keywords")))
 
 
 def read_pages(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Page | tuple[int, InvalidInputError]]:
@@ -203,10 +185,9 @@ def _draw(page: PdfPage, name: str, limits: ImageLimits) -> bytes:
 
 def _said(document: PdfDocument, key: str) -> str:
     try:
-        value: str = document.get_metadata_value(key)
+        return str(document.get_metadata_value(key))
     except UnicodeDecodeError:
         return ""
-    return " ".join(well_formed(_NOT_TEXT.sub(" ", value)).split())
 
 
 @contextmanager

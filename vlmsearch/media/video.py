@@ -28,6 +28,7 @@ from PIL import Image
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
@@ -110,11 +111,11 @@ class FilmHeader:
 
     Attributes:
         duration: In seconds; None where it says none.
-        title: "" for none.
+        about: What the film says of itself.
     """
 
     duration: float | None
-    title: str
+    about: About
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def as_bmp(image: Image.Image) -> bytes:
 def describe(path: Path) -> FilmHeader:
     """Return what the header of a film says of it. Errors as `scenes`."""
     with _opened(path, DEFAULT_LIMITS) as film:
-        return FilmHeader(film.duration, film.title)
+        return FilmHeader(film.duration, film.about)
 
 
 def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
@@ -311,7 +312,8 @@ class _Film:
         self._failure: Exception | None = None
         self._container, self._stream, self._limits = container, stream, limits
         self._subtitles = _text_stream(container)
-        self.title = _plain(container.metadata.get("title", "").encode()).replace("\n", " ")
+        tags = {key.lower(): _plain(value.encode()) for key, value in container.metadata.items()}
+        self.about = About(tags.get("title", ""), tags.get("artist") or tags.get("author", ""))
         self._start = (container.start_time or 0) / av.time_base
         self._seen = -1.0
         self._step = float(1 / (stream.average_rate or stream.guessed_rate or 25))

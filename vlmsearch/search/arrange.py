@@ -4,31 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import normalise, value_order
-from vlmsearch.types import Field, Match, Record, Scalar, file_of_part
+from vlmsearch.types import Field, Match, Record, Scalar, file_of_part, part_of
 
 MAX_PARTS = 100
 """Maximum number of other parts of a file in a match."""
+_ANSWER = 0.5
+"""The part of the score of a whole file that a page needs to be shown."""
 
 
 def group_parts(
-    ranked: list[tuple[str, float]], min_score: float
+    ranked: list[tuple[str, float]], min_score: float, words: Mapping[str, float] = MappingProxyType({})
 ) -> tuple[list[tuple[str, float]], dict[str, dict[str, float]]]:
     """Keep the best part of each file.
+
+    The text of a whole file is its title, and so short that it comes before the page which answers a question. A page
+    or a scene that says or scores at least half as much is shown instead, with the score of the file.
 
     Args:
         ranked: Ids and scores, best first.
         min_score: Score that another part needs to be named.
+        words: The scores by words of these and other documents that may be shown, by id.
 
     Returns:
-        The best parts in their order; and for the id of each, the scores of the next best parts of its file, by id.
+        The best parts in their order, each with the score of its file; and for the id of each, the scores of the other
+        best parts of its file, by id.
     """
-    if not any("#" in id for id, _ in ranked):
+    if not any("#" in id for id in (*words, *(id for id, _ in ranked))):
         return ranked, {}
     best: dict[str, str] = {}
     others: dict[str, dict[str, float]] = {}
@@ -39,6 +48,18 @@ def group_parts(
             kept.append((id, score))
         elif score >= min_score and len(parts := others.setdefault(first, {})) < MAX_PARTS:
             parts[id] = score
+    pages: dict[str, tuple[float, float, str]] = {}
+    for id, score in {**dict.fromkeys(words, 0.0), **dict(ranked)}.items():
+        whole = part_of(id)
+        if whole is not None and whole.region is None and best.get(whole.of) == whole.of:
+            said = words.get(id, 0.0) if 0 < _ANSWER * words.get(whole.of, 0.0) <= words.get(id, 0.0) else 0.0
+            pages[whole.of] = max(pages.get(whole.of, (0.0, 0.0, id)), (said, score, id), key=itemgetter(0, 1))
+    for place, (id, score) in enumerate(kept):
+        said, page_score, page_id = pages.get(id, (0.0, 0.0, id))
+        if page_id != id and (said or page_score >= _ANSWER * score):
+            kept[place] = (page_id, score)
+            others[page_id] = {id: score, **others.pop(id, {})}
+            others[page_id].pop(page_id, None)
     return kept, others
 
 

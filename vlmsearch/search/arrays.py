@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.search.arrange import MAX_PARTS
+from vlmsearch.search.arrange import group_parts
 from vlmsearch.search.fusion import add_up, shares_of
 from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import HELD_LOG_ODDS, PRIOR, Evidence, Judge, WordsAlone, to_log_odds
@@ -117,8 +117,10 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
     if files is not None:
         best = best.best_of_groups(files[best.places])
     first = best.first(query.size, query.min_relevance) if query.sort == "relevance" else _sorted(overview, best, query)
+    first, parts = (first, {}) if files is None else _group(first, hidden, files, query.threshold)
     return ArrayResult(
-        *_read(overview, first, asked, {} if files is None else _other_parts(first, hidden, files, query.threshold)),
+        *_read(overview, first, asked),
+        parts,
         total=len(best.places) if takes_all else None,
         facets={key: overview.facet(key, best.places) for key in query.facets},
     )
@@ -388,30 +390,29 @@ def _sorted(overview: Overview, best: _ScoredDocuments, query: ArrayQuery) -> _S
     return best.only(order).exactly()
 
 
-def _other_parts(
+def _group(
     first: _ScoredDocuments, hidden: Places, files: NDArray[np.int64], threshold: float
-) -> dict[int, list[tuple[int, float]]]:
-    """Return the next best parts of the file of each match.
-
-    They are places and scores, by the place of the match.
-    """
+) -> tuple[_ScoredDocuments, dict[str, dict[str, float]]]:
+    """Return the matches, and the scores of the next best parts of their files, by id: see `group_parts`."""
+    overview, said = first.asked.overview, first.asked.words
     of_first = files[first.places]
-    owners = dict(zip(of_first.tolist(), first.places.tolist()))
-    of_these = np.flatnonzero(np.isin(files, of_first[of_first >= 0]) & first.asked.overview.passing)
+    of_these = np.flatnonzero(np.isin(files, of_first[of_first >= 0]) & overview.passing)
     others = _ScoredDocuments(first.asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places])).exactly()
-    parts: dict[int, list[tuple[int, float]]] = {}
-    for i in np.lexsort((others.places, -others.scores)).tolist():
-        if others.scores[i] >= threshold:
-            of_file = parts.setdefault(owners[int(files[others.places[i]])], [])
-            if len(of_file) < MAX_PARTS:
-                of_file.append((int(others.places[i]), float(others.scores[i])))
-    return parts
+    others = others.only(np.lexsort((others.places, -others.scores)))
+    words = np.zeros(len(files), np.float32) if said is None else said
+    others = others.only((others.scores >= threshold) | ((others.scores >= 0) & (words[others.places] > 0)))
+    places = np.concatenate([first.places, others.places])
+    ids = overview.ids(places.tolist())
+    ranked = list(zip(ids, np.concatenate([first.scores, others.scores]).tolist()))
+    kept, parts = group_parts(ranked, threshold, dict(zip(ids, words[places].tolist())))
+    by_id = dict(zip(ids, places.tolist()))
+    return replace(first, places=np.array([by_id[id] for id, _ in kept], places.dtype)), parts
 
 
 def _read(
-    overview: Overview, first: _ScoredDocuments, asked: _QueryValues, parts: Mapping[int, Sequence[tuple[int, float]]]
-) -> tuple[list[Match], dict[str, dict[str, FieldScore]], dict[str, dict[str, float]]]:
-    """Return the matches, what each field says of them, and the other parts of their files."""
+    overview: Overview, first: _ScoredDocuments, asked: _QueryValues
+) -> tuple[list[Match], dict[str, dict[str, FieldScore]]]:
+    """Return the matches, and what each field says of them."""
     places = first.places
     documents: list[Document] = overview.documents(places.tolist())
     matches = [Match(document, score, {}) for document, score in zip(documents, first.scores.tolist())]
@@ -424,11 +425,4 @@ def _read(
             for name in values
             if not math.isnan(values[name][i])
         }
-    named = [place for of_file in parts.values() for place, _ in of_file]
-    names = dict(zip(named, overview.ids(named)))
-    ids = dict(zip(places.tolist(), (document.id for document in documents)))
-    return (
-        matches,
-        fields,
-        {ids[owner]: {names[place]: score for place, score in of_file} for owner, of_file in parts.items()},
-    )
+    return matches, fields

@@ -506,7 +506,8 @@ class _Search:
             check_cancelled()
             best = self.relevant()
             if self.options.group:
-                best, self.parts = group_parts(best, self.threshold)
+                words = {} if self.asked.without else {hit.id: hit.score for hit in self.ranked.fields.get(WORDS, ())}
+                best, self.parts = group_parts(best, self.threshold, words)
             best = best[: self.size]
             self.is_unsettled = self._lacks(best)
             if self.is_unsettled and not is_last:
