@@ -220,11 +220,11 @@ class _QueryValues:
             assert alone is not None  # noqa: S101 - that of words
             text_doubt, name_doubt = alone.doubt
             held_by_all = alone.held if min_log_odds <= HELD_LOG_ODDS else math.inf
-            # by the words alone: where a document has vectors, or these and a text, they have to say more
+            # by the words alone: of a name, and of a text with a vector, they have to say more
             by_kind = [self._min_value(WORDS, needed + doubt, alone) for doubt in (0.0, name_doubt, text_doubt)]
             by_kind = [max(min(value, beside, held_by_all) - _ROUNDING, 0.0) for value in by_kind]
             held, scores = (of_held[self.held[1] > np.float32(min(by_kind))] for of_held in self.held)
-            kinds = np.where(self.has_vector[held], 1 + self.has_text[held], 0)
+            kinds = np.where(self.has_text[held], 2 * self.has_vector[held], 1)
             may[held[scores > np.array(by_kind, np.float32)[kinds]]] = True
         places = np.flatnonzero(may & self.overview.passing)
         return places[self.log_odds(places, 1) >= min_log_odds]

@@ -258,13 +258,12 @@ def add_up(
     for part in highest.values():
         total += np.nan_to_num(part)
     for name, part in parts.items():
-        group = evidence[name].best_of or name
-        if group != name:
-            parts[name] = np.where(part < highest[group], np.nan, part)
+        if (space := evidence[name].best_of) is not None:
+            parts[name] = np.where(part < highest[space], np.nan, part)
     alone = evidence[WORDS].alone if WORDS in values else None
     if alone is None or not shares[WORDS]:
         return LogOdds(total, said, parts, np.zeros(len(total), np.bool_))
-    doubt = np.where(beside, np.where(has_text, *alone.doubt), 0.0)
+    doubt = np.where(has_text, np.where(beside, alone.doubt[0], 0.0), alone.doubt[1])
     by_words = PRIOR + shares[WORDS] * alone.of(values[WORDS]) - doubt
     by_words = np.where(values[WORDS] >= alone.held, np.maximum(by_words, HELD_LOG_ODDS), by_words)
     decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))

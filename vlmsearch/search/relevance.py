@@ -26,7 +26,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field as attribute, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from vlmsearch.stores.terms import AUTO, are_codes, has_number, plain_words, query_terms, query_words
@@ -63,16 +63,12 @@ _NEAR = 0.95
 
 It holds however near to each other all are.
 """
-_BESIDE, _TERMS_POWER = (0.3, -0.6), 0.75
-"""Slope and base of words beside vectors: nats per BM25 divided by this power of the number of terms."""
-_MAX_OF_WORDS = 3.0
-"""The evidence from which on more of words beside vectors counts a tenth."""
+_BESIDE, _TERMS_POWER = (0.3, -0.6, 3.0), 0.75
+"""Slope, base and bound of words beside vectors: nats per BM25 divided by this power of the number of terms."""
 _ALONE = (25.6, -2.9)
 """Slope and base of words alone: nats per share of what is met."""
 _FULL_MATCH = _ALONE[0] / 2.2 + _ALONE[1]
 """Nats of a text of usual length that says all words once: shorter texts and more times say little more."""
-_WITH_ARTICLE = 2
-"""Words of a query of one word at most, such as "the dog": "what is a dog" is a question."""
 _HELD, _SHORT_QUERY = 0.4, 3
 """The share of BM25 from which on a document holds all words of a query, and the terms of such a query at most."""
 HELD_LOG_ODDS = -3.9
@@ -99,7 +95,6 @@ _RIVALS = slice(-5, -1)
 _SLOPE, _STANDS_OUT = 2.0, 3.0
 """Without a fit: the log-odds per standard deviation, and how many of them make relevance even odds."""
 _MIN_DEVIATION = 0.02
-_UNKNOWN_DEVIATION = 0.25
 _FRESH_SECONDS = 10.0
 
 
@@ -126,6 +121,7 @@ class IndexBackground:
 
     sample: Vectors
     outside: str | None = None
+    _within: dict[float, BackgroundCosines] = attribute(default_factory=dict, init=False)
 
     def against(self, query: NDArray[np.float32], near: float = math.inf) -> BackgroundCosines:
         """Return what the sample's cosines with a query, shape (dim,), look like: of those below ``near``."""
@@ -135,7 +131,10 @@ class IndexBackground:
         """Return what the cosines between the documents themselves look like."""
         import numpy as np
 
-        return BackgroundCosines.of((self.sample @ self.sample.T)[np.triu_indices(len(self.sample), 1)], near)
+        if near not in self._within:
+            cosines = (self.sample @ self.sample.T)[np.triu_indices(len(self.sample), 1)]
+            self._within[near] = BackgroundCosines.of(cosines, near)
+        return self._within[near]
 
 
 class BackgroundCosines(NamedTuple):
@@ -161,8 +160,8 @@ class BackgroundCosines(NamedTuple):
         known = np.sort(cosines[cosines < near])
         if not len(known):
             return cls(0, 0.0, 0.0, 0.0)
-        rivals = known[_RIVALS] if len(known) > 1 else known
-        return cls(len(known), float(np.median(known)), float(known.std()), float(rivals.mean()))
+        rivals = float((known[_RIVALS] if len(known) > 1 else known).mean())
+        return cls(len(known), float(np.median(known)), float(known.std()), rivals)
 
 
 @dataclass(frozen=True)
@@ -213,8 +212,7 @@ class WordsAlone:
         evidence = self.slope * values + self.base
         if self.is_bounded:
             return np.minimum(evidence, values)
-        flat: NDArray[np.float64] = evidence - (1 - _BEYOND) * np.maximum(evidence - _FULL_MATCH, 0.0)
-        return flat
+        return evidence - (1 - _BEYOND) * np.maximum(evidence - _FULL_MATCH, 0.0)
 
     def min_value(self, evidence: float) -> float:
         """Return the value from which on there is so much evidence."""
@@ -315,7 +313,7 @@ def standing_out(
     query: NDArray[np.float32],
     *,
     alike: bool,
-    usual: tuple[float, float] = (0.0, _UNKNOWN_DEVIATION),
+    usual: tuple[float, float] = (0.0, 0.25),
     near: float = math.inf,
     is_pure: bool = True,
 ) -> Evidence:
@@ -362,20 +360,19 @@ def words_beside(
         weight: How much words count beside the vectors of the index: see `word_weight`.
     """
     terms = max(len(query_terms(text, language)), 1)
-    is_word = len(query_words(text, language)) == 1 and len(plain_words(text)) <= _WITH_ARTICLE
+    is_word = len(query_words(text, language)) == 1 and len(plain_words(text)) <= 2  # with its article at most
     share = min(max((texts - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0)
     doubt = WORD_DOUBT if is_word else WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
-    slope, base = _ALONE
     alone = WordsAlone(
-        slope / max_bm25,
-        base,
+        _ALONE[0] / max_bm25,
+        _ALONE[1],
         is_bounded=share > 0 and not (is_word or are_codes(text)),
         doubt=(0.0, 0.0) if are_codes(text) else (doubt, NAME_DOUBT),
         held=_HELD * max_bm25 if terms <= _SHORT_QUERY else math.inf,
     )
-    slope, base = _BESIDE
     weight *= _OF_NUMBERS if has_number(text) and not are_codes(text) else 1.0
-    return Evidence(slope / terms**_TERMS_POWER, base, bound=_MAX_OF_WORDS, floor=-math.inf, alone=alone, weight=weight)
+    slope, base, bound = _BESIDE
+    return Evidence(slope / terms**_TERMS_POWER, base, bound=bound, floor=-math.inf, alone=alone, weight=weight)
 
 
 class Backgrounds:
@@ -459,14 +456,10 @@ class Judge:
             several = not sought.by_text and sum(field.space == other.space for other in sought.vectors) > 1
             by_field[str(field)] = replace(evidence, best_of=field.space) if several else evidence
         if max_bm25 > 0:
-            texts = [len(self._background(field).sample) for field in sought.vectors if field.modality == "text"]
-            by_field[WORDS] = words_beside(
-                max_bm25,
-                sought.text,
-                self.manifest.language,
-                texts=min(texts, default=SAMPLE),
-                weight=self._word_weight([field for field in sought.vectors if field.modality == "text"]),
-            )
+            fields = [field for field in sought.vectors if field.modality == "text"]
+            texts = min((len(self._background(field).sample) for field in fields), default=SAMPLE)
+            weight = self._word_weight(fields)
+            by_field[WORDS] = words_beside(max_bm25, sought.text, self.manifest.language, texts=texts, weight=weight)
         return by_field
 
     def outside(self, fields: Iterable[Field]) -> dict[str, str]:
