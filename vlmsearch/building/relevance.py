@@ -23,7 +23,15 @@ from vlmsearch.demo.queries import parse_query
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.models.bundle import Logits
-from vlmsearch.search.relevance import PRIOR, SAMPLE, THRESHOLD, IndexBackground, fitted_evidence, to_relevance
+from vlmsearch.search.relevance import (
+    PRIOR,
+    SAMPLE,
+    THRESHOLD,
+    IndexBackground,
+    fitted_evidence,
+    to_log_odds,
+    to_relevance,
+)
 from vlmsearch.types import Modality, RelevanceFit, Vectors
 
 RELEVANCE_SEED = 40_000_000
@@ -38,6 +46,8 @@ _ONE_FIELD, _FIELD_TOPICS = 0.3, 12
 """The share of simulated indexes with one field, and the highest number of its topics."""
 _UNANSWERED, _FOREIGN = 0.25, 0.2
 """The shares of simulated searches that nothing answers among documents of the topic, and for which it is another."""
+_NEAR = 0.3
+"""The relevance by its cosine alone from which on a document is no background."""
 _ROUNDS = 2
 _RIDGE = 1e-4
 
@@ -175,14 +185,14 @@ def passage_vectors(encoder: Encoder, space: str) -> LabelledVectors:
 def fit(labelled: LabelledVectors) -> RelevanceFit | None:
     """Return the fit on two thirds of the topics.
 
-    None where cosines do not tell relevant documents from others. It is fitted by cosines alone first: near is what
-    they make as likely as not.
+    None where cosines do not tell relevant documents from others. It is fitted by cosines alone first, which say from
+    where on a document is near.
     """
     searches = list(_indexes(labelled, np.flatnonzero(labelled.query_topics % 3 > 0)))
     relevant = np.concatenate([answers for _, answers, _, _ in searches])
     cosines = np.concatenate([cosines for cosines, _, _, _ in searches])
     bias, slope = logistic(np.stack([np.ones(len(cosines)), cosines], 1), relevant)
-    near = round(float(-bias / slope), 4) if slope > 0 else 1.0
+    near = round(float((to_log_odds(_NEAR) - bias) / slope), 4) if slope > 0 else 1.0
     usual = RelevanceFit(0.0, 1.0, 0.0, 0.0, near, *_usual(labelled))
     inputs = []
     for known, _, background, query in searches:

@@ -17,11 +17,11 @@ from vlmsearch.stores.postings import Postings, WordTable
 from vlmsearch.stores.terms import plain_words, query_terms
 from vlmsearch.types import Vectors
 
-_MAX_WEIGHT, _SHARPNESS = 12.0, 5
+_MAX_WEIGHT, _SHARPNESS = 12.0, 4
 _KNOWN = 0.36
 """The agreement from which on vectors know the words."""
-_COPY = 0.7
-"""The share of its own BM25 from which on another text is about a copy, which tells nothing."""
+_COPY = 0.85
+"""The share of its own BM25 from which on another text is about a copy: such texts tell nothing."""
 _MIN_TEXTS = 48
 """Texts that an estimate needs."""
 _QUERIES, _WORDS, _BEST = 64, 12, 10
@@ -53,7 +53,9 @@ def word_weight(texts: Sequence[str], vectors: Vectors, language: str) -> float:
         words = plain_words(beginnings[at])
         some = np.linspace(0, len(words) - 1, min(_WORDS, len(words))).astype(int)
         places, scores, _ = table.best(query_terms(" ".join(words[i] for i in some), language), _BEST + 1, None)
-        others = places[(places != at) & (scores < _COPY * scores.max(initial=0.0))][:_BEST]
+        others, of_others = places[places != at][:_BEST], scores[places != at]
+        if of_others.max(initial=0.0) >= _COPY * scores.max(initial=0.0):
+            continue
         cosines = vectors @ vectors[at]
         usual = float(np.median(cosines))
         best = float(np.sort(np.delete(cosines, at))[-_BEST:].mean()) - usual

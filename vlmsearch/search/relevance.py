@@ -65,6 +65,8 @@ It holds however near to each other all are.
 """
 _BESIDE, _TERMS_POWER = (0.3, -0.6, 3.0), 0.75
 """Slope, base and bound of words beside vectors: nats per BM25 divided by this power of the number of terms."""
+_TELLING = 4.4
+"""The highest BM25 of a term from which on it says something that a document lacks it: an idf of 2."""
 _ALONE = (25.6, -2.9)
 """Slope and base of words alone: nats per share of what is met."""
 _FULL_MATCH = _ALONE[0] / 2.2 + _ALONE[1]
@@ -372,6 +374,7 @@ def words_beside(
     )
     weight *= _OF_NUMBERS if has_number(text) and not are_codes(text) else 1.0
     slope, base, bound = _BESIDE
+    base *= min(max_bm25 / terms / _TELLING, 1.0)  # to lack words that most texts hold says nothing
     return Evidence(slope / terms**_TERMS_POWER, base, bound=bound, floor=-math.inf, alone=alone, weight=weight)
 
 
