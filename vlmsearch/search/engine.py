@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.stores.base import Store
 
-CLOSEST = 0.01
+CLOSEST = 0.015
 """The relevance from which documents are shown as closest, where nothing matches."""
 _MAX_CLOSEST = 3
 _ATTEMPTS = 10
