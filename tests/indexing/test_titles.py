@@ -132,5 +132,6 @@ def test_a_page_with_the_answer_is_shown_and_not_the_title_above_it(
         assert next(iter(match.parts.items())) == (str(lease), match.score)
         assert set(match.fields) == {"clip/image", "minilm/text", "words"}
         assert pipe.explain("notice period", match.document.id).relevance == match.score
+        assert pipe.explain("notice period", str(lease)).outcome == "part", "the page is shown in its place"
         for min_score in (None, 0.0):
             assert pipe.search("rental agreement", limit=1, min_score=min_score)[0].document.id == str(lease)

@@ -162,6 +162,7 @@ class DocumentJudgement:
         words_alone: The log-odds of words by themselves; None where they do not decide.
         without: How likely the document is each of the things that the query leaves out.
         order: The ids and scores of all candidates, best first, with no threshold.
+        bm25: The BM25 of documents, by id, with which the parts of files are grouped.
     """
 
     asked: PreparedQuery
@@ -175,6 +176,7 @@ class DocumentJudgement:
     words_alone: float | None
     without: tuple[float, ...]
     order: list[tuple[str, float]]
+    bm25: Mapping[str, float]
 
 
 def examine(
@@ -214,7 +216,7 @@ def examine(
             fields[name] = FieldScore(next(places, None), float(value), float(log_odds.evidence[name][0]))
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
     return DocumentJudgement(
-        asked, alone.max_bm25, worth, weights, owned, fields, total, counting, words_alone, without, order
+        asked, alone.max_bm25, worth, weights, owned, fields, total, counting, words_alone, without, order, search.bm25
     )
 
 
@@ -436,6 +438,11 @@ class _Search:
         return min(max(sizes), MAX_PAGE)
 
     @property
+    def bm25(self) -> dict[str, float]:
+        """Return the BM25 of documents, by id: of none where the query leaves something out."""
+        return {} if self.asked.without else {hit.id: hit.score for hit in self.ranked.fields.get(WORDS, ())}
+
+    @property
     def last(self) -> int:
         """Return the place of the last match of the page."""
         return len(self.cursor.shown) + self.options.offset + self.options.limit
@@ -506,8 +513,7 @@ class _Search:
             check_cancelled()
             best = self.relevant()
             if self.options.group:
-                words = {} if self.asked.without else {hit.id: hit.score for hit in self.ranked.fields.get(WORDS, ())}
-                best, self.parts = group_parts(best, self.threshold, words)
+                best, self.parts = group_parts(best, self.threshold, self.bm25)
             best = best[: self.size]
             self.is_unsettled = self._lacks(best)
             if self.is_unsettled and not is_last:

@@ -80,8 +80,8 @@ def explain(
         relevance, judged, order = _reread(judge.store, query.text or "", options, examined.order, (id, relevance))
     better = id
     if options.group:
+        order, _ = group_parts(list(order), 0.0, examined.bm25)
         better = next((other for other, _ in order if file_of_part(other) == file_of_part(id)), id)
-        order, _ = group_parts(list(order), 0.0)
     place = next((place for place, (other, _) in enumerate(order, 1) if other == id), None)
     before = sum(score >= relevance for _, score in order) if place is None else place - 1
     ranks = {name: field.rank for name, field in examined.fields.items()}
