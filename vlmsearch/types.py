@@ -780,8 +780,8 @@ class RelevanceFit:
 
     Relevance is the probability that the document is what the text asks for.
 
-    The log-odds are ``bias + cosine * c + mean * m + rivals * r``, where c is the cosine. Of the text's cosines with
-    documents of the index that are below ``near``, m is the median, and r the mean of the second to the fifth highest.
+    The log-odds are ``bias + cosine * c + mean * m + rivals * r``, where c is the cosine. The others are of the text's
+    cosines with documents of the index, below ``near``: m is their median, r the mean of the 2nd to the 5th highest.
     A logistic regression on labelled pairs gives the numbers (Platt, "Probabilistic outputs for support vector
     machines", 1999, with two more inputs).
 

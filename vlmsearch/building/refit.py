@@ -17,7 +17,9 @@ from vlmsearch.models.recipe import built_by
 
 
 def refit_bundle(folder: Path, progress: Report | None = None) -> Bundle:
-    """Fit how relevance follows from the cosines of a bundle, such as one that an earlier version built.
+    """Fit how relevance follows from the cosines of a bundle.
+
+    An earlier version may have built it.
 
     Args:
         folder: The bundle's.

@@ -45,7 +45,7 @@ _NEAREST = 30
 _ONE_FIELD, _FIELD_TOPICS = 0.3, 12
 """The share of simulated indexes with one field, and the highest number of its topics."""
 _UNANSWERED, _FOREIGN = 0.25, 0.2
-"""The shares of simulated searches that nothing answers among documents of the topic, and for which it is another."""
+"""The shares of simulated searches without an answer: in an index of the topic, and of other topics."""
 _NEAR = 0.3
 """The relevance by its cosine alone from which on a document is no background."""
 _ROUNDS = 2

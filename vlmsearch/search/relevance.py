@@ -6,8 +6,8 @@ adds nothing, so it counts neither for nor against it.
 
 * **Vectors.** The cosine is judged against an `IndexBackground`: what the query's cosines with a sample of the index
   look like. What counts is its median, and the *rivals*: the nearest documents that are not answers themselves. A
-  cosine from `RelevanceFit.near` on is no background, so neither copies of an answer nor a topic that half of the index
-  is about make answers less likely. How cosine and background make evidence was fitted on labelled pairs when the model
+  cosine from `RelevanceFit.near` on is no background. So copies make an answer no less likely, nor does a topic that
+  half of the index is about. How cosine and background make evidence was fitted on labelled pairs when the model
   was built. Without a fit, and for a query that is an image or a document, the distance of its cosine from the
   background decides.
 * **Words.** BM25 divided by a power of the number of the query's terms: less than the sum of what each says, and more
@@ -66,13 +66,13 @@ It holds however near to each other all are.
 _BESIDE, _TERMS_POWER = (0.3, -0.6, 3.0), 0.75
 """Slope, base and bound of words beside vectors: nats per BM25 divided by this power of the number of terms."""
 _TELLING = 4.4
-"""The highest BM25 of a term from which on it says something that a document lacks it: an idf of 2."""
+"""The highest BM25 of a term that it tells something to lack: an idf of 2."""
 _ALONE = (25.6, -2.9)
 """Slope and base of words alone: nats per share of what is met."""
 _FULL_MATCH = _ALONE[0] / 2.2 + _ALONE[1]
 """Nats of a text of usual length that says all words once: shorter texts and more times say little more."""
 _HELD, _SHORT_QUERY = 0.4, 3
-"""The share of BM25 from which on a document holds all words of a query, and the terms of such a query at most."""
+"""The share of BM25 of a document with all words, and the terms of a short query."""
 HELD_LOG_ODDS = -3.9
 """The log-odds at least of a document that holds all words of a short query: it is among the closest."""
 DOUBT, WORD_DOUBT, NAME_DOUBT = 12.0, 4.0, 4.0
@@ -91,7 +91,7 @@ _OF_NUMBERS = 2.0
 SAMPLE = 512
 """Number of documents in the background of an index."""
 _FEW, _FEW_RIVALS = 32, 8
-"""Numbers of documents up to which the median of a background, and its rivals, are rather the usual ones."""
+"""Numbers of documents up to which median and rivals are rather the usual ones."""
 _RIVALS = slice(-5, -1)
 """The rivals: the second to the fifth of the nearest. The first may be an answer that is far."""
 _SLOPE, _STANDS_OUT = 2.0, 3.0
@@ -140,7 +140,7 @@ class IndexBackground:
 
 
 class BackgroundCosines(NamedTuple):
-    """What some cosines look like; all are 0 where there are none.
+    """The shape of some cosines: all are 0 where there are none.
 
     Attributes:
         number: How many there are.
@@ -306,7 +306,7 @@ def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArr
 
 
 def _between(usual: float, known: float, count: int, few: int) -> float:
-    """Return a value between the usual one, for no documents, and the known one, for far more than ``few``."""
+    """Return a value between the usual one, for no documents, and the known one, for many."""
     return (few * usual + count * known) / (few + count)
 
 
