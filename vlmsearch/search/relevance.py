@@ -72,7 +72,7 @@ _ALONE = (25.6, -2.9)
 _FULL_MATCH = _ALONE[0] / 2.2 + _ALONE[1]
 """Nats of a text of usual length that says all words once: shorter texts and more times say little more."""
 _HELD, _SHORT_QUERY = 0.4, 3
-"""The share of BM25 of a document with all words, and the terms of a short query."""
+"""Share of BM25 of a document with all words, and terms of a short query."""
 HELD_LOG_ODDS = -3.9
 """The log-odds at least of a document that holds all words of a short query: it is among the closest."""
 DOUBT, WORD_DOUBT, NAME_DOUBT = 12.0, 4.0, 4.0
