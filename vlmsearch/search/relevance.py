@@ -63,7 +63,7 @@ _NEAR = 0.95
 
 It holds however near to each other all are.
 """
-_BESIDE, _TERMS_POWER = (0.3, -0.6, 3.0), 0.75
+_BESIDE, _TERMS_POWER = (0.3, -0.6, 6.0), 0.75
 """Slope, base and bound of words beside vectors: nats per BM25 divided by this power of the number of terms."""
 _TELLING = 4.4
 """The highest BM25 of a term that it tells something to lack: an idf of 2."""
@@ -86,7 +86,7 @@ _FEW_TEXTS, _MANY_TEXTS = 20, 60
 
 Among few, it tells much that one of them has the words of a query, even if several have them.
 """
-_OF_NUMBERS = 2.0
+_OF_NUMBERS = 3.0
 """The weight of words in a query with a number: models hardly tell numbers apart."""
 SAMPLE = 512
 """Number of documents in the background of an index."""
