@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from vlmsearch_mocks.contracts.words import bm25
 
-from vlmsearch.stores.postings import Counts, Postings, WordTable, grown, idf, max_score
+from vlmsearch.stores.postings import Postings, TextCounts, WordTable, grown, idf, max_score
 from vlmsearch.stores.terms import query_terms
 
 NAMES = ["w" + chr(97 + i // 26) + chr(97 + i % 26) + "q" for i in range(50)]
@@ -115,15 +115,15 @@ def test_stems_of_several_languages_are_one_term() -> None:
     table = WordTable([Postings.of(range(len(texts)), texts, "auto")], None)
     places, _, terms = table.best(query_terms("Häuser", "auto"), 9)
     assert sorted(places.tolist()) == [0, 1]
-    assert [term.holding for term in terms] == [Counts(2, 0)]
+    assert [term.holding for term in terms] == [TextCounts(2, 0)]
 
 
 def test_documents_without_words_count_for_nothing() -> None:
     table = WordTable([Postings.of(range(3), ["", "dog", "!"], "auto")], None)
     places, _, terms = table.best(query_terms("dog", "auto"), 9)
     assert places.tolist() == [1]
-    assert (terms[0].holding, table.texts) == (Counts(1, 0), Counts(1, 0))
-    assert idf(Counts(1, 0), Counts(3, 0)) == pytest.approx(np.log(22.5 / 1.5)), "with 20 others"
+    assert (terms[0].holding, table.texts) == (TextCounts(1, 0), TextCounts(1, 0))
+    assert idf(TextCounts(1, 0), TextCounts(3, 0)) == pytest.approx(np.log(22.5 / 1.5)), "with 20 others"
     empty = WordTable([], None)
     assert empty.best(query_terms("dog", "auto"), 9)[0].tolist() == []
     assert empty.scores(query_terms("dog", "auto"), np.array([], np.int64))[0].tolist() == []

@@ -51,7 +51,7 @@ Mask = NDArray[np.bool_]
 _Scores = NDArray[np.float32]
 
 
-class Counts(NamedTuple):
+class TextCounts(NamedTuple):
     """Numbers of texts of each kind; estimates where a store does not count them.
 
     Attributes:
@@ -59,8 +59,8 @@ class Counts(NamedTuple):
         long: Those of more terms.
 
     Example:
-        >>> Counts(short=300, long=80)
-        Counts(short=300, long=80)
+        >>> TextCounts(short=300, long=80)
+        TextCounts(short=300, long=80)
     """
 
     short: float
@@ -76,16 +76,16 @@ class Term(NamedTuple):
         holding: Numbers of texts that hold it.
 
     Example:
-        >>> Term("dog", times=2, holding=Counts(17, 0)).holding.short
+        >>> Term("dog", times=2, holding=TextCounts(17, 0)).holding.short
         17
     """
 
     text: str
     times: int
-    holding: Counts
+    holding: TextCounts
 
 
-def idf(holding: Counts, texts: Counts) -> float:
+def idf(holding: TextCounts, texts: TextCounts) -> float:
     """Return the inverse document frequency of a term: log-odds, in nats, that a text does not hold it.
 
     It is that of the kind of texts where the term is most frequent: a word that all pages say is worth nothing, however
@@ -99,7 +99,7 @@ def idf(holding: Counts, texts: Counts) -> float:
         The frequency, at least `MIN_IDF`.
 
     Example:
-        >>> round(idf(Counts(0, 1), Counts(3000, 80)), 2), idf(Counts(0, 80), Counts(3000, 80))
+        >>> round(idf(TextCounts(0, 1), TextCounts(3000, 80)), 2), idf(TextCounts(0, 80), TextCounts(3000, 80))
         (4.19, 1e-06)
     """
     kinds = [kind for kind in zip(holding, texts) if kind[0]] or [(0.0, max(texts))]
@@ -116,7 +116,7 @@ def usual_length(terms: float, texts: float) -> float:
     return max(terms / texts, MIN_LENGTH) if texts else MIN_LENGTH
 
 
-def max_score(terms: Iterable[Term], texts: Counts) -> float:
+def max_score(terms: Iterable[Term], texts: TextCounts) -> float:
     """Return the score by BM25 that no document can exceed: that of one that holds all terms infinitely often.
 
     Args:
@@ -127,8 +127,8 @@ def max_score(terms: Iterable[Term], texts: Counts) -> float:
         The score; 0 for a query without terms.
 
     Example:
-        >>> terms = [Term("dog", 1, Counts(0, 1)), Term("photo", 1, Counts(0, 900)), Term("zebra", 1, Counts(0, 0))]
-        >>> round(max_score(terms, Counts(0, 1000)), 1)
+        >>> terms = [Term(name, 1, TextCounts(0, n)) for name, n in (("dog", 1), ("photo", 900), ("zebra", 0))]
+        >>> round(max_score(terms, TextCounts(0, 1000)), 1)
         31.1
     """
     return sum(term.times * idf(term.holding, texts) * (K1 + 1) for term in terms)
@@ -372,7 +372,7 @@ class WordTable:
         >>> table = WordTable([Postings.of(range(2), ["a dog", "a cat"], "auto")], None)
         >>> terms = table.terms(query_terms("dogs", "auto"))
         >>> terms[0].holding, table.best(query_terms("dogs", "auto"), 5)[0].tolist()
-        (Counts(short=1, long=0), [0])
+        (TextCounts(short=1, long=0), [0])
     """
 
     def __init__(self, parts: Sequence[Postings], alive: Mask | None) -> None:
@@ -381,7 +381,7 @@ class WordTable:
         kept = [of_part if mask is None else of_part & mask for of_part, mask in zip(long, masks)]
         count = sum(len(part) if mask is None else int(np.count_nonzero(mask)) for part, mask in zip(parts, masks))
         count_long = sum(int(np.count_nonzero(of_part)) for of_part in kept)
-        self.texts = Counts(count - count_long, count_long)
+        self.texts = TextCounts(count - count_long, count_long)
         terms = sum(int(part.lengths[of_part].sum(dtype=np.int64)) for part, of_part in zip(parts, kept))
         slope = K1 * B / usual_length(terms, count_long)
         self._segments = [
@@ -398,7 +398,7 @@ class WordTable:
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
             for i, spans in enumerate(spans_of_terms):
                 holding[i] += _holding(segment, spans)
-        return [Term(asked.term, asked.times, Counts(*count)) for asked, count in zip(query, holding.tolist())]
+        return [Term(asked.term, asked.times, TextCounts(*count)) for asked, count in zip(query, holding.tolist())]
 
     def best(
         self, query: Sequence[QueryTerm], limit: int, passing: Mask | None = None

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from pymongo.errors import OperationFailure
 
 from vlmsearch.stores.mongodb.connection import LIVE, Row, Rows
-from vlmsearch.stores.postings import K1, MIN_IDF, SHORT, B, Counts, Term, idf, usual_length
+from vlmsearch.stores.postings import K1, MIN_IDF, SHORT, B, Term, TextCounts, idf, usual_length
 from vlmsearch.stores.terms import QueryTerm, terms_of
 from vlmsearch.stores.versions import VersionedHit
 
@@ -104,16 +104,16 @@ class WordStatistics:
         self._languages = {language for row in sample if (language := row.get("language"))} or {"en"}
         self._scale = max(documents / len(sample), 1.0) if len(sample) == _SAMPLED else 1.0
         """Rows for each one of the sample."""
-        self.texts = Counts((len(of_rows) - len(long)) * self._scale, len(long) * self._scale)
+        self.texts = TextCounts((len(of_rows) - len(long)) * self._scale, len(long) * self._scale)
         self._length = usual_length(sum(long), len(long))
         self._in_sample = [(frozenset(terms), len(terms) > SHORT) for terms in of_rows]
-        self._counts: dict[tuple[str, ...], Counts] = {}
+        self._counts: dict[tuple[str, ...], TextCounts] = {}
 
     def asked(self, term: QueryTerm) -> tuple[str, ...]:
         """Return what rows have in the place of a term, spelt."""
         return tuple(map(_spelt, term.of(self._languages)))
 
-    def holding(self, asked: tuple[str, ...], count: Callable[[], int]) -> Counts:
+    def holding(self, asked: tuple[str, ...], count: Callable[[], int]) -> TextCounts:
         """Return how many texts hold any of the ``asked``; ``count`` counts them, whatever their kind."""
         known = self._counts.get(asked)
         if known is None:
@@ -123,7 +123,7 @@ class WordStatistics:
             if seen < _FREQUENT and self._scale > 1:
                 total = max(count(), seen)
             share = long / seen if seen else float(self.texts.long > self.texts.short)
-            known = Counts(total * (1 - share), total * share)
+            known = TextCounts(total * (1 - share), total * share)
             if len(self._counts) >= _MAX_COUNTS:
                 self._counts.clear()
             self._counts[asked] = known

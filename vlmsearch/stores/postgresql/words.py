@@ -18,7 +18,7 @@ from typing import NamedTuple
 from vlmsearch.stores.postgresql.connection import Session, all_rows
 from vlmsearch.stores.postgresql.tables import SMALL, rough_size
 from vlmsearch.stores.postgresql.values import Condition, among
-from vlmsearch.stores.postings import K1, SHORT, B, Counts, Term, max_score, term_key, usual_length
+from vlmsearch.stores.postings import K1, SHORT, B, Term, TextCounts, max_score, term_key, usual_length
 from vlmsearch.stores.terms import query_terms
 from vlmsearch.stores.versions import VersionedHit
 
@@ -40,11 +40,11 @@ class _AskedTerm(NamedTuple):
 
 
 class _Statistics(NamedTuple):
-    texts: Counts
+    texts: TextCounts
     length: float
     """The length that BM25 compares with."""
     languages: frozenset[str]
-    counts: dict[tuple[int, ...], Counts]
+    counts: dict[tuple[int, ...], TextCounts]
     """Numbers of texts that hold any of some keys."""
 
 
@@ -151,10 +151,12 @@ class WordRanking:
             "GROUP BY language) l"
         )
         short, long, terms, languages = all_rows(session, query, [SHORT, SHORT])[0]
-        return _Statistics(Counts(short, long), usual_length(terms, long), frozenset(filter(None, languages or ())), {})
+        return _Statistics(
+            TextCounts(short, long), usual_length(terms, long), frozenset(filter(None, languages or ())), {}
+        )
 
-    def _count(self, session: Session, terms: Sequence[tuple[int, ...]]) -> list[Counts]:
+    def _count(self, session: Session, terms: Sequence[tuple[int, ...]]) -> list[TextCounts]:
         short, long = (f"count(*) FILTER (WHERE length {sign} {SHORT})" for sign in ("<=", ">"))
         of_term = f"(SELECT ARRAY[{short}, {long}] FROM {self._documents} WHERE terms && %s::bigint[])"
         counts = all_rows(session, f"SELECT {', '.join([of_term] * len(terms))}", list(map(list, terms)))[0]
-        return [Counts(*of_kinds) for of_kinds in counts]
+        return [TextCounts(*of_kinds) for of_kinds in counts]
