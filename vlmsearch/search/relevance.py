@@ -362,17 +362,18 @@ def words_beside(
         weight: How much words count beside the vectors of the index: see `word_weight`.
     """
     terms = max(len(query_terms(text, language)), 1)
+    is_code = are_codes(text)
     is_word = len(query_words(text, language)) == 1 and len(plain_words(text)) <= 2  # with its article at most
     share = min(max((texts - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0)
     doubt = WORD_DOUBT if is_word else WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
     alone = WordsAlone(
         _ALONE[0] / max_bm25,
         _ALONE[1],
-        is_bounded=share > 0 and not (is_word or are_codes(text)),
-        doubt=(0.0, 0.0) if are_codes(text) else (doubt, NAME_DOUBT),
+        is_bounded=share > 0 and not (is_word or is_code),
+        doubt=(0.0, 0.0) if is_code else (doubt, NAME_DOUBT),
         held=_HELD * max_bm25 if terms <= _SHORT_QUERY else math.inf,
     )
-    weight *= _OF_NUMBERS if has_number(text) and not are_codes(text) else 1.0
+    weight *= _OF_NUMBERS if has_number(text) and not is_code else 1.0
     slope, base, bound = _BESIDE
     base *= min(max_bm25 / terms / _TELLING, 1.0)  # to lack words that most texts hold says nothing
     return Evidence(slope / terms**_TERMS_POWER, base, bound=bound, floor=-math.inf, alone=alone, weight=weight)
@@ -486,16 +487,15 @@ class Judge:
 
     def _of_cosines(self, field: Field, query: NDArray[np.float32], sought: PreparedQuery) -> Evidence:
         by_text = sought.by_text
-        fit = self.encoder.relevance.get((field.space, field.modality)) if by_text else None
-        if fit is not None and not fit.mean and not fit.rivals:
+        fit = self.encoder.relevance.get((field.space, field.modality))
+        if fit is not None and by_text and not fit.mean and not fit.rivals:
             return Evidence(fit.cosine, fit.bias - PRIOR, Basis(fitted=True))
         background = self._background(field)
-        if fit is not None:
+        if fit is not None and by_text:
             return fitted_evidence(fit, background, query)
         texts_alone = any(s.name == field.space and s.modalities == {"text"} for s in self.encoder.spaces)
         if texts_alone or (not by_text and field.modality == "image"):
-            of_texts = self.encoder.relevance.get((field.space, field.modality)) if texts_alone else None
-            near = math.inf if of_texts is None else of_texts.near
+            near = fit.near if fit is not None and texts_alone else math.inf
             return standing_out(background, query, alike=True, near=near, is_pure=not sought.text)
         across = self.encoder.relevance.get((field.space, "image"))  # texts with images are as images with texts
         if across is None:
