@@ -59,10 +59,12 @@ HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs."""
 MAX_INT = 2**63 - 1
 _PART = re.compile(
-    r"(?P<of>.+)#(?:page=(?P<page>[1-9][0-9]{0,8})|t=(?P<t>[0-9]{1,9}\.[0-9]{3})"
+    r"(?P<of>.+)#(?:(?P<kind>page|passage)=(?P<number>[1-9][0-9]{0,8})|t=(?P<t>[0-9]{1,9}\.[0-9]{3})"
     r"|xywh=(?P<xy>[0-9]{1,9},[0-9]{1,9}),(?P<wh>[1-9][0-9]{0,8},[1-9][0-9]{0,8}))",
     re.DOTALL,
 )
+PASSAGE = "#passage="
+"""The beginning of the fragment of a passage."""
 _WEB = re.compile("(https?):/{1,2}(?=[^/])")
 """The beginning of a URL of the web; a path keeps only one of its slashes."""
 WORDS = "words"
@@ -205,17 +207,18 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a file: a page, a moment or a region. One of the three is set.
+    """A part of a file: a page, a moment or a region; or a passage of a long text. One of the four is set.
 
     A document that is such a part has the id of the file with a fragment, which `str` gives. Pages have that of RFC
     8118 (``#page=3``). Moments and regions have those of W3C Media Fragments URI 1.0: ``#t=12.480`` in seconds, and
-    ``#xywh=10,20,300,40`` in pixels of the upright image.
+    ``#xywh=10,20,300,40`` in pixels of the upright image. A passage (``#passage=3``) is no document of its own.
 
     Attributes:
-        of: Id of the file, or its path.
+        of: Id of the file, or its path; of a passage the id of its document.
         page: Number of the page, from 1.
         seconds: Time from the beginning, to the millisecond.
         region: Left and top edge, width and height.
+        passage: Number of the passage, from 1.
 
     Example:
         >>> str(Part("/a/film.mp4", seconds=12.48))
@@ -226,19 +229,24 @@ class Part:
     page: int | None = None
     seconds: float | None = None
     region: tuple[int, int, int, int] | None = None
+    passage: int | None = None
 
     def __str__(self) -> str:
         if self.page is not None:
             return f"{self.of}#page={self.page}"
+        if self.passage is not None:
+            return f"{self.of}{PASSAGE}{self.passage}"
         if self.seconds is not None:
             return f"{self.of}#t={self.seconds:.3f}"
         return f"{self.of}#xywh={','.join(map(str, self.region or ()))}"
 
     @property
     def name(self) -> str:
-        """Return the part in words: ``page 3``, ``0:12`` or ``10,20,300,40``."""
+        """Return the part in words: ``page 3``, ``passage 3``, ``0:12`` or ``10,20,300,40``."""
         if self.page is not None:
             return f"page {self.page}"
+        if self.passage is not None:
+            return f"passage {self.passage}"
         if self.seconds is not None:
             minutes, seconds = divmod(int(self.seconds), 60)
             hours, minutes = divmod(minutes, 60)
@@ -264,8 +272,9 @@ def part_of(id: str) -> Part | None:
     match = _PART.fullmatch(id) if "#" in id else None
     if match is None:
         return None
-    if match["page"]:
-        return Part(match["of"], page=int(match["page"]))
+    if match["kind"]:
+        number = int(match["number"])
+        return Part(match["of"], passage=number) if match["kind"] == "passage" else Part(match["of"], page=number)
     if match["t"]:
         return Part(match["of"], seconds=float(match["t"]))
     left, top, width, height = map(int, f"{match['xy']},{match['wh']}".split(","))
@@ -288,6 +297,23 @@ def file_of_part(id: str) -> str:
     while part := part_of(id):
         id = part.of
     return id
+
+
+def document_of(id: str) -> str:
+    """Return the id of the document that a passage is of.
+
+    Args:
+        id: Id of a passage or a document.
+
+    Returns:
+        The id of the document; the same id where it names no passage.
+
+    Example:
+        >>> document_of("/a/report.pdf#page=3#passage=2")
+        '/a/report.pdf#page=3'
+    """
+    part = part_of(id) if PASSAGE in id else None
+    return id if part is None or part.passage is None else part.of
 
 
 @dataclass(frozen=True)
@@ -524,15 +550,65 @@ class Stamp:
     source: str = ""
 
 
+@dataclass(frozen=True)
+class Passage:
+    """A passage of a document's text, which is longer than a model reads.
+
+    Attributes:
+        number: Number of the passage in its document, from 1.
+        start: Its first character in the text, from 0.
+        end: The character behind its last one.
+        heading: Heading above it; "" for none. It is encoded in front of the passage.
+        text: Its characters of the document's text.
+
+    Example:
+        >>> passage = Passage(2, 120, 146, "Keys", "The safe has the code 4471")
+        >>> passage.encoded
+        'Keys\n\nThe safe has the code 4471'
+    """
+
+    number: int
+    start: int
+    end: int
+    heading: str
+    text: str
+
+    @property
+    def encoded(self) -> str:
+        """Return what is encoded of it, and whose words are compared: its heading, and its text."""
+        return f"{self.heading}\n\n{self.text}" if self.heading else self.text
+
+
+@dataclass(frozen=True, repr=False)
+class EncodedPassage:
+    """A passage with its vectors.
+
+    Attributes:
+        passage: The passage.
+        vectors: A vector of length one for each field of its text, of shape (dim,).
+
+    Example:
+        >>> EncodedPassage(Passage(1, 0, 5, "", "a dog"), {}).passage.number
+        1
+    """
+
+    passage: Passage
+    vectors: Mapping[Field, NDArray[np.float32]]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.passage.number}, {brief(self.passage.text)})"
+
+
 @dataclass(frozen=True, repr=False)
 class Record:
     """A document as a store keeps it.
 
     Attributes:
         document: The document.
-        vectors: A vector of length one for each field, of shape (dim,).
+        vectors: A vector of length one for each field, of shape (dim,). A document with passages has none of its text.
         stamp: Origin and version of the document.
         fingerprint: Fingerprint of the encoder that made the vectors; "" where the caller answers for it.
+        passages: Passages of its text, which cover it in order; none where the text is encoded as a whole.
 
     Example:
         >>> import numpy as np
@@ -546,10 +622,24 @@ class Record:
     vectors: Mapping[Field, NDArray[np.float32]]
     stamp: Stamp = Stamp("")
     fingerprint: str = ""
+    passages: tuple[EncodedPassage, ...] = ()
 
     def __repr__(self) -> str:
         dims = {str(field): len(vector) for field, vector in self.vectors.items()}
-        return f"{type(self).__name__}({self.document!r}, dimensions of vectors: {dims})"
+        passages = f", passages: {len(self.passages):,}" if self.passages else ""
+        return f"{type(self).__name__}({self.document!r}, dimensions of vectors: {dims}{passages})"
+
+    def vectors_of(self, field: Field) -> list[NDArray[np.float32]]:
+        """Return the vectors of a field: that of the document, and those of its passages.
+
+        Args:
+            field: The field.
+
+        Returns:
+            The vectors; none where it has none.
+        """
+        parts = (self.vectors, *(passage.vectors for passage in self.passages))
+        return [vectors[field] for vectors in parts if field in vectors]
 
 
 @dataclass(frozen=True)
@@ -563,6 +653,7 @@ class MetadataChange:
         digest: New digest of its stamp.
         text: New text; None leaves it as it is.
         vectors: Vectors of the new text, by field; the others stay.
+        passages: Passages of the new text; without a new text, those of the document stay.
 
     Example:
         >>> read = Document("a", "a dog", metadata={"year": 2020})
@@ -576,6 +667,7 @@ class MetadataChange:
     digest: str
     text: str | None = None
     vectors: Mapping[Field, NDArray[np.float32]] = field(default_factory=lambda: MappingProxyType({}))
+    passages: tuple[EncodedPassage, ...] = ()
 
     def of(self, document: Document) -> Document:
         """Return a document as the change makes it.
@@ -641,7 +733,7 @@ class Hit:
     """A document that a field found.
 
     Attributes:
-        id: Id of the document.
+        id: Id of the document, or of its passage.
         score: Cosine of its vector with the query's, from -1 to 1; of ``words`` the BM25, above 0.
 
     Example:
@@ -701,8 +793,9 @@ class Match(HtmlDisplay):
         document: Document, as it was when its vectors were compared.
         score: Relevance: the probability, from 0 to 1, that the document is what was asked for.
         fields: Scores in the fields, by their names, such as ``clip/image`` and ``words``.
-        parts: Scores of the other relevant parts of the same file, and of the file itself, by their ids, best first.
-            Empty where the search shows every part.
+        parts: Scores of the other relevant parts of the same file, their passages, and the file itself, by their ids,
+            best first. Where the search shows every part, they are the other passages of the document.
+        passage: Passage that fits best, of a document with a long text; its number, place and words are for people.
 
     Example:
         >>> fields = {"clip/image": FieldScore(1, 0.31, 4.9), "words": FieldScore(2, 4.7, 1.2)}
@@ -715,6 +808,7 @@ class Match(HtmlDisplay):
     score: float
     fields: Mapping[str, FieldScore]
     parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    passage: Passage | None = None
 
     def __repr__(self) -> str:
         ranks = "".join(
@@ -1029,6 +1123,8 @@ class IndexReport(HtmlDisplay):
         seconds: Duration of the run.
         unlabelled: Updated documents that lost the labels of their older version.
         left_out: Numbers of files in the folders that an option takes, by the option: see `SourceOptions`.
+        passages: Number of passages that the new and updated documents have.
+        cut: Documents of which the model read the beginning alone, since their passages were not asked for.
 
     Example:
         >>> IndexReport(added=3, unchanged=2).seen
@@ -1043,6 +1139,8 @@ class IndexReport(HtmlDisplay):
     seconds: float = 0.0
     unlabelled: int = 0
     left_out: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    passages: int = 0
+    cut: int = 0
 
     def __repr__(self) -> str:
         counts = [f"{name}={count:,}" for name, count in self.counts().items()]

@@ -1,0 +1,115 @@
+"""Passages in a database: each has a row of its own beside that of its document.
+
+The row of a passage has the id ``DOCUMENT#passage=N``, the metadata of its document, so that filters see it, and for a
+text what is encoded of it. The row of the document has the whole text, and neither vectors nor words of it. Both have
+the digest of the document, and behind it how many passages there are, or which characters of the text the passage has.
+Whoever reads a document and its passages one after the other so knows whether they are of one version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from vlmsearch.types import (
+    PASSAGE,
+    Document,
+    EncodedPassage,
+    Passage,
+    Record,
+    Stamp,
+    document_of,
+    part_of,
+)
+
+_COUNT, _PLACE = "#passages=", "#characters="
+_SEALED = re.compile(rf"(.*)(?:{_COUNT}(\d+)|{_PLACE}(\d+)-(\d+))", re.DOTALL)
+
+
+class RowStamp(NamedTuple):
+    """The stamp of a row.
+
+    Attributes:
+        stamp: The stamp of the document.
+        count: The number of passages of a document; 0 for none.
+        place: The first character of a passage, and the one behind its last; None in the row of a document.
+    """
+
+    stamp: Stamp
+    count: int = 0
+    place: tuple[int, int] | None = None
+
+
+def is_passage(id: str) -> bool:
+    """Check whether an id names a passage."""
+    return PASSAGE in id and document_of(id) != id
+
+
+def row_stamp(stamp: Stamp) -> RowStamp:
+    """Return what the stamp of a row says."""
+    sealed = _SEALED.fullmatch(stamp.digest) if "#" in stamp.digest else None
+    if sealed is None:
+        return RowStamp(stamp)
+    digest, count, start, end = sealed.groups()
+    place = None if start is None else (int(start), int(end))
+    return RowStamp(replace(stamp, digest=digest), int(count or 0), place)
+
+
+def has_own_words(stamp: Stamp) -> bool:
+    """Check whether the words of a row's text count: those of a document with passages are in these."""
+    return _COUNT not in stamp.digest
+
+
+def passage_ids(stamps: Mapping[str, Stamp]) -> list[str]:
+    """Return the ids of all passages of documents, whose rows have these stamps."""
+    return [f"{id}{PASSAGE}{n}" for id, stamp in stamps.items() for n in range(1, row_stamp(stamp).count + 1)]
+
+
+def rows_of(records: Iterable[Record]) -> list[Record]:
+    """Return the rows of records as records: those of the passages of each document, then its own."""
+    rows: list[Record] = []
+    for record in records:
+        document, stamp = record.document, record.stamp
+        for encoded in record.passages:
+            passage = encoded.passage
+            row = Document(f"{document.id}{PASSAGE}{passage.number}", passage.encoded, None, document.metadata)
+            sealed = replace(stamp, digest=f"{stamp.digest}{_PLACE}{passage.start}-{passage.end}")
+            rows.append(Record(row, encoded.vectors, sealed, record.fingerprint))
+        if record.passages:
+            stamp = replace(stamp, digest=f"{stamp.digest}{_COUNT}{len(record.passages)}")
+        rows.append(Record(document, record.vectors, stamp, record.fingerprint))
+    return rows
+
+
+def passage_of(document: Document, stamp: Stamp) -> Passage | None:
+    """Return the passage that a row with this document and stamp has; None for the row of a document."""
+    part, place = part_of(document.id), row_stamp(stamp).place
+    if place is None or part is None or part.passage is None:
+        return None
+    text = document.text or ""
+    length = place[1] - place[0]
+    own = text[len(text) - length :]
+    return Passage(part.passage, *place, text[: len(text) - length].removesuffix("\n\n"), own)
+
+
+def record_of(row: Record, passages: Sequence[Record]) -> Record:
+    """Return a record, made of the row of a document and those of its passages.
+
+    Args:
+        row: The row of the document.
+        passages: The rows of its passages.
+
+    Returns:
+        The record. It counts as changed where a passage is missing, or of another version.
+    """
+    stamp, count, _ = row_stamp(row.stamp)
+    own = [EncodedPassage(known, passage.vectors) for passage in passages if (known := passage_of(*_head(passage)))]
+    is_whole = len(own) == count and all(row_stamp(passage.stamp).stamp == stamp for passage in passages)
+    own.sort(key=lambda encoded: encoded.passage.number)
+    return replace(row, stamp=stamp if is_whole else replace(stamp, digest=""), passages=tuple(own))
+
+
+def _head(row: Record) -> tuple[Document, Stamp]:
+    return row.document, row.stamp
