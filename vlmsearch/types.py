@@ -312,8 +312,7 @@ def document_of(id: str) -> str:
         >>> document_of("/a/report.pdf#page=3#passage=2")
         '/a/report.pdf#page=3'
     """
-    part = part_of(id) if PASSAGE in id else None
-    return id if part is None or part.passage is None else part.of
+    return id[: id.rfind(PASSAGE)] if PASSAGE in id else id
 
 
 @dataclass(frozen=True)
@@ -552,7 +551,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Passage:
-    """A passage of a document's text, which is longer than a model reads.
+    r"""A passage of a document's text, which is longer than a model reads.
 
     Attributes:
         number: Number of the passage in its document, from 1.

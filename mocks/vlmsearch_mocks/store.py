@@ -23,10 +23,13 @@ from vlmsearch.stores.base import (
     check_tuning,
     dim_of,
 )
+from vlmsearch.stores.documents import words_of_row
 from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.postings import MAX_ROWS, Postings, WordTable, max_score
-from vlmsearch.stores.terms import AUTO, check_language, query_terms, words_of
+from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.types import (
+    PASSAGE,
     Document,
     Field,
     Hit,
@@ -55,6 +58,7 @@ class MemoryStore(Store):
         self._manifest: Manifest | None = None
         self._records: dict[str, Record] = {}
         self._rejects: dict[str, Reject] = {}
+        self._table_of_rows: dict[str, Record] | None = None
         self._tables: dict[Field, tuple[list[str], Vectors]] = {}
 
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
@@ -95,13 +99,22 @@ class MemoryStore(Store):
         with self._lock:
             changed = changed_records(self.records([change.document.id for change in changes]), changes)
             self._records.update((record.document.id, record) for record in changed)
+            self._table_of_rows = None
             if any(change.text is not None for change in changes):
                 self._changed()
         return [record.document.id for record in changed]
 
     def _changed(self) -> None:
+        self._table_of_rows = None
         self._tables.clear()
         self._words = None
+
+    @property
+    def _by_row(self) -> dict[str, Record]:
+        """Return documents and passages as records, by id."""
+        if self._table_of_rows is None:
+            self._table_of_rows = {row.document.id: row for row in rows_of(self._records.values())}
+        return self._table_of_rows
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         """Find the nearest documents by cosine; equal cosines are in the order of the ids."""
@@ -122,7 +135,7 @@ class MemoryStore(Store):
 
     def _table(self, field: Field) -> tuple[list[str], Vectors]:
         if field not in self._tables:
-            vectors = {id: record.vectors[field] for id, record in self._records.items() if field in record.vectors}
+            vectors = {id: row.vectors[field] for id, row in self._by_row.items() if field in row.vectors}
             self._tables[field] = list(vectors), np.array(list(vectors.values()), dtype=np.float32)
         return self._tables[field]
 
@@ -132,7 +145,7 @@ class MemoryStore(Store):
         Equal scores are in the order of writing.
         """
         with self._lock:
-            table, asked, ids = self._word_table(), query_terms(query, self._language), list(self._records)
+            table, asked, ids = self._word_table(), query_terms(query, self._language), list(self._by_row)
             passing = np.array([self._passes(id, where) for id in ids], np.bool_)
             places, scores, terms = table.best(asked, max(limit, 1), passing)
         hits = [Hit(ids[place], score) for place, score in zip(places.tolist(), scores.tolist())]
@@ -145,14 +158,14 @@ class MemoryStore(Store):
         """
         wanted = set(ids)
         with self._lock:
-            names = {at: id for at, id in enumerate(self._records) if id in wanted and self._passes(id, where)}
+            names = {at: id for at, id in enumerate(self._by_row) if id in wanted and self._passes(id, where)}
             scores, _ = self._word_table().scores(query_terms(query, self._language), np.array([*names], np.int64))
         hits = [Hit(id, score) for id, score in zip(names.values(), scores.tolist()) if score > 0]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
     def _word_table(self) -> WordTable:
         if self._words is None:
-            texts = [words_of(record.document) for record in self._records.values()]
+            texts = list(map(words_of_row, self._by_row.values()))
             parts = [
                 Postings.of(
                     range(start, min(start + MAX_ROWS, len(texts))), texts[start : start + MAX_ROWS], self._language
@@ -163,12 +176,13 @@ class MemoryStore(Store):
         return self._words
 
     def _passes(self, id: str, where: Filter | None) -> bool:
-        return where is None or where.matches(self._records[id].document.metadata)
+        return where is None or where.matches(self._by_row[id].document.metadata)
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of those documents among ``ids`` that are there, in the order of ``ids``."""
         with self._lock:
-            records = [self._records[id] for id in ids if id in self._records]
+            there = {**self._by_row, **self._records} if any(PASSAGE in id for id in ids) else self._records
+            records = [there[id] for id in ids if id in there]
         made_by = self._manifest.fingerprint if self._manifest else ""
         return [
             replace(record, document=_plain(record.document), vectors=dict(record.vectors), fingerprint=made_by)
@@ -212,7 +226,7 @@ class MemoryStore(Store):
     def check(self, *, repair: bool = False) -> CheckReport:
         """Return how much there is; nothing in a dictionary can disagree."""
         with self._lock:
-            counts = Counter(str(field) for record in self._records.values() for field in record.vectors)
+            counts = Counter(str(field) for row in self._by_row.values() for field in row.vectors)
             return CheckReport(self.name, len(self._records), dict(sorted(counts.items())), repaired=repair)
 
     def _needed(self) -> Manifest:

@@ -36,7 +36,7 @@ from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.overview import HasOverview
 from vlmsearch.stores.terms import query_words
-from vlmsearch.stores.versions import compare_again, read_documents
+from vlmsearch.stores.versions import HitContent, compare_again, read_documents
 from vlmsearch.types import (
     WORDS,
     Document,
@@ -508,7 +508,7 @@ class _Search:
         Where others may belong among them, and this is not the last attempt, their documents are not read.
         """
         self.look_at(ranked, depth)
-        documents: dict[str, Document] = {}
+        documents: dict[str, HitContent] = {}
         for _ in range(_ATTEMPTS):
             check_cancelled()
             best = self.relevant()
@@ -530,7 +530,11 @@ class _Search:
             self.owned = {id: fields for id, fields in self.owned.items() if id not in changed}
             self.owned |= self.store.fields(list(changed & self.ranked.ids))
             self._look_behind(changed)
-        self.matches = [Match(documents[id], score, {}) for id, score in best if id in documents]
+        self.matches = [
+            Match(documents[id].document, score, {}, passage=documents[id].passage)
+            for id, score in best
+            if id in documents
+        ]
 
     def relevant(self) -> list[tuple[str, float]]:
         """Return the candidates that are likely enough, best first.

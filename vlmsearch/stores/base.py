@@ -11,14 +11,16 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from vlmsearch._util.batching import pages
+from vlmsearch._util.batching import PAGE, batches, pages
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.markup import HtmlDisplay, plain
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.passages import rows_of, shown_document
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.types import (
     MIN_SCORE,
+    PASSAGE,
     WORDS,
     Document,
     Field,
@@ -26,6 +28,7 @@ from vlmsearch.types import (
     Manifest,
     MetadataChange,
     Modality,
+    Passage,
     Record,
     Reject,
     Space,
@@ -34,6 +37,7 @@ from vlmsearch.types import (
     WordHits,
     check_id,
     check_metadata,
+    document_of,
 )
 
 _MAX_DIM = 2**20
@@ -45,6 +49,10 @@ class Store(Closable, ABC):
     Constructing a store creates nothing: the first `bind` does. Every method takes and gives whole batches. Ids that a
     store does not have are left out of answers, never an error. A store may be used from several threads. Any method
     raises BackendError where the store's database fails.
+
+    A record may have passages. They are written, replaced and removed with their document, and never counted or listed.
+    Searches and comparisons are of passages as well: each is named ``DOCUMENT#passage=N``, and a document with passages
+    has no text of its own there. Where a method takes or gives ids for these, it says "or passages".
 
     Example:
         >>> import numpy as np
@@ -123,12 +131,12 @@ class Store(Closable, ABC):
 
     @abstractmethod
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """Find the nearest documents by cosine.
+        """Find the nearest documents or passages by cosine.
 
         Args:
             field: The field to compare vectors of.
             vectors: The queries: float32 of shape (n, dim), each row of length one.
-            limit: Documents for each query at most.
+            limit: Hits for each query at most.
             where: Filter on the metadata.
 
         Returns:
@@ -139,12 +147,12 @@ class Store(Closable, ABC):
         """
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Compare given documents with a query, as they are now.
+        """Compare given documents or passages with a query, as they are now.
 
         Args:
             field: The field to compare vectors of.
             vectors: The query: float32 of shape (1, dim), of length one.
-            ids: Ids of the documents.
+            ids: Ids of the documents or passages.
             where: Filter on the metadata.
 
         Returns:
@@ -160,7 +168,7 @@ class Store(Closable, ABC):
         dim_of(self.name, manifest.spaces, field)
         passing = (
             record
-            for record in self.records(list(dict.fromkeys(ids)))
+            for record in self._rows(ids)
             if field in record.vectors and (where is None or where.matches(record.document.metadata))
         )
         query = vectors[0].astype(np.float64)  # in float32, a cosine would depend on those that it is computed with
@@ -172,7 +180,7 @@ class Store(Closable, ABC):
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
     def sample(self, field: Field, count: int) -> Vectors:
-        """Return vectors of documents that are chosen at random.
+        """Return vectors of documents or passages that are chosen at random.
 
         They are the same ones while the index does not change. Where looking for changes would take long, a store may
         return older vectors of documents that were replaced since.
@@ -192,16 +200,16 @@ class Store(Closable, ABC):
         if manifest is None:
             return np.empty((0, 0), np.float32)
         dim = dim_of(self.name, manifest.spaces, field)
-        vectors = [record.vectors.get(field) for record in self.records(self.sample_ids(field, count))]
+        vectors = [row.vectors.get(field) for row in self._rows(self.sample_ids(field, count))]
         return np.array([vector for vector in vectors if vector is not None], np.float32).reshape(-1, dim)
 
     def sample_ids(self, field: Field, count: int) -> list[str]:
-        """Return ids of documents that are chosen at random.
+        """Return ids of documents or passages that are chosen at random.
 
         They are the same ones while the index does not change.
 
         Args:
-            field: A field that the documents have.
+            field: A field that they have.
             count: Ids at most.
 
         Returns:
@@ -210,15 +218,38 @@ class Store(Closable, ABC):
         return drawn_ids(self, field, count)
 
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """Return documents.
+        """Return documents, or passages as documents with their ids and texts.
+
+        Args:
+            ids: Ids of the documents or passages.
+
+        Returns:
+            The documents that are there, in the order of ``ids``.
+        """
+        there = {row.document.id: shown_document(row) for row in self._rows(ids)}
+        return [there[id] for id in ids if id in there]
+
+    def passages(self, ids: Sequence[str]) -> dict[str, tuple[Passage, ...]]:
+        """Return the passages of documents.
 
         Args:
             ids: Ids of the documents.
 
         Returns:
-            The documents that are there, in the order of ``ids``.
+            The passages, in their order, by the ids of the documents that have any.
         """
-        return [record.document for record in self.records(ids)]
+        return {
+            record.document.id: tuple(encoded.passage for encoded in record.passages)
+            for record in self.records(ids)
+            if record.passages
+        }
+
+    def _rows(self, ids: Iterable[str]) -> Iterator[Record]:
+        """Yield documents or passages as records, in the order of their first ids."""
+        wanted = dict.fromkeys(ids)
+        rows = rows_of(self.records(list(dict.fromkeys(map(document_of, wanted)))))
+        there = {row.document.id: row for row in rows}
+        return (there[id] for id in wanted if id in there)
 
     @abstractmethod
     def records(self, ids: Sequence[str]) -> list[Record]:
@@ -228,7 +259,7 @@ class Store(Closable, ABC):
         crash of a server: then the record comes without it and its stamp has no digest.
 
         Args:
-            ids: Ids of the documents.
+            ids: Ids of the documents; that of a passage gives a record of what is encoded of it.
 
         Returns:
             The records of the documents that are there, in the order of ``ids``. Images are paths. Vectors are float32
@@ -250,15 +281,15 @@ class Store(Closable, ABC):
         return {record.document.id: record.stamp for record in self.records(ids)}
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """Return the fields that documents have a vector in.
+        """Return the fields that documents or passages have a vector in.
 
         Args:
-            ids: Ids of the documents.
+            ids: Ids of the documents or passages.
 
         Returns:
-            The fields, by id, of the documents that are in the store.
+            The fields, by id, of those that are in the store.
         """
-        return {record.document.id: frozenset(record.vectors) for record in self.records(ids)}
+        return {row.document.id: frozenset(row.vectors) for row in self._rows(ids)}
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> int:
@@ -276,15 +307,30 @@ class Store(Closable, ABC):
 
     @abstractmethod
     def ids(self) -> Iterator[str]:
-        """Iterate over all ids, in no particular order.
+        """Iterate over the ids of all documents, in no particular order.
 
         Returns:
             An iterator, which reads as it goes.
         """
 
+    def row_ids(self) -> Iterator[str]:
+        """Iterate over the ids of all documents without passages, and of all passages.
+
+        Returns:
+            An iterator, which reads as it goes.
+        """
+        for some in batches(self.ids(), PAGE):
+            passages = self.passages(some)
+            for id in some:
+                yield from (f"{id}{PASSAGE}{part.number}" for part in passages[id]) if id in passages else (id,)
+
     @abstractmethod
     def __len__(self) -> int:
         """Count the documents."""
+
+    def count_passages(self) -> int:
+        """Count the passages of all documents."""
+        return sum(PASSAGE in id for id in self.row_ids())
 
     def places(self) -> tuple[Path, ...]:
         """Return the files and folders of this machine that hold the index. There are none where a server has it.
@@ -315,10 +361,10 @@ def space_of(name: object, dim: object, modalities: object) -> Space:
 
 
 def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
-    """Return the ids of documents that have a vector of a field, chosen at random.
+    """Return the ids of documents or passages that have a vector of a field, chosen at random.
 
     Args:
-        store: The store; all its ids are read.
+        store: The store; all its ids are read, and those of passages.
         field: The field.
         count: Ids at most.
 
@@ -326,7 +372,7 @@ def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
         The ids with the smallest sampling keys, in the order of these.
     """
     chosen: list[str] = []
-    for some in pages(sorted(store.ids(), key=lambda id: (sampling_key(id), id))):
+    for some in pages(sorted(store.row_ids(), key=lambda id: (sampling_key(id), id))):
         fields = store.fields(some)
         chosen += [id for id in some if field in fields.get(id, ())]
         if len(chosen) >= count:
@@ -345,8 +391,8 @@ def dim_of(name: str, spaces: Sequence[Space], field: Field) -> int:
 def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
     """Raise InvalidBatchError that names all records which not every store could keep.
 
-    Ids are valid and distinct, metadata within `vlmsearch.types.check_metadata`, and each vector is of a field of
-    ``spaces`` and as long.
+    Ids are valid, distinct and none of a passage, metadata within `vlmsearch.types.check_metadata`, and each vector is
+    of a field of ``spaces`` and as long.
     """
     dims = {field: space.dim for space in spaces for field in space.fields}
     seen: set[str] = set()
@@ -354,11 +400,14 @@ def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
     def check(record: Record) -> None:
         id = record.document.id
         check_id(id)
+        if PASSAGE in id:
+            raise InvalidInputError("invalid", f"the id {id!r} names a passage: give the document another one")
         check_metadata(record.document.metadata)
         if id in seen:
             raise InvalidInputError("invalid", f"the id {id!r} is there twice in one batch")
         seen.add(id)
-        for field, vector in record.vectors.items():
+        parts = (record.vectors, *(passage.vectors for passage in record.passages))
+        for field, vector in ((field, vector) for vectors in parts for field, vector in vectors.items()):
             if vector.shape != (dims.get(field),):
                 wanted = f"{dims[field]} numbers" if field in dims else f"a field of {', '.join(map(str, dims))}"
                 raise InvalidInputError(
@@ -378,7 +427,7 @@ def check_changes(changes: Sequence[MetadataChange]) -> list[Record]:
     def changed(change: MetadataChange) -> Record:
         check_metadata(change.metadata)
         stamp = replace(change.stamp, digest=change.digest)
-        return Record(change.of(change.document), change.vectors, stamp)
+        return Record(change.of(change.document), change.vectors, stamp, passages=change.passages)
 
     return apply_to_each(changed, changes)
 
@@ -399,7 +448,11 @@ def changed_records(records: Iterable[Record], changes: Sequence[MetadataChange]
         change = wanted[record.document.id]
         if record.stamp == change.stamp and record.document.metadata == change.document.metadata:
             document, stamp = change.of(record.document), replace(record.stamp, digest=change.digest)
-            changed.append(Record(document, {**record.vectors, **change.vectors}, stamp, record.fingerprint))
+            vectors = record.vectors
+            if change.text is not None and change.passages:
+                vectors = {field: vector for field, vector in vectors.items() if field.modality != "text"}
+            passages = record.passages if change.text is None else change.passages
+            changed.append(Record(document, {**vectors, **change.vectors}, stamp, record.fingerprint, passages))
     return changed
 
 

@@ -1,13 +1,14 @@
 """Documents in a database: the part that all stores over a database share.
 
-A back end reads and writes rows, and compares vectors. Here are the checks before that, and the answers while there is
-no index yet.
+A back end reads and writes rows, of documents and of passages, and compares vectors. Here are the checks before that,
+and the answers while there is no index yet. See `vlmsearch.stores.passages` for the rows of passages: what replaces or
+removes the row of a document also removes the rows of the passages that it had.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -17,25 +18,58 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.batching import pages
+from vlmsearch._util.batching import PAGE, batches, pages
+from vlmsearch.errors import InvalidBatchError
 from vlmsearch.stores.base import check_changes, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
+from vlmsearch.stores.passages import (
+    has_own_words,
+    passage_ids,
+    passage_of,
+    record_of,
+    row_stamp,
+    rows_of,
+    shown_document,
+)
 from vlmsearch.stores.samples import VectorSamples
-from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Document, Field, Hit, MetadataChange, Record, Reject, Scalar, Stamp, Vectors
+from vlmsearch.stores.terms import words_of
+from vlmsearch.stores.versions import HitContent, VersionedHit
+from vlmsearch.types import (
+    PASSAGE,
+    Document,
+    Field,
+    Hit,
+    MetadataChange,
+    Passage,
+    Record,
+    Reject,
+    Scalar,
+    Stamp,
+    Vectors,
+    document_of,
+)
 
 Item = TypeVar("Item")
+_ATTEMPTS = 3
 
 
 RowPart: TypeAlias = Literal["document", "vectors"]
 """A part of a row that is read when it is asked for."""
 
 
+class RowCount(NamedTuple):
+    """Numbers of rows in a database."""
+
+    documents: int
+    passages: int
+
+
 class DocumentRow(NamedTuple):
-    """Row of a document in a database, all of one moment."""
+    """Row of a document or a passage in a database, all of one moment."""
 
     stamp: Stamp
+    """The stamp of the row: see `vlmsearch.stores.passages.row_stamp`."""
     version: str
     """Another one after every write of the document."""
     fields: frozenset[Field]
@@ -96,33 +130,40 @@ class DatabaseStore(GenerationalStore):
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> Sequence[Sequence[VersionedHit]]:
-        """Find the nearest documents of each query, best first. Equal cosines are in the order of the ids."""
+        """Find the nearest rows of each query, best first. Equal cosines are in the order of the ids."""
 
     @abstractmethod
     def compare_vectors(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> Sequence[VersionedHit]:
-        """Compare documents with one query, best first; equal cosines are in the order of the ids."""
+        """Compare rows with one query, best first; equal cosines are in the order of the ids."""
 
     @abstractmethod
-    def count(self) -> int:
-        """Count the documents."""
+    def count(self) -> RowCount:
+        """Count the rows."""
 
     @abstractmethod
     def vectors_of(self, field: Field, ids: Collection[str]) -> Iterable[NDArray[np.float32]]:
-        """Read the vectors of a field that documents have, in no particular order."""
+        """Read the vectors of a field that rows have, in no particular order."""
 
     @abstractmethod
-    def write(self, records: Sequence[Record]) -> None:
-        """Add or replace at least one record; all of them have passed `check_keepable`."""
+    def write(self, rows: Sequence[Record]) -> None:
+        """Add or replace the rows of at least one record; all of them have passed `check_keepable`.
+
+        The rows of passages come before that of their document. Passages that it had before and that are not among the
+        rows are removed.
+        """
 
     @abstractmethod
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, and return their ids."""
+        """Replace the metadata of documents that are still as they were read, and return their ids.
+
+        The rows of their passages get the same metadata and digest.
+        """
 
     @abstractmethod
     def remove(self, ids: list[str]) -> int:
-        """Remove some documents, and return how many were there."""
+        """Remove some documents with their passages, and return how many documents were there."""
 
     @abstractmethod
     def read_rejects(self) -> Iterable[Reject]:
@@ -136,8 +177,8 @@ class DatabaseStore(GenerationalStore):
     def remove_rejects(self, ids: list[str]) -> None:
         """Take some inputs off the reject list."""
 
-    def check_keepable(self, records: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the records that this database cannot keep."""
+    def check_keepable(self, rows: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the rows that this database cannot keep."""
 
     def draw(self, field: Field, count: int) -> Iterable[NDArray[np.float32]]:
         """Read the vectors of documents that are chosen at random."""
@@ -153,9 +194,13 @@ class DatabaseStore(GenerationalStore):
         """Add or replace records."""
         with self.in_use(records):
             check_records(records, self.needed().spaces)
-            self.check_keepable(records)
-            if records:
-                self.write(records)
+            rows = [(at, row) for at, record in enumerate(records) for row in rows_of([record])]
+            try:
+                self.check_keepable([row for _, row in rows])
+            except InvalidBatchError as exc:
+                raise InvalidBatchError({rows[place][0]: error for place, error in exc.items.items()}) from exc
+            if rows:
+                self.write([row for _, row in rows])
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of documents that are still as they were read, and return their ids."""
@@ -232,36 +277,97 @@ class DatabaseStore(GenerationalStore):
     # ---- reading
 
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """Return documents, in the order of ``ids``; unknown ids are left out."""
+        """Return documents or passages, in the order of ``ids``; unknown ids are left out."""
         rows = self.rows(ids, "document")
-        return [rows[id].document for id in ids if id in rows]
+        return [shown_document(Record(rows[id].document, {}, rows[id].stamp)) for id in ids if id in rows]
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
         manifest = self.as_opened()
         if manifest is None:
             return []
-        rows = self.read_rows(ids, "document", "vectors")
-        if not rows.keys() >= set(ids):
-            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return [rows[id].record(manifest.fingerprint) for id in ids if id in rows]
+        records: dict[str, Record] = {}
+        for _ in range(_ATTEMPTS):  # others may replace a document before its passages are read
+            unread = [id for id in ids if id not in records or not records[id].stamp.digest]
+            some = read_records(lambda ids: self.read_rows(ids, "document", "vectors"), unread, manifest.fingerprint)
+            if not some.keys() >= set(unread):
+                self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+            records |= some
+            if not any(record.passages for record in some.values()):
+                break
+        return [records[id] for id in ids if id in records]
 
-    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
-        """Return the documents that are still of the version given for their ids."""
-        rows = self.rows(versions, "document")
-        return {id: row.document for id, row in rows.items() if row.version == versions[id]}
+    def passages(self, ids: Sequence[str]) -> dict[str, tuple[Passage, ...]]:
+        """Return the passages of documents, by the ids of those that have any."""
+        named = passage_ids({id: row.stamp for id, row in self.rows(ids).items()})
+        rows, passages = self.rows(named, "document") if named else {}, dict[str, list[Passage]]()
+        for id in named:
+            if id in rows and (passage := passage_of(rows[id].document, rows[id].stamp)):
+                passages.setdefault(document_of(id), []).append(passage)
+        return {id: tuple(some) for id, some in passages.items()}
+
+    def get_versions(self, versions: Mapping[str, str]) -> dict[str, HitContent]:
+        """Return the contents of the hits, by id, that are still of the version given for them.
+
+        A passage is read after its document. Both have the same digest where neither was replaced meanwhile.
+        """
+        documents = self.rows({document_of(id) for id in versions}, "document")
+        passages = {id for id in versions if PASSAGE in id}
+        rows = {**documents, **(self.rows(passages, "document") if passages else {})}
+        contents: dict[str, HitContent] = {}
+        for id, version in versions.items():
+            row, document = rows.get(id), documents.get(document_of(id))
+            if not row or not document or row.version != version:
+                continue
+            if row_stamp(row.stamp).stamp == row_stamp(document.stamp).stamp:
+                contents[id] = HitContent(document.document, passage_of(row.document, row.stamp))
+        return contents
 
     def rows(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:
-        """Return the rows of documents, by id; none where there is no index yet."""
+        """Return the rows of documents or passages, by id; none where there is no index yet."""
         return self.read_rows(ids, *parts) if self.as_opened() else {}
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents, by id."""
-        return {id: row.stamp for id, row in self.rows(ids).items()}
+        return {id: row_stamp(row.stamp).stamp for id, row in self.rows(ids).items()}
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """Return the fields that documents have a vector of, by id."""
+        """Return the fields that documents or passages have a vector of, by id."""
         return {id: row.fields for id, row in self.rows(ids).items()}
 
+    def row_ids(self) -> Iterator[str]:
+        """Yield the ids of all documents without passages, and of all passages."""
+        for some in batches(self.ids(), PAGE):
+            for id, row in self.rows(some).items():
+                yield from passage_ids({id: row.stamp}) or (id,)
+
     def __len__(self) -> int:
-        return self.count() if self.as_opened() else 0
+        return self.count().documents if self.as_opened() else 0
+
+    def count_passages(self) -> int:
+        """Count the passages of all documents."""
+        return self.count().passages if self.as_opened() else 0
+
+
+def read_records(
+    read: Callable[[Collection[str]], Mapping[str, DocumentRow]], ids: Collection[str], fingerprint: str
+) -> dict[str, Record]:
+    """Read the records of documents, by id.
+
+    Args:
+        read: A function that reads rows with documents and vectors, by id.
+        ids: Ids of the documents.
+        fingerprint: The fingerprint of the index.
+    """
+    rows = read(ids)
+    named = passage_ids({id: row.stamp for id, row in rows.items()})
+    passages, parts = read(named) if named else {}, dict[str, list[Record]]()
+    for id in named:
+        if id in passages:
+            parts.setdefault(document_of(id), []).append(passages[id].record(fingerprint))
+    return {id: record_of(row.record(fingerprint), parts.get(id, ())) for id, row in rows.items()}
+
+
+def words_of_row(row: Record) -> str:
+    """Return the words that a row is found by: those of a document with passages are in these."""
+    return words_of(row.document) if has_own_words(row.stamp) else ""

@@ -13,16 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from vlmsearch.types import (
-    PASSAGE,
-    Document,
-    EncodedPassage,
-    Passage,
-    Record,
-    Stamp,
-    document_of,
-    part_of,
-)
+from vlmsearch.types import PASSAGE, Document, EncodedPassage, Passage, Record, Stamp, part_of
 
 _COUNT, _PLACE = "#passages=", "#characters="
 _SEALED = re.compile(rf"(.*)(?:{_COUNT}(\d+)|{_PLACE}(\d+)-(\d+))", re.DOTALL)
@@ -33,18 +24,13 @@ class RowStamp(NamedTuple):
 
     Attributes:
         stamp: The stamp of the document.
-        count: The number of passages of a document; 0 for none.
+        passages: The number of passages of a document; 0 for none.
         place: The first character of a passage, and the one behind its last; None in the row of a document.
     """
 
     stamp: Stamp
-    count: int = 0
+    passages: int = 0
     place: tuple[int, int] | None = None
-
-
-def is_passage(id: str) -> bool:
-    """Check whether an id names a passage."""
-    return PASSAGE in id and document_of(id) != id
 
 
 def row_stamp(stamp: Stamp) -> RowStamp:
@@ -64,7 +50,7 @@ def has_own_words(stamp: Stamp) -> bool:
 
 def passage_ids(stamps: Mapping[str, Stamp]) -> list[str]:
     """Return the ids of all passages of documents, whose rows have these stamps."""
-    return [f"{id}{PASSAGE}{n}" for id, stamp in stamps.items() for n in range(1, row_stamp(stamp).count + 1)]
+    return [f"{id}{PASSAGE}{n}" for id, stamp in stamps.items() for n in range(1, row_stamp(stamp).passages + 1)]
 
 
 def rows_of(records: Iterable[Record]) -> list[Record]:
@@ -94,22 +80,24 @@ def passage_of(document: Document, stamp: Stamp) -> Passage | None:
     return Passage(part.passage, *place, text[: len(text) - length].removesuffix("\n\n"), own)
 
 
+def shown_document(row: Record) -> Document:
+    """Return the document of a row, and a passage as a document with its characters of the text."""
+    passage = passage_of(row.document, row.stamp)
+    return row.document if passage is None else replace(row.document, text=passage.text)
+
+
 def record_of(row: Record, passages: Sequence[Record]) -> Record:
     """Return a record, made of the row of a document and those of its passages.
 
     Args:
         row: The row of the document.
-        passages: The rows of its passages.
+        passages: The rows of its passages, in their order.
 
     Returns:
         The record. It counts as changed where a passage is missing, or of another version.
     """
     stamp, count, _ = row_stamp(row.stamp)
-    own = [EncodedPassage(known, passage.vectors) for passage in passages if (known := passage_of(*_head(passage)))]
-    is_whole = len(own) == count and all(row_stamp(passage.stamp).stamp == stamp for passage in passages)
-    own.sort(key=lambda encoded: encoded.passage.number)
-    return replace(row, stamp=stamp if is_whole else replace(stamp, digest=""), passages=tuple(own))
-
-
-def _head(row: Record) -> tuple[Document, Stamp]:
-    return row.document, row.stamp
+    own = [(part, passage_of(part.document, part.stamp)) for part in passages]
+    encoded = tuple(EncodedPassage(passage, part.vectors) for part, passage in own if passage is not None)
+    is_whole = len(encoded) == count and all(row_stamp(part.stamp).stamp == stamp for part in passages)
+    return replace(row, stamp=stamp if is_whole else replace(stamp, digest=""), passages=encoded)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from vlmsearch.types import Document, Hit
+from vlmsearch.types import PASSAGE, Document, Hit, Passage, document_of
 
 if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
@@ -20,21 +20,40 @@ class VersionedHit(Hit):
     version: str = ""
 
 
+class HitContent(NamedTuple):
+    """The content of a hit.
+
+    Attributes:
+        document: The document, whole.
+        passage: The passage of it that was hit; None for a document without passages.
+    """
+
+    document: Document
+    passage: Passage | None = None
+
+
 @runtime_checkable
 class ReadsVersions(Protocol):
     """A store whose hits have a ``version``, and that can read documents by it."""
 
-    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
-        """Return the documents that are still of the version given for their ids."""
+    def get_versions(self, versions: Mapping[str, str]) -> dict[str, HitContent]:
+        """Return the contents of the hits, by id, that are still of the version given for them."""
 
 
-def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> dict[str, Document]:
-    """Return the documents with these ids that were not replaced or deleted since they were hits.
+def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> dict[str, HitContent]:
+    """Return the contents, by id, of those hits that were not replaced or deleted since.
 
-    A store that is not `ReadsVersions` gives the documents that it has now.
+    A store that is not `ReadsVersions` gives what it has now.
     """
     if not isinstance(store, ReadsVersions):
-        return {document.id: document for document in store.get(list(ids))}
+        named = list(dict.fromkeys(map(document_of, ids)))
+        documents, passages = {document.id: document for document in store.get(named)}, store.passages(named)
+        parts = {f"{id}{PASSAGE}{part.number}": part for id, some in passages.items() for part in some}
+        return {
+            id: HitContent(document, parts.get(id))
+            for id in ids
+            if (document := documents.get(document_of(id))) and (id == document.id or id in parts)
+        }
     wanted, versions, several = set(ids), dict[str, str](), set[str]()
     for hit in hits:
         if hit.id in wanted:

@@ -18,6 +18,7 @@ pytest.register_assert_rewrite(
         for name in (
             "documents",
             "metadata",
+            "passages",
             "reject_list",
             "search",
             "tuning",
@@ -33,6 +34,7 @@ from vlmsearch_mocks.contracts.documents import DocumentsSuite  # noqa: E402 - a
 from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
 from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
 from vlmsearch_mocks.contracts.metadata import MetadataSuite  # noqa: E402
+from vlmsearch_mocks.contracts.passages import PassagesSuite  # noqa: E402
 from vlmsearch_mocks.contracts.reject_list import RejectListContract  # noqa: E402
 from vlmsearch_mocks.contracts.reranker import RerankerContract  # noqa: E402
 from vlmsearch_mocks.contracts.search import SearchSuite  # noqa: E402
@@ -40,7 +42,7 @@ from vlmsearch_mocks.contracts.tuning import TuningContract  # noqa: E402
 from vlmsearch_mocks.contracts.words import WordsContract  # noqa: E402
 
 
-class StoreContract(DocumentsSuite, MetadataSuite, SearchSuite):
+class StoreContract(DocumentsSuite, MetadataSuite, PassagesSuite, SearchSuite):
     """Every sentence of `Store`; ``durable`` and ``recall`` say what the store is.
 
     ``durable``: it finds what it had after `close`. ``recall``: the least share of the true neighbours among those

@@ -19,10 +19,11 @@ from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowPart
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, read_records
 from vlmsearch.stores.filters import Filter, keys_of
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
+from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.postings import max_score
 from vlmsearch.stores.sqlite.check import check_index
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole
@@ -194,11 +195,11 @@ class SqliteStore(DatabaseStore):
 
     # ---- writing
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Add or replace records, all of them in one transaction."""
+    def write(self, rows: Sequence[Record]) -> None:
+        """Add or replace the rows of records, all of them in one transaction."""
         with self._writing("write documents") as (db, tables):
             is_first = not tables.state(db).last_row
-            tables.write(db, records)
+            tables.write(db, rows)
             tables.tidy(db)
         if is_first:
             self._database.write_back()
@@ -209,10 +210,14 @@ class SqliteStore(DatabaseStore):
         A changed document gets another row, with its vectors bit for bit: rows never change.
         """
         with self._writing("change metadata") as (db, tables):
-            rows = tables.document_rows(db, [change.document.id for change in changes], ("document", "vectors"))
-            changed = changed_records((row.record(self.needed().fingerprint) for row in rows.values()), changes)
+            records = read_records(
+                lambda ids: tables.document_rows(db, ids, ("document", "vectors")),
+                [change.document.id for change in changes],
+                self.needed().fingerprint,
+            )
+            changed = changed_records(records.values(), changes)
             if changed:
-                tables.write(db, changed)
+                tables.write(db, rows_of(changed))
                 tables.tidy(db)
         ids = {record.document.id for record in changed}
         return [change.document.id for change in changes if change.document.id in ids]
@@ -347,10 +352,10 @@ class SqliteStore(DatabaseStore):
             with self._reading("list documents") as (db, tables):
                 yield from tables.outlines(db, keys)
 
-    def count(self) -> int:
-        """Count the documents."""
+    def count(self) -> RowCount:
+        """Count the rows."""
         with self._reading("count documents") as (db, tables):
-            return tables.state(db).documents
+            return tables.count(db)
 
     def places(self) -> tuple[Path, ...]:
         """Return the file."""

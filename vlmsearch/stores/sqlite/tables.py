@@ -34,15 +34,16 @@ from numpy.typing import NDArray
 from vlmsearch._util.batching import batches, pages
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError, one_line
-from vlmsearch.stores.documents import DocumentRow, RowPart, StoredDocument
+from vlmsearch.stores.documents import DocumentRow, RowCount, RowPart, StoredDocument, words_of_row
 from vlmsearch.stores.listing import Outline
+from vlmsearch.stores.passages import passage_ids
 from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole, vector_checksum
 from vlmsearch.stores.sqlite.codes import BLOCK, CodeRows, Places, find
 from vlmsearch.stores.sqlite.columns import StoredValue, restored, stored
 from vlmsearch.stores.sqlite.schema import SCHEMA, run, tables_by_generation
-from vlmsearch.stores.terms import NONE, stemmer_release, words_of
-from vlmsearch.types import Document, Field, Manifest, Record, Scalar, Stamp, Vectors
+from vlmsearch.stores.terms import NONE, stemmer_release
+from vlmsearch.types import PASSAGE, Document, Field, Manifest, Record, Scalar, Stamp, Vectors
 
 _KEPT_DEATHS = 20_000
 """Deaths that are remembered beside one for each document."""
@@ -229,7 +230,7 @@ class Tables:
     def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:
         """Read the next ids behind one, in their order."""
         cursor = db.execute(
-            f"SELECT id FROM {self.name('documents')} WHERE id > ? ORDER BY id LIMIT ?",
+            f"SELECT id FROM {self.name('documents')} WHERE id > ? AND {_IS_DOCUMENT} ORDER BY id LIMIT ?",
             [id, count],
         )
         ids = [row[0] for row in cursor]
@@ -240,8 +241,14 @@ class Tables:
 
     def rows_after(self, db: sqlite3.Connection, id: str, wanted: Collection[int] | None) -> Iterator[int]:
         """Read the rows of documents behind an id, in the order of the ids: those that are ``wanted``, or all."""
-        cursor = db.execute(f"SELECT row FROM {self.name('documents')} WHERE id > ? ORDER BY id", [id])
+        table = self.name("documents")
+        cursor = db.execute(f"SELECT row FROM {table} WHERE id > ? AND {_IS_DOCUMENT} ORDER BY id", [id])
         return (row for (row,) in cursor if wanted is None or row in wanted)
+
+    def count(self, db: sqlite3.Connection) -> RowCount:
+        """Count the rows. SQLite reads the index of the ids for it."""
+        (documents,) = db.execute(f"SELECT count(*) FROM {self.name('documents')} WHERE {_IS_DOCUMENT}").fetchone()
+        return RowCount(documents, self.state(db).documents - documents)
 
     def outlines(self, db: sqlite3.Connection, keys: Collection[str]) -> Iterator[Outline]:
         """Read the outlines of all documents."""
@@ -249,7 +256,7 @@ class Tables:
         for key in keys:
             for row, value in self.values_after(db, key, 0):
                 values.setdefault(row, {})[key] = restored(value)
-        cursor = db.execute(f"SELECT row, id, image IS NOT NULL FROM {self.name('documents')}")
+        cursor = db.execute(f"SELECT row, id, image IS NOT NULL FROM {self.name('documents')} WHERE {_IS_DOCUMENT}")
         return (Outline(id, bool(has_image), values.get(row, {})) for row, id, has_image in cursor)
 
     def rows_of_the_epoch(self, db: sqlite3.Connection, state: TableState) -> Places:
@@ -384,7 +391,7 @@ class Tables:
     # ---- writing
 
     def write(self, db: sqlite3.Connection, records: Sequence[Record]) -> None:
-        """Add records, or put them in the place of those with their ids."""
+        """Add the rows of records, or put them in the place of those with their ids and of their passages."""
         self.remove(db, [record.document.id for record in records])
         state = self.state(db)
         numbers = range(state.last_row + 1, state.last_row + 1 + len(records))
@@ -392,9 +399,9 @@ class Tables:
             f"INSERT INTO {self.name('documents')} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (_values(number, record) for number, record in zip(numbers, records)),
         )
-        documents = [(number, record.document) for number, record in zip(numbers, records)]
-        self._write_attributes(db, documents)
-        self._write_words(db, documents)
+        self._write_attributes(db, [(number, record.document) for number, record in zip(numbers, records)])
+        for some in batches(zip(numbers, map(words_of_row, records)), BLOCK):
+            self._put_words(db, Postings.of([number for number, _ in some], (text for _, text in some), self.language))
         for field in self.fields:
             self._write_vectors(db, field, numbers, records)
         self._put(
@@ -412,11 +419,6 @@ class Tables:
             f"INSERT INTO {self.name('attributes')} VALUES (?, ?, ?)",
             ((key, row, stored(value)) for row, document in documents for key, value in document.metadata.items()),
         )
-
-    def _write_words(self, db: sqlite3.Connection, documents: Sequence[tuple[int, Document]]) -> None:
-        for some in batches(documents, BLOCK):
-            rows, texts = [row for row, _ in some], (words_of(document) for _, document in some)
-            self._put_words(db, Postings.of(rows, texts, self.language))
 
     def _put_words(self, db: sqlite3.Connection, group: Postings) -> None:
         if not len(group):
@@ -456,7 +458,9 @@ class Tables:
 
     def remove(self, db: sqlite3.Connection, ids: Collection[str]) -> int:
         """Remove documents and all that belongs to them, and return how many there were."""
-        old = list(self.rows(db, ids).values())
+        found = self.rows(db, ids)
+        stamps = {id: row.stamp for id, row in found.items()}
+        old = list({**found, **self.rows(db, passage_ids(stamps))}.values())
         if not old:
             return 0
         numbers = [(row.row,) for row in old]
@@ -474,7 +478,7 @@ class Tables:
             zip(deaths, (row.row for row in old)),
         )
         self._put(db, state._replace(last_death=state.last_death + len(old), documents=state.documents - len(old)))
-        return len(old)
+        return sum(PASSAGE not in id for id in found)
 
     def _put(self, db: sqlite3.Connection, state: TableState) -> None:
         db.execute(f"UPDATE {self.name('state')} SET {', '.join(f'{name} = ?' for name in TableState._fields)}", state)
@@ -558,7 +562,7 @@ class Tables:
     def texts(self, db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
         """Read the words of all documents, in the order of their rows. Damaged ones give what is left."""
         rows = (row if is_whole(row) else row.legible() for row in self.all(db))
-        return ((row.row, words_of(row.document)) for row in rows if row is not None)
+        return ((row.row, words_of_row(Record(row.document, {}, row.stamp))) for row in rows if row is not None)
 
     def clear(self, db: sqlite3.Connection) -> None:
         """Remove what follows from documents and vectors: metadata by key, codes and words."""
@@ -625,6 +629,7 @@ def drop_tables(db: sqlite3.Connection, generation: int) -> None:
         db.execute(f"DROP TABLE {name}")
 
 
+_IS_DOCUMENT = f"instr(id, '{PASSAGE}') = 0"
 _VALUES = "(SELECT value FROM json_each(?))"
 
 
