@@ -29,7 +29,6 @@ from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.postings import MAX_ROWS, Postings, WordTable, max_score
 from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.types import (
-    PASSAGE,
     Document,
     Field,
     Hit,
@@ -181,8 +180,7 @@ class MemoryStore(Store):
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of those documents among ``ids`` that are there, in the order of ``ids``."""
         with self._lock:
-            there = {**self._by_row, **self._records} if any(PASSAGE in id for id in ids) else self._records
-            records = [there[id] for id in ids if id in there]
+            records = [self._records[id] for id in ids if id in self._records]
         made_by = self._manifest.fingerprint if self._manifest else ""
         return [
             replace(record, document=_plain(record.document), vectors=dict(record.vectors), fingerprint=made_by)

@@ -39,7 +39,6 @@ from vlmsearch.stores.terms import query_words
 from vlmsearch.stores.versions import HitContent, compare_again, read_documents
 from vlmsearch.types import (
     WORDS,
-    Document,
     Field,
     FieldScore,
     Hit,

@@ -418,7 +418,7 @@ class Backgrounds:
         background = self.get(store, manifest, field)
         known = self._weights.get(field)
         if known is None or known[0] is not background:
-            records = store.records(sorted(store.sample_ids(field, SAMPLE)))
+            records = store.encoded(sorted(store.sample_ids(field, SAMPLE)))
             read = [(r.document.text, r.vectors[field]) for r in records if r.document.text and field in r.vectors]
             texts, vectors = [text for text, _ in read], np.array([vector for _, vector in read], np.float32)
             known = self._weights[field] = background, word_weight(texts, vectors, manifest.language)

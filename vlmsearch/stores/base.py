@@ -168,7 +168,7 @@ class Store(Closable, ABC):
         dim_of(self.name, manifest.spaces, field)
         passing = (
             record
-            for record in self._rows(ids)
+            for record in self.encoded(ids)
             if field in record.vectors and (where is None or where.matches(record.document.metadata))
         )
         query = vectors[0].astype(np.float64)  # in float32, a cosine would depend on those that it is computed with
@@ -200,7 +200,7 @@ class Store(Closable, ABC):
         if manifest is None:
             return np.empty((0, 0), np.float32)
         dim = dim_of(self.name, manifest.spaces, field)
-        vectors = [row.vectors.get(field) for row in self._rows(self.sample_ids(field, count))]
+        vectors = [row.vectors.get(field) for row in self.encoded(self.sample_ids(field, count))]
         return np.array([vector for vector in vectors if vector is not None], np.float32).reshape(-1, dim)
 
     def sample_ids(self, field: Field, count: int) -> list[str]:
@@ -226,7 +226,7 @@ class Store(Closable, ABC):
         Returns:
             The documents that are there, in the order of ``ids``.
         """
-        there = {row.document.id: shown_document(row) for row in self._rows(ids)}
+        there = {row.document.id: shown_document(row) for row in self.encoded(ids)}
         return [there[id] for id in ids if id in there]
 
     def passages(self, ids: Sequence[str]) -> dict[str, tuple[Passage, ...]]:
@@ -244,12 +244,19 @@ class Store(Closable, ABC):
             if record.passages
         }
 
-    def _rows(self, ids: Iterable[str]) -> Iterator[Record]:
-        """Yield documents or passages as records, in the order of their first ids."""
+    def encoded(self, ids: Iterable[str]) -> list[Record]:
+        """Return documents or passages as records of what is encoded of them.
+
+        Args:
+            ids: Ids of the documents or passages.
+
+        Returns:
+            The records, in the order of their first ids. That of a passage has its heading and its text for a text.
+        """
         wanted = dict.fromkeys(ids)
         rows = rows_of(self.records(list(dict.fromkeys(map(document_of, wanted)))))
         there = {row.document.id: row for row in rows}
-        return (there[id] for id in wanted if id in there)
+        return [there[id] for id in wanted if id in there]
 
     @abstractmethod
     def records(self, ids: Sequence[str]) -> list[Record]:
@@ -259,7 +266,7 @@ class Store(Closable, ABC):
         crash of a server: then the record comes without it and its stamp has no digest.
 
         Args:
-            ids: Ids of the documents; that of a passage gives a record of what is encoded of it.
+            ids: Ids of the documents.
 
         Returns:
             The records of the documents that are there, in the order of ``ids``. Images are paths. Vectors are float32
@@ -289,7 +296,7 @@ class Store(Closable, ABC):
         Returns:
             The fields, by id, of those that are in the store.
         """
-        return {row.document.id: frozenset(row.vectors) for row in self._rows(ids)}
+        return {row.document.id: frozenset(row.vectors) for row in self.encoded(ids)}
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> int:

@@ -54,7 +54,14 @@ def passage_ids(stamps: Mapping[str, Stamp]) -> list[str]:
 
 
 def rows_of(records: Iterable[Record]) -> list[Record]:
-    """Return the rows of records as records: those of the passages of each document, then its own."""
+    """Return the rows of records as records: those of the passages of each document, then its own.
+
+    Args:
+        records: Records of documents.
+
+    Returns:
+        The rows, whose stamps `row_stamp` reads. The row of a document with passages has no vectors of its text.
+    """
     rows: list[Record] = []
     for record in records:
         document, stamp = record.document, record.stamp

@@ -38,10 +38,11 @@ def assert_same(record: Record, expected: Record) -> None:
     """Compare two records, and their vectors to what stores may round."""
     assert (record.document, record.stamp) == (expected.document, expected.stamp)
     assert [part.passage for part in record.passages] == [part.passage for part in expected.passages]
-    for own, other in zip((record, *record.passages), (expected, *expected.passages)):
-        assert own.vectors.keys() == other.vectors.keys()
-        for field, vector in own.vectors.items():
-            np.testing.assert_allclose(vector, other.vectors[field], atol=1e-6)
+    own, other = ([r.vectors, *(part.vectors for part in r.passages)] for r in (record, expected))
+    for vectors, wanted in zip(own, other):
+        assert vectors.keys() == wanted.keys()
+        for field, vector in vectors.items():
+            np.testing.assert_allclose(vector, wanted[field], atol=1e-6)
 
 
 class PassagesSuite(StoreSuite):
@@ -59,6 +60,9 @@ class PassagesSuite(StoreSuite):
         assert whole == make_long().document
         assert (part.id, part.text, part.metadata["year"]) == ("long#passage=2", PARTS[1], 2020)
         assert store.get(["long#passage=4", "id#passage=1"]) == []
+        [encoded] = store.encoded(["long#passage=2"])
+        assert encoded.document.text == f"Handbook\n\n{PARTS[1]}"
+        np.testing.assert_allclose(encoded.vectors[TEXT], VECTORS[2], atol=1e-6)
 
     def test_ids_lists_and_counts_are_of_documents(self, store: Store) -> None:
         store.upsert([*make_records(2), make_long()])
