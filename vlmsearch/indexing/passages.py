@@ -114,11 +114,16 @@ class Splitter:
 
     def is_long(self, text: str | None) -> bool:
         """Check whether a text may be longer than the window, by its characters alone."""
-        return len(text or "") > self.window * self.chars
+        return 0 < self.window * self.chars < len(text or "")
 
     def fits(self, text: str) -> bool:
-        """Check whether the model reads all of a text; the beginning of a very long one is counted."""
-        return not self.is_long(text) or self._tokens([text[: (self.window + 1) * _MAX_CHARS]])[0] <= self.window
+        """Check whether the model reads all of a text; no more of it is counted than that takes."""
+        size, left = (self.window + 1) * _MAX_CHARS, self.window
+        for at in range(0, len(text) if self.is_long(text) else 0, size):
+            left -= self._tokens([text[at : at + size]])[0]
+            if left < 0:
+                return False
+        return True
 
     def split(self, text: str) -> tuple[Passage, ...]:
         """Return the passages of a text, which cover it in order; none where the model reads all of it."""
@@ -243,7 +248,9 @@ class Splitter:
     def _fitted(self, text: str, passages: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
         """Return passages that the model reads whole: counts of parts do not always add up."""
         while True:
-            texts = [f"{heading}\n\n{text[start:end]}" if heading else text[start:end] for start, end, heading in passages]
+            texts = [
+                f"{heading}\n\n{text[start:end]}" if heading else text[start:end] for start, end, heading in passages
+            ]
             counts = [count for some in batches(texts, _COUNTED) for count in self.count(list(map(well_formed, some)))]
             is_over = [
                 count > self.window and (end - start > 1 or heading != "")
