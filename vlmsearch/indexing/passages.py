@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
 from vlmsearch._util.batching import batches
 from vlmsearch._util.text import well_formed
@@ -34,7 +33,7 @@ _TITLE_CHARS = 100
 _WRAPPED = 160
 """Characters of a line above which each line of a text is a paragraph: its lines are not wrapped."""
 _NUMBERS, _CAPITALS, _ALONE = 10, 20, 30
-"""Levels of headings that no mark shows: those with numbers are above those in capitals, and these above short lines."""
+"""Levels of headings without a mark: those with numbers are above those in capitals, and these above short lines."""
 _JOINT = " > "
 _STOPS = ".!?:;,…。！？：；，、।؟"  # noqa: RUF001 - the marks of other scripts
 _MARKED = re.compile(r"(#{1,6})\s+(\S.*?)[\s#]*")
@@ -47,8 +46,16 @@ _SENTENCE = re.compile(
     r"""[.!?…]["'”’»)\]]{0,3}\s+(?![\sa-zß-ÿа-я]) | [。！？｡؟۔।॥]["”’」』）)]{0,3}\s* | \n(?=[\ \t]{0,8}(?:[-*+•]|\d{1,3}[.)])\s)""",  # noqa: E501, RUF001
     re.VERBOSE,
 )
-_LINE = re.compile(r"\n")
+_LINE = re.compile(r"\n\s*")
 _WORDS = r"(?s).{{0,{0}}}(?:\s+|[，、；：])|.{{1,{0}}}"  # noqa: RUF001
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The headings above a passage that are written in front of it, and their tokens."""
+
+    title: str = ""
+    tokens: int = 0
 
 
 @dataclass(eq=False)
@@ -62,14 +69,17 @@ class _Unit:
     level: int | None = None
     title: str = ""
     is_weak: bool = False
-    above: _Path = field(default_factory=lambda: _Path())
+    above: _Path = field(default_factory=_Path)
     pieces: list[_Piece] = field(default_factory=list)
     tokens: int = 0
 
 
 @dataclass
 class _Piece:
-    """Some characters of a unit that stay together, such as a sentence; -1 tokens where they were not counted."""
+    """Some characters of a unit that stay together, such as a sentence.
+
+    They have -1 tokens before these are counted.
+    """
 
     start: int
     end: int
@@ -78,16 +88,8 @@ class _Piece:
 
 
 @dataclass(frozen=True)
-class _Path:
-    """The headings above a passage that are written in front of it, and their tokens."""
-
-    title: str = ""
-    tokens: int = 0
-
-
-@dataclass(frozen=True)
 class Splitter:
-    """A splitter of texts for an encoder.
+    r"""A splitter of texts for an encoder.
 
     Attributes:
         window: Tokens that the model reads.
@@ -96,7 +98,7 @@ class Splitter:
 
     Example:
         >>> splitter = Splitter(40, lambda texts: [len(text.split()) for text in texts])
-        >>> passages = splitter.split("# Keys\\n\\n" + "The key hangs at the door. " * 10)
+        >>> passages = splitter.split("# Keys\n\n" + "The key hangs at the door. " * 10)
         >>> [(passage.number, passage.heading, len(passage.text.split())) for passage in passages]
         [(1, '', 32), (2, 'Keys', 30)]
     """
@@ -107,7 +109,10 @@ class Splitter:
 
     @classmethod
     def of(cls, encoder: Encoder) -> Splitter:
-        """Return the splitter for an encoder; 1,000 characters are read by one that does not measure texts."""
+        """Return the splitter for an encoder.
+
+        One that does not measure texts reads 1,000 characters.
+        """
         if isinstance(encoder, MeasuresTexts):
             return cls(encoder.text_window, encoder.text_tokens)
         return cls(_WINDOW, _by_characters, _CHARS)
@@ -117,7 +122,7 @@ class Splitter:
         return 0 < self.window * self.chars < len(text or "")
 
     def fits(self, text: str) -> bool:
-        """Check whether the model reads all of a text; no more of it is counted than that takes."""
+        """Check whether the model reads all of a text."""
         size, left = (self.window + 1) * _MAX_CHARS, self.window
         for at in range(0, len(text) if self.is_long(text) else 0, size):
             left -= self._tokens([text[at : at + size]])[0]
@@ -126,18 +131,16 @@ class Splitter:
         return True
 
     def split(self, text: str) -> tuple[Passage, ...]:
-        """Return the passages of a text, which cover it in order; none where the model reads all of it."""
+        """Return the passages of a text, in order; none where the model reads all of it."""
         if self.fits(text):
             return ()
         units = _units(text)
         self._measure(text, units)
         self._find_paths(units)
         cut = (part for group in self._groups(units) for part in self._balanced(group))
-        passages = [(part[0].start, part[-1].end, part[0].unit.above.title) for part in cut]
-        return tuple(
-            Passage(number, start, end, heading, text[start:end])
-            for number, (start, end, heading) in enumerate(self._fitted(text, passages), 1)
-        )
+        places = ((part[0].start, part[-1].end, part[0].unit.above.title) for part in cut)
+        passages = self._fitted([Passage(0, start, end, title, text[start:end]) for start, end, title in places])
+        return tuple(replace(passage, number=number) for number, passage in enumerate(passages, 1))
 
     @property
     def _limit(self) -> int:
@@ -149,7 +152,7 @@ class Splitter:
         return [max(count, len(text.strip()) // _MAX_CHARS) for text, count in zip(texts, counts)]
 
     def _measure(self, text: str, units: Sequence[_Unit]) -> None:
-        """Cut units into sentences, and these into lines and words where they are too long; count their tokens."""
+        """Cut units into sentences, and long ones into lines and words; count their tokens."""
         ends = [*(unit.start for unit in units[1:]), len(text)]
         pieces = [_Piece(unit.start, end, unit) for unit, end in zip(units, ends)]
         words = re.compile(_WORDS.format(self._limit))
@@ -164,7 +167,7 @@ class Splitter:
             piece.unit.tokens += piece.tokens
 
     def _find_paths(self, units: Sequence[_Unit]) -> None:
-        """Set the headings above each unit, the nearest first: they take a quarter of a passage at most."""
+        """Set the headings above each unit, which take a quarter of a passage at most."""
         open_units: list[_Unit] = []
         path = _Path()
         for unit in units:
@@ -192,17 +195,17 @@ class Splitter:
         A paragraph of some size is a group. Small ones are put together, the last one to those before it. A heading
         begins a group, unless there is next to nothing before it.
         """
-        least, small = self._limit // 8, self._limit // 4
+        tiny, small = self._limit // 8, self._limit // 4
         groups: list[list[_Unit]] = []
         size = 0
         for unit in units:
             whole = size + unit.tokens
             is_heading = unit.level is not None
             has_text = bool(groups) and any(other.level is None for other in groups[-1])
-            if not groups or (size >= least and is_heading):
+            if not groups or (size >= tiny and is_heading):
                 is_new = True
             elif size < small:
-                is_new = size >= least and has_text and whole > self._room(groups[-1])
+                is_new = size >= tiny and has_text and whole > self._room(groups[-1])
             else:
                 is_new = unit.tokens >= small or whole > self._limit // 2
             if is_new:
@@ -215,7 +218,7 @@ class Splitter:
         return iter(groups)
 
     def _close(self, groups: list[list[_Unit]]) -> None:
-        """Put the last group to the one before it where it is too small to be a passage."""
+        """Add the last group to the one before it where it is too small."""
         if len(groups) < 2:
             return
         size, before = (sum(unit.tokens for unit in group) for group in (groups[-1], groups[-2]))
@@ -245,36 +248,26 @@ class Splitter:
             size += piece.tokens
         yield part
 
-    def _fitted(self, text: str, passages: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-        """Return passages that the model reads whole: counts of parts do not always add up."""
-        while True:
-            texts = [
-                f"{heading}\n\n{text[start:end]}" if heading else text[start:end] for start, end, heading in passages
-            ]
-            counts = [count for some in batches(texts, _COUNTED) for count in self.count(list(map(well_formed, some)))]
-            is_over = [
-                count > self.window and (end - start > 1 or heading != "")
-                for count, (start, end, heading) in zip(counts, passages)
-            ]
-            if not any(is_over):
-                return passages
-            passages = [
-                part
-                for passage, over in zip(passages, is_over)
-                for part in (_halves(text, *passage) if over else [passage])
-            ]
+    def _fitted(self, passages: Sequence[Passage]) -> list[Passage]:
+        """Return passages, halved where they are too long: counts of parts may not add up."""
+        counts = self._tokens([passage.encoded for passage in passages])
+        fitted: list[Passage] = []
+        for passage, count in zip(passages, counts):
+            is_over = count > self.window and len(passage.text) > 1
+            fitted += self._fitted(_halves(passage)) if is_over else [passage]
+        return fitted
 
 
-def _halves(text: str, start: int, end: int, heading: str) -> list[tuple[int, int, str]]:
-    """Return two halves of a passage, cut between words; a character alone loses its heading."""
-    middle = (start + end) // 2
-    space = text.rfind(" ", start + (end - start) // 4, middle) + 1
-    middle = space or middle
-    return [(start, middle, heading), (middle, end, heading)] if end - start > 1 else [(start, end, "")]
+def _halves(passage: Passage) -> list[Passage]:
+    """Return a passage as two without headings, cut at a space near its middle."""
+    text, half = passage.text, len(passage.text) // 2
+    at = text.rfind(" ", half // 2, half) + 1 or half
+    middle = passage.start + at
+    return [Passage(0, passage.start, middle, "", text[:at]), Passage(0, middle, passage.end, "", text[at:])]
 
 
 def _cut(piece: _Piece, pattern: re.Pattern[str], text: str, limit: int) -> Iterator[_Piece]:
-    """Yield the parts of a piece behind each match of a pattern; the piece where it is short enough."""
+    """Yield a piece, or its parts where it is too long."""
     if 0 <= piece.tokens <= limit:
         yield piece
         return
