@@ -50,6 +50,20 @@ _LINE = re.compile(r"\n\s*")
 _WORDS = r"(?s).{{0,{0}}}(?:\s+|[，、；：])|.{{1,{0}}}"  # noqa: RUF001
 
 
+_MARK = ":passages"
+"""The end of the digest of a long text that is in passages. It comes before other marks, and those of labels."""
+
+
+def with_passages(digest: str) -> str:
+    """Return the digest of a document in passages, from its digest with or without them."""
+    return re.sub("^[^~+]+", rf"\g<0>{_MARK}", without_passages(digest))
+
+
+def without_passages(digest: str) -> str:
+    """Return the digest of a document that is encoded as a whole."""
+    return digest.replace(_MARK, "", 1)
+
+
 @dataclass(frozen=True)
 class _Path:
     """The headings above a passage that are written in front of it, and their tokens."""

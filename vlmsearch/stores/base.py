@@ -35,7 +35,7 @@ from vlmsearch.types import (
     Stamp,
     Vectors,
     WordHits,
-    check_id,
+    check_document_id,
     check_metadata,
     document_of,
 )
@@ -406,9 +406,7 @@ def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
 
     def check(record: Record) -> None:
         id = record.document.id
-        check_id(id)
-        if PASSAGE in id:
-            raise InvalidInputError("invalid", f"the id {id!r} names a passage: give the document another one")
+        check_document_id(id)
         check_metadata(record.document.metadata)
         if id in seen:
             raise InvalidInputError("invalid", f"the id {id!r} is there twice in one batch")
