@@ -528,7 +528,7 @@ class Examiner:
         return self._marked(Stamp(own, item.source), item.document)
 
     def _marked(self, stamp: Stamp, document: Document) -> Stamp:
-        """Return the stamp of a document, with a mark where its text may be long enough for passages."""
+        """Return the stamp of a document, with a mark where it may have passages."""
         is_long = self.options.passages and self.splitter.is_long(document.text)
         return replace(stamp, digest=with_passages(stamp.digest)) if is_long else stamp
 

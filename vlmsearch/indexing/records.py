@@ -36,7 +36,7 @@ from vlmsearch.types import (
 
 T = TypeVar("T")
 _Place: TypeAlias = "tuple[int, int]"
-"""The place of a document in its batch, and the number of a passage; 0 for the document."""
+"""The place of a document in its batch, and the number of a passage or 0."""
 
 
 @dataclass(frozen=True)
