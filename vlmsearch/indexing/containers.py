@@ -199,7 +199,7 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
 KINDS = (
     ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 2),
     ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 2, beside=subtitles_beside, has_texts=False),
-    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 2, has_images=False),
+    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 3, has_images=False),
 )
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
 

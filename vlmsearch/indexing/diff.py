@@ -14,7 +14,7 @@ from vlmsearch.indexing.copy import BATCH, stamped, unknown
 from vlmsearch.indexing.parquet import ParquetIndex
 from vlmsearch.stores.base import RejectList, Store, needed_manifest
 from vlmsearch.stores.passages import rows_of
-from vlmsearch.types import Manifest, Passage, Record
+from vlmsearch.types import Manifest, Record
 
 TOLERANCE = 1e-6
 """The largest difference of numbers in two vectors that are the same to every store."""
@@ -162,7 +162,7 @@ def _differing(first: Record, second: Record, tolerance: float) -> tuple[str, ..
         "metadata": _typed(left.metadata) == _typed(right.metadata),
         "source": first.stamp.source == second.stamp.source,
         "digest": first.stamp.digest == second.stamp.digest,
-        "passages": _passages(first) == _passages(second),
+        "passages": [encoded.passage for encoded in first.passages] == [encoded.passage for encoded in second.passages],
     }
     for field in sorted({field for row in rows_of([first, second]) for field in row.vectors}):
         mine, others = first.vectors_of(field), second.vectors_of(field)
@@ -170,58 +170,6 @@ def _differing(first: Record, second: Record, tolerance: float) -> tuple[str, ..
             np.all(np.abs(np.array(mine) - np.array(others)) <= tolerance)
         )
     return tuple(name for name, same in checks.items() if not same)
-
-
-def _compared(
-    first: Store | ParquetIndex, second: Store | ParquetIndex, tolerance: float
-) -> Iterator[list[DocumentDifference]]:
-    """Yield all documents, some at a time, each with what differs.
-
-    What has no documents by id is read through, once.
-    """
-    if not isinstance(second, ParquetIndex):
-        yield from _walk(first, second, ("first only", "second only"), tolerance)
-    elif not isinstance(first, ParquetIndex):
-        yield from _walk(second, first, ("second only", "first only"), tolerance)
-    else:
-        raise ConfigError(f"{first.name!r} and {second.name!r} are both exports: import one of them first")
-
-
-def _walk(
-    here: Store | ParquetIndex, there: Store, only: tuple[str, str], tolerance: float
-) -> Iterator[list[DocumentDifference]]:
-    for stamps, read in stamped(here):
-        ids = list(stamps)
-        mine = {record.document.id: record for record in read(ids)}
-        others = {record.document.id: record for record in there.records(ids)}
-        yield [
-            DocumentDifference(id, _differing(record, others[id], tolerance) if id in others else only[:1])
-            for id, record in mine.items()
-        ]
-    for ids in batches(there.ids(), BATCH):
-        yield [DocumentDifference(id, only[1:]) for id in unknown(here, ids)]
-
-
-def _differing(first: Record, second: Record, tolerance: float) -> tuple[str, ...]:
-    left, right = first.document, second.document
-    checks = {
-        "text": left.text == right.text,
-        "image": left.image == right.image,
-        "metadata": _typed(left.metadata) == _typed(right.metadata),
-        "source": first.stamp.source == second.stamp.source,
-        "digest": first.stamp.digest == second.stamp.digest,
-        "passages": _passages(first) == _passages(second),
-    }
-    for field in sorted({field for row in rows_of([first, second]) for field in row.vectors}):
-        vectors = [record.vectors_of(field) for record in (first, second)]
-        checks[str(field)] = len(vectors[0]) == len(vectors[1]) and all(
-            one.shape == other.shape and bool(np.all(np.abs(one - other) <= tolerance)) for one, other in zip(*vectors)
-        )
-    return tuple(name for name, same in checks.items() if not same)
-
-
-def _passages(record: Record) -> list[Passage]:
-    return [encoded.passage for encoded in record.passages]
 
 
 def _typed(metadata: Mapping[str, object]) -> dict[str, tuple[type, object]]:

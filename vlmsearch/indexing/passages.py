@@ -34,6 +34,8 @@ _WRAPPED = 160
 """Characters of a line above which each line of a text is a paragraph: its lines are not wrapped."""
 _NUMBERS, _CAPITALS, _ALONE = 10, 20, 30
 """Levels of headings without a mark: those with numbers are above those in capitals, and these above short lines."""
+_MAX_ABOUT = 6
+"""Lines alone at the beginning of a text of which the first is its title."""
 _JOINT = " > "
 _STOPS = ".!?:;,…。！？：；，、।؟"  # noqa: RUF001 - the marks of other scripts
 _MARKED = re.compile(r"(#{1,6})\s+(\S.*?)[\s#]*")
@@ -351,12 +353,12 @@ def _heading(line: str, after: str, is_begin: bool, before: str) -> _Unit | None
 def _check_weak(units: Sequence[_Unit]) -> None:
     """Take lines that stand alone for text where several follow one another, or none follows.
 
-    A first line that stands alone is the title of all.
+    A first line that stands alone is the title of all, above its authors and the like.
     """
-    following = 2
+    following = _MAX_ABOUT
     for unit in reversed(units):
         following = following + 1 if unit.is_weak else 0
-        if following > (1 if unit is not units[0] else 2) and unit.is_weak:
+        if following > (_MAX_ABOUT if unit is units[0] else 1):
             unit.level = None
     if units[0].is_weak and units[0].level is not None:
         units[0].level = 0
