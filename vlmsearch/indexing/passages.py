@@ -218,7 +218,8 @@ class Splitter:
             whole = size + unit.tokens
             is_heading = unit.level is not None
             has_text = bool(groups) and any(other.level is None for other in groups[-1])
-            if not groups or (size >= tiny and is_heading):
+            is_rest = len(groups) > 1 and groups[-1][0].level is None
+            if not groups or (is_heading and (size >= tiny or is_rest)):
                 is_new = True
             elif size < small:
                 is_new = size >= tiny and has_text and whole > self._room(groups[-1])
@@ -242,7 +243,8 @@ class Splitter:
         is_section = groups[-1][0].level is not None
         is_tiny = size < self._limit // 8
         if (is_room and (is_tiny or (size < self._limit // 4 and not is_section))) or (is_tiny and not is_section):
-            groups[-2] += groups.pop()
+            last = groups.pop()
+            groups[-1] += last
 
     def _room(self, group: Sequence[_Unit]) -> int:
         return self._limit - group[0].above.tokens

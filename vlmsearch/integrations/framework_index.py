@@ -323,8 +323,8 @@ class FrameworkIndex(Closable):
                 for some in batches([records[place] for place in places.values()], _PAGE):
                     self.store.upsert(some)
             else:
-                some = (prepared[place] for place in places.values())
-                report = add_reported(pipeline, some, passages=self._passages, retry_rejects=True)
+                last = (prepared[place] for place in places.values())
+                report = add_reported(pipeline, last, passages=self._passages, retry_rejects=True)
                 if report.rejects:
                     raise InvalidBatchError(
                         {places[reject.id]: InvalidInputError(reject.code, reject.message) for reject in report.rejects}
