@@ -206,7 +206,7 @@ class TokenizesTexts(Protocol):
 
 @runtime_checkable
 class MeasuresTexts(Protocol):
-    """An encoder that knows how much of a text it reads, so that indexing can split longer ones.
+    """An encoder that knows how much of a text it reads.
 
     The model is that of the texts that text queries ask: see `compared_spaces`. Of several, it is the one that reads
     least.

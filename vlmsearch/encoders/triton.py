@@ -121,8 +121,8 @@ class TritonEncoder(Encoder):
     def text_tokens(self, texts: Sequence[str]) -> list[int]:
         """Return how many tokens each text has; see `MeasuresTexts`.
 
-        The server counts them, many texts in a request. Of one that is larger than a request may be, each stretch is
-        counted by itself, which may differ by a token.
+        The server counts them, many texts in a request. A text that may be larger than a request is counted in
+        stretches: a word that lies between two may be a token more.
         """
         apply_to_each(utf8_bytes, texts)
         longest = max(self._deployment.max_text_bytes // _UTF8_BYTES, 1)
