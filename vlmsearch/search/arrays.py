@@ -193,7 +193,7 @@ class _QueryValues:
 
     @functools.cached_property
     def leaves_out(self) -> NDArray[np.bool_] | None:
-        """Return whether each document says the word that the query is; None where it is not one word."""
+        """Return which places have documents that say the query, if it is one word; else None."""
         if not self.is_word or self.words is None:
             return None
         says = np.zeros(len(self.words), np.bool_)

@@ -57,7 +57,7 @@ def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> d
 
 
 def read_current(store: Store, ids: Collection[str]) -> dict[str, HitContent]:
-    """Return the documents or passages with these ids, each with its whole document, as they are now."""
+    """Return documents or passages as they are now, each with its whole document."""
     named = list(dict.fromkeys(map(document_of, ids)))
     documents, passages = {document.id: document for document in store.get(named)}, store.passages(named)
     parts = {f"{id}{PASSAGE}{part.number}": part for id, some in passages.items() for part in some}

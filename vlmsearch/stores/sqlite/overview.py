@@ -77,8 +77,8 @@ class SqliteOverview:
         rows = {row.row: row for row in self._tables.numbered(self._db, numbers)}
         known = {row.id: row for row in rows.values()}
         wholes = known | self._tables.rows(self._db, {document_of(id) for id in known} - known.keys())
-        found = (rows[number] for number in numbers)
-        return [HitContent(wholes[document_of(row.id)].document, passage_of(row.document, row.stamp)) for row in found]
+        ordered = [rows[number] for number in numbers]
+        return [HitContent(wholes[document_of(r.id)].document, passage_of(r.document, r.stamp)) for r in ordered]
 
     def groups(self, *, by_file: bool) -> Places | None:
         """Return for each place the number of its document, or of its file: None where each is alone."""

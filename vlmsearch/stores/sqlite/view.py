@@ -26,7 +26,7 @@ MIN_KEPT = 2**17
 _GROWTH = 1.25
 """The file is made anew once there are so many times as many as it has."""
 GROUPS = "groups"
-"""The name by which `Views.now` is asked which rows are of one document, and which of one file."""
+"""The name by which `Views.now` is asked which rows belong together."""
 
 
 @dataclass(frozen=True)
