@@ -129,7 +129,14 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
 def _with_passages(overview: Overview, places: Places) -> Places:
     """Return the places of all that belongs to the documents of these."""
     documents = overview.groups(by_file=False) if len(places) else None
-    return places if documents is None else np.flatnonzero(np.isin(documents, documents[places]))
+    return places if documents is None else _beside(documents, places)
+
+
+def _beside(groups: NDArray[np.int64], places: Places) -> Places:
+    """Return these places and all others in their groups."""
+    chosen = np.zeros(len(groups) + int(groups.max()) + 1, np.bool_)  # numbers below 0 count from its end
+    chosen[groups[places]] = True
+    return np.flatnonzero(chosen[groups])
 
 
 def _reached(
@@ -410,10 +417,9 @@ def _group(
 ) -> tuple[_ScoredDocuments, dict[str, dict[str, float]]]:
     """Return the matches, and the scores of the next best parts of their files, by id: see `group_parts`."""
     overview, asked, threshold = first.asked.overview, first.asked, query.threshold
-    of_first = groups[first.places]
     words = np.zeros(len(groups), np.float32) if asked.words is None else asked.words
-    of_these = np.flatnonzero(np.isin(groups, of_first[of_first >= 0]) & overview.passing)
-    of_these = of_these[asked.has_vector[of_these] | (words[of_these] > 0)]
+    of_these = _beside(groups, first.places) if len(first.places) else first.places
+    of_these = of_these[overview.passing[of_these] & (asked.has_vector[of_these] | (words[of_these] > 0))]
     others = _ScoredDocuments(asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places]))
     scores, near = others.scores.copy(), np.flatnonzero(others.between(1) >= threshold)
     scores[near] = others.between(None, others.places[near])
