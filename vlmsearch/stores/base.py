@@ -321,7 +321,7 @@ class Store(Closable, ABC):
         """
 
     def row_ids(self) -> Iterator[str]:
-        """Iterate over the ids of all documents without passages, and of all passages.
+        """Iterate over the ids of all documents, and of all passages.
 
         Returns:
             An iterator, which reads as it goes.
@@ -329,7 +329,7 @@ class Store(Closable, ABC):
         for some in batches(self.ids(), PAGE):
             passages = self.passages(some)
             for id in some:
-                yield from (f"{id}{PASSAGE}{part.number}" for part in passages[id]) if id in passages else (id,)
+                yield from (id, *(f"{id}{PASSAGE}{part.number}" for part in passages.get(id, ())))
 
     @abstractmethod
     def __len__(self) -> int:
