@@ -35,7 +35,7 @@ _WRAPPED = 160
 _NUMBERS, _CAPITALS, _ALONE = 10, 20, 30
 """Levels of headings without a mark: those with numbers are above those in capitals, and these above short lines."""
 _MAX_ABOUT = 6
-"""Lines alone at the beginning of a text of which the first is its title."""
+"""Lines alone at the beginning of a text whose first is its title, at most."""
 _JOINT = " > "
 _STOPS = ".!?:;,…。！？：；，、।؟"  # noqa: RUF001 - the marks of other scripts
 _MARKED = re.compile(r"(#{1,6})\s+(\S.*?)[\s#]*")
