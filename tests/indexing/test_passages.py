@@ -355,8 +355,7 @@ def test_headings_of_web_pages_and_titles_of_files_are_those_of_passages(pipelin
 
 @pytest.mark.parametrize("passages", [False, True])
 def test_frameworks_have_passages_where_they_ask_for_them(pipeline: Pipeline, passages: bool) -> None:
-    given = {"passages": True} if passages else {}
-    index = FrameworkIndex(pipeline, **given)
+    index = FrameworkIndex(pipeline, passages=True) if passages else FrameworkIndex(pipeline)
 
     index.write([FrameworkDocument("a", LONG)])
 
