@@ -557,8 +557,9 @@ class PostgresStore(DatabaseStore):
 
     def count(self) -> RowCount:
         """Count the rows."""
-        counts = f"count(*) FILTER (WHERE {IS_DOCUMENT}), count(*) FILTER (WHERE NOT {IS_DOCUMENT})"
-        return RowCount(*self._run("count documents", f"SELECT {counts} FROM {self._tables.documents}")[0])
+        query = f"SELECT count(*) FILTER (WHERE {IS_DOCUMENT}), count(*) FROM {self._tables.documents}"
+        documents, rows = self._run("count documents", query)[0]
+        return RowCount(documents, rows - documents)
 
     def sampled_state(self) -> Hashable:
         """Return a value that differs when a sample may have changed."""
@@ -629,7 +630,7 @@ class PostgresStore(DatabaseStore):
         orphans = sorted(id for document, ids in disagreeing if document is None for id in ids)
         unindexed = self._session("check it", tables.missing_indexes)
         if repair and missing:
-            query = f"UPDATE {tables.documents} d SET digest = {SEAL} WHERE id = ANY(%s)"
+            query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
         if repair and orphans:
             self._do("remove passages of no document", tables.remove_orphans, (orphans,))

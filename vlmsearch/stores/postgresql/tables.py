@@ -11,6 +11,7 @@ Whoever writes or removes those of a document has locked its own row.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,8 @@ _SIZE = (
 )
 _ORDERED = ' COLLATE "C"'
 """The order of ids, by their characters in every database."""
-SEAL = "coalesce(substring(d.digest FROM '#(?:passages=[0-9]+|characters=[0-9]+-[0-9]+)$'), '')"
+DOCUMENT_OF = f"split_part(id, '{PASSAGE}', 1)"
+SEAL = "coalesce(substring(digest FROM '#(?:passages=[0-9]+|characters=[0-9]+-[0-9]+)$'), '')"
 """The end of a digest in the row of a passage, or of a document with passages."""
 _NAMES = ", ".join(name for name, _ in _COLUMNS)
 _GIVEN = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
@@ -314,14 +316,16 @@ class IndexTables:
     def change_metadata(self, session: Session, records: Sequence[Record], version: str) -> None:
         """Replace metadata and digests of documents that are there, and of their passages; all else stays."""
         ids = [record.document.id for record in records]
-        digests = [escape(record.stamp.digest) for record in records]
-        metadata = [metadata_json(record.document.metadata) for record in records]
+        given = ", ".join(
+            f"{json.dumps(record.document.id)}: "
+            f"[{json.dumps(escape(record.stamp.digest))}, {metadata_json(record.document.metadata)}]"
+            for record in records
+        )
+        new = f"given.rows->{DOCUMENT_OF}"  # looked up, since a join may compare each row with each document
         session.execute(
-            f"UPDATE {self.documents} d SET version = %s, metadata = given.metadata::jsonb, "
-            f"digest = given.digest || {SEAL} FROM unnest(%s::text[], %s::text[], %s::text[]) "
-            f"AS given(id, digest, metadata) WHERE d.id = ANY(%s::text[] || {self.passages}) "
-            f"AND given.id = split_part(d.id, '{PASSAGE}', 1)",
-            (version, ids, digests, metadata, ids, ids),
+            f"UPDATE {self.documents} SET version = %s, metadata = {new}->1, digest = ({new}->>0) || {SEAL} "
+            f"FROM (SELECT %s::jsonb AS rows) given WHERE id = ANY(%s::text[] || {self.passages})",
+            (version, f"{{{given}}}", ids, ids),
         )
 
     @property
@@ -331,12 +335,12 @@ class IndexTables:
         A row of it has the id of a document, or None and the ids of passages.
         """
         return (
-            "SELECT d.id, p.ids FROM "
-            "(SELECT id, version, substring(digest FROM '#passages=([0-9]+)$')::int AS passages "
+            "SELECT d.id, p.ids FROM (SELECT id, version, digest, "
+            "substring(digest FROM '#passages=([0-9]+)$')::int AS passages "
             f"FROM {self.documents} WHERE {IS_DOCUMENT} AND strpos(digest, '#passages=') > 0) d "
-            f"FULL JOIN (SELECT split_part(id, '{PASSAGE}', 1) AS id, version, array_agg(id) AS ids "
+            f"FULL JOIN (SELECT {DOCUMENT_OF} AS id, version, array_agg(id) AS ids "
             f"FROM {self.documents} WHERE NOT {IS_DOCUMENT} GROUP BY 1, 2) p USING (id, version) "
-            "WHERE d.passages IS DISTINCT FROM cardinality(p.ids)"
+            "WHERE d.passages IS DISTINCT FROM cardinality(p.ids) AND strpos(coalesce(d.digest, ''), '#passages=') <> 1"
         )
 
     @property
