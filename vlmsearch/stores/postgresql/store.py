@@ -341,7 +341,7 @@ class PostgresStore(DatabaseStore):
         return self._session("delete documents", delete)
 
     def _lock(self, session: Session, ids: list[str]) -> list[str]:
-        """Lock documents in the order in which writers lock them, and return the ids of those that are there."""
+        """Lock those documents that are there, in the order of writers, and return their ids."""
         query = f"SELECT id FROM {self._tables.documents} WHERE id = ANY(%s) AND {IS_DOCUMENT} ORDER BY id FOR UPDATE"
         return [id for (id,) in all_rows(session, query, (ids,))]
 
@@ -496,19 +496,28 @@ class PostgresStore(DatabaseStore):
 
     def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
         """Read the rows of documents or passages, by id."""
+        return self._read_pages(ids, parts, "%s")
+
+    def read_whole(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, and those of their passages, by id: each with its passages of one moment."""
+        return self._read_pages(ids, parts, f"%s::text[] || {self._tables.passages}")
+
+    def _read_pages(self, ids: Collection[str], parts: Collection[RowPart], wanted: str) -> dict[str, DocumentRow]:
         rows: dict[str, DocumentRow] = {}
         for page in pages(ids):
-            rows |= self._session("read documents", lambda session: self._read_rows(session, page, parts))  # noqa: B023
+            rows |= self._session("read documents", lambda session: self._read_rows(session, page, parts, wanted))  # noqa: B023
         return rows
 
-    def _read_rows(self, session: Session, ids: list[str], parts: Collection[RowPart]) -> dict[str, DocumentRow]:
+    def _read_rows(
+        self, session: Session, ids: list[str], parts: Collection[RowPart], wanted: str = "%s"
+    ) -> dict[str, DocumentRow]:
         tables = list(self._tables.vectors.items()) if "vectors" in parts else []
         columns = "".join(f", v{n}.vector" for n in range(len(tables)))
         joined = " ".join(f"LEFT JOIN {vectors.table} v{n} USING (row)" for n, (_, vectors) in enumerate(tables))
         stored = COLUMNS if parts else STATE
-        query = f"SELECT {stored}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY(%s)"
+        query = f"SELECT {stored}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY({wanted})"
         rows: dict[str, DocumentRow] = {}
-        for id, *values in all_rows(session, query, (ids,)):
+        for id, *values in all_rows(session, query, [ids] * wanted.count("%s")):
             vectors = values[len(values) - len(tables) :]
             given = {field: _array(vector) for (field, _), vector in zip(tables, vectors) if vector is not None}
             rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given)

@@ -24,7 +24,7 @@ from vlmsearch._util.batching import batches
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables
-from vlmsearch.stores.postgresql.values import IS_DOCUMENT, escape, metadata_json
+from vlmsearch.stores.postgresql.values import DOCUMENT_OF, IS_DOCUMENT, escape, metadata_json
 from vlmsearch.types import PASSAGE, Field, Record, Space
 
 MAX_INDEXED = 2000
@@ -66,9 +66,8 @@ _SIZE = (
 )
 _ORDERED = ' COLLATE "C"'
 """The order of ids, by their characters in every database."""
-DOCUMENT_OF = f"split_part(id, '{PASSAGE}', 1)"
 SEAL = "coalesce(substring(digest FROM '#(?:passages=[0-9]+|characters=[0-9]+-[0-9]+)$'), '')"
-"""The end of a digest in the row of a passage, or of a document with passages."""
+"""The end of a digest: which characters a passage has, or how many passages a document has."""
 _NAMES = ", ".join(name for name, _ in _COLUMNS)
 _GIVEN = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
 
@@ -258,19 +257,19 @@ class IndexTables:
         A range of the index has those of a document. ``OFFSET`` and the array keep the planner from joining whole
         tables, since it knows nothing of how many there are.
         """
-        bounds = f"id > of.id || '{PASSAGE}' AND id < of.id || '{PASSAGE}:'"
         return (
-            "ARRAY(SELECT passage.id FROM unnest(%s::text[]) AS of(id) CROSS JOIN LATERAL "
-            f"(SELECT id FROM {self.documents} WHERE {bounds} OFFSET 0) passage)"
+            "ARRAY(SELECT passage.id FROM unnest(%s::text[]) AS of(id) CROSS JOIN LATERAL (SELECT id "
+            f"FROM {self.documents} WHERE id > of.id || '#passage=' AND id < of.id || '#passage=:' OFFSET 0) passage)"
         )
 
     def upsert(
         self, session: Session, rows: Mapping[str, str], vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]]
     ) -> None:
-        """Add or replace the rows of documents with their vectors, and remove the passages that these had before.
+        """Add or replace the rows of documents with their vectors.
 
-        Rows are locked in the order of their ids, so that writers of the same documents wait for each other in turn.
-        That of a document is before those of its passages.
+        Passages that these had before and that are not among the rows are removed. Rows are locked in the order of
+        their ids, so that writers of the same documents wait for each other in turn. That of a document comes before
+        those of its passages.
 
         Args:
             session: The connection.
@@ -330,9 +329,9 @@ class IndexTables:
 
     @property
     def wrong_passages(self) -> str:
-        """Return the query of documents whose passages are not all there, and passages without such a document.
+        """Return the query of what is wrong with passages.
 
-        A row of it has the id of a document, or None and the ids of passages.
+        A row of it has the id of a document that lacks some, or None and the ids of passages of no document.
         """
         return (
             "SELECT d.id, p.ids FROM (SELECT id, version, digest, "
@@ -348,7 +347,7 @@ class IndexTables:
         """Return the statement that removes passages, unless their document has been written again."""
         return (
             f"DELETE FROM {self.documents} p WHERE id = ANY(%s) AND NOT EXISTS (SELECT FROM {self.documents} d "
-            f"WHERE d.id = split_part(p.id, '{PASSAGE}', 1) AND d.version = p.version)"
+            "WHERE d.id = split_part(p.id, '#passage=', 1) AND d.version = p.version)"
         )
 
 

@@ -21,7 +21,7 @@ from vlmsearch.stores.documents import DocumentRow, StoredDocument, words_of_row
 from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter
 from vlmsearch.stores.postings import term_counts
 from vlmsearch.stores.samples import sampling_key
-from vlmsearch.types import PASSAGE, Field, Record, Scalar, Stamp
+from vlmsearch.types import Field, Record, Scalar, Stamp
 
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
@@ -92,7 +92,9 @@ STATE = "id, version, digest, source, fields"
 """The columns that `document_row` needs."""
 COLUMNS = f"{STATE}, text, image, metadata"
 """The columns of a row with its document."""
-IS_DOCUMENT = f"id NOT LIKE '%%{PASSAGE}%%'"
+DOCUMENT_OF = "split_part(id, '#passage=', 1)"
+"""The id of the document of a row."""
+IS_DOCUMENT = "id NOT LIKE '%%#passage=%%'"
 """The condition that a row is that of a document. The planner knows from its statistics how many there are."""
 
 
