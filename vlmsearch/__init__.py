@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vlmsearch.encoders.base import (
         BatchSizes as BatchSizes,
         Encoder as Encoder,
+        MeasuresTexts as MeasuresTexts,
         PreparesImages as PreparesImages,
         TokenizesTexts as TokenizesTexts,
     )
@@ -179,7 +180,7 @@ _HOMES = {
     "answers.stream": "AnswerStream",
     "async_pipeline": "AsyncAnswerStream AsyncPipeline",
     "client": "RemoteAnswerStream RemotePipeline connect",
-    "encoders.base": "BatchSizes Encoder PreparesImages TokenizesTexts",
+    "encoders.base": "BatchSizes Encoder MeasuresTexts PreparesImages TokenizesTexts",
     "encoders.batching": "Batch BatchingEncoder BatchingStats",
     "errors": (
         "BackendError BackendUnavailableError ConfigError IndexMismatchError InvalidBatchError InvalidInputError "
