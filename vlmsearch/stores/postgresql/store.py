@@ -494,19 +494,16 @@ class PostgresStore(DatabaseStore):
 
     # ---- reading
 
-    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+    def read_rows(self, ids: Collection[str], *parts: RowPart, wanted: str = "%s") -> dict[str, DocumentRow]:
         """Read the rows of documents or passages, by id."""
-        return self._read_pages(ids, parts, "%s")
-
-    def read_whole(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
-        """Read the rows of documents, and those of their passages, by id: each with its passages of one moment."""
-        return self._read_pages(ids, parts, f"%s::text[] || {self._tables.passages}")
-
-    def _read_pages(self, ids: Collection[str], parts: Collection[RowPart], wanted: str) -> dict[str, DocumentRow]:
         rows: dict[str, DocumentRow] = {}
         for page in pages(ids):
             rows |= self._session("read documents", lambda session: self._read_rows(session, page, parts, wanted))  # noqa: B023
         return rows
+
+    def read_whole(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, and those of their passages, by id: each with its passages of one moment."""
+        return self.read_rows(ids, *parts, wanted=f"%s::text[] || {self._tables.passages}")
 
     def _read_rows(
         self, session: Session, ids: list[str], parts: Collection[RowPart], wanted: str = "%s"
@@ -642,7 +639,8 @@ class PostgresStore(DatabaseStore):
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
         if repair and orphans:
-            self._do("remove passages of no document", tables.remove_orphans, (orphans,))
+            stray = f"SELECT unnest(w.ids) FROM ({tables.wrong_passages}) w WHERE w.id IS NULL"
+            self._do("remove passages of no document", f"DELETE FROM {tables.documents} WHERE id IN ({stray})")
         for vectors in tables.vectors.values() if repair else ():
             if vectors.index in unindexed:
                 self._session("index its vectors", vectors.index_again, _SLOW)

@@ -342,14 +342,6 @@ class IndexTables:
             "WHERE d.passages IS DISTINCT FROM cardinality(p.ids) AND strpos(coalesce(d.digest, ''), '#passages=') <> 1"
         )
 
-    @property
-    def remove_orphans(self) -> str:
-        """Return the statement that removes passages, unless their document has been written again."""
-        return (
-            f"DELETE FROM {self.documents} p WHERE id = ANY(%s) AND NOT EXISTS (SELECT FROM {self.documents} d "
-            "WHERE d.id = split_part(p.id, '#passage=', 1) AND d.version = p.version)"
-        )
-
 
 def measure(session: Session, schema: str, name: str, index: str) -> tuple[int, int]:
     """Return the bytes on the disk of a generation, and the number of its documents. Its fields may be any.
