@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from vlmsearch_mocks.contracts.passages import PARTS, VECTORS, assert_same, make_long
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
+from vlmsearch_mocks.store import MemoryStore
 
 from tests.support.postgres_servers import execute
 from vlmsearch import MetadataChange, Record
@@ -116,6 +117,20 @@ def test_a_passage_without_its_vector_makes_its_document_count_as_changed(postgr
         assert store.check(repair=True).missing == ("b",)
         assert {id: stamp.digest for id, stamp in store.stamps(["a", "b"]).items()} == {"a": "d1", "b": ""}
         assert len(store.passages(["b"])["b"]) == 3
+
+
+def test_texts_are_counted_as_in_every_store(postgres_url: str) -> None:
+    records = [*make_records(40), make_long("a"), make_long("b", PARTS * 4), make_long("c", ("One safe garden. ",))]
+    with open_store(f"{postgres_url}?table=passages_words") as store, MemoryStore() as memory:
+        assert isinstance(store, PostgresStore)
+        for own in (store, memory):
+            own.bind("encoder 1", SPACES)
+            own.upsert(records)
+        for query in ("safe", "the garden", "handbook text", "weather 7"):
+            words, expected = store.search_words(query, limit=90), memory.search_words(query, limit=90)
+            scores = {hit.id: pytest.approx(hit.score, abs=1e-4) for hit in expected.hits}
+            assert {hit.id: hit.score for hit in words.hits} == scores
+            assert words.max_score == pytest.approx(expected.max_score, abs=1e-4)
 
 
 @pytest.fixture
