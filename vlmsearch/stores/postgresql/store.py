@@ -319,9 +319,8 @@ class PostgresStore(DatabaseStore):
     def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
         ids = [change.document.id for change in changes]
         texts = {change.document.id for change in changes if change.text is not None}
-        self._lock(session, ids)
         parts: Sequence[RowPart] = ("document", "vectors") if texts else ("document",)
-        rows = self._read_rows(session, ids, parts).values()
+        rows = self._read_rows(session, self._lock(session, ids), parts).values()
         known = (Record(row.document, row.vectors, row_stamp(row.stamp).stamp) for row in rows)
         changed = {record.document.id: record for record in changed_records(known, changes)}
         version = new_version()
