@@ -1123,7 +1123,7 @@ class IndexReport(HtmlDisplay):
         unlabelled: Updated documents that lost the labels of their older version.
         left_out: Numbers of files in the folders that an option takes, by the option: see `SourceOptions`.
         passages: Number of passages that the new and updated documents have.
-        cut: Documents of which the model read the beginning alone, since their passages were not asked for.
+        cut: Documents whose beginning alone the model read, since their passages were not asked for.
 
     Example:
         >>> IndexReport(added=3, unchanged=2).seen

@@ -368,7 +368,7 @@ def space_of(name: object, dim: object, modalities: object) -> Space:
 
 
 def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
-    """Return the ids of documents or passages that have a vector of a field, chosen at random.
+    """Return ids of documents or passages that have a vector of a field, chosen at random.
 
     Args:
         store: The store; all its ids are read, and those of passages.

@@ -25,6 +25,7 @@ from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.passages import (
     has_own_words,
+    is_of,
     passage_ids,
     passage_of,
     record_of,
@@ -307,7 +308,7 @@ class DatabaseStore(GenerationalStore):
         return {id: tuple(some) for id, some in passages.items()}
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, HitContent]:
-        """Return the contents of the hits, by id, that are still of the version given for them.
+        """Return the contents, by id, of the hits that are still of their version.
 
         A passage is read after its document. Both have the same digest where neither was replaced meanwhile.
         """
@@ -319,7 +320,7 @@ class DatabaseStore(GenerationalStore):
             row, document = rows.get(id), documents.get(document_of(id))
             if not row or not document or row.version != version:
                 continue
-            if row_stamp(row.stamp).stamp == row_stamp(document.stamp).stamp:
+            if is_of(document.stamp, row.stamp):
                 contents[id] = HitContent(document.document, passage_of(row.document, row.stamp))
         return contents
 

@@ -1,7 +1,7 @@
 """Passages in a database: each has a row of its own beside that of its document.
 
-The row of a passage has the id ``DOCUMENT#passage=N``, the metadata of its document, so that filters see it, and for a
-text what is encoded of it. The row of the document has the whole text, and neither vectors nor words of it. Both have
+The row of a passage has the id ``DOCUMENT#passage=N`` and the metadata of its document, so that filters see it. Its
+text is what is encoded of it. The row of the document has the whole text, and neither vectors nor words of it. Both have
 the digest of the document, and behind it how many passages there are, or which characters of the text the passage has.
 Whoever reads a document and its passages one after the other so knows whether they are of one version.
 """
@@ -48,6 +48,17 @@ def has_own_words(stamp: Stamp) -> bool:
     return _COUNT not in stamp.digest
 
 
+def is_of(document: Stamp, row: Stamp) -> bool:
+    """Check whether a row is of the same version as that of its document. A blanked document takes any."""
+    stamp = row_stamp(document).stamp
+    return not stamp.digest or row_stamp(row).stamp == stamp
+
+
+def blanked(digest: str) -> str:
+    """Return the digest of a changed row, which still says how many passages there are."""
+    return digest[digest.find(_COUNT) :] if _COUNT in digest else ""
+
+
 def passage_ids(stamps: Mapping[str, Stamp]) -> list[str]:
     """Return the ids of all passages of documents, whose rows have these stamps."""
     return [f"{id}{PASSAGE}{n}" for id, stamp in stamps.items() for n in range(1, row_stamp(stamp).passages + 1)]
@@ -77,7 +88,7 @@ def rows_of(records: Iterable[Record]) -> list[Record]:
 
 
 def passage_of(document: Document, stamp: Stamp) -> Passage | None:
-    """Return the passage that a row with this document and stamp has; None for the row of a document."""
+    """Return the passage of a row with this document and stamp, if it has one."""
     part, place = part_of(document.id), row_stamp(stamp).place
     if place is None or part is None or part.passage is None:
         return None
@@ -88,7 +99,7 @@ def passage_of(document: Document, stamp: Stamp) -> Passage | None:
 
 
 def shown_document(row: Record) -> Document:
-    """Return the document of a row, and a passage as a document with its characters of the text."""
+    """Return the document of a row; a passage has its characters of the text alone."""
     passage = passage_of(row.document, row.stamp)
     return row.document if passage is None else replace(row.document, text=passage.text)
 
@@ -106,5 +117,5 @@ def record_of(row: Record, passages: Sequence[Record]) -> Record:
     stamp, count, _ = row_stamp(row.stamp)
     own = [(part, passage_of(part.document, part.stamp)) for part in passages]
     encoded = tuple(EncodedPassage(passage, part.vectors) for part, passage in own if passage is not None)
-    is_whole = len(encoded) == count and all(row_stamp(part.stamp).stamp == stamp for part in passages)
+    is_whole = len(encoded) == count and all(is_of(row.stamp, part.stamp) for part in passages)
     return replace(row, stamp=stamp if is_whole else replace(stamp, digest=""), passages=encoded)

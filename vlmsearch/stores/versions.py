@@ -37,7 +37,7 @@ class ReadsVersions(Protocol):
     """A store whose hits have a ``version``, and that can read documents by it."""
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, HitContent]:
-        """Return the contents of the hits, by id, that are still of the version given for them."""
+        """Return the contents, by id, of the hits that are still of their version."""
 
 
 def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> dict[str, HitContent]:

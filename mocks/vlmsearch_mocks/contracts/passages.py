@@ -21,7 +21,7 @@ VECTORS = unit_vectors(20, TEXT, seed=7)
 
 
 def make_long(id: str = "long", parts: tuple[str, ...] = PARTS, *, first: int = 0, digest: str = "d1") -> Record:
-    """Return a record with a passage for each part, whose vectors are those of `VECTORS` from ``first`` on."""
+    """Return a record with a passage for each part, and vectors from ``first`` on."""
     starts = np.cumsum([0, *map(len, parts)]).tolist()
     passages = tuple(
         EncodedPassage(

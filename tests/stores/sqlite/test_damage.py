@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from vlmsearch_mocks.contracts.passages import VECTORS, make_long
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
 from tests.support.cli import run
@@ -406,3 +407,51 @@ def test_updates_without_end_leave_the_file_small_and_searches_exact(
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA page_count").fetchone()[0] * 8192 < 2**22
     assert max(sizes) < 2**26
+
+
+def changed_index(tmp_path: Path, *statements: str) -> SqliteStore:
+    """An index of two long documents, whose rows were changed by hand."""
+    path = tmp_path / "index"
+    with SqliteStore(str(path)) as store:
+        store.bind("encoder 1", SPACES)
+        store.upsert([*RECORDS[:3], make_long("a"), make_long("b", first=8)])
+    with closing(sqlite3.connect(path)) as db:
+        table = next(name for (name,) in db.execute("SELECT name FROM sqlite_master") if name.startswith("documents_"))
+        for statement in statements:
+            db.execute(statement.format(table=table))
+        for row in [tables.Row._make(values) for values in db.execute(f"SELECT * FROM {table}")]:
+            db.execute(f"UPDATE {table} SET crc = ? WHERE row = ?", [row.sealed().crc, row.row])
+        db.commit()
+    return SqliteStore(str(path))
+
+
+def test_a_passage_of_another_version_or_of_no_document_is_told_and_removed(tmp_path: Path) -> None:
+    with changed_index(tmp_path, "UPDATE {table} SET digest = 'other' || digest WHERE id = 'a#passage=2'") as store:
+        report = store.check()
+        assert (report.documents, report.orphans[0], report.missing) == (5, "a#passage=2", ("passages of a",))
+        assert store.records(["a"])[0].stamp.digest == ""
+        hits = store.search(TEXT, VECTORS[2:3], limit=1)[0]
+        assert hits[0].id == "a#passage=2"
+        assert store.get_versions({hit.id: hit.version for hit in hits}) == {}  # type: ignore[attr-defined]
+        store.check(repair=True)
+        assert store.check().clean
+        assert (store.stamps(["a"])["a"].digest, store.count_passages()) == ("", 5)
+        assert store.records(["b"])[0].stamp.digest == "d1"
+        store.upsert([make_long("a", ("One part.",))])
+        assert (store.check().clean, store.count_passages()) == (True, 4)
+
+
+def test_a_passage_without_its_vector_makes_its_document_count_as_changed(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    changed_index(tmp_path).close()
+    with closing(sqlite3.connect(path)) as db:
+        [table] = [name for (name,) in db.execute("SELECT name FROM sqlite_master") if name.startswith("documents_")]
+        [row] = db.execute(f"SELECT row FROM {table} WHERE id = 'b#passage=1'").fetchone()
+        field = table.replace("documents", "vectors") + "_2"
+        assert db.execute(f"DELETE FROM {field} WHERE row = ?", [row]).rowcount == 1
+        db.commit()
+    with SqliteStore(str(path)) as store:
+        assert any("b#passage=1" in missing for missing in store.check().missing)
+        store.check(repair=True)
+        assert store.stamps(["a", "b"]) == {"a": Stamp("d1", "books/long.txt"), "b": Stamp("", "books/long.txt")}
+        assert len(store.check().missing) == 0

@@ -36,7 +36,7 @@ from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError, one_line
 from vlmsearch.stores.documents import DocumentRow, RowCount, RowPart, StoredDocument, words_of_row
 from vlmsearch.stores.listing import Outline
-from vlmsearch.stores.passages import passage_ids
+from vlmsearch.stores.passages import blanked, passage_ids
 from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole, vector_checksum
 from vlmsearch.stores.sqlite.codes import BLOCK, CodeRows, Places, find
@@ -391,7 +391,7 @@ class Tables:
     # ---- writing
 
     def write(self, db: sqlite3.Connection, records: Sequence[Record]) -> None:
-        """Add the rows of records, or put them in the place of those with their ids and of their passages."""
+        """Add the rows of records; those with their ids, and passages of these, are removed."""
         self.remove(db, [record.document.id for record in records])
         state = self.state(db)
         numbers = range(state.last_row + 1, state.last_row + 1 + len(records))
@@ -458,9 +458,9 @@ class Tables:
 
     def remove(self, db: sqlite3.Connection, ids: Collection[str]) -> int:
         """Remove documents and all that belongs to them, and return how many there were."""
-        found = self.rows(db, ids)
-        stamps = {id: row.stamp for id, row in found.items()}
-        old = list({**found, **self.rows(db, passage_ids(stamps))}.values())
+        named = self.rows(db, ids)
+        stamps = {id: row.stamp for id, row in named.items()}
+        old = list({**named, **self.rows(db, passage_ids(stamps))}.values())
         if not old:
             return 0
         numbers = [(row.row,) for row in old]
@@ -478,7 +478,7 @@ class Tables:
             zip(deaths, (row.row for row in old)),
         )
         self._put(db, state._replace(last_death=state.last_death + len(old), documents=state.documents - len(old)))
-        return sum(PASSAGE not in id for id in found)
+        return sum(PASSAGE not in id for id in named)
 
     def _put(self, db: sqlite3.Connection, state: TableState) -> None:
         db.execute(f"UPDATE {self.name('state')} SET {', '.join(f'{name} = ?' for name in TableState._fields)}", state)
@@ -571,21 +571,26 @@ class Tables:
             db.execute(f"DELETE FROM {name}")
 
     def rebuild(
-        self, db: sqlite3.Connection, damaged: Mapping[int, Row | None], lost: Mapping[int, Collection[str]]
+        self,
+        db: sqlite3.Connection,
+        damaged: Mapping[int, Row | None],
+        lost: Mapping[int, Collection[str]],
+        strays: Collection[int] = (),
     ) -> None:
         """Make all that `clear` removed again, in a new epoch.
 
         ``damaged`` are the rows to put what is left of them in the place of; ``lost`` are the fields of documents whose
-        vectors are not there: such documents count as changed, and so do damaged ones.
+        vectors are not there: such documents count as changed, and so do damaged ones. ``strays`` are rows to remove.
         """
         table = self.name("documents")
         for number, left in damaged.items():
             db.execute(f"DELETE FROM {table} WHERE row = ?", [number])
             if left is not None:
                 db.execute(f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", left)
+        db.execute(f"DELETE FROM {table} WHERE row IN {_VALUES}", [_list(strays)])
         for row in list(self.numbered(db, lost)):
             names = json.dumps([name for name in parsed(row.fields) if name not in lost[row.row]])
-            changed = row._replace(digest="", fields=names).sealed()
+            changed = row._replace(digest=blanked(row.stamp.digest), fields=names).sealed()
             db.execute(
                 f"UPDATE {table} SET digest = ?, fields = ?, crc = ? WHERE row = ?",
                 [changed.digest, changed.fields, changed.crc, changed.row],
@@ -598,8 +603,8 @@ class Tables:
         self.make_words(db)
         for field in self.fields:
             named, have = self._named(db, field), self.vector_rows(db, field)
-            strays = [(row,) for row in have[~find(named, have)[1]].tolist()]
-            db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", strays)
+            unnamed = [(row,) for row in have[~find(named, have)[1]].tolist()]
+            db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", unnamed)
             for start in range(0, len(named), _PAGE):
                 rows, vectors = self.vectors(db, field, named[start : start + _PAGE].tolist())
                 self._write_codes(db, field, CodeRows.of(rows, vectors))
