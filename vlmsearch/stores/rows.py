@@ -57,8 +57,9 @@ class RowByRowStore(DatabaseStore):
     def remove_strays(self, ids: Collection[str]) -> None:
         """Remove the passages that documents, as they are now, do not have."""
         for some in pages(ids):
-            if kept := set(self.kept_passages(some)):
-                self.remove_rows(kept.difference(passage_ids(_stamps_of(self.read_rows(some)))))
+            kept = set(self.kept_passages(some))
+            if kept and (strays := kept.difference(passage_ids(_stamps_of(self.read_rows(some))))):
+                self.remove_rows(strays)
 
     def lacking(self, rows: Mapping[str, DocumentRow]) -> set[str]:
         """Return the rows, among those of documents and their passages, that are not there or of another version."""
@@ -89,8 +90,8 @@ class RowByRowStore(DatabaseStore):
         if repair and (strays or missing):
             self.remove_rows(strays | missing)
             self.blank(set(map(document_of, missing)))
-        named = {"orphans": (*report.orphans, *sorted(strays)), "missing": (*report.missing, *sorted(missing))}
-        return replace(report, **named)
+        orphans, lacking = (*report.orphans, *sorted(strays)), (*report.missing, *sorted(missing))
+        return replace(report, orphans=orphans, missing=lacking)
 
 
 def _stamps_of(rows: Mapping[str, DocumentRow]) -> dict[str, Stamp]:

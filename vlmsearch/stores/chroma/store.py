@@ -214,7 +214,9 @@ class ChromaStore(ChromaVectorStore):
 
         BackendUnavailableError where others keep writing to the server.
         """
-        return [id for batch in self.batches(changes, _WRITES) for id in self._change_batch(batch)]
+        changed = [id for batch in self.batches(changes, _WRITES) for id in self._change_batch(batch)]
+        self.remove_strays(changed)
+        return changed
 
     def _wait_for_changes(self) -> None:
         """Return when no change of metadata is under way. So none undoes what is about to be named."""
@@ -238,7 +240,6 @@ class ChromaStore(ChromaVectorStore):
                     self._clean({*ids, *(row.document.id for row in changed)})
                     if changed and not is_whole:  # whoever took this for gone may have removed vectors
                         self._write(changed)
-                    self.remove_strays(ids)
                     return [row.document.id for row in changed if PASSAGE not in row.document.id]
             time.sleep(secrets.randbelow(100) / 1000)  # of two, one comes first
         raise BackendUnavailableError(
@@ -380,14 +381,14 @@ class ChromaStore(ChromaVectorStore):
             discrepancies = compare(self._vectors, read_all, self.read_rows, self._journal.versions)
             if repair:
                 discrepancies.remove(self._vectors)
-            report = discrepancies.report(
-                self.name,
-                documents,
-                unfinished=map(str, cut_off),
-                in_progress=len(entries) - len(cut_off),
-                repaired=repair,
-            )
-            return self.with_passages(report, {id: row.stamp for id, row in states.items()}, repair=repair)
+        report = discrepancies.report(
+            self.name,
+            documents,
+            unfinished=map(str, cut_off),
+            in_progress=len(entries) - len(cut_off),
+            repaired=repair,
+        )
+        return self.with_passages(report, {id: row.stamp for id, row in states.items()}, repair=repair)
 
     def close(self) -> None:
         """Close the connections to the server."""

@@ -117,11 +117,11 @@ class MongoStore(MongoIndex):
         for batch in self.batches(rows, _WRITES):
             ids = [row.document.id for row in batch]
             with self._changes.writing("write", ids) as version:
-                writes = [ReplaceOne({"_id": id}, self._row(row, version), upsert=True) for id, row in zip(ids, batch)]
+                writes = [ReplaceOne({"_id": id}, self._kept(row, version), upsert=True) for id, row in zip(ids, batch)]
                 while self._write(writes) < len(writes):
                     continue  # another writer inserted one of them at the same moment
 
-    def _row(self, record: Record, version: str) -> Row:
+    def _kept(self, record: Record, version: str) -> Row:
         row = row_of(record, version, self.needed().language or NONE)
         vectors = {escape(str(field)): pack(vector) for field, vector in record.vectors.items()}
         return {**row, "vectors": vectors}
@@ -148,7 +148,7 @@ class MongoStore(MongoIndex):
             id = row.document.id
             now = {"_id": id, "version": there[id].version} if id in there else {"_id": id}
             if document_of(id) in other_texts:
-                return ReplaceOne(now, self._row(row, version), upsert=PASSAGE in id)
+                return ReplaceOne(now, self._kept(row, version), upsert=PASSAGE in id)
             return UpdateOne(now, {"$set": metadata_row(row, version)})
 
         records = read_records(read, [change.document.id for change in changes], self.needed().fingerprint)

@@ -36,7 +36,7 @@ from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import MongoJournal
 from vlmsearch.stores.mongodb.values import row_of
 from vlmsearch.stores.mongodb_chroma.check import Checker
-from vlmsearch.stores.passages import passage_ids, rows_of
+from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.terms import NONE
 from vlmsearch.types import PASSAGE, Manifest, MetadataChange, Record, Space, document_of
 
@@ -129,8 +129,9 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
             documents = [row for row in rows if PASSAGE not in row.document.id]
             lost = {row.document.id for row in (self._write(documents, versions) if documents else ())}
             done = [row.document.id for row in documents if row.document.id not in lost]
-            for some in self.batches([row for row in rows if row not in documents], _WRITES):
-                self._write([row for row in some if document_of(row.document.id) in done])
+            passages = [row for row in rows if PASSAGE in row.document.id and document_of(row.document.id) in done]
+            for some in self.batches(passages, _WRITES):
+                self._write(list(some))
             self.remove_strays(done)
             changed += done
         return changed
