@@ -215,7 +215,7 @@ class ChromaStore(ChromaVectorStore):
         BackendUnavailableError where others keep writing to the server.
         """
         changed = [id for batch in self.batches(changes, _WRITES) for id in self._change_batch(batch)]
-        self.remove_strays(changed)
+        self.remove_strays([change.document.id for change in changes])
         return changed
 
     def _wait_for_changes(self) -> None:
