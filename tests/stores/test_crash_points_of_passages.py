@@ -1,4 +1,4 @@
-"""A process that dies at any point of a write of passages leaves documents that are whole or count as changed."""
+"""A process that dies leaves documents with passages that are whole or count as changed."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -64,7 +64,7 @@ def points(kind: Kind, action: Action) -> Iterator[tuple[int, Moment]]:
 
 
 def check(store: AnyStore, action: Action) -> None:
-    """What is read is of one version, or the document counts as changed; nothing wrong is shown."""
+    """Check that what is read is of one version, or that the document counts as changed."""
     wanted = {record.stamp: record for record in (OLD, AFTER[action]) if record is not None}
     there = {record.document.id: record for record in store.records(["a", "b"])}
     assert store.stamps(["b"]) == {"b": OTHER.stamp}
@@ -130,7 +130,7 @@ def die_there(kind: Kind, action: Action, number: int, moment: Moment) -> None:
 
 
 def repair(store: AnyStore) -> None:
-    """Repair; a document that lacks something counts as changed from then on, and only Chroma names it still."""
+    """Repair the store. A document that lacks a passage counts as changed then; only Chroma names it still."""
     store.check(repair=True)
     report = store.check()
     assert not [*report.orphans, *report.stale, *report.unfinished], report

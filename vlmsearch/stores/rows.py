@@ -1,4 +1,4 @@
-"""Documents and passages in a database that writes row by row, not many rows in one transaction.
+"""Documents and passages in a database that writes row by row, without transactions.
 
 A write that is cut off, or two writers of the same document, may leave passages of different versions. The stamps of
 their rows tell that, so such a document counts as changed, and a check names it. See `vlmsearch.stores.passages`.
@@ -62,7 +62,11 @@ class RowByRowStore(DatabaseStore):
                 self.remove_rows(strays)
 
     def lacking(self, rows: Mapping[str, DocumentRow]) -> set[str]:
-        """Return the rows, among those of documents and their passages, that are not there or of another version."""
+        """Return the passages that are not there or of another version.
+
+        Args:
+            rows: The rows of documents and their passages.
+        """
         return _compared(_stamps_of(rows))[1]
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
@@ -75,7 +79,7 @@ class RowByRowStore(DatabaseStore):
         return {id: replace(stamp, digest="") if id in lacking else stamp for id, stamp in own.items()}
 
     def with_passages(self, report: CheckReport, stamps: Mapping[str, Stamp], *, repair: bool) -> CheckReport:
-        """Return the report of a check with passages that belong to no document, and those that documents lack.
+        """Return the report of a check, with the passages that are not in order.
 
         Args:
             report: The report on documents and vectors.
@@ -83,9 +87,9 @@ class RowByRowStore(DatabaseStore):
             repair: Whether to remove those that do not belong. Their documents count as changed then.
         """
         strays, missing = _compared(stamps)
-        if found := strays | missing:
-            owners = set(map(document_of, found))
-            now = _compared(_stamps_of(self.read_rows(owners | found)))
+        if wrong := strays | missing:  # it is looked at again, for it may have been written meanwhile
+            owners = set(map(document_of, wrong))
+            now = _compared(_stamps_of(self.read_rows(owners | wrong)))
             strays, missing = (set[str](), set[str]()) if self.is_written_to() else (strays & now[0], missing & now[1])
         if repair and (strays or missing):
             self.remove_rows(strays | missing)
@@ -99,7 +103,10 @@ def _stamps_of(rows: Mapping[str, DocumentRow]) -> dict[str, Stamp]:
 
 
 def _compared(stamps: Mapping[str, Stamp]) -> tuple[set[str], set[str]]:
-    """Return the passages that no document has, and those that documents lack, unless these count as changed."""
+    """Return the passages that no document has, and those that documents lack.
+
+    Documents that count as changed lack none.
+    """
     documents = {id: stamp for id, stamp in stamps.items() if PASSAGE not in id}
     wanted = set(passage_ids(documents))
     known = {id for id, stamp in documents.items() if row_stamp(stamp).stamp.digest}

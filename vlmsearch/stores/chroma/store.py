@@ -266,7 +266,9 @@ class ChromaStore(ChromaVectorStore):
         }
         texts = {record.document.id: _dump_document(record.document) for record in records}
         for collection, ids in self._by_collection(rows):
-            metadata = [{"state": _dump_state(rows[id]), "of": document_of(id)} for id in ids]
+            metadata = [
+                {"state": _dump_state(rows[id]), **({"of": document_of(id)} if PASSAGE in id else {})} for id in ids
+            ]
             if only_there and collection is self._documents:
                 collection.update(ids, metadata, [texts[id] for id in ids])
             else:
@@ -321,7 +323,7 @@ class ChromaStore(ChromaVectorStore):
         return rows
 
     def lacking(self, rows: Mapping[str, DocumentRow]) -> set[str]:
-        """Return also the rows that do not have all the vectors that they name, so that these are indexed again."""
+        """Return the rows that are not there or of another version, or lack a vector."""
         lacking: set[str] = set()
         for field in self._vectors.fields if rows else ():
             wanted = {(id, row.version) for id, row in rows.items() if field in row.fields}

@@ -213,7 +213,7 @@ class MongoStore(MongoIndex):
         return not all(entry.is_gone for entry in self._changes.entries())
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Count documents and vectors, and list writes that were cut off and passages that do not belong.
+        """Count documents and vectors, and list what was cut off.
 
         What is encoded and its vectors are one row, so they agree.
         """

@@ -117,7 +117,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
                 left = self._write(left)
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace metadata, of each document at one instant, and then of the passages of those that were changed.
+        """Replace metadata, of each document at one instant, then of its passages.
 
         It is a write of the same vectors, which is committed only where the version is the one that was compared.
         """
