@@ -1,6 +1,7 @@
 """A process that dies leaves documents with passages that are whole or count as changed."""
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -135,3 +136,26 @@ def repair(store: AnyStore) -> None:
     report = store.check()
     assert not [*report.orphans, *report.stale, *report.unfinished], report
     assert isinstance(store, ChromaStore) or not report.missing
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_writers_of_a_document_leave_it_whole_or_changed(kind: Kind) -> None:
+    open_world = ready(kind, "replace")
+
+    def write(records: list[Record]) -> None:
+        with open_world(Process()) as store:
+            for record in records * 5:
+                store.upsert([record])
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(write, [[OLD, SHORT], [NEW, OLD], [SHORT, NEW]]))
+    with open_world(Process()) as store:
+        [read], [stamp] = store.records(["a"]), store.stamps(["a"]).values()
+        assert read.stamp == stamp
+        wanted = {record.stamp: record for record in (OLD, NEW, SHORT)}
+        if stamp.digest:
+            assert read.document == wanted[stamp].document
+            assert [p.passage for p in read.passages] == [p.passage for p in wanted[stamp].passages]
+        store.upsert([NEW])
+        assert store.stamps(["a"]) == {"a": NEW.stamp}
+        assert store.check().clean
