@@ -14,6 +14,7 @@ from vlmsearch._util.batching import pages
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow
 from vlmsearch.stores.passages import is_of, passage_ids, row_stamp
+from vlmsearch.stores.writers import WriteJournal
 from vlmsearch.types import PASSAGE, Record, Stamp, document_of
 
 
@@ -33,10 +34,6 @@ class RowByRowStore(DatabaseStore):
     @abstractmethod
     def kept_passages(self, ids: Collection[str]) -> Collection[str]:
         """Return the ids of all rows of passages that name these documents."""
-
-    @abstractmethod
-    def is_written_to(self) -> bool:
-        """Return whether a process that may still be there writes."""
 
     def blank(self, ids: Collection[str]) -> None:
         """Let documents count as changed, where the database changes rows on a condition."""
@@ -78,20 +75,22 @@ class RowByRowStore(DatabaseStore):
         own = {id: row_stamp(row.stamp).stamp for id, row in rows.items() if PASSAGE not in id}
         return {id: replace(stamp, digest="") if id in lacking else stamp for id, stamp in own.items()}
 
-    def with_passages(self, report: CheckReport, stamps: Mapping[str, Stamp], *, repair: bool) -> CheckReport:
+    def with_passages(self, report: CheckReport, stamps: Mapping[str, Stamp], journal: WriteJournal) -> CheckReport:
         """Return the report of a check, with the passages that are not in order.
 
         Args:
-            report: The report on documents and vectors.
+            report: The report on documents and vectors. Where it says that they were repaired, passages that do not
+                belong are removed, too, and documents that lack some count as changed.
             stamps: The stamps of all rows.
-            repair: Whether to remove those that do not belong. Their documents count as changed then.
+            journal: The writes. While there are any, nothing is known of passages.
         """
         strays, missing = _compared(stamps)
         if wrong := strays | missing:  # it is looked at again, for it may have been written meanwhile
             owners = set(map(document_of, wrong))
             now = _compared(_stamps_of(self.read_rows(owners | wrong)))
-            strays, missing = (set[str](), set[str]()) if self.is_written_to() else (strays & now[0], missing & now[1])
-        if repair and (strays or missing):
+            is_idle = all(entry.is_gone for entry in journal.entries())
+            strays, missing = (strays & now[0], missing & now[1]) if is_idle else (set(), set())
+        if report.repaired and (strays or missing):
             self.remove_rows(strays | missing)
             self.blank(set(map(document_of, missing)))
         orphans, lacking = (*report.orphans, *sorted(strays)), (*report.missing, *sorted(missing))

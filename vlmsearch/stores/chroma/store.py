@@ -304,10 +304,6 @@ class ChromaStore(ChromaVectorStore):
         there = self._passages.find() is not None and len(self._passages)
         return self._passages.ids({"of": {"$in": list(ids)}}) if there and ids else []
 
-    def is_written_to(self) -> bool:
-        """Return whether a process that may still be there writes."""
-        return not all(entry.is_gone for entry in self._journal.entries())
-
     # ---- reading
 
     def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
@@ -390,7 +386,7 @@ class ChromaStore(ChromaVectorStore):
             in_progress=len(entries) - len(cut_off),
             repaired=repair,
         )
-        return self.with_passages(report, {id: row.stamp for id, row in states.items()}, repair=repair)
+        return self.with_passages(report, {id: row.stamp for id, row in states.items()}, self._journal)
 
     def close(self) -> None:
         """Close the connections to the server."""

@@ -37,17 +37,7 @@ from vlmsearch.stores.mongodb.values import (
 from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.terms import NONE
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import (
-    PASSAGE,
-    Field,
-    Manifest,
-    MetadataChange,
-    Record,
-    Space,
-    Stamp,
-    Vectors,
-    document_of,
-)
+from vlmsearch.types import PASSAGE, Field, Manifest, MetadataChange, Record, Space, Stamp, Vectors, document_of
 
 _WRITES = 500
 _VECTOR_HEAD = 64
@@ -208,10 +198,6 @@ class MongoStore(MongoIndex):
         with self._changes.writing("delete", ids):
             return self.run("delete documents", lambda rows: rows.delete_many(gone)).deleted_count
 
-    def is_written_to(self) -> bool:
-        """Return whether a process that may still be there writes."""
-        return not all(entry.is_gone for entry in self._changes.entries())
-
     def check(self, *, repair: bool = False) -> CheckReport:
         """Count documents and vectors, and list what was cut off.
 
@@ -233,7 +219,7 @@ class MongoStore(MongoIndex):
         documents = sum(PASSAGE not in id for id in stamps)
         names, others = tuple(map(str, unfinished)), len(entries) - len(unfinished)
         report = CheckReport(self.name, documents, counts, unfinished=names, in_progress=others, repaired=repair)
-        return self.with_passages(report, stamps, repair=repair)
+        return self.with_passages(report, stamps, self._changes)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""

@@ -62,7 +62,7 @@ class Checker:
             in_progress=len(entries) - len(unfinished),
             repaired=repair,
         )
-        return self.index.with_passages(report, stamps, repair=repair)
+        return self.index.with_passages(report, stamps, self.journal)
 
     def roll_back(self, version: str, ids: Sequence[str]) -> None:
         """End a write that was cut off: rows that name the version stay, vectors of others are removed.

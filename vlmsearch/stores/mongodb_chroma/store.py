@@ -247,10 +247,6 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         deleted = self.kept_rows(list(versions), {"stale": 1}, {"version": None})
         return {id: old for id, old in versions.items() if id in deleted and old in deleted[id].get("stale", [])}
 
-    def is_written_to(self) -> bool:
-        """Return whether a process that may still be there writes."""
-        return not all(entry.is_gone for entry in self._journal.entries())
-
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
