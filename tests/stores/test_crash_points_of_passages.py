@@ -16,6 +16,8 @@ from tests.support.crash_points import no_waiting
 from tests.support.worlds import HALVED, KINDS, AnyStore, Kind, Moment, Process, mock_world
 from vlmsearch import Document, Record, Stamp
 from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.passages import rows_of
+from vlmsearch.stores.rows import RowByRowStore
 from vlmsearch.stores.versions import read_documents
 from vlmsearch.types import MetadataChange
 
@@ -158,4 +160,25 @@ def test_two_writers_of_a_document_leave_it_whole_or_changed(kind: Kind) -> None
             assert [p.passage for p in read.passages] == [p.passage for p in wanted[stamp].passages]
         store.upsert([NEW])
         assert store.stamps(["a"]) == {"a": NEW.stamp}
+        assert store.check().clean
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_check_names_passages_that_are_missing_of_another_version_or_of_no_document(kind: Kind) -> None:
+    with ready(kind, "replace")(Process()) as store:
+        assert isinstance(store, RowByRowStore)
+        assert len(store) == 2
+        older = replace(OLD, stamp=Stamp("d0"))
+        store.write_rows([*rows_of([older])[:1], *rows_of([make_long("gone")])[:2]])
+        store.remove_rows(["b#passage=3"])
+        assert store.stamps(["a", "b", "gone"]) == {id: Stamp("", "books/long.txt") for id in ("a", "b")}
+        for repair in (False, True):
+            report = store.check(repair=repair)
+            assert report.documents == len(store) == 2
+            assert report.missing == ("a#passage=1", "b#passage=3")
+            assert report.orphans == ("gone#passage=1", "gone#passage=2")
+        assert store.check().missing == (("a#passage=1", "b#passage=3") if kind == "chroma" else ())
+        assert [record.stamp.digest for record in store.records(["a", "b"])] == ["", ""]
+        assert store.count_passages() == 4
+        store.upsert([OLD, OTHER])
         assert store.check().clean
