@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne, UpdateOne
 
 from vlmsearch.stores.base import CheckReport, changed_records
-from vlmsearch.stores.documents import DocumentRow, read_records
+from vlmsearch.stores.documents import DocumentRow, records_of, with_passages
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.mongodb.atlas import VectorSearch
 from vlmsearch.stores.mongodb.cache import VectorCache
@@ -141,7 +141,8 @@ class MongoStore(MongoIndex):
                 return ReplaceOne(now, self._kept(row, version), upsert=PASSAGE in id)
             return UpdateOne(now, {"$set": metadata_row(row, version)})
 
-        records = read_records(read, [change.document.id for change in changes], self.needed().fingerprint)
+        ids = [change.document.id for change in changes]
+        records = records_of(with_passages(read, ids), ids, self.needed().fingerprint)
         rows = rows_of(changed_records(records.values(), changes))
         ids = [row.document.id for row in rows if PASSAGE not in row.document.id]
         self._write([update(row) for row in rows if PASSAGE not in row.document.id])
