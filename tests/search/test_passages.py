@@ -281,7 +281,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[tuple[Pipeline, Pipeline]]":
-    """The same long and short texts in SQLite, which ranks arrays, and in memory, which ranks lists."""
+    """Open the same texts in memory, which ranks lists, and in SQLite, which ranks arrays."""
     rng = random.Random(5)
     path = tmp_path_factory.mktemp("both")
     pixels = np.random.default_rng(2).integers(0, 255, (16, 16, 3), np.uint8)

@@ -83,7 +83,7 @@ They are taken off words if vectors of the same text say less, off a single word
 that is nothing but codes, which models do not know, none are taken off.
 """
 _FEW_TEXTS, _MANY_TEXTS = 20, 60
-"""Texts, or documents, up to which words are doubted like a single one, and from which on fully.
+"""Texts, or documents, up to which words are doubted like one, and from which on fully.
 
 Among few, it tells much that one of them has the words of a query, even if several have them.
 """
