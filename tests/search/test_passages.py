@@ -254,6 +254,20 @@ def test_numbers_of_documents_follow_what_is_written(tmp_path: Path) -> None:
         }
 
 
+def test_among_few_documents_a_passage_with_all_words_of_a_short_query_is_shown() -> None:
+    vectors_say_nothing = {"minilm/text": 0.01, "clip/image": 0.0}
+    for others, is_shown in ((10, True), (80, False)):
+        rng = random.Random(1)
+        texts = [[" ".join(rng.choices(WORDS, k=30)) + " " for _ in range(8)] for _ in range(others)]
+        texts[3][6] += "safe code office accounting "
+        with Pipeline(ENCODER, MemoryStore()) as pipeline:
+            pipeline.store.bind(ENCODER.fingerprint, ENCODER.spaces)
+            pipeline.store.upsert([long_record(f"id-{n}", parts) for n, parts in enumerate(texts)])
+            matches = pipeline.search("safe code office accounting", weights=vectors_say_nothing)
+            assert shown(matches) == (["id-3#passage=7"] if is_shown else [])
+            assert shown(pipeline.search("safe red sunken galleon", weights=vectors_say_nothing)) == []
+
+
 WORDS = ["red", "blue", "green", "star", "ring", "heart", "sea", "sand", "tree", "rock"]
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -267,7 +281,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[tuple[Pipeline, Pipeline]]":
-    """The same long and short texts in SQLite, which ranks arrays, and in memory, which ranks lists."""
+    """Open the same texts in memory, which ranks lists, and in SQLite, which ranks arrays."""
     rng = random.Random(5)
     path = tmp_path_factory.mktemp("both")
     pixels = np.random.default_rng(2).integers(0, 255, (16, 16, 3), np.uint8)
@@ -293,7 +307,8 @@ def test_stores_with_arrays_and_without_say_the_same(both: tuple[Pipeline, Pipel
     queries = ["red star", "a ring of green hearts by the sea n7", "nowhere", "star -red", "sand -p3"]
     asked = [*({"text": text} for text in queries), {"like": "id-30"}, {"text": "sea", "without": ["id-4"]}]
     for query in asked:
-        for page in ({"limit": 200, "count": True, "facets": ["even", "number"]}, {"limit": 3}):
+        pages: list[dict[str, Any]] = [{"limit": 200, "count": True, "facets": ["even", "number"]}, {"limit": 3}]
+        for page in pages:
             wanted, matches = (pipeline.search(**query, **options, **page) for pipeline in both)  # type: ignore[arg-type]
             scores = sorted(match.score for match in wanted)
             if "sort" not in options or page["limit"] > 3:

@@ -159,6 +159,15 @@ def test_alone_words_say_no_more_than_their_rarity(query: str, share: float, exp
     assert alone.min_value(expected) == pytest.approx(values[0])
 
 
+@pytest.mark.parametrize(("documents", "expected"), [(5, -0.75), (20, -0.75), (40, -2.325), (60, -3.9), (500, -3.9)])
+def test_all_words_of_a_short_query_say_more_among_few_documents(documents: int, expected: float) -> None:
+    alone = words_beside(40.0, "safe code office accounting", documents=documents).alone
+    assert alone is not None
+    assert alone.held == 16.0
+    assert alone.held_log_odds == pytest.approx(expected)
+    assert words_beside(40.0, "safe code office accounting hall", documents=documents).alone.held == math.inf  # type: ignore[union-attr]
+
+
 def test_a_document_that_holds_all_words_of_a_short_query_is_among_the_closest() -> None:
     texts = ["the delivery note of hall one", *(f"a delivery note about item {n} of the list" for n in range(80))]
     with Pipeline(MockEncoder(), MemoryStore()) as pipeline:

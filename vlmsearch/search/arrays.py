@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from vlmsearch.search.arrange import group_parts, row_of
 from vlmsearch.search.fusion import add_up, shares_of
 from vlmsearch.search.query import PreparedQuery
-from vlmsearch.search.relevance import HELD_LOG_ODDS, PRIOR, Evidence, Judge, WordsAlone, to_log_odds
+from vlmsearch.search.relevance import PRIOR, Evidence, Judge, WordsAlone, to_log_odds
 from vlmsearch.stores.overview import Cosines, Overview, Places
 from vlmsearch.stores.terms import query_words
 from vlmsearch.types import WORDS, Field, FieldScore, Match, Scalar
@@ -241,7 +241,7 @@ class _QueryValues:
             beside, alone = self._min_value(WORDS, needed_each, self.evidence[WORDS]), self.evidence[WORDS].alone
             assert alone is not None  # noqa: S101 - that of words
             text_doubt, name_doubt = alone.doubt
-            held_by_all = alone.held if min_log_odds <= HELD_LOG_ODDS else math.inf
+            held_by_all = alone.held if min_log_odds <= alone.held_log_odds else math.inf
             # by the words alone: of a name, and of a text with a vector, they have to say more
             by_kind = [self._min_value(WORDS, needed + doubt, alone) for doubt in (0.0, name_doubt, text_doubt)]
             by_kind = [max(min(value, beside, held_by_all) - _ROUNDING, 0.0) for value in by_kind]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from vlmsearch.encoders.base import compared_spaces
 from vlmsearch.errors import ConfigError
-from vlmsearch.search.relevance import HELD_LOG_ODDS, PRIOR, Evidence, to_log_odds, to_relevance
+from vlmsearch.search.relevance import PRIOR, Evidence, to_log_odds, to_relevance
 from vlmsearch.types import WORDS, Field, FieldScore, Hit, Space, Vectors
 
 DEPTH = 50
@@ -265,7 +265,7 @@ def add_up(
         return LogOdds(total, said, parts, np.zeros(len(total), np.bool_))
     doubt = np.where(has_text, np.where(beside, alone.doubt[0], 0.0), alone.doubt[1])
     by_words = PRIOR + shares[WORDS] * alone.of(values[WORDS]) - doubt
-    by_words = np.where(values[WORDS] >= alone.held, np.maximum(by_words, HELD_LOG_ODDS), by_words)
+    by_words = np.where(values[WORDS] >= alone.held, np.maximum(by_words, alone.held_log_odds), by_words)
     decide = ~np.isnan(by_words) & ((has_text & ~beside) | ((by_words > total) & (values[WORDS] > 0)))
     return LogOdds(np.where(decide, by_words, total), said, parts, decide)
 

@@ -71,10 +71,11 @@ _ALONE = (25.6, -2.9)
 """Slope and base of words alone: nats per share of what is met."""
 _FULL_MATCH = _ALONE[0] / 2.2 + _ALONE[1]
 """Nats of a text of usual length that says all words once: shorter texts and more times say little more."""
-_HELD, _SHORT_QUERY = 0.4, 3
+_HELD, _SHORT_QUERY = 0.4, 4
 """Share of BM25 of a document with all words, and terms of a short query."""
-HELD_LOG_ODDS = -3.9
-"""The log-odds at least of a document that holds all words of a short query: it is among the closest."""
+_HELD_LOG_ODDS, _HELD_BY_FEW = -3.9, -0.75
+"""The log-odds at least of what holds all words of a short query: it is among the closest, and among few documents it
+is shown. A passage of one may hold them whatever else there is in it."""
 DOUBT, WORD_DOUBT, NAME_DOUBT = 12.0, 4.0, 4.0
 """Log-odds taken off words that decide alone.
 
@@ -82,7 +83,7 @@ They are taken off words if vectors of the same text say less, off a single word
 that is nothing but codes, which models do not know, none are taken off.
 """
 _FEW_TEXTS, _MANY_TEXTS = 20, 60
-"""Texts up to which words are doubted like a single one, and from which on fully.
+"""Texts, or documents, up to which words are doubted like one, and from which on fully.
 
 Among few, it tells much that one of them has the words of a query, even if several have them.
 """
@@ -119,10 +120,12 @@ class IndexBackground:
     Attributes:
         sample: Float32 of shape (n, dim), each row of length one; n may be 0.
         outside: Why the index is outside of the domain of the model; None where it is not, or no domain is known.
+        documents: Number of documents of the index.
     """
 
     sample: Vectors
     outside: str | None = None
+    documents: int = SAMPLE
     _within: dict[float, BackgroundCosines] = attribute(default_factory=dict, init=False)
 
     def against(self, query: NDArray[np.float32], near: float = math.inf) -> BackgroundCosines:
@@ -198,7 +201,8 @@ class WordsAlone:
         base: Nats at a BM25 of 0.
         is_bounded: Whether there is no more evidence than BM25. If not, more than that of a full match counts a tenth.
         doubt: What is taken off beside vectors of the same text, and off the name of a file.
-        held: The BM25 from which on a document has `HELD_LOG_ODDS` at least.
+        held: The BM25 from which on a document has the log-odds ``held_log_odds`` at least.
+        held_log_odds: What it has at least; BM25 counts where it says more.
     """
 
     slope: float
@@ -206,6 +210,7 @@ class WordsAlone:
     is_bounded: bool = False
     doubt: tuple[float, float] = (DOUBT, NAME_DOUBT)
     held: float = math.inf
+    held_log_odds: float = _HELD_LOG_ODDS
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the evidence of many values, in nats."""
@@ -350,7 +355,13 @@ def standing_out(
 
 
 def words_beside(
-    max_bm25: float, text: str = "", language: str = AUTO, *, texts: int = SAMPLE, weight: float = 1.0
+    max_bm25: float,
+    text: str = "",
+    language: str = AUTO,
+    *,
+    texts: int = SAMPLE,
+    documents: int = SAMPLE,
+    weight: float = 1.0,
 ) -> Evidence:
     """Return what BM25 is worth beside vectors of the same text, and by itself.
 
@@ -358,13 +369,14 @@ def words_beside(
         max_bm25: The highest possible one, above 0.
         text: The query.
         language: The index's.
-        texts: About how many texts the index has.
+        texts: About how many texts the index has, passages among them.
+        documents: About how many documents it has.
         weight: How much words count beside the vectors of the index: see `word_weight`.
     """
     terms = max(len(query_terms(text, language)), 1)
     is_code = are_codes(text)
     is_word = len(query_words(text, language)) == 1 and len(plain_words(text)) <= 2  # with its article at most
-    share = min(max((texts - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0)
+    share, among = (min(max((n - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0) for n in (texts, documents))
     doubt = WORD_DOUBT if is_word else WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
     alone = WordsAlone(
         _ALONE[0] / max_bm25,
@@ -372,6 +384,7 @@ def words_beside(
         is_bounded=share > 0 and not (is_word or is_code),
         doubt=(0.0, 0.0) if is_code else (doubt, NAME_DOUBT),
         held=_HELD * max_bm25 if terms <= _SHORT_QUERY else math.inf,
+        held_log_odds=_HELD_BY_FEW + among * (_HELD_LOG_ODDS - _HELD_BY_FEW),
     )
     weight *= _OF_NUMBERS if has_number(text) and not is_code else 1.0
     slope, base, bound = _BESIDE
@@ -405,7 +418,7 @@ class Backgrounds:
             if known is None or abs(documents - known[1]) > 0.1 * known[1]:
                 sample = store.sample(field, SAMPLE)
                 outside = domain.verdict(sample, field.modality) if domain else None
-                known = (IndexBackground(sample, outside), documents, now)
+                known = (IndexBackground(sample, outside, documents), documents, now)
             self._taken[field] = (known[0], known[1], now)
             return known[0]
 
@@ -461,9 +474,15 @@ class Judge:
             by_field[str(field)] = replace(evidence, best_of=field.space) if several else evidence
         if max_bm25 > 0:
             fields = [field for field in sought.vectors if field.modality == "text"]
-            texts = min((len(self._background(field).sample) for field in fields), default=SAMPLE)
-            weight = self._word_weight(fields)
-            by_field[WORDS] = words_beside(max_bm25, sought.text, self.manifest.language, texts=texts, weight=weight)
+            known = [self._background(field) for field in fields]
+            by_field[WORDS] = words_beside(
+                max_bm25,
+                sought.text,
+                self.manifest.language,
+                texts=min((len(background.sample) for background in known), default=SAMPLE),
+                documents=min((background.documents for background in known), default=SAMPLE),
+                weight=self._word_weight(fields),
+            )
         return by_field
 
     def outside(self, fields: Iterable[Field]) -> dict[str, str]:
