@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,7 +19,6 @@ from vlmsearch import Document, Pipeline, Record
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.chroma.vectors import VectorRows
-from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.writers import this_process
 
@@ -156,14 +155,14 @@ def test_a_document_stays_whole_when_another_process_writes_it_meanwhile(
         store.bind("e", SPACES)
         other.bind("e", SPACES)
         store.upsert(old)
-        commit = store._write_documents
+        commit = store._name
 
-        def others_first(documents: Sequence[Document], states: Sequence[DocumentRow], *, only_there: bool) -> None:
+        def others_first(records: Sequence[Record], versions: Mapping[str, str]) -> None:
             other.upsert(new)
-            other.delete([document.id for document in documents]) if meanwhile == "delete" else other.upsert(old)
-            commit(documents, states, only_there=only_there)
+            other.delete(list(versions)) if meanwhile == "delete" else other.upsert(old)
+            commit(records, versions)
 
-        monkeypatch.setattr(store, "_write_documents", others_first)
+        monkeypatch.setattr(store, "_name", others_first)
         store.upsert(new)
         report = store.check()
         assert (report.documents, report.missing) == (6, ())

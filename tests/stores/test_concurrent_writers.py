@@ -138,7 +138,7 @@ def test_a_write_that_a_killed_process_left_is_named_and_ended(address: str, mon
         "from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records\n"
         f"store = ChromaStore({address!r})\n"
         "store.bind('e', SPACES)\n"
-        "store._write_documents = lambda *_, **__: os.kill(os.getpid(), 9)\n"
+        "store._name = lambda *_, **__: os.kill(os.getpid(), 9)\n"
         "store.upsert(make_records(20, (IMAGE, TEXT)))\n"
     )
     assert elsewhere(code).returncode == -9

@@ -2,7 +2,8 @@
 
 An index ``name`` has the collections ``name.about`` (what built it, and which generation is in use) and
 ``name.rejects``. Each generation has ``name.N.documents``, ``name.N.passages``, one collection for the vectors of each
-field and ``name.N.journal``. Passages are rows like documents, and all that is said of these holds for them, too.
+field and ``name.N.journal``. Passages are rows like documents, and all that is said of these holds for them, too. Their
+collection is made by the first write of any.
 
 The documents' row is written after the vectors and removed before them. It names the version of the vectors that
 belongs to it. So a document is replaced at one instant, and what a killed process left behind is never a hit.
@@ -134,10 +135,6 @@ class ChromaStore(ChromaVectorStore):
         self._documents_of(generation).create(UNSEARCHED_HNSW)
         self._rejects.create(UNSEARCHED_HNSW)
 
-    def wait_until_ready(self) -> None:
-        """Make the collection of passages, which an index of an earlier version lacks."""
-        self._passages.create(UNSEARCHED_HNSW)
-
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Find the collections of a generation."""
         self._passages = self._passages_of(generation)
@@ -265,6 +262,8 @@ class ChromaStore(ChromaVectorStore):
             for record in records
         }
         texts = {record.document.id: _dump_document(record.document) for record in records}
+        if any(PASSAGE in id for id in rows) and self._passages.find() is None:
+            self._passages.create(UNSEARCHED_HNSW)
         for collection, ids in self._by_collection(rows):
             metadata = [
                 {"state": _dump_state(rows[id]), **({"of": document_of(id)} if PASSAGE in id else {})} for id in ids
