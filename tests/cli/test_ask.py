@@ -45,9 +45,12 @@ def test_a_long_source_says_how_much_of_it_was_not_read(tmp_path: Path) -> None:
         pipeline.add(Document("book", text="red star " * 400))
     given = ("--generator", "mock:See [1].", "--source-chars", "1000", "--min-score", "0")
     found = json.loads(ask(tmp_path, *given, "--json").stdout)
-    unread = found["read"]["book"]["unread"]
-    assert 2600 <= unread < 3600
-    assert ask(tmp_path, *given).stdout == f"See [1].\n  [1] book ({unread:,} characters not read)\n"
+    read = found["read"]["book"]
+    [number] = read["passages"]
+    assert found["citations"] == [{"number": 1, "id": "book", "passage": f"book#passage={number}"}]
+    assert 2600 <= read["unread"] < 3600
+    part = f"passage {number} of {read['count']}; {read['unread']:,} characters not read"
+    assert ask(tmp_path, *given).stdout == f"See [1].\n  [1] book ({part})\n"
 
 
 def test_streamed_it_is_the_same(folder: Path) -> None:
