@@ -63,10 +63,10 @@ if TYPE_CHECKING:
         GenerationOptions as GenerationOptions,
         Generator as Generator,
         HasLikelihoods as HasLikelihoods,
-        HasPromptTemplate as HasPromptTemplate,
         Picture as Picture,
         PictureOptions as PictureOptions,
         PicturesRefusedError as PicturesRefusedError,
+        QuotesSources as QuotesSources,
         SeesPictures as SeesPictures,
     )
     from vlmsearch.index import (
@@ -163,6 +163,7 @@ if TYPE_CHECKING:
         Part as Part,
         Passage as Passage,
         Reading as Reading,
+        ReadText as ReadText,
         Record as Record,
         Reject as Reject,
         RelevanceFit as RelevanceFit,
@@ -190,8 +191,8 @@ _HOMES = {
         "MissingDependencyError ModelUnavailableError OperationCancelledError OverloadedError QualityError RejectCode "
         "RejectedDocumentsWarning TextTruncatedWarning UncalibratedWarning VlmsearchError"
     ),
-    "generators.base": "CountsTokens GenerationOptions Generator HasLikelihoods HasPromptTemplate Picture "
-    "PictureOptions PicturesRefusedError SeesPictures",
+    "generators.base": "CountsTokens GenerationOptions Generator HasLikelihoods Picture PictureOptions "
+    "PicturesRefusedError QuotesSources SeesPictures",
     "index": "Index",
     "indexing.given": "ArrowTable DocumentInput",
     "indexing.items": "SourceOptions",
@@ -211,8 +212,8 @@ _HOMES = {
     "types": (
         "Answer AnswerParts Citation DescribeReport Document DuplicateGroup Duplicates EncodedPassage Field FieldScore "
         "Hit ImageFile ImageInput ImageSource IndexReport DocumentLabels Manifest Match Matches MetadataChange "
-        "Modality Part Passage Reading Record Reject RelevanceFit RemoteImage Role Scalar Space Stamp Vectors "
-        "WordHits document_of part_of"
+        "Modality Part Passage ReadText Reading Record Reject RelevanceFit RemoteImage Role Scalar Space Stamp "
+        "Vectors WordHits document_of part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -17,8 +17,8 @@ from vlmsearch import verbs
 from vlmsearch._util.arguments import check_kind, paths as path_list, shown, strings
 from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import operation, staged
-from vlmsearch.answers.prompts import Prompt, default_options, fit_prompt, template_for
-from vlmsearch.answers.sources import make_sources
+from vlmsearch.answers.prompts import TEMPLATE, Prompt, default_options, fit_prompt, parse_template
+from vlmsearch.answers.sources import make_sources, reading_order
 from vlmsearch.answers.stream import AnswerStream, nothing_found, read_prompt
 from vlmsearch.errors import ConfigError
 from vlmsearch.index import Index
@@ -55,6 +55,7 @@ from vlmsearch.types import (
 from vlmsearch.verbs import verb
 
 if TYPE_CHECKING:
+    from vlmsearch.answers.quotes import Encode
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.generators.base import Generator
     from vlmsearch.indexing.items import Item
@@ -460,18 +461,25 @@ class Pipeline(Index):
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         generator, options = self.generator, given.options or default_options(self.generator)
-        template = template_for(generator, given.template)
+        template = TEMPLATE if given.template is None else parse_template(given.template)
         question = well_formed(given.question)
         with operation("ask"):
             [sure] = self._search([Query(question, given.image)], given.of_search(group=False))
             matches = sure.matches or sure.closest
-            sources, picture = make_sources(matches, given.image, generator, given.pictures, self.image_limits)
+            encoder, store = self._follow()
+            passages = store.passages([match.document.id for match in matches])
+            chars = given.source_chars
+            sources, picture = make_sources(
+                matches, passages, chars, given.image, generator, given.pictures, self.image_limits
+            )
             if sources or picture:
                 is_unsure = bool(matches) and not sure
-                prompt = Prompt(question, sources, template, picture, given.pictures.tokens, is_unsure)
+                places = reading_order(sources, chars)
+                prompt = Prompt(question, sources, places, template, picture, given.pictures.tokens, is_unsure)
                 prompt = fit_prompt(prompt, generator, options)
                 about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
-                answer = AnswerStream(prompt, staged("generate", read_prompt(prompt, generator, options), about))
+                pieces = read_prompt(prompt, generator, options, _text_encoder(encoder))
+                answer = AnswerStream(prompt, staged("generate", pieces, about))
             else:
                 answer = nothing_found()
             if given.stream:
@@ -570,6 +578,12 @@ class Pipeline(Index):
             for part in (*self._rerankers.values(), self.reranker, self.generator, self.store, *self._encoders):
                 if part is not None:
                     stack.callback(part.close)
+
+
+def _text_encoder(encoder: Encoder) -> Encode | None:
+    """Return what encodes texts and questions; None for an encoder of images alone."""
+    space = next((field.space for field in text_fields(encoder.spaces) if field.modality == "text"), None)
+    return None if space is None else lambda texts, role: encoder.encode_texts(texts, role=role)[space]
 
 
 def _check_parts(**parts: Any) -> None:

@@ -916,14 +916,44 @@ class Citation:
     Attributes:
         number: Number in the text, from 1.
         id: Id of the document.
+        passage: Id of the passage that was read first, of a document with a long text.
 
     Example:
-        >>> Citation(1, "photos/a.jpg").number
+        >>> Citation(1, "handbook", "handbook#passage=3").number
         1
     """
 
     number: int
     id: str
+    passage: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadText:
+    """The part of a source's text that a generator read.
+
+    Attributes:
+        passages: Numbers of the passages that it read, of a document with a long text.
+        count: Number of passages that the document has; 0 for none.
+        unread: Number of characters of the text that it did not read.
+
+    Example:
+        >>> ReadText((3, 4), 12, 10_400).name
+        'passages 3, 4 of 12; 10,400 characters not read'
+    """
+
+    passages: tuple[int, ...] = ()
+    count: int = 0
+    unread: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return what was read and what was not in words; "" for a whole text."""
+        if not self.unread:
+            return ""
+        word = "passages" if len(self.passages) > 1 else "passage"
+        numbers = f"{word} {', '.join(map(str, self.passages))} of {self.count:,}; " if self.passages else ""
+        return f"{numbers}{self.unread:,} characters not read"
 
 
 @dataclass(frozen=True, repr=False)
@@ -934,12 +964,13 @@ class Answer(HtmlDisplay):
         text: Text of the answer.
         citations: Sources that the text refers to, in the order of their first use.
         matches: Sources that the model read, best first.
-        dropped: Weaker matches that did not fit into the model's context.
+        dropped: Weaker matches that did not fit into ``source_chars``, or into the model's context.
         removed: Numbers that the model cited and that are no source. They are not in the text.
         is_unsure: Whether nothing matches the question, so that the sources are what comes closest to it.
         read_as: How the generator read each source, by its id: as a ``picture``, as a ``text``, as ``both``, or as
             ``neither``, which is by the name of its picture alone.
         prompt_tokens: Number of tokens that the generator read, those of pictures among them; None where it is unknown.
+        read: Part that the generator read of each source with a text, by its id.
 
     Example:
         >>> Answer("Yes [1].", (Citation(1, "a"),), (Match(Document("a"), 1.0, {}),)).citations[0].id
@@ -954,6 +985,7 @@ class Answer(HtmlDisplay):
     is_unsure: bool = False
     read_as: Mapping[str, Reading] = field(default_factory=lambda: MappingProxyType({}))
     prompt_tokens: int | None = None
+    read: Mapping[str, ReadText] = field(default_factory=lambda: MappingProxyType({}))
 
     def __repr__(self) -> str:
         cited = _brief_mapping({str(citation.number): citation.id for citation in self.citations})

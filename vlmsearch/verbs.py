@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from vlmsearch._util.arguments import check_kind, shown
 from vlmsearch._util.options import Options, attribute_docs, bounded, local, short
+from vlmsearch.answers.prompts import PROMPT_CHARS
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions, PictureOptions
 from vlmsearch.indexing.given import ArrowTable, DocumentInput
@@ -71,6 +72,7 @@ class AskKeywords(RankingKeywords, total=False):
     image: ImageInput | RemoteImage | None
     options: GenerationOptions | None
     pictures: PictureOptions | None
+    source_chars: int
     template: str | None
 
 
@@ -86,6 +88,8 @@ class AskRequest(RankingOptions):
             context.
         pictures: How many pictures of the sources a generator sees, and how large. `Answer.read_as` says how each
             source was read.
+        source_chars: Maximum number of characters of all sources. The best passage of each source is read first, then
+            the others that were found, then those beside them. `Answer.read` says what was left out.
         template: Prompt with ``$sources`` and ``$question``, each once, in the form of `string.Template`.
         limit: Maximum number of sources.
     """
@@ -96,6 +100,7 @@ class AskRequest(RankingOptions):
     stream: bool = False
     options: GenerationOptions | None = None
     pictures: PictureOptions = PictureOptions()
+    source_chars: int = bounded(12_000, minimum=1, maximum=PROMPT_CHARS)
     template: str | None = short(None, MAX_QUERY_CHARS)
     limit: int = bounded(5, minimum=1, maximum=MAX_PAGE)
 

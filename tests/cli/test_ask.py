@@ -36,8 +36,21 @@ def test_a_pipe_gets_the_answer_and_its_sources(folder: Path) -> None:
     assert done.stderr == "Note: [9] cited no source and was removed from the answer\n"
     assert found["text"] == "See [2] and."
     assert found["removed"] == [9]
-    assert found["citations"] == [{"number": 2, "id": found["matches"][1]["id"]}]
+    assert found["citations"] == [{"number": 2, "id": found["matches"][1]["id"], "passage": None}]
     assert len(found["matches"]) == 3
+
+
+def test_a_long_source_says_how_much_of_it_was_not_read(tmp_path: Path) -> None:
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
+        pipeline.add(Document("book", text="red star " * 400))
+    given = ("--generator", "mock:See [1].", "--source-chars", "1000", "--min-score", "0")
+    found = json.loads(ask(tmp_path, *given, "--json").stdout)
+    read = found["read"]["book"]
+    [number] = read["passages"]
+    assert found["citations"] == [{"number": 1, "id": "book", "passage": f"book#passage={number}"}]
+    assert 2600 <= read["unread"] < 3600
+    part = f"passage {number} of {read['count']}; {read['unread']:,} characters not read"
+    assert ask(tmp_path, *given).stdout == f"See [1].\n  [1] book ({part})\n"
 
 
 def test_streamed_it_is_the_same(folder: Path) -> None:

@@ -137,7 +137,7 @@ def test_tools_search_and_answer_as_the_pipeline_does(pipeline: Pipeline) -> Non
     answer = structured(server, "ask", question="What is the dog called?")
     expected_answer = pipeline.ask("What is the dog called?")
     assert answer["text"] == expected_answer.text
-    assert answer["citations"] == [{"number": 1, "id": "a"}]
+    assert answer["citations"] == [{"number": 1, "id": "a", "passage": None}]
     assert [source["id"] for source in answer["sources"]] == [match.document.id for match in expected_answer.matches]
     assert structured(server, "info")["documents"] == 3
 

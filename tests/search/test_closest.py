@@ -7,8 +7,7 @@ import pytest
 from vlmsearch_mocks import MockGenerator
 
 from vlmsearch import Document, Match, Pipeline
-from vlmsearch.answers.prompts import UNSURE
-from vlmsearch.answers.stream import NOTHING_FOUND
+from vlmsearch.answers.stream import NOTHING_FOUND, UNSURE
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search import relevance
 from vlmsearch.search.engine import CLOSEST

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from string import Template
 
 from vlmsearch._util.text import sanitise
-from vlmsearch.answers.sources import Source
+from vlmsearch.answers.sources import Place, Source
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import (
     CountsTokens,
     GenerationOptions,
     Generator,
-    HasPromptTemplate,
     Picture,
     PictureOptions,
     SeesPictures,
@@ -29,10 +28,8 @@ TEMPLATE = Template(
     "Sources:\n$sources\n\nQuestion: $question\nAnswer:"
 )
 """The prompt of `Pipeline.ask`. ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
-UNSURE = "Nothing surely matches the question. Closest: "
-"""The beginning of an answer from unsure sources, where the generator does not read the question."""
 PROMPT_CHARS = 2**20
-"""Maximum number of characters of a prompt. Sources beyond are left out, also where nobody counts tokens."""
+"""Maximum number of characters of a prompt. Passages beyond are left out, also where nobody counts tokens."""
 _MARK = "\0"
 """The place of the sources in a text: a character that neither sources nor questions have."""
 _PLACES = frozenset({"sources", "question"})
@@ -67,12 +64,6 @@ def _places_of(template: Template) -> Counter[str | None]:
     return Counter(match["named"] or match["braced"] for match in places)
 
 
-def template_for(generator: Generator, given: str | None) -> Template:
-    """Return the template of a generator: its own, or the one that is given; ConfigError for one that is wrong."""
-    template = TEMPLATE if given is None else parse_template(given)
-    return generator.prompt_template if isinstance(generator, HasPromptTemplate) else template
-
-
 def default_options(generator: Generator) -> GenerationOptions:
     """Return the options of `Pipeline.ask` where none are given.
 
@@ -92,25 +83,40 @@ class Prompt:
 
     Attributes:
         question: The question.
-        sources: Sources that the prompt has, best first.
+        given: All sources that may be read, best first.
+        places: Passages of them that may be read, in the order in which they are taken.
         template: Text with places for the sources and the question.
         picture: Picture that the question brings.
         picture_tokens: Tokens that all pictures share.
         is_unsure: Whether the sources are only what comes closest to the question.
-        dropped: Weaker sources that do not fit.
+        count: Number of the passages that are read, the first ones; None for all.
         side: Longer side of a picture, in pixels, to which larger ones are scaled down.
         tokens: Number of tokens of the prompt; None where it is unknown.
     """
 
     question: str
-    sources: tuple[Source, ...] = ()
+    given: tuple[Source, ...] = ()
+    places: tuple[Place, ...] = ()
     template: Template = TEMPLATE
     picture: Picture | None = None
     picture_tokens: int = PictureOptions.tokens
     is_unsure: bool = False
-    dropped: tuple[Source, ...] = ()
+    count: int | None = None
     side: float = math.inf
     tokens: int | None = None
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """Return the sources that are read, best first: those with a passage that is taken."""
+        read: dict[int, list[int]] = {}
+        for place in self.places[: self.count]:
+            read.setdefault(place.source, []).append(place.passage)
+        return tuple(replace(self.given[number], read=tuple(places)) for number, places in read.items())
+
+    @property
+    def dropped(self) -> tuple[Source, ...]:
+        """Return the weaker sources that do not fit."""
+        return self.given[len(self.sources) :]
 
     @cached_property
     def _layout(self) -> tuple[str | Picture, ...]:
@@ -143,16 +149,6 @@ class Prompt:
         """Return texts and pictures, scaled down, in the order in which a model reads them."""
         return [_scaled(part, self.side) if isinstance(part, Picture) else part for part in self._layout]
 
-    @property
-    def preface(self) -> str:
-        """Return how the answer begins: it is unsure, and the generator does not read the question."""
-        return UNSURE if self.is_unsure and "question" not in _places_of(self.template) else ""
-
-    def with_sources(self, count: int) -> Prompt:
-        """Return a prompt with as many sources, best first."""
-        sources = self.sources + self.dropped
-        return replace(self, sources=sources[:count], dropped=sources[count:])
-
     def with_pictures(self, count: int) -> Prompt:
         """Return a prompt with all sources and as many pictures: that of the question, then those of the best."""
         numbers = iter(range(count))
@@ -161,43 +157,45 @@ class Prompt:
             return None if picture is None or next(numbers, None) is None else picture
 
         of_question = shown(self.picture)
-        sources = tuple(replace(source, picture=shown(source.picture)) for source in self.sources + self.dropped)
-        return replace(self, picture=of_question, sources=sources, dropped=())
+        given = tuple(replace(source, picture=shown(source.picture)) for source in self.given)
+        return replace(self, picture=of_question, given=given, count=None)
 
-    def count(self, generator: CountsTokens) -> int:
+    def tokens_of(self, generator: CountsTokens) -> int:
         """Return how many tokens it has for a generator."""
         return generator.count_tokens(self.text) + _picture_tokens(self.pictures, generator, self.side)
 
 
 def fit_prompt(prompt: Prompt, generator: Generator, options: GenerationOptions) -> Prompt:
-    """Return a prompt with as many sources, best first, as fit into the model's context.
+    """Return a prompt with as many passages, best first, as fit into the model's context.
 
     Room is left for the answer. A generator that does not count tokens gets all that `PROMPT_CHARS` hold. Pictures are
     scaled down until they fit; of the context they get what texts leave, at least half. Raises InvalidInputError
-    (``too_long``) where not even the best source fits.
+    (``too_long``) where not even the best passage fits.
     """
-    lengths = accumulate(len(source.line) + 1 for source in prompt.sources + prompt.dropped)
-    prompt = prompt.with_sources(bisect_right(list(lengths), PROMPT_CHARS - len(prompt.with_sources(0).text)))
+    prompt = _fitted(prompt, lambda fewer: len(fewer.text), PROMPT_CHARS)
     if not isinstance(generator, CountsTokens):
         return replace(prompt, side=_shared_side(prompt.pictures, generator, prompt.picture_tokens))
     room = generator.context - options.max_tokens
     if prompt.pictures:
         for_pictures = min(prompt.picture_tokens, max(room - generator.count_tokens(prompt.text), room // 2))
         prompt = replace(prompt, side=_shared_side(prompt.pictures, generator, for_pictures))
-    tokens = prompt.count(generator)
-    if tokens <= room or not prompt.sources:
-        return replace(prompt, tokens=tokens)
-    counts = range(1, len(prompt.sources))
-    fitting = bisect_right(counts, room, key=lambda count: prompt.with_sources(count).count(generator))
-    if not fitting:
+    fitted = _fitted(prompt, lambda fewer: fewer.tokens_of(generator), room)
+    if prompt.sources and not fitted.sources:
         raise InvalidInputError(
             "too_long",
-            f"the question and one source are {prompt.with_sources(1).count(generator)} tokens; {generator.name} reads "
-            f"{generator.context}, of which {options.max_tokens} are kept for the answer: ask shorter, lower "
+            f"the question and one source are {replace(prompt, count=1).tokens_of(generator)} tokens; {generator.name} "
+            f"reads {generator.context}, of which {options.max_tokens} are kept for the answer: ask shorter, lower "
             "`max_tokens` or take another model",
         )
-    fitted = prompt.with_sources(fitting)
-    return replace(fitted, tokens=fitted.count(generator))
+    return replace(fitted, tokens=fitted.tokens_of(generator))
+
+
+def _fitted(prompt: Prompt, size: Callable[[Prompt], int], room: int) -> Prompt:
+    """Return the prompt with as many passages as fit."""
+    if size(prompt) <= room or not prompt.places:
+        return prompt
+    counts = range(1, len(prompt.places[: prompt.count]))
+    return replace(prompt, count=bisect_right(counts, room, key=lambda count: size(replace(prompt, count=count))))
 
 
 def _shared_side(pictures: list[Picture], generator: object, tokens: int) -> float:

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from vlmsearch._util.text import sanitise
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.generators.base import Generator, Picture, PictureOptions, SeesPictures
 from vlmsearch.media.limits import ImageLimits
-from vlmsearch.types import ImageInput, Match, Reading, RemoteImage, local_image
+from vlmsearch.types import (
+    PASSAGE,
+    Citation,
+    ImageInput,
+    Match,
+    Passage,
+    Reading,
+    ReadText,
+    RemoteImage,
+    local_image,
+    part_of,
+)
 
-SOURCE_CHARS = 1000
-"""Characters of a source's text in a prompt."""
+_GAP = " […] "
+"""Mark in a source where a part of its text is left out."""
+_PIECE = re.compile(
+    r".{400,999}(?:[.!?](?=\s)|[。！？]|(?=\n))|.{400,1000}(?=\s)|.{1,1000}",  # noqa: RUF001 - ends of sentences
+    re.DOTALL,
+)
+"""A piece of a text without passages, up to the end of a sentence or word."""
+_MAX_PIECE = 1000
+"""Maximum length of a piece, in characters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,14 +44,20 @@ class Source:
     """A match as a generator reads it.
 
     Attributes:
+        number: Its number, from 1.
         match: The match.
-        line: Its number with its text, or with the name of its picture, in one line.
+        passages: All of its text: its passages, or pieces of a text that has none. Without a text it is its name.
+        has_passages: Whether they are passages of its document.
         picture: Its picture; None where it has none that can be read, or that the generator is shown.
+        read: Numbers of the passages that are read, best first.
     """
 
+    number: int
     match: Match
-    line: str
+    passages: Sequence[Passage]
+    has_passages: bool = False
     picture: Picture | None = None
+    read: tuple[int, ...] = ()
 
     @property
     def read_as(self) -> Reading:
@@ -37,16 +66,106 @@ class Source:
             return "both" if self.picture else "text"
         return "picture" if self.picture else "neither"
 
+    @property
+    def read_text(self) -> ReadText:
+        """Return which part of its text is read."""
+        passages = [self.passages[number - 1] for number in sorted(self.read)]
+        unread = len(self.match.document.text or "") - sum(map(_length, passages))
+        if not self.has_passages:
+            return ReadText(unread=unread)
+        return ReadText(tuple(passage.number for passage in passages), len(self.passages), unread)
 
-def make_source(number: int, match: Match, picture: Picture | None = None) -> Source:
-    """Return a match as the source with a number, which cannot break out of its line: see `vlmsearch._util.text`."""
+    @property
+    def citation(self) -> Citation:
+        """Return what cites it, with the best passage."""
+        id = self.match.document.id
+        return Citation(self.number, id, f"{id}{PASSAGE}{self.read[0]}" if self.has_passages else None)
+
+    @cached_property
+    def runs(self) -> list[str]:
+        """Return the texts that are read, split where something is left out."""
+        runs: list[str] = []
+        for number in sorted(self.read):
+            passage = self.passages[number - 1]
+            if number - 1 in self.read:
+                runs[-1] += passage.text
+            elif passage.text.lstrip().startswith(passage.heading):
+                runs.append(passage.text)
+            else:
+                runs.append(f"{passage.heading}: {passage.text}")
+        return runs
+
+    @property
+    def line(self) -> str:
+        """Return its number and what is read, in one line that nothing can break out of."""
+        return f"[{self.number}] {_GAP.join(map(sanitise, self.runs))}"
+
+    def relevances(self) -> dict[int, float]:
+        """Return the scores of the best passage and of those with half of it, by number."""
+        if not (self.has_passages and self.match.passage):
+            return {1: math.inf}
+        parts = {part_of(id): score for id, score in self.match.parts.items() if score >= self.match.score / 2}
+        numbers = {part.passage: score for part, score in parts.items() if part and part.passage}
+        return {**numbers, self.match.passage.number: math.inf}
+
+
+class Place(NamedTuple):
+    """A passage of a source: the place of the source, from 0, and the number of the passage."""
+
+    source: int
+    passage: int
+
+
+def reading_order(sources: Sequence[Source], chars: int) -> tuple[Place, ...]:
+    """Return the passages of sources that are read, the first ones to be read first.
+
+    The best passage of every source is first. Then come those that the search found with half of its score or more,
+    by their scores, and then neighbours, the nearest first. They end before they have more characters than ``chars``.
+    One is always read.
+    """
+    ranked = []
+    for place, source in enumerate(sources):
+        relevances = source.relevances()
+        for passage in source.passages:
+            distance = min(abs(passage.number - number) for number in relevances)
+            ranked.append((distance, -relevances.get(passage.number, 0.0), Place(place, passage.number)))
+    order = [place for *_, place in sorted(ranked)]
+    lengths = accumulate(_length(sources[source].passages[number - 1]) for source, number in order)
+    return tuple(order[: max(sum(length <= chars for length in lengths), 1)])
+
+
+def _length(passage: Passage) -> int:
+    """Return how many characters of a text a passage has; a name has none."""
+    return passage.end - passage.start
+
+
+def make_source(
+    number: int, match: Match, picture: Picture | None = None, *, passages: Sequence[Passage] = (), chars: int = 0
+) -> Source:
+    """Return a match as the source with a number.
+
+    Args:
+        number: The number, from 1.
+        match: The match.
+        picture: Its picture.
+        passages: All passages of its document. Those of another version of the text do not count.
+        chars: How many characters of a text without passages may be read.
+    """
     text, image = match.document.text, match.document.image
-    name = f"the image {image.name if isinstance(image, Path) else match.document.id}"
-    return Source(match, f"[{number}] {sanitise(text[:SOURCE_CHARS] if text else name)}", picture)
+    if not text:
+        name = f"the image {image.name if isinstance(image, Path) else match.document.id}"
+        return Source(number, match, [Passage(1, 0, 0, "", name)], picture=picture)
+    if passages and "".join(passage.text for passage in passages) == text:
+        return Source(number, match, passages, has_passages=True, picture=picture)
+    pieces = enumerate(_PIECE.finditer(text[: chars + _MAX_PIECE]), 1)
+    cut = [Passage(number, piece.start(), piece.end(), "", piece[0]) for number, piece in pieces]
+    return Source(number, match, cut, picture=picture)
 
 
 def make_sources(
     matches: Sequence[Match],
+    passages: Mapping[str, Sequence[Passage]],
+    chars: int,
     asked: ImageInput | RemoteImage | None,
     generator: Generator,
     options: PictureOptions,
@@ -75,5 +194,6 @@ def make_sources(
                 left -= 1
             except InvalidInputError:
                 pass  # it is read by its text or its name
-        sources.append(make_source(number, match, picture))
+        known = passages.get(match.document.id, ())
+        sources.append(make_source(number, match, picture, passages=known, chars=chars))
     return tuple(sources), of_question

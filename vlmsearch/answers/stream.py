@@ -12,18 +12,37 @@ from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.closable import closing_at_end
 from vlmsearch.answers.citations import CitationChecker
 from vlmsearch.answers.prompts import Prompt, fit_prompt
-from vlmsearch.generators.base import GenerationOptions, Generator, PicturesRefusedError, SeesPictures
+from vlmsearch.answers.quotes import Encode, quote_lines
+from vlmsearch.generators.base import (
+    GenerationOptions,
+    Generator,
+    PicturesRefusedError,
+    QuotesSources,
+    SeesPictures,
+)
 from vlmsearch.types import Answer, AnswerParts, Citation, Match
 
+UNSURE = "Nothing surely matches the question. Closest: "
+"""The beginning of an answer from unsure sources by a generator that only quotes."""
 NOTHING_FOUND = "Nothing in the index matches the question."
 
 
-def read_prompt(prompt: Prompt, generator: Generator, options: GenerationOptions) -> Iterator[str | Prompt]:
+def read_prompt(
+    prompt: Prompt, generator: Generator, options: GenerationOptions, encode: Encode | None
+) -> Iterator[str | Prompt]:
     """Yield the pieces of the text that a generator makes of a prompt.
+
+    One that quotes gets the sentences that answer best, by words and by the vectors of ``encode``.
 
     A prompt between them takes the place of the one before: with fewer pictures, and at last none, where the generator
     refuses them, and with the number of its tokens where the generator tells it.
     """
+    if isinstance(generator, QuotesSources):
+        if prompt.is_unsure:
+            yield UNSURE
+        lines = quote_lines(prompt.question, prompt.sources, generator.max_words, encode, options.bad_words)
+        yield from generator.stream(lines, options)
+        return
     has_retried = False
     while True:
         tokens: list[int] = []
@@ -101,6 +120,7 @@ class AnswerStream(AnswerParts):
             prompt.is_unsure,
             {source.match.document.id: source.read_as for source in prompt.sources},
             prompt.tokens,
+            {source.match.document.id: source.read_text for source in prompt.sources if source.match.document.text},
         )
 
     def close(self) -> None:
@@ -117,7 +137,6 @@ class AnswerStream(AnswerParts):
 
     def _texts(self) -> Iterator[str]:
         """Yield the pieces of the text, some of them empty, with checked citations."""
-        yield self._prompt.preface
         for piece in self._pieces:
             check_cancelled()
             if isinstance(piece, str):
@@ -129,7 +148,7 @@ class AnswerStream(AnswerParts):
 
     def _citations(self) -> Iterator[Citation]:
         for number in self._checker.used:
-            yield Citation(number, self._prompt.sources[number - 1].match.document.id)
+            yield self._prompt.sources[number - 1].citation
 
 
 def nothing_found() -> AnswerStream:

@@ -131,7 +131,8 @@ def print_answer(answer: Answer) -> None:
 def _source(answer: Answer, citation: Citation) -> str:
     document = answer.matches[citation.number - 1].document
     how = _READ.get(answer.read_as.get(citation.id, ""), "") if document.image is not None else ""
-    return f"  [{citation.number}] {short_path(citation.id)}{how}"
+    part = read.name if (read := answer.read.get(citation.id)) else ""
+    return f"  [{citation.number}] {short_path(citation.id)}{how}{f' ({part})' if part else ''}"
 
 
 def _note(answer: Answer, generator: Generator | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from string import Template
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from vlmsearch._util.cancellation import check_cancelled
@@ -141,17 +140,17 @@ class CountsTokens(Protocol):
 
 
 @runtime_checkable
-class HasPromptTemplate(Protocol):
-    """A generator with a prompt template of its own. A pipeline uses it instead of any other.
+class QuotesSources(Protocol):
+    """A generator that quotes: its prompt is sentences that answer, best first, each behind its source's number.
 
     Example:
         >>> from vlmsearch.registry import open_generator
-        >>> isinstance(open_generator("extractive:"), HasPromptTemplate)
+        >>> isinstance(open_generator("extractive:"), QuotesSources)
         True
     """
 
-    prompt_template: Template
-    """With the places of `vlmsearch.answers.prompts.TEMPLATE`, or one of them."""
+    max_words: int
+    """Maximum number of words of all quotes. Two characters of a script without spaces count as a word."""
 
 
 @dataclass(frozen=True, eq=False)

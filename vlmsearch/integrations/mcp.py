@@ -76,17 +76,19 @@ class FoundDocuments(TypedDict):
 
 
 class CitedSource(TypedDict):
-    """A source that an answer cites."""
+    """A source that an answer cites, and the id of its best passage."""
 
     number: int
     id: str
+    passage: str | None
 
 
 class AnswerWithSources(TypedDict):
     """An answer; ``[1]`` in its text is the citation of that number.
 
     It is unsure where nothing matches the question, and the sources are what comes closest. `read_as` says of each
-    source whether the model read it as a picture, a text, both or neither.
+    source whether the model read it as a picture, a text, both or neither. `read` says which part of a text it did not
+    read.
     """
 
     text: str
@@ -94,6 +96,7 @@ class AnswerWithSources(TypedDict):
     sources: list[FoundDocument]
     is_unsure: bool
     read_as: dict[str, str]
+    read: dict[str, str]
 
 
 class LabelledDocument(TypedDict):
@@ -171,10 +174,14 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
         answer = index.ask(question, **options)
         return {
             "text": answer.text,
-            "citations": [{"number": citation.number, "id": citation.id} for citation in answer.citations],
+            "citations": [
+                {"number": citation.number, "id": citation.id, "passage": citation.passage}
+                for citation in answer.citations
+            ],
             "sources": list(map(_entry, answer.matches)),
             "is_unsure": answer.is_unsure,
             "read_as": dict(answer.read_as),
+            "read": {id: read.name for id, read in answer.read.items() if read.unread},
         }
 
     @server.tool(annotations=_READ, structured_output=False)

@@ -85,7 +85,7 @@ def _answer(answer: Answer) -> str:
         (
             f"[{numbers[match.document.id]}]" if match.document.id in numbers else "",
             *_match_cells(match, pictures),
-            {"both": "picture, text", "neither": "name"}.get(as_ := answer.read_as.get(match.document.id, ""), as_),
+            _read_as(answer, match.document.id),
         )
         for match in answer.matches[:_MAX_ROWS]
     ]
@@ -94,6 +94,14 @@ def _answer(answer: Answer) -> str:
     notes += ["the model cited what is no source"] if answer.removed else []
     said = f'<p style="{_SOFT}">{escape("; ".join(notes))}.</p>' if notes else ""
     return _root(text + (_table(("", "", "score", "source", "found by", "read as"), rows) if rows else "") + said)
+
+
+def _read_as(answer: Answer, id: str) -> str:
+    """Return how a source was read, and which part of its text."""
+    as_ = answer.read_as.get(id, "")
+    how = {"both": "picture, text", "neither": "name"}.get(as_, as_)
+    part = answer.read[id].name if id in answer.read else ""
+    return escape("; ".join(filter(None, [how, part])))
 
 
 @to_html.register

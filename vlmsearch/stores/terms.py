@@ -92,6 +92,8 @@ _RUN = re.compile(f"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _CHARACTER = re.compile(rf".[{_MARKS}]*", re.DOTALL)
 _PART = re.compile(r"\d+|\D+")
+WRITTEN_WORD = re.compile(rf"(?:[{_UNSPACED}][{_MARKS}]*){{1,2}}|[^\s{_UNSPACED}]+")
+"""A word between spaces, or two characters of a script without spaces."""
 _SCRIPTS = (  # the last letter of each, and the languages that are written with it, the usual one first
     ("\u024f", ""),
     ("\u036f", ""),

@@ -125,13 +125,16 @@ class Ask {
       return id === undefined ? `[${piece}]`
         : h("a", { class: "cite", href: state.linkTo({ open: id }), "aria-label": `Source ${piece}: ${shortName(id)}` }, piece);
     });
+    const partly = Object.entries(answer.read).filter(([, { unread }]) => unread);
     this.answer.removeAttribute("aria-busy");
     this.answer.replaceChildren(h("p", { class: "said" }, ...pieces),
       answer.is_unsure ? h("p", { class: "soft" }, "Nothing surely matches the question: these sources come closest.") : "",
       answer.removed.length ? h("p", { class: "soft" },
         `${answer.removed.map((each) => `[${each}]`).join(", ")} cited no source and was taken out.`) : "",
       answer.dropped.length ? h("p", { class: "soft" },
-        `${answer.dropped.length} weaker matches did not fit into what the model reads.`) : "");
+        `${answer.dropped.length} weaker matches did not fit into what the model reads.`) : "",
+      partly.length ? h("p", { class: "soft" }, `Not all of a long text was read: ${partly.map(([id, { unread }]) =>
+        `${shortName(id)} (${unread.toLocaleString("en")} characters left out)`).join(", ")}.`) : "");
     this.#drawSources(answer.matches, new Map(answer.citations.map(({ number, id }) => [id, number])), answer.read_as);
   }
 

@@ -402,6 +402,7 @@ class _Reply:
             "matches": answer.matches,
             "is_unsure": answer.is_unsure,
             "read_as": answer.read_as,
+            "read": answer.read,
         }
 
     async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
@@ -415,7 +416,12 @@ class _Reply:
                 answer = await stream.answer()
                 last = {"annotations": self._annotations(answer)}
                 yield self._chunk(
-                    last, "stop", matches=answer.matches, is_unsure=answer.is_unsure, read_as=answer.read_as
+                    last,
+                    "stop",
+                    matches=answer.matches,
+                    is_unsure=answer.is_unsure,
+                    read_as=answer.read_as,
+                    read=answer.read,
                 )
                 if self._counts:
                     usage = await service.call(self._usage, answer)
