@@ -55,8 +55,8 @@ def print_report(report: IndexReport, *, verbose: bool = False) -> None:
         flags = ", ".join(with_flags(f"`{name}`") for name in report.left_out)
         click.echo(f"{total} {'file' if total == 1 else 'files'} left out: add {flags}", err=True)
     if report.cut:
-        said = f"{report.cut} are longer than the model reads, which read their beginnings"
-        click.echo(f"{said}: leave out {with_flags('`passages=False`')}", err=True)
+        flag = with_flags("`passages=False`")
+        click.echo(f"{report.cut} cut to the beginning that the model reads: leave out {flag}", err=True)
     if report.unlabelled:
         click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)
     print_rejects(report, verbose=verbose)

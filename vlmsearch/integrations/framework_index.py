@@ -607,7 +607,7 @@ def unpack(document: Document, image_folder: Path | None = None, passage: Passag
     Args:
         document: The document.
         image_folder: Where bytes are kept.
-        passage: The passage of its text to return in its place. Its metadata say of which document it is, and where.
+        passage: The passage of its text to return in its place. Its metadata name its document and its place.
 
     Returns:
         The document, without its vector.

@@ -250,7 +250,7 @@ def _match_cells(match: Match, pictures: Pictures) -> tuple[str, ...]:
 
 
 def _description(document: Document, passage: Passage | None = None) -> str:
-    """Return the text, the id and the metadata of a document; for the text, the passage that fits."""
+    """Return the text, or the passage that fits, the id and the metadata of a document."""
     words = " ".join((document.text or "" if passage is None else passage.text)[: 4 * _MAX_TEXT].split())
     text = f"<div>{escape(words, limit=_MAX_TEXT)}</div>" if words else ""
     text = text if passage is None else f'<div style="{_SOFT}">{escape(passage.place)}</div>{text}'

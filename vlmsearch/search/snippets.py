@@ -1,4 +1,4 @@
-"""What a list shows of a match: the words that fit, of the passage that fits best."""
+"""The text that lists show of a match."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def match_text(match: Match) -> str:
 
 
 def snippet(match: Match, query: str, size: int) -> str:
-    """Return the part of the text that fits in which most words of a query are.
+    """Return the part of the text that fits, from a little before most words of a query on.
 
     Args:
         match: The match.
@@ -20,7 +20,7 @@ def snippet(match: Match, query: str, size: int) -> str:
         size: Maximum number of its characters.
 
     Returns:
-        The part on one line, from a word on, with dots for what is before it.
+        The part on one line, with dots in place of a text before it.
 
     Example:
         >>> from vlmsearch.types import Document

@@ -26,7 +26,7 @@ They are read to put them in another order, or to count what they have.
 
 
 def named_passages(store: Store, ids: Iterable[str]) -> dict[str, Passage]:
-    """Return the passages of a store that some of the ids name, by these ids."""
+    """Return those passages of a store that ids name, by their ids."""
     named = {id for id in ids if document_of(id) != id}
     known = store.passages(sorted(map(document_of, named))) if named else {}
     passages = {f"{id}{PASSAGE}{passage.number}": passage for id, some in known.items() for passage in some}

@@ -168,7 +168,7 @@ function openPicture(id, options) {
     if (!query || loading.signal.aborted) return;
     body.querySelector("#less").hidden = false;
     why.replaceChildren(h("h3", {}, "Why it was found"), h("p", { class: "soft" }, "Asking …"));
-    const ask = (more) => call(inIndex(index.name, "/explain"), withImage({ ...query.request, id, ...more }, query.image),
+    const ask = (more) => call(inIndex(index.name, "/explain"), withImage({ ...query.request, id: options.address, ...more }, query.image),
       { signal: loading.signal });
     try {
       const found = await ask({});
