@@ -76,6 +76,15 @@ def test_a_passage_is_read_by_its_id_and_the_whole_by_that_of_its_document(folde
     assert "not in the index" in run("get", "handbook.txt#passage=4", *STORE, cwd=folder).stderr
 
 
+def test_an_explanation_names_the_passage(folder: Path) -> None:
+    settings = ("--encoder", "mock:", *STORE)
+    shown = ok("explain", QUERY, "handbook.txt", *settings, cwd=folder)
+    assert "It is shown at place 1." in shown
+    assert "passage 3" in shown
+    told = json.loads(ok("explain", QUERY, "handbook.txt#passage=2", "--json", *settings, cwd=folder))
+    assert told["passage"]["number"] == 2
+
+
 def test_counts_are_of_documents_and_say_passages_beside(folder: Path) -> None:
     done = run("count", *STORE, cwd=folder)
     assert (done.stdout, done.stderr) == ("2\n", "and 3 passages of long texts\n")

@@ -11,9 +11,11 @@ import httpx
 import pytest
 from PIL import Image
 
+from tests.support.cli import ok
 from tests.support.long_texts import PASSAGES, long_record
 from tests.support.odd_images import encoded
 from tests.support.service import RunningService, serving
+from vlmsearch import connect
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import BackendError
 from vlmsearch.server.settings import IndexSettings, ServerSettings
@@ -129,6 +131,15 @@ def test_a_passage_is_read_by_its_id_and_documents_alone_are_listed(service: Run
     for name in ("image", "thumbnail"):
         sent = service.http.get(f"/api/v1/indexes/default/{name}", params={"id": "handbook#passage=2"})
         assert sent.status_code == 200, sent.text
+    query = "emergency number of the plumber"
+    with connect(service.url) as remote:
+        [match] = remote.search(query, limit=1)
+        assert match.passage == pipeline.search(query, limit=1)[0].passage == long.passages[2].passage
+        assert match.document.text == "".join(PASSAGES)
+        [document] = remote.get(ids[0])
+        assert (document.text, remote.count()) == (PASSAGES[1], 2)
+    shown = ok("get", ids[0], "--server", service.url)
+    assert "place  Opening hours, characters 272-" in shown
     assert service.http.post(f"{DOCUMENTS}/delete", json={"ids": ["handbook"]}).json() == {"deleted": 1}
     assert service.http.get("/api/v1/indexes/default").json()["passages"] == 0
 

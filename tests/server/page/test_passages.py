@@ -47,7 +47,14 @@ def test_a_link_opens_a_passage(page: Page) -> None:
 
 def test_a_citation_opens_the_passage_that_it_cites(page: Page) -> None:
     page.goto(address(view="ask"))
-    match = {"id": HANDBOOK, "text": "".join(PASSAGES), "image": None, "metadata": {}, "score": 0.9, "parts": {}}
+    match: dict[str, object] = {
+        "id": HANDBOOK,
+        "text": "".join(PASSAGES),
+        "image": None,
+        "metadata": {},
+        "score": 0.9,
+        "parts": {},
+    }
     match["passage"] = {
         "number": 3,
         "start": 512,
@@ -63,6 +70,7 @@ def test_a_citation_opens_the_passage_that_it_cites(page: Page) -> None:
         "removed": [],
         "is_unsure": False,
         "read_as": {},
+        "read": {},
     }
     body = f"event: answer\ndata: {json.dumps(answer)}\n\n"
     page.route("**/ask", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
