@@ -430,7 +430,7 @@ class FrameworkIndex(Closable):
         documents = []
         for some in batches(ids, _PAGE):
             passages = named_passages(self.store, some)
-            documents += [unpack(found, self._folder, passages.get(found.id)) for found in self.store.get(some)]
+            documents += [unpack(stored, self._folder, passages.get(stored.id)) for stored in self.store.get(some)]
         return documents
 
     def with_embeddings(self, documents: Sequence[FrameworkDocument]) -> list[FrameworkDocument]:

@@ -23,8 +23,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
 from vlmsearch.index import Index
 from vlmsearch.schema import option_field
 from vlmsearch.search.options import LabelRequest, ManyOptions
-from vlmsearch.search.snippets import match_text
-from vlmsearch.types import PASSAGE, Document, Match, Matches, Passage, Scalar, document_of
+from vlmsearch.types import PASSAGE, Document, Match, Matches, Scalar, document_of
 from vlmsearch.verbs import AskRequest
 from vlmsearch.wire import simple_options
 
@@ -54,22 +53,16 @@ _LABEL = (
 Id = Annotated[str, Field(description="The id of a document, as another tool gave it.")]
 
 
-class FoundPassage(TypedDict):
-    """The passage of a long text that fits best: its place in the document's text, in characters."""
-
-    id: str
-    heading: str
-    start: int
-    end: int
-
-
 class FoundDocument(TypedDict):
-    """A document that was found; of a long text, `text` is the passage that fits best."""
+    """A document that was found.
+
+    Of a long text, `text` is the passage that fits best, and `passage` its id.
+    """
 
     id: str
     score: float
     text: str | None
-    passage: FoundPassage | None
+    passage: str | None
     has_image: bool
     metadata: dict[str, Scalar]
     parts: list[str]
@@ -352,21 +345,13 @@ def _documents(matches: Matches) -> FoundDocuments:
 
 def _entry(match: Match) -> FoundDocument:
     document, passage = match.document, match.passage
+    text = (document.text or "") if passage is None else passage.encoded
     return {
         "id": document.id,
         "score": round(match.score, 4),
-        "text": match_text(match)[:_MAX_TEXT] or None,
-        "passage": _place(document.id, passage) if passage is not None else None,
+        "text": text[:_MAX_TEXT] or None,
+        "passage": f"{document.id}{PASSAGE}{passage.number}" if passage is not None else None,
         "has_image": document.image is not None,
         "metadata": dict(document.metadata),
         "parts": list(match.parts)[:_MAX_PARTS],
-    }
-
-
-def _place(id: str, passage: Passage) -> FoundPassage:
-    return {
-        "id": f"{id}{PASSAGE}{passage.number}",
-        "heading": passage.heading,
-        "start": passage.start,
-        "end": passage.end,
     }

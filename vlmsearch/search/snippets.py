@@ -12,7 +12,7 @@ def match_text(match: Match) -> str:
 
 
 def snippet(match: Match, query: str, size: int) -> str:
-    """Return the part of the text that fits, from a little before most words of a query on.
+    """Return the text that fits, from where most words of a query are.
 
     Args:
         match: The match.
