@@ -3,15 +3,12 @@
 import json
 from pathlib import Path
 
-import click
 import pytest
 
 from tests.support.cli import ok, run
 from tests.support.long_texts import PASSAGES, long_record
 from tests.support.terminal import on_a_terminal
-from vlmsearch import Document, IndexReport, Pipeline
-from vlmsearch.cli.index import index
-from vlmsearch.cli.progress import print_report
+from vlmsearch import Document, Pipeline
 
 STORE = ("--store", "sqlite:index")
 SEARCH = ("search", "--limit", "1", "--encoder", "mock:", *STORE)
@@ -53,14 +50,6 @@ def test_a_table_shows_where_the_words_are(folder: Path) -> None:
     assert "... " in shown
     assert "The emergency number of the plumber is 4471. Bring back" in " ".join(shown.split())
     assert "carps" not in shown
-
-
-def test_a_report_says_passages_and_texts_that_were_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    with click.Context(index):
-        print_report(IndexReport(added=2, passages=7, cut=1, seconds=1.0))
-    printed = capsys.readouterr()
-    assert printed.out == "2 added, 0 updated, 0 unchanged, 7 passages in 1.0 s (2/s)\n"
-    assert printed.err.startswith("1 cut to the beginning that the model reads: leave out ")
 
 
 def test_a_passage_is_read_by_its_id_and_the_whole_by_that_of_its_document(folder: Path) -> None:

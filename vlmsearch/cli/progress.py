@@ -46,7 +46,6 @@ def print_report(report: IndexReport, *, verbose: bool = False) -> None:
     """
     rate = report.seen / report.seconds if report.seconds else 0.0
     parts = [f"{report.added} added", f"{report.updated} updated", f"{report.unchanged} unchanged"]
-    parts += [f"{report.passages} passages"] if report.passages else []
     parts += [f"{report.pruned} pruned"] if report.pruned else []
     parts += [f"{len(report.rejects)} rejected"] if report.rejects else []
     click.echo(f"{', '.join(parts)} in {report.seconds:.1f} s ({rate:.0f}/s)")
@@ -58,9 +57,6 @@ def print_report(report: IndexReport, *, verbose: bool = False) -> None:
         total = sum(report.left_out.values())
         flags = ", ".join(with_flags(f"`{name}`") for name in report.left_out)
         click.echo(f"{total} {'file' if total == 1 else 'files'} left out: add {flags}", err=True)
-    if report.cut:
-        flag = with_flags("`passages=False`")
-        click.echo(f"{report.cut} cut to the beginning that the model reads: leave out {flag}", err=True)
     if report.unlabelled:
         click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)
     print_rejects(report, verbose=verbose)
