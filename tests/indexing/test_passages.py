@@ -23,6 +23,7 @@ from vlmsearch.indexing.diff import diff
 from vlmsearch.indexing.parquet import ParquetIndex, export_index
 from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
 from vlmsearch.indexing.reindex import reindex
+from vlmsearch.integrations.framework_index import FrameworkDocument, FrameworkIndex
 from vlmsearch.registry import open_store
 from vlmsearch.types import Field, Passage, Role, Space, Vectors
 
@@ -350,6 +351,16 @@ def test_headings_of_web_pages_and_titles_of_files_are_those_of_passages(pipelin
 
     headings = [passage.heading for passage in shown(pipeline, str(tmp_path / "a.html"))]
     assert headings == ["", "Handbook > Keys", "Handbook", "Handbook > Safe"]
+
+
+@pytest.mark.parametrize("passages", [False, True])
+def test_frameworks_have_passages_where_they_ask_for_them(pipeline: Pipeline, passages: bool) -> None:
+    index = FrameworkIndex(pipeline, passages=True) if passages else FrameworkIndex(pipeline)
+
+    index.write([FrameworkDocument("a", LONG)])
+
+    assert pipeline.store.count_passages() == (4 if passages else 0)
+    assert pipeline.add(Document("b", LONG)).passages == 4
 
 
 # ---- indexes of before, copies and exports

@@ -35,7 +35,7 @@ _WRAPPED = 160
 _NUMBERS, _CAPITALS, _ALONE = 10, 20, 30
 """Levels of headings without a mark: those with numbers are above those in capitals, and these above short lines."""
 _MAX_ABOUT = 6
-"""Lines alone at the beginning of a text of which the first is its title."""
+"""Lines alone at the beginning of a text whose first is its title, at most."""
 _JOINT = " > "
 _STOPS = ".!?:;,…。！？：；，、।؟"  # noqa: RUF001 - the marks of other scripts
 _MARKED = re.compile(r"(#{1,6})\s+(\S.*?)[\s#]*")
@@ -212,15 +212,14 @@ class Splitter:
         begins a group, unless there is next to nothing before it.
         """
         tiny, small = self._limit // 8, self._limit // 4
-        groups: list[list[_Unit]] = []
-        size = 0
+        groups: list[list[_Unit]] = [[]]
+        size, has_text = 0, False
         for unit in units:
             whole = size + unit.tokens
-            is_heading = unit.level is not None
-            has_text = bool(groups) and any(other.level is None for other in groups[-1])
-            is_rest = len(groups) > 1 and groups[-1][0].level is None
-            if not groups or (is_heading and (size >= tiny or is_rest)):
-                is_new = True
+            if not groups[-1]:
+                is_new = False
+            elif unit.level is not None:
+                is_new = size >= tiny or (len(groups) > 1 and groups[-1][0].level is None)
             elif size < small:
                 is_new = size >= tiny and has_text and whole > self._room(groups[-1])
             else:
@@ -228,9 +227,10 @@ class Splitter:
             if is_new:
                 self._close(groups)
                 groups.append([])
-                size = 0
+                size, has_text = 0, False
             groups[-1].append(unit)
             size += unit.tokens
+            has_text |= unit.level is None
         self._close(groups)
         return iter(groups)
 
@@ -239,10 +239,8 @@ class Splitter:
         if len(groups) < 2:
             return
         size, before = (sum(unit.tokens for unit in group) for group in (groups[-1], groups[-2]))
-        is_room = size + before <= self._room(groups[-2])
         is_section = groups[-1][0].level is not None
-        is_tiny = size < self._limit // 8
-        if (is_room and (is_tiny or (size < self._limit // 4 and not is_section))) or (is_tiny and not is_section):
+        if size < self._limit // 8 and (not is_section or size + before <= self._room(groups[-2])):
             last = groups.pop()
             groups[-1] += last
 

@@ -208,9 +208,9 @@ class _Page:
 
 
 def _read_page(data: bytes) -> OfficeText:
-    """Return the text of a web page, each block on a line of its own, and headings between empty lines.
+    """Return the text of a web page, each block on a line of its own.
 
-    Scripts and styles are left out.
+    Headings are between empty lines. Scripts and styles are left out.
     """
     try:
         from lxml import etree
