@@ -260,8 +260,14 @@ class MockCollection:
         names = [*self._client.indexes.get(self._key, ()), *([] if text is None else [text.name])]
         return self._call("index_information", lambda: {name: {} for name in names})
 
-    def create_index(self, keys: Sequence[tuple[str, str | int]], *, name: str, **text: str) -> str:
-        """Make an index, and the collection; OperationFailure where there is another one for texts."""
+    def create_index(
+        self, keys: Sequence[tuple[str, str | int]], *, name: str, sparse: bool = False, **text: str
+    ) -> str:
+        """Make an index, and the collection; OperationFailure where there is another one for texts.
+
+        A ``sparse`` one is as good as another.
+        """
+        del sparse
 
         def create() -> str:
             self._rows()

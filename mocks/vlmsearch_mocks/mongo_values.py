@@ -38,7 +38,8 @@ def _holds(have: Any, operator: str, operand: Any) -> bool:
     if operator in ("$eq", "$ne"):
         return _equal(have, operand) == (operator == "$eq")
     if operator in ("$in", "$nin"):
-        return any(_equal(have, value) for value in operand) == (operator == "$in")
+        is_among = None in operand if have is _ABSENT else any(_equal(have, value) for value in operand)
+        return is_among == (operator == "$in")
     if operator == "$exists":
         return (have is not _ABSENT) == bool(operand)
     if operator in ORDERINGS:

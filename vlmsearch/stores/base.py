@@ -623,10 +623,10 @@ class CheckReport(HtmlDisplay):
         store: The store's name.
         documents: Number of documents.
         vectors: Number of vectors, by field.
-        orphans: Vectors of no document.
+        orphans: Vectors and passages of no document.
         stale: Vectors of versions that were replaced or deleted.
-        missing: Vectors that a document should have. They cannot be made up, so these documents count as changed:
-            indexing their sources again completes them. With chroma: they are listed until then.
+        missing: Vectors and passages that a document should have. They cannot be made up, so these documents count as
+            changed: indexing their sources again completes them. With chroma: they are listed until then.
         unfinished: Writes and deletes that were cut off.
         in_progress: Number of writes under way.
         repaired: Whether all that is listed has been put in order.

@@ -290,7 +290,7 @@ class DatabaseStore(GenerationalStore):
         records: dict[str, Record] = {}
         for _ in range(_ATTEMPTS):  # others may replace a document before its passages are read
             unread = [id for id in ids if id not in records or not records[id].stamp.digest]
-            some = read_records(lambda ids: self.read_rows(ids, "document", "vectors"), unread, manifest.fingerprint)
+            some = records_of(self.read_whole(unread, "document", "vectors"), unread, manifest.fingerprint)
             if not some.keys() >= set(unread):
                 self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
             records |= some
@@ -300,10 +300,10 @@ class DatabaseStore(GenerationalStore):
 
     def passages(self, ids: Sequence[str]) -> dict[str, tuple[Passage, ...]]:
         """Return the passages of documents, by the ids of those that have any."""
-        named = passage_ids({id: row.stamp for id, row in self.rows(ids).items()})
-        rows, passages = self.rows(named, "document") if named else {}, dict[str, list[Passage]]()
-        for id in named:
-            if id in rows and (passage := passage_of(rows[id].document, rows[id].stamp)):
+        rows, passages = self.read_whole(ids, "document") if self.as_opened() else {}, dict[str, list[Passage]]()
+        for id in passage_ids({id: rows[id].stamp for id in ids if id in rows}):
+            row, document = rows.get(id), rows[document_of(id)]
+            if row and is_of(document.stamp, row.stamp) and (passage := passage_of(row.document, row.stamp)):
                 passages.setdefault(document_of(id), []).append(passage)
         return {id: tuple(some) for id, some in passages.items()}
 
@@ -323,6 +323,10 @@ class DatabaseStore(GenerationalStore):
             if is_of(document.stamp, row.stamp):
                 contents[id] = HitContent(document.document, passage_of(row.document, row.stamp))
         return contents
+
+    def read_whole(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:
+        """Read the rows of documents, and those of their passages, by id."""
+        return with_passages(lambda some: self.read_rows(some, *parts), ids)
 
     def rows(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:
         """Return the rows of documents or passages, by id; none where there is no index yet."""
@@ -350,23 +354,28 @@ class DatabaseStore(GenerationalStore):
         return self.count().passages if self.as_opened() else 0
 
 
-def read_records(
-    read: Callable[[Collection[str]], Mapping[str, DocumentRow]], ids: Collection[str], fingerprint: str
-) -> dict[str, Record]:
-    """Read the records of documents, by id.
+def with_passages(
+    read: Callable[[Collection[str]], Mapping[str, DocumentRow]], ids: Collection[str]
+) -> Mapping[str, DocumentRow]:
+    """Read the rows of documents with a function, and then those of their passages."""
+    rows = read(ids)
+    named = passage_ids({id: row.stamp for id, row in rows.items()})
+    return {**rows, **read(named)} if named else rows
+
+
+def records_of(rows: Mapping[str, DocumentRow], ids: Collection[str], fingerprint: str) -> dict[str, Record]:
+    """Return the records of documents, by id.
 
     Args:
-        read: A function that reads rows with documents and vectors, by id.
+        rows: Rows with documents and vectors, of the documents and of their passages.
         ids: Ids of the documents.
         fingerprint: The fingerprint of the index.
     """
-    rows = read(ids)
-    named = passage_ids({id: row.stamp for id, row in rows.items()})
-    passages, parts = read(named) if named else {}, dict[str, list[Record]]()
-    for id in named:
-        if id in passages:
-            parts.setdefault(document_of(id), []).append(passages[id].record(fingerprint))
-    return {id: record_of(row.record(fingerprint), parts.get(id, ())) for id, row in rows.items()}
+    there, parts = [id for id in ids if id in rows], dict[str, list[Record]]()
+    for id in passage_ids({id: rows[id].stamp for id in there}):
+        if id in rows:
+            parts.setdefault(document_of(id), []).append(rows[id].record(fingerprint))
+    return {id: record_of(rows[id].record(fingerprint), parts.get(id, ())) for id in there}
 
 
 def words_of_row(row: Record) -> str:

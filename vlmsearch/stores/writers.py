@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from vlmsearch.types import document_of
+
 WriteKind = Literal["write", "change", "delete"]
 PATIENCE_SECONDS = 600.0
 """Seconds by the server's clock after which a write of another process counts as cut off."""
@@ -42,7 +44,7 @@ class WriteEntry:
         owner: The process that writes, as `this_process` names it.
         kind: The kind of write.
         documents: The number of documents.
-        ids: The documents, where the journal keeps them.
+        ids: The documents and passages, where the journal keeps them.
         age: Seconds since the entry was made, by the server's clock; 0 if nobody asks for it.
     """
 
@@ -72,13 +74,13 @@ class WriteJournal(ABC):
 
     @contextmanager
     def writing(self, kind: WriteKind, ids: Collection[str]) -> Iterator[str]:
-        """Note that these documents are written meanwhile, under the new version that this gives.
+        """Note that these documents and passages are written meanwhile, under the new version that this gives.
 
         After an error the entry stays, for nobody knows what was written.
         """
         version = self.version_of(kind)
         with at_work(version):
-            self.add(WriteEntry(version, this_process(), kind, len(ids), tuple(ids)))
+            self.add(WriteEntry(version, this_process(), kind, len(set(map(document_of, ids))), tuple(ids)))
             yield version
             self.remove([version])
 

@@ -187,7 +187,7 @@ def test_an_index_made_before_ranks_no_words_until_it_is_built_anew(
         assert manifest.language == ""
         store.upsert([make_record("b", "a dog")])
         assert ids_of(store, "dog") == []
-        assert list(client["before"][DOCUMENTS].index_information()) == ["_id_", "vlmsearch_draw"]
+        assert list(client["before"][DOCUMENTS].index_information()) == ["_id_", "vlmsearch_draw", "vlmsearch_passages"]
         built = store.beside("e2", SPACES)
         built.upsert([make_record("a", "a dog")])
         store.freeze(built)

@@ -1,8 +1,8 @@
 """Chroma, on a server, as a store.
 
 An index ``name`` has the collections ``name.about`` (what built it, and which generation is in use) and
-``name.rejects``. Each generation has ``name.N.documents``, one collection for the vectors of each field and
-``name.N.journal``.
+``name.rejects``. Each generation has ``name.N.documents``, ``name.N.passages``, one collection for the vectors of each
+field and ``name.N.journal``. Passages are rows like documents, and all that is said of these holds for them, too.
 
 The documents' row is written after the vectors and removed before them. It names the version of the vectors that
 belongs to it. So a document is replaced at one instant, and what a killed process left behind is never a hit.
@@ -31,10 +31,22 @@ from vlmsearch.stores.chroma.collections import (
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.journal import ChromaJournal
 from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows
-from vlmsearch.stores.documents import DocumentRow, RowPart, StoredDocument
+from vlmsearch.stores.documents import DocumentRow, RowCount, RowPart, StoredDocument
 from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.writers import is_under_way
-from vlmsearch.types import Document, Field, Manifest, MetadataChange, Record, Reject, Space, Stamp
+from vlmsearch.types import (
+    PASSAGE,
+    Document,
+    Field,
+    Manifest,
+    MetadataChange,
+    Record,
+    Reject,
+    Space,
+    Stamp,
+    document_of,
+)
 
 _MARK = {"vlmsearch": "about"}
 _WRITES = 1000
@@ -122,8 +134,13 @@ class ChromaStore(ChromaVectorStore):
         self._documents_of(generation).create(UNSEARCHED_HNSW)
         self._rejects.create(UNSEARCHED_HNSW)
 
+    def wait_until_ready(self) -> None:
+        """Make the collection of passages, which an index of an earlier version lacks."""
+        self._passages.create(UNSEARCHED_HNSW)
+
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Find the collections of a generation."""
+        self._passages = self._passages_of(generation)
         self._documents, self._vectors = self._documents_of(generation), self._vectors_of(generation, manifest.spaces)
         self._journal = ChromaJournal(self._connection, generation)
         self._documents.needed(self.name)
@@ -134,10 +151,14 @@ class ChromaStore(ChromaVectorStore):
         """Remove everything that a generation has."""
         self._vectors_of(generation, spaces).drop()
         self._documents_of(generation).drop()
+        self._passages_of(generation).drop()
         ChromaJournal(self._connection, generation).drop()
 
     def _documents_of(self, generation: str) -> ChromaCollection:
         return ChromaCollection(self._connection, f"{self._connection.prefix}.{generation}.documents")
+
+    def _passages_of(self, generation: str) -> ChromaCollection:
+        return ChromaCollection(self._connection, f"{self._connection.prefix}.{generation}.passages")
 
     def _vectors_of(self, generation: str, spaces: Sequence[Space]) -> VectorRows:
         return VectorRows(self._connection, generation, spaces)
@@ -148,9 +169,9 @@ class ChromaStore(ChromaVectorStore):
         """Raise InvalidBatchError that names the documents that no request to the server can hold."""
         apply_to_each(self._check_size, records)
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write_rows(self, rows: Sequence[Record]) -> None:
         """Add or replace records, each at one instant, which is when its documents' row is written."""
-        for batch in self.batches(records, _WRITES):
+        for batch in self.batches(rows, _WRITES):
             with self._connection.writing():
                 self._write(batch)
 
@@ -193,7 +214,9 @@ class ChromaStore(ChromaVectorStore):
 
         BackendUnavailableError where others keep writing to the server.
         """
-        return [id for batch in self.batches(changes, _WRITES) for id in self._change_batch(batch)]
+        changed = [id for batch in self.batches(changes, _WRITES) for id in self._change_batch(batch)]
+        self.remove_strays([change.document.id for change in changes])
+        return changed
 
     def _wait_for_changes(self) -> None:
         """Return when no change of metadata is under way. So none undoes what is about to be named."""
@@ -214,10 +237,10 @@ class ChromaStore(ChromaVectorStore):
                     changed = self._change_under(version, changes) if is_alone else []
                     is_whole = self._journal.has(version)
                 if is_alone:
-                    self._clean(ids)
+                    self._clean({*ids, *(row.document.id for row in changed)})
                     if changed and not is_whole:  # whoever took this for gone may have removed vectors
                         self._write(changed)
-                    return [record.document.id for record in changed]
+                    return [row.document.id for row in changed if PASSAGE not in row.document.id]
             time.sleep(secrets.randbelow(100) / 1000)  # of two, one comes first
         raise BackendUnavailableError(
             f"{self.name} was written to for {_PATIENCE:.0f} seconds, so no metadata were changed: try again when the "
@@ -225,34 +248,39 @@ class ChromaStore(ChromaVectorStore):
         )
 
     def _change_under(self, version: str, changes: Sequence[MetadataChange]) -> list[Record]:
-        """Write changed records under a version, and return those whose rows name it."""
-        records = changed_records(self.records([change.document.id for change in changes]), changes)
-        versions = dict.fromkeys([record.document.id for record in records], version)
-        self._vectors.write(records, versions)
+        """Write the rows of changed records under a version, and return those that name it."""
+        rows = rows_of(changed_records(self.records([change.document.id for change in changes]), changes))
+        versions = dict.fromkeys([row.document.id for row in rows], version)
+        self._vectors.write(rows, versions)
         if not self._journal.has(version):
             return []  # someone took this for gone
-        self._name(records, versions, only_there=True)
+        self._name(rows, versions, only_there=True)
         named = {id for id, state in self.read_rows(list(versions)).items() if state.version == version}
-        return [record for record in records if record.document.id in named]
+        return [row for row in rows if row.document.id in named]
 
     def _name(self, records: Sequence[Record], versions: Mapping[str, str], *, only_there: bool = False) -> None:
         """Write the documents' rows, which name the versions of their vectors; or ``only_there``, no new ones."""
-        self._write_documents(
-            [record.document for record in records],
-            [DocumentRow(record.stamp, versions[record.document.id], frozenset(record.vectors)) for record in records],
-            only_there=only_there,
-        )
+        rows = {
+            record.document.id: DocumentRow(record.stamp, versions[record.document.id], frozenset(record.vectors))
+            for record in records
+        }
+        texts = {record.document.id: _dump_document(record.document) for record in records}
+        for collection, ids in self._by_collection(rows):
+            metadata = [
+                {"state": _dump_state(rows[id]), **({"of": document_of(id)} if PASSAGE in id else {})} for id in ids
+            ]
+            if only_there and collection is self._documents:
+                collection.update(ids, metadata, [texts[id] for id in ids])
+            else:
+                collection.upsert(ids, placeholders(ids), metadata, [texts[id] for id in ids])
 
-    def _write_documents(
-        self, documents: Sequence[Document], states: Sequence[DocumentRow], *, only_there: bool = False
-    ) -> None:
-        ids = [document.id for document in documents]
-        rows = [{"state": _dump_state(state)} for state in states]
-        texts = list(map(_dump_document, documents))
-        if only_there:
-            self._documents.update(ids, rows, texts)
-        else:
-            self._documents.upsert(ids, placeholders(ids), rows, texts)
+    def _by_collection(self, ids: Collection[str]) -> Iterator[tuple[ChromaCollection, list[str]]]:
+        """Yield the collections that are there with their ids, that of passages first."""
+        passages = [id for id in ids if PASSAGE in id]
+        if passages and self._passages.find() is not None:
+            yield self._passages, passages
+        if documents := [id for id in ids if PASSAGE not in id]:
+            yield self._documents, documents
 
     def _clean(self, ids: Collection[str]) -> None:
         """Remove vectors of documents that no row names. Those that a write is about to name stay."""
@@ -262,13 +290,19 @@ class ChromaStore(ChromaVectorStore):
         for field, found_keys in keys.items():
             self._vectors.remove_from(field, [key for key in found_keys - named if key[1] not in busy])
 
-    def remove(self, ids: list[str]) -> int:
-        """Remove some documents, then their vectors, also those that a killed process left."""
+    def remove_rows(self, ids: Collection[str]) -> int:
+        """Remove some rows, then their vectors, also those that a killed process left."""
         with self._connection.writing():
             there = self.read_rows(ids)
-            self._documents.delete(there)
+            for collection, some in self._by_collection(there):
+                collection.delete(some)
             self._clean(ids)
         return len(there)
+
+    def kept_passages(self, ids: Collection[str]) -> list[str]:
+        """Return the ids of all rows of passages that name these documents."""
+        there = self._passages.find() is not None and len(self._passages)
+        return self._passages.ids({"of": {"$in": list(ids)}}) if there and ids else []
 
     # ---- reading
 
@@ -276,35 +310,30 @@ class ChromaStore(ChromaVectorStore):
         """Read the rows of documents, by id."""
         if "vectors" in parts:
             return self._vectors.complete(ids, lambda some: self.read_rows(some, "document"))
-        if parts:
-            return {id: _load_row(id, *kept) for id, kept in self._documents.get_both(ids).items()}
-        return {id: _load_row(id, metadata) for id, metadata in self._documents.get(ids, "metadatas").items()}
+        rows: dict[str, DocumentRow] = {}
+        for collection, some in self._by_collection(ids):
+            if parts:
+                rows |= {id: _load_row(id, *kept) for id, kept in collection.get_both(some).items()}
+            else:
+                rows |= {id: _load_row(id, kept) for id, kept in collection.get(some, "metadatas").items()}
+        return rows
 
-    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """Return the stamps of documents, by id.
-
-        A document that lacks a vector has no digest: it counts as changed and is indexed again.
-        """
-        rows = self.rows(ids)
-        broken = self._lacking(rows)
-        return {id: Stamp("", row.stamp.source) if id in broken else row.stamp for id, row in rows.items()}
-
-    def _lacking(self, rows: Mapping[str, DocumentRow]) -> set[str]:
-        """Return the documents that do not have all the vectors that their rows name."""
+    def lacking(self, rows: Mapping[str, DocumentRow]) -> set[str]:
+        """Return the rows that are not there or of another version, or lack a vector."""
         lacking: set[str] = set()
         for field in self._vectors.fields if rows else ():
             wanted = {(id, row.version) for id, row in rows.items() if field in row.fields}
             lacking |= {id for id, _ in wanted - self._vectors.among(field, wanted)}
         now = self.rows(lacking)  # others have been replaced, and their vectors removed
-        return {id for id in lacking if now.get(id) == rows[id]}
+        return super().lacking(rows) | {id for id in lacking if now.get(id) == rows[id]}
 
     def ids(self) -> Iterator[str]:
         """Return all ids, as they were when this was called."""
         return iter(self._documents.ids() if self.as_opened() else ())
 
-    def count(self) -> int:
-        """Count the documents."""
-        return len(self._documents)
+    def count(self) -> RowCount:
+        """Count the rows."""
+        return RowCount(len(self._documents), 0 if self._passages.find() is None else len(self._passages))
 
     # ---- the reject list
 
@@ -340,19 +369,24 @@ class ChromaStore(ChromaVectorStore):
                 if cut_off:
                     writers.wait_for_requests()
             documents = len(self._documents)
-            discrepancies = compare(self._vectors, self._every_state, self.read_rows, self._journal.versions)
+            states: dict[str, DocumentRow] = {}
+
+            def read_all() -> dict[str, DocumentRow]:
+                passages = () if self._passages.find() is None else self._passages.ids()
+                states.update(self.read_rows([*passages, *self._documents.ids()]))
+                return states
+
+            discrepancies = compare(self._vectors, read_all, self.read_rows, self._journal.versions)
             if repair:
                 discrepancies.remove(self._vectors)
-        return discrepancies.report(
+        report = discrepancies.report(
             self.name,
             documents,
             unfinished=map(str, cut_off),
             in_progress=len(entries) - len(cut_off),
             repaired=repair,
         )
-
-    def _every_state(self) -> dict[str, DocumentRow]:
-        return self.read_rows(self._documents.ids())
+        return self.with_passages(report, {id: row.stamp for id, row in states.items()}, self._journal)
 
     def close(self) -> None:
         """Close the connections to the server."""

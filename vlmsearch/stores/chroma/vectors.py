@@ -23,8 +23,9 @@ from vlmsearch.stores.chroma.collections import (
 )
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow
+from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.rows import RowByRowStore
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Record, Space, Vectors
 
@@ -165,7 +166,7 @@ class VectorRows:
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
 
-class ChromaVectorStore(DatabaseStore):
+class ChromaVectorStore(RowByRowStore):
     """A store whose vectors are in Chroma. Where the documents are is for the class below to say."""
 
     _vectors: VectorRows

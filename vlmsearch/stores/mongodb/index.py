@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from pymongo.operations import ReplaceOne, UpdateOne
 
 from vlmsearch._util.batching import PAGE, pages
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.stores.base import DiskUse, drawn_ids
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowPart
+from vlmsearch.stores.documents import DocumentRow, RowCount, RowPart, words_of_row
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -34,13 +34,13 @@ from vlmsearch.stores.mongodb.connection import (
 )
 from vlmsearch.stores.mongodb.values import (
     compile_filter,
-    document_of,
+    content_of,
     document_row,
     escape,
     outline_of,
     reject_of,
     reject_row,
-    rows_of,
+    row_of,
 )
 from vlmsearch.stores.mongodb.words import (
     MIN_SCORE,
@@ -54,11 +54,15 @@ from vlmsearch.stores.mongodb.words import (
     size_class,
     term_fields,
 )
+from vlmsearch.stores.passages import blanked
 from vlmsearch.stores.postings import Term, max_score
-from vlmsearch.stores.terms import AUTO, check_language, query_terms, words_of
+from vlmsearch.stores.rows import RowByRowStore
+from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits
 
 T = TypeVar("T")
+DOCUMENTS: Row = {**LIVE, "passage_of": None}
+"""The condition that rows of documents pass, and no others."""
 _STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
 """The projection of a row without its document."""
 _CONTENT = {"vectors": 0, "terms": 0}
@@ -67,9 +71,11 @@ _WHOLE = {"terms": 0}
 """The projection of a row with its vectors."""
 _DRAWN = "vlmsearch_draw"
 """The index by which samples are drawn."""
+_PASSAGES = "vlmsearch_passages"
+"""The index of passages by their documents."""
 
 
-class MongoIndex(DatabaseStore):
+class MongoIndex(RowByRowStore):
     """An index whose documents are in MongoDB. Where the vectors are is for the class below to say."""
 
     default_language = AUTO
@@ -112,8 +118,8 @@ class MongoIndex(DatabaseStore):
         self._about("forget an index", lambda rows: rows.delete_one({"_id": slot, "revision": revision}))
 
     def wait_until_ready(self) -> None:
-        """Make the indexes that are missing: of words, and for drawing samples."""
-        self.run("make its index of samples", _create_index_of_samples)
+        """Make the indexes that are missing: of words and passages, and for drawing samples."""
+        self.run("make its indexes", _create_indexes)
         if self.needed().language:
             self._check_words()
             self.run("make its text index", create_text_index)
@@ -122,7 +128,7 @@ class MongoIndex(DatabaseStore):
 
     def check_keepable(self, records: Sequence[Record]) -> None:
         """Raise InvalidBatchError that names the records that MongoDB cannot keep."""
-        rows_of(records, "")
+        apply_to_each(lambda record: row_of(record, ""), records)
 
     def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
         """Read the rows of documents, by id."""
@@ -157,7 +163,7 @@ class MongoIndex(DatabaseStore):
 
     def ids(self) -> Iterator[str]:
         """Yield all ids, in the order of their bytes."""
-        for page in self.scan({"_id": 1}):
+        for page in self.scan({"_id": 1}, DOCUMENTS):
             yield from (row["_id"] for row in page)
         if self.as_opened() is not None:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
@@ -166,21 +172,39 @@ class MongoIndex(DatabaseStore):
         """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
-        condition: Row = {**LIVE, "_id": {"$gt": id}, **(compile_filter(where) if where else {})}
+        condition: Row = {**DOCUMENTS, "_id": {"$gt": id}, **(compile_filter(where) if where else {})}
         page = self._find(condition, _CONTENT, "list documents", count)
         if not page:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return list(map(document_of, page))
+        return list(map(content_of, page))
 
     def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
         """Read the outlines of all documents."""
         names = {f"{part}.{escape(key)}": 1 for part in ("metadata", "exact") for key in keys}
-        for page in self.scan({"image": 1, **names}):
+        for page in self.scan({"image": 1, **names}, DOCUMENTS):
             yield from map(outline_of, page)
 
-    def count(self) -> int:
-        """Count the documents."""
-        return self.run("count documents", lambda rows: rows.count_documents(LIVE))
+    def count(self) -> RowCount:
+        """Count the rows."""
+        count, passages = self.run(
+            "count documents",
+            lambda rows: (rows.count_documents(LIVE), rows.count_documents({"passage_of": {"$exists": True}})),
+        )
+        return RowCount(count - passages, passages)
+
+    def kept_passages(self, ids: Collection[str]) -> list[str]:
+        """Return the ids of all rows of passages that name these documents."""
+        rows = self._find({"passage_of": {"$in": list(ids)}}, {"_id": 1}, "read documents")
+        return [row["_id"] for row in rows]
+
+    def blank(self, ids: Collection[str]) -> None:
+        """Let documents count as changed."""
+        writes = [
+            UpdateOne({"_id": id, "version": row.version}, {"$set": {"digest": blanked(row.stamp.digest)}})
+            for id, row in self.read_rows(ids).items()
+        ]
+        if writes:
+            self.run("note what is missing", lambda rows: bulk(rows, writes))
 
     def sampled_state(self) -> Hashable:
         """Return a value that differs when a sample may have changed."""
@@ -262,13 +286,16 @@ class MongoIndex(DatabaseStore):
         language = self.needed().language
         if not language or not self.run("ask for its indexes", has_earlier_words):
             return
-        for page in self.scan({"text": 1, "image": 1, "metadata": 1, "exact": 1, "version": 1}):
+        for page in self.scan(_CONTENT):
             writes = [
                 UpdateOne(
-                    {"_id": row["_id"], "version": row["version"]},
-                    {"$set": term_fields(words_of(document_of(row)), language), "$unset": {"words": ""}},
+                    {"_id": row.document.id, "version": row.version},
+                    {
+                        "$set": term_fields(words_of_row(Record(row.document, {}, row.stamp)), language),
+                        "$unset": {"words": ""},
+                    },
                 )
-                for row in page
+                for row in map(document_row, page)
             ]
             self.run("renew its words", lambda rows, writes=writes: bulk(rows, writes))  # type: ignore[misc]
         self.run("renew its words", drop_earlier_words)  # last: it says that there is something to do
@@ -323,6 +350,9 @@ def _statistics_of(rows: Rows) -> Mapping[str, Any]:
     return rows.database.command("collStats", rows.name)
 
 
-def _create_index_of_samples(rows: Rows) -> None:
-    if _DRAWN not in rows.index_information():
+def _create_indexes(rows: Rows) -> None:
+    there = rows.index_information()
+    if _DRAWN not in there:
         rows.create_index([("draw", 1), ("_id", 1)], name=_DRAWN)
+    if _PASSAGES not in there:
+        rows.create_index([("passage_of", 1)], name=_PASSAGES, sparse=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne, UpdateOne
 
 from vlmsearch.stores.base import CheckReport, changed_records
+from vlmsearch.stores.documents import DocumentRow, records_of, with_passages
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.mongodb.atlas import VectorSearch
 from vlmsearch.stores.mongodb.cache import VectorCache
@@ -29,15 +29,15 @@ from vlmsearch.stores.mongodb.values import (
     escape,
     metadata_row,
     pack,
-    rows_of,
-    text_row,
+    row_of,
+    stamp_of,
     unpack,
     vector_path,
 )
+from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.terms import NONE
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.stores.writers import new_version
-from vlmsearch.types import Field, Manifest, MetadataChange, Record, Space, Vectors
+from vlmsearch.types import PASSAGE, Field, Manifest, MetadataChange, Record, Space, Stamp, Vectors, document_of
 
 _WRITES = 500
 _VECTOR_HEAD = 64
@@ -102,20 +102,22 @@ class MongoStore(MongoIndex):
         """Return about how many bytes a vector takes in its document's row."""
         return 4 * dim + _VECTOR_HEAD
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Add or replace records, each at one instant."""
-        rows = rows_of(records, new_version(), self.needed().language or NONE)
-        for batch in self.batches(list(zip(records, rows)), _WRITES):
-            writes = [
-                ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
-                for record, row in batch
-            ]
-            with self._changes.writing("write", [record.document.id for record, _ in batch]):
+    def write_rows(self, rows: Sequence[Record]) -> None:
+        """Add or replace rows, each at one instant."""
+        for batch in self.batches(rows, _WRITES):
+            ids = [row.document.id for row in batch]
+            with self._changes.writing("write", ids) as version:
+                writes = [ReplaceOne({"_id": id}, self._kept(row, version), upsert=True) for id, row in zip(ids, batch)]
                 while self._write(writes) < len(writes):
                     continue  # another writer inserted one of them at the same moment
 
+    def _kept(self, record: Record, version: str) -> Row:
+        row = row_of(record, version, self.needed().language or NONE)
+        vectors = {escape(str(field)): pack(vector) for field, vector in record.vectors.items()}
+        return {**row, "vectors": vectors}
+
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace metadata, of each document at one instant; vectors and words stay where they are."""
+        """Replace metadata, of each row at one instant; vectors and words stay where they are."""
         changed: list[str] = []
         for batch in self.batches(changes, _WRITES):
             with self._changes.writing("change", [change.document.id for change in batch]) as version:
@@ -123,25 +125,36 @@ class MongoStore(MongoIndex):
         return changed
 
     def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
-        there = self.read_rows([change.document.id for change in changes], "document")
-        now = [Record(row.document, {}, row.stamp) for row in there.values()]
+        """Change documents, then the passages of those that were still as they were read."""
+        there: dict[str, DocumentRow] = {}
         other_texts = {change.document.id for change in changes if change.text is not None}
-        language = self.needed().language or NONE
-        writes = []
-        for record in changed_records(now, changes):
-            id = record.document.id
-            row = metadata_row(record, version)
-            if id in other_texts:
-                row = text_row(record, version, language, {*there[id].fields, *record.vectors})
-                row |= {f"vectors.{name}": vector for name, vector in _packed(record).items()}
-            writes.append(UpdateOne({"_id": id, "version": there[id].version}, {"$set": row}))
-        if writes:
-            self.run("change metadata", lambda rows: bulk(rows, writes))
-        after = self.kept_rows(there, {"version": 1}, {"version": version})
+
+        def read(ids: Collection[str]) -> dict[str, DocumentRow]:
+            rows = self.read_rows(ids, "document", *(["vectors"] if other_texts else []))  # type: ignore[arg-type]
+            there.update(rows)
+            return {id: row._replace(fields=frozenset(row.vectors)) for id, row in rows.items()}
+
+        def update(row: Record) -> ReplaceOne[Row] | UpdateOne:
+            id = row.document.id
+            now = {"_id": id, "version": there[id].version} if id in there else {"_id": id}
+            if document_of(id) in other_texts:
+                return ReplaceOne(now, self._kept(row, version), upsert=PASSAGE in id)
+            return UpdateOne(now, {"$set": metadata_row(row, version)})
+
+        ids = [change.document.id for change in changes]
+        records = records_of(with_passages(read, ids), ids, self.needed().fingerprint)
+        rows = rows_of(changed_records(records.values(), changes))
+        ids = [row.document.id for row in rows if PASSAGE not in row.document.id]
+        self._write([update(row) for row in rows if PASSAGE not in row.document.id])
+        after = self.kept_rows(ids, {"version": 1}, {"version": version})
+        self._write(
+            [update(row) for row in rows if PASSAGE in row.document.id and document_of(row.document.id) in after]
+        )
+        self.remove_strays(other_texts & after.keys())
         return [change.document.id for change in changes if change.document.id in after]
 
-    def _write(self, writes: Sequence[ReplaceOne[Row]]) -> int:
-        return self.run("write documents", lambda rows: bulk(rows, writes))
+    def _write(self, writes: Sequence[ReplaceOne[Row] | UpdateOne]) -> int:
+        return self.run("write documents", lambda rows: bulk(rows, writes)) if writes else 0
 
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
@@ -180,15 +193,16 @@ class MongoStore(MongoIndex):
         rows = self.kept_rows(ids, {vector_path(field): 1}).values()
         return [unpack(row["vectors"][escape(str(field))]) for row in rows if row.get("vectors")]
 
-    def remove(self, ids: list[str]) -> int:
-        """Remove some documents with their vectors."""
+    def remove_rows(self, ids: Collection[str]) -> int:
+        """Remove rows with their vectors."""
+        gone = {"_id": {"$in": list(ids)}}
         with self._changes.writing("delete", ids):
-            return self.run("delete documents", lambda rows: rows.delete_many({"_id": {"$in": ids}})).deleted_count
+            return self.run("delete documents", lambda rows: rows.delete_many(gone)).deleted_count
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Count documents and vectors, and list writes that were cut off.
+        """Count documents and vectors, and list what was cut off.
 
-        A document and its vectors are one row, so they agree.
+        What is encoded and its vectors are one row, so they agree.
         """
         self.needed()
         entries = self._changes.entries()
@@ -197,20 +211,18 @@ class MongoStore(MongoIndex):
             self._changes.remove([entry.version for entry in unfinished])
             self.renew_words()
         counts = {str(field): 0 for field in self._dims}
-        documents = 0
-        for page in self.scan({"fields": 1}):
-            documents += len(page)
+        stamps: dict[str, Stamp] = {}
+        for page in self.scan({"fields": 1, "digest": 1, "source": 1}):
+            stamps |= {row["_id"]: stamp_of(row) for row in page}
             for row in page:
                 for field in row["fields"]:
                     counts[field] += 1
+        documents = sum(PASSAGE not in id for id in stamps)
         names, others = tuple(map(str, unfinished)), len(entries) - len(unfinished)
-        return CheckReport(self.name, documents, counts, unfinished=names, in_progress=others, repaired=repair)
+        report = CheckReport(self.name, documents, counts, unfinished=names, in_progress=others, repaired=repair)
+        return self.with_passages(report, stamps, self._changes)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
         for part in ("documents", "changes"):
             self.run(f"drop its {part}", lambda rows: rows.drop(), part=part, generation=generation)
-
-
-def _packed(record: Record) -> dict[str, Any]:
-    return {escape(str(field)): pack(vector) for field, vector in record.vectors.items()}

@@ -3,13 +3,14 @@
 A document's row has the fields ``_id version digest source text image metadata exact fields terms language draw`` and,
 where vectors are kept in MongoDB too, ``vectors``, always last. Numbers in ``metadata`` compare as doubles; an integer
 that no double can hold has its exact value in ``exact``. Keys are escaped, so that none is a path or an operator.
-``terms`` is what the text index takes, ``draw`` the number by which samples are drawn.
+``terms`` is what the text index takes, ``draw`` the number by which samples are drawn. The row of a passage has
+the id of its document in ``passage_of``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ from bson.binary import Binary, BinaryVectorDtype
 from bson.int64 import Int64
 from numpy.typing import NDArray
 
-from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
-from vlmsearch.stores.documents import DocumentRow, StoredDocument
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.stores.documents import DocumentRow, StoredDocument, words_of_row
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.mongodb.words import term_fields
 from vlmsearch.stores.samples import sampling_key
-from vlmsearch.stores.terms import NONE, words_of
-from vlmsearch.types import Document, Field, Record, Reject, Scalar, Stamp
+from vlmsearch.stores.terms import NONE
+from vlmsearch.types import PASSAGE, Document, Field, Record, Reject, Scalar, Stamp, document_of
 
 _ESCAPED = re.compile(r"[%.$\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPE = re.compile(r"%([0-9a-f]{4})")
@@ -33,11 +34,6 @@ _MAX_BYTES = 15 * 2**20
 _DEEPEST = 80
 _HALF_SURROGATES = 128
 """The subtype of strings that are not valid Unicode, kept as bytes."""
-
-
-def rows_of(records: Sequence[Record], version: str, language: str = NONE) -> list[dict[str, Any]]:
-    """Return the rows of records, without vectors; InvalidBatchError names records that MongoDB cannot keep."""
-    return apply_to_each(lambda record: row_of(record, version, language), records)
 
 
 def row_of(record: Record, version: str, language: str = NONE) -> dict[str, Any]:
@@ -56,9 +52,11 @@ def row_of(record: Record, version: str, language: str = NONE) -> dict[str, Any]
         "metadata": {escape(key): _value(value) for key, value in stored.metadata.items()},
         "exact": {escape(key): Int64(value) for key, value in exact.items()},
         "fields": sorted(map(str, record.vectors)),
-        **term_fields(words_of(record.document), language),
+        **term_fields(words_of_row(record), language),
         "draw": sampling_key(stored.id),
     }
+    if PASSAGE in stored.id:
+        row["passage_of"] = document_of(stored.id)
     if _size(row) > _MAX_BYTES:
         large = f"{stored.id!r} has more than {_MAX_BYTES:,} bytes of text and metadata"
         raise InvalidInputError("too_large", large)
@@ -71,13 +69,6 @@ def metadata_row(record: Record, version: str) -> dict[str, Any]:
     return {name: row[name] for name in ("version", "digest", "metadata", "exact")}
 
 
-def text_row(record: Record, version: str, language: str, fields: Collection[Field]) -> dict[str, Any]:
-    """Return the part of a record's row that another text changes. ``fields`` are those of all of its vectors."""
-    row = row_of(record, version, language)
-    row["fields"] = sorted(map(str, fields))
-    return {name: value for name, value in row.items() if name not in ("source", "image", "draw")}
-
-
 def outline_of(row: Mapping[str, Any]) -> Outline:
     """Return the outline of the document in a row. The row needs only the keys that were asked for."""
     return Outline(row["_id"], row["image"] is not None, _metadata_of(row))
@@ -88,7 +79,7 @@ def _metadata_of(row: Mapping[str, Any]) -> dict[str, Scalar]:
     return {_unescape(key): _scalar(exact.get(key, value)) for key, value in row.get("metadata", {}).items()}
 
 
-def document_of(row: Mapping[str, Any]) -> Document:
+def content_of(row: Mapping[str, Any]) -> Document:
     """Return the document of a row."""
     text, image = (None if row[name] is None else _text(row[name]) for name in ("text", "image"))
     return StoredDocument(row["_id"], text, image, _metadata_of(row)).document
@@ -108,7 +99,7 @@ def document_row(row: Mapping[str, Any]) -> DocumentRow:
     """Return what a row has of a document, as far as it was read."""
     fields, kept = fields_of(row), row.get("vectors", {})
     vectors = {field: unpack(kept[name]) for field in fields if (name := escape(str(field))) in kept}
-    content = document_of(row) if "metadata" in row else None
+    content = content_of(row) if "metadata" in row else None
     return DocumentRow(stamp_of(row), row["version"], fields, content, vectors)
 
 

@@ -15,10 +15,10 @@ from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.stores.mongodb.connection import Row, bulk
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import MongoJournal
-from vlmsearch.stores.mongodb.values import fields_of
-from vlmsearch.types import Stamp
+from vlmsearch.stores.mongodb.values import fields_of, stamp_of
+from vlmsearch.types import PASSAGE, Stamp, document_of
 
-_STATE = {"version": 1, "fields": 1, "stale": 1, "pending": 1}
+_STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1, "stale": 1, "pending": 1}
 _EVERY: Row = {}
 
 
@@ -54,13 +54,15 @@ class Checker:
             self._repair(vectors, half_done)
         writes = list(map(str, unfinished))
         writes += [f"{'replace' if row['version'] else 'delete'} {id}" for id, row in half_done.items()]
-        return vectors.report(
+        stamps = {id: stamp_of(row) for id, row in rows.items() if row["version"] is not None}
+        report = vectors.report(
             self.index.name,
-            sum(row["version"] is not None for row in rows.values()),
+            sum(PASSAGE not in id for id in stamps),
             unfinished=writes,
             in_progress=len(entries) - len(unfinished),
             repaired=repair,
         )
+        return self.index.with_passages(report, stamps, self.journal)
 
     def roll_back(self, version: str, ids: Sequence[str]) -> None:
         """End a write that was cut off: rows that name the version stay, vectors of others are removed.
@@ -97,10 +99,11 @@ class Checker:
             for key in keys:
                 lost.setdefault(key, []).append(str(field))
         writes: list[Any] = [
-            UpdateOne({"_id": id, "version": version}, {"$set": {"digest": ""}, "$pull": {"fields": {"$in": names}}})
+            UpdateOne({"_id": id, "version": version}, {"$pull": {"fields": {"$in": names}}})
             for (id, version), names in lost.items()
         ]
         if writes:
+            self.index.blank({document_of(id) for id, _ in lost})
             self.index.run("note missing vectors", lambda rows: bulk(rows, writes))
 
 

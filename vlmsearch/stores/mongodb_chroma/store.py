@@ -36,11 +36,12 @@ from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import MongoJournal
 from vlmsearch.stores.mongodb.values import row_of
 from vlmsearch.stores.mongodb_chroma.check import Checker
+from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.terms import NONE
-from vlmsearch.types import Manifest, MetadataChange, Record, Space
+from vlmsearch.types import PASSAGE, Manifest, MetadataChange, Record, Space, document_of
 
 _WRITES = 500
-_CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "terms", "language", "draw")
+_CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "terms", "language", "draw", "passage_of")
 
 
 class MongoChromaStore(ChromaVectorStore, MongoIndex):
@@ -108,15 +109,15 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
 
     # ---- writing
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Add or replace records, each at one instant."""
-        for batch in self.batches(records, _WRITES):
+    def write_rows(self, rows: Sequence[Record]) -> None:
+        """Add or replace rows, each at one instant."""
+        for batch in self.batches(rows, _WRITES):
             left = list(batch)
             while left:
                 left = self._write(left)
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace metadata, of each document at one instant.
+        """Replace metadata, of each document at one instant, then of its passages.
 
         It is a write of the same vectors, which is committed only where the version is the one that was compared.
         """
@@ -124,9 +125,15 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         for batch in self.batches(changes, _WRITES):
             versions = self._versions([change.document.id for change in batch])  # before the records are read
             there = [change.document.id for change in batch if change.document.id in versions]
-            records = changed_records(self.records(there), batch)
-            lost = {record.document.id for record in (self._write(records, versions) if records else ())}
-            changed += [record.document.id for record in records if record.document.id not in lost]
+            rows = rows_of(changed_records(self.records(there), batch))
+            documents = [row for row in rows if PASSAGE not in row.document.id]
+            lost = {row.document.id for row in (self._write(documents, versions) if documents else ())}
+            done = [row.document.id for row in documents if row.document.id not in lost]
+            passages = [row for row in rows if PASSAGE in row.document.id and document_of(row.document.id) in done]
+            for some in self.batches(passages, _WRITES):
+                self._write(list(some))
+            self.remove_strays(done)
+            changed += done
         return changed
 
     def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
@@ -213,8 +220,8 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
     def _bury(self, condition: Row) -> None:
         self.run("end a delete", lambda rows: rows.delete_many(condition))
 
-    def remove(self, ids: list[str]) -> int:
-        """Remove some documents, then their vectors."""
+    def remove_rows(self, ids: Collection[str]) -> int:
+        """Remove some rows, then their vectors."""
         before = self.kept_rows(ids, {"version": 1})
         gone: dict[str, str] = {}
         while before:

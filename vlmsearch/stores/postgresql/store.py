@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, groupby
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,13 +14,14 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import errors
 
-from vlmsearch._util.batching import PAGE, pages
+from vlmsearch._util.batching import PAGE, groups, pages
 from vlmsearch.errors import BackendError, ConfigError, apply_to_each
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowPart
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
+from vlmsearch.stores.passages import row_stamp, rows_of
 from vlmsearch.stores.postgresql.connection import (
     DEFAULT_OPTIONS,
     PostgresAddress,
@@ -32,10 +34,11 @@ from vlmsearch.stores.postgresql.connection import (
     quoted,
 )
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, exposures, proof_of
-from vlmsearch.stores.postgresql.tables import IndexTables, VectorTable, measure, rename_earlier, rough_size
+from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, VectorTable, measure, rename_earlier, rough_size
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
+    IS_DOCUMENT,
     STATE,
     Condition,
     among,
@@ -63,6 +66,7 @@ from vlmsearch.types import (
     Stamp,
     Vectors,
     WordHits,
+    document_of,
 )
 
 T = TypeVar("T")
@@ -287,18 +291,23 @@ class PostgresStore(DatabaseStore):
 
     # ---- writing
 
-    def check_keepable(self, records: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the records that PostgreSQL cannot keep."""
-        apply_to_each(check_size, records)
+    def check_keepable(self, rows: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the rows that PostgreSQL cannot keep."""
+        apply_to_each(check_size, rows)
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Add or replace records, up to 500 in one transaction."""
+    def write(self, rows: Sequence[Record]) -> None:
+        """Add or replace rows, up to 500 in one transaction. Those of a document are in the same one."""
+        documents = [list(own) for _, own in groupby(rows, lambda row: document_of(row.document.id))]
+        for (batch,) in self.batches(list(groups(documents, map(len, documents), total=_WRITES)), 1):
+            put = self._writer(list(chain.from_iterable(batch)), new_version())
+            self._session("write documents", put)
+
+    def _writer(self, rows: Sequence[Record], version: str) -> Callable[[Session], None]:
+        """Return a function that adds or replaces the rows of documents."""
         language = self.needed().language
-        for batch in self.batches(records, _WRITES):
-            version = new_version()
-            rows = {record.document.id: row_of(record, record.vectors, version, language) for record in batch}
-            vectors = {record.document.id: record.vectors for record in batch}
-            self._session("write documents", lambda session: self._tables.upsert(session, rows, vectors))  # noqa: B023
+        prepared = {row.document.id: row_of(row, version, language) for row in rows}
+        vectors = {row.document.id: row.vectors for row in rows}
+        return lambda session: self._tables.upsert(session, prepared, vectors)
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata and texts of documents that are still as they were read, in one step."""
@@ -308,29 +317,32 @@ class PostgresStore(DatabaseStore):
         return changed
 
     def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
-        query = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-        stored = all_rows(session, query, ([change.document.id for change in changes],))
-        there = {values[0]: document_row(*values) for values in stored}
-        records = changed_records([Record(row.document, {}, row.stamp) for row in there.values()], changes)
-        if not records:
-            return []
-        version, language = new_version(), self.needed().language
-        rows = [row_of(r, {*there[r.document.id].fields, *r.vectors}, version, language) for r in records]
-        numbers = self._tables.update(session, rows)
-        for field in self._tables.vectors:
-            given = {numbers[r.document.id]: r.vectors[field] for r in records if field in r.vectors}
-            self._tables.put_vectors(session, field, given)
-        changed = {record.document.id for record in records}
-        return [change.document.id for change in changes if change.document.id in changed]
+        ids = [change.document.id for change in changes]
+        texts = {change.document.id for change in changes if change.text is not None}
+        parts: Sequence[RowPart] = ("document", "vectors") if texts else ("document",)
+        rows = self._read_rows(session, self._lock(session, ids), parts).values()
+        known = (Record(row.document, row.vectors, row_stamp(row.stamp).stamp) for row in rows)
+        changed = {record.document.id: record for record in changed_records(known, changes)}
+        version = new_version()
+        self._tables.change_metadata(session, [changed[id] for id in changed.keys() - texts], version)
+        self._writer(rows_of(changed[id] for id in changed.keys() & texts), version)(session)
+        return [id for id in ids if id in changed]
 
     def remove(self, ids: list[str]) -> int:
-        """Remove some documents with their vectors."""
-        documents = self._tables.documents
-        query = (  # locked in the order in which writers lock them
-            f"DELETE FROM {documents} WHERE row IN "
-            f"(SELECT row FROM {documents} WHERE id = ANY(%s) ORDER BY id FOR UPDATE)"
-        )
-        return self._do("delete documents", query, (ids,))
+        """Remove some documents with their passages and vectors."""
+
+        def delete(session: Session) -> int:
+            there = self._lock(session, ids)
+            query = f"DELETE FROM {self._tables.documents} WHERE id = ANY(%s::text[] || {self._tables.passages})"
+            session.execute(query, (there, there))
+            return len(there)
+
+        return self._session("delete documents", delete)
+
+    def _lock(self, session: Session, ids: list[str]) -> list[str]:
+        """Lock those documents that are there, in the order of writers, and return their ids."""
+        query = f"SELECT id FROM {self._tables.documents} WHERE id = ANY(%s) AND {IS_DOCUMENT} ORDER BY id FOR UPDATE"
+        return [id for (id,) in all_rows(session, query, (ids,))]
 
     # ---- vectors
 
@@ -481,19 +493,30 @@ class PostgresStore(DatabaseStore):
 
     # ---- reading
 
-    def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
-        """Read the rows of documents, by id."""
+    def read_rows(self, ids: Collection[str], *parts: RowPart, wanted: str = "%s") -> dict[str, DocumentRow]:
+        """Read the rows of documents or passages, by id."""
+        rows: dict[str, DocumentRow] = {}
+        for page in pages(ids):
+            rows |= self._session("read documents", lambda session: self._read_rows(session, page, parts, wanted))  # noqa: B023
+        return rows
+
+    def read_whole(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
+        """Read the rows of documents, and those of their passages, by id: each with its passages of one moment."""
+        return self.read_rows(ids, *parts, wanted=f"%s::text[] || {self._tables.passages}")
+
+    def _read_rows(
+        self, session: Session, ids: list[str], parts: Collection[RowPart], wanted: str = "%s"
+    ) -> dict[str, DocumentRow]:
         tables = list(self._tables.vectors.items()) if "vectors" in parts else []
         columns = "".join(f", v{n}.vector" for n in range(len(tables)))
         joined = " ".join(f"LEFT JOIN {vectors.table} v{n} USING (row)" for n, (_, vectors) in enumerate(tables))
         stored = COLUMNS if parts else STATE
-        query = f"SELECT {stored}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY(%s)"
+        query = f"SELECT {stored}{columns} FROM {self._tables.documents} d {joined} WHERE d.id = ANY({wanted})"
         rows: dict[str, DocumentRow] = {}
-        for page in pages(ids):
-            for id, *values in self._run("read documents", query, (page,)):
-                vectors = values[len(values) - len(tables) :]
-                given = {field: _array(vector) for (field, _), vector in zip(tables, vectors) if vector is not None}
-                rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given)
+        for id, *values in all_rows(session, query, [ids] * wanted.count("%s")):
+            vectors = values[len(values) - len(tables) :]
+            given = {field: _array(vector) for (field, _), vector in zip(tables, vectors) if vector is not None}
+            rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given)
         return rows
 
     def ids(self) -> Iterator[str]:
@@ -505,7 +528,10 @@ class PostgresStore(DatabaseStore):
         """Yield the rows of all documents, some at a time, by id. Ids come first."""
         last = ""
         while self.as_opened() is not None:
-            query = f"SELECT {columns} FROM {self._tables.documents} d WHERE id > %s ORDER BY id LIMIT {PAGE}"
+            query = (
+                f"SELECT {columns} FROM {self._tables.documents} d WHERE id > %s AND {IS_DOCUMENT} ORDER BY id "
+                f"LIMIT {PAGE}"
+            )
             page = self._run("list documents", query, (*values, last))
             if page:
                 yield page
@@ -519,7 +545,8 @@ class PostgresStore(DatabaseStore):
             return []
         condition = compile_filter(where)
         query = (
-            f"SELECT {COLUMNS} FROM {self._tables.documents} d WHERE id > %s AND {condition.text} ORDER BY id LIMIT %s"
+            f"SELECT {COLUMNS} FROM {self._tables.documents} d WHERE id > %s AND {IS_DOCUMENT} AND {condition.text} "
+            "ORDER BY id LIMIT %s"
         )
         rows = self._run("list documents", query, (id, *condition.values, count))
         return [document_row(*row).document for row in rows]
@@ -533,9 +560,11 @@ class PostgresStore(DatabaseStore):
         for page in self._scan(f"id, image IS NOT NULL, {own}", (wanted,)):
             yield from (Outline(id, has_image, metadata_of(own)) for id, has_image, own in page)
 
-    def count(self) -> int:
-        """Count the documents."""
-        return int(self._run("count documents", f"SELECT count(*) FROM {self._tables.documents}")[0][0])
+    def count(self) -> RowCount:
+        """Count the rows."""
+        query = f"SELECT count(*) FILTER (WHERE {IS_DOCUMENT}), count(*) FROM {self._tables.documents}"
+        documents, rows = self._run("count documents", query)[0]
+        return RowCount(documents, rows - documents)
 
     def sampled_state(self) -> Hashable:
         """Return a value that differs when a sample may have changed."""
@@ -586,10 +615,10 @@ class PostgresStore(DatabaseStore):
     # ---- the server
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Compare the fields of documents with the vectors that there are, and look for their indexes.
+        """Compare documents with the vectors and passages that there are, and look for their indexes.
 
-        A document and its vectors are written in one transaction, so they agree unless somebody else wrote. A repair
-        makes an index that was dropped, as for a first load of many documents.
+        A document, its passages and its vectors are written in one transaction, so they agree unless somebody else
+        wrote. A repair makes an index that was dropped, as for a first load of many documents.
         """
         self.needed()
         tables = self._tables
@@ -600,11 +629,17 @@ class PostgresStore(DatabaseStore):
                 f"SELECT d.id FROM {tables.documents} d LEFT JOIN {vectors.table} v USING (row) "
                 "WHERE (v.row IS NOT NULL) <> (%s = ANY(d.fields))"
             )
-            missing |= {id for (id,) in self._run("check it", query, (str(field),))}
+            missing |= {document_of(id) for (id,) in self._run("check it", query, (str(field),))}
+        disagreeing = self._run("check it", tables.wrong_passages)
+        missing |= {id for id, _ in disagreeing if id is not None}
+        orphans = sorted(id for document, ids in disagreeing if document is None for id in ids)
         unindexed = self._session("check it", tables.missing_indexes)
         if repair and missing:
-            query = f"UPDATE {tables.documents} SET digest = '' WHERE id = ANY(%s)"
+            query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
+        if repair and orphans:
+            stray = f"SELECT unnest(w.ids) FROM ({tables.wrong_passages}) w WHERE w.id IS NULL"
+            self._do("remove passages of no document", f"DELETE FROM {tables.documents} WHERE id IN ({stray})")
         for vectors in tables.vectors.values() if repair else ():
             if vectors.index in unindexed:
                 self._session("index its vectors", vectors.index_again, _SLOW)
@@ -612,8 +647,9 @@ class PostgresStore(DatabaseStore):
             self._session("index its documents", tables.create, _SLOW)
         return CheckReport(
             self.name,
-            self.count(),
+            self.count().documents,
             counts,
+            orphans=tuple(orphans),
             missing=tuple(sorted(missing)),
             unindexed=tuple(tables.indexes[name] for name in unindexed),
             repaired=repair,

@@ -4,12 +4,14 @@ The table ``name_index`` says what built the index ``name``, and which generatio
 reject list. Each generation has a table of documents, ``name$N``, and for each field a table of vectors, ``name$N$1``,
 ``name$N$2`` and so on. No name of an index has a ``$``, so no two indexes mean the same table. The comment on such a
 table is its mark: it says what the table holds, and what has none is never dropped. Vectors are beside the documents,
-so that a change of metadata or words makes nothing new in an index of vectors.
+so that a change of metadata or words makes nothing new in an index of vectors. Passages have rows in the same tables.
+Whoever writes or removes those of a document has locked its own row.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,11 +20,12 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
+from vlmsearch._util.batching import batches
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables
-from vlmsearch.stores.postgresql.values import escape
-from vlmsearch.types import Field, Space
+from vlmsearch.stores.postgresql.values import DOCUMENT_OF, IS_DOCUMENT, escape, metadata_json
+from vlmsearch.types import PASSAGE, Field, Record, Space
 
 MAX_INDEXED = 2000
 """Numbers of a vector at most that an index compares in full."""
@@ -50,6 +53,7 @@ _DOCUMENTS = ("row", *(name for name, _ in _COLUMNS))
 _VECTORS = ("row", "vector")
 _INDEXED = ("terms", "metadata", "draw")
 """The columns of documents that have an index."""
+_WRITES = 500
 _MARK = "vlmsearch: documents"
 _VALID = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
@@ -62,6 +66,8 @@ _SIZE = (
 )
 _ORDERED = ' COLLATE "C"'
 """The order of ids, by their characters in every database."""
+SEAL = "coalesce(substring(digest FROM '#(?:passages=[0-9]+|characters=[0-9]+-[0-9]+)$'), '')"
+"""The end of a digest: which characters a passage has, or how many passages a document has."""
 _NAMES = ", ".join(name for name, _ in _COLUMNS)
 _GIVEN = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
 
@@ -244,36 +250,56 @@ class IndexTables:
         )
         self.mark(session, self.names)
 
+    @property
+    def passages(self) -> str:
+        """Return the array of the ids of all passages of documents, as SQL has it. Its placeholder is for their ids.
+
+        A range of the index has those of a document. ``OFFSET`` and the array keep the planner from joining whole
+        tables, since it knows nothing of how many there are.
+        """
+        return (
+            "ARRAY(SELECT passage.id FROM unnest(%s::text[]) AS of(id) CROSS JOIN LATERAL (SELECT id "
+            f"FROM {self.documents} WHERE id > of.id || '#passage=' AND id < of.id || '#passage=:' OFFSET 0) passage)"
+        )
+
     def upsert(
         self, session: Session, rows: Mapping[str, str], vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]]
     ) -> None:
-        """Add or replace documents with their vectors.
+        """Add or replace the rows of documents with their vectors.
 
-        Rows are locked in the order of their ids, so that writers of the same documents wait for each other in turn.
+        Passages that these had before and that are not among the rows are removed. Rows are locked in the order of
+        their ids, so that writers of the same documents wait for each other in turn. That of a document comes before
+        those of its passages.
 
         Args:
             session: The connection.
-            rows: The documents by id, as `row_of` gives them.
+            rows: The rows by id, as `row_of` gives them.
             vectors: Their vectors by id.
         """
         changes = ", ".join(f"{name} = EXCLUDED.{name}" for name, _ in _COLUMNS if name != "id")
-        written = all_rows(
-            session,
-            f"INSERT INTO {self.documents} AS d ({_NAMES}) SELECT {_NAMES} "
-            f'FROM json_to_recordset(%s::json) AS given({_GIVEN}) ORDER BY id COLLATE "C" '
-            f"ON CONFLICT (id) DO UPDATE SET {changes} RETURNING d.id, d.row, xmax = 0",
-            (f"[{','.join(rows.values())}]",),
-        )
-        numbers = {id: number for id, number, _ in written}
-        replaced = [number for _, number, is_new in written if not is_new]
-        for field in self.vectors:
-            given = {numbers[id]: own[field] for id, own in vectors.items() if field in own}
-            self.put_vectors(session, field, given)
-            if gone := [number for number in replaced if number not in given]:
-                table = self.vectors[field].table
-                session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (gone,))
+        replaced: dict[str, int] = {}
+        for ids in batches(sorted(rows), _WRITES):
+            written = all_rows(
+                session,
+                f"INSERT INTO {self.documents} AS d ({_NAMES}) SELECT {_NAMES} "
+                f'FROM json_to_recordset(%s::json) AS given({_GIVEN}) ORDER BY id COLLATE "C" '
+                f"ON CONFLICT (id) DO UPDATE SET {changes} RETURNING d.id, d.row, xmax = 0",
+                (f"[{','.join(rows[id] for id in ids)}]",),
+            )
+            numbers = {id: number for id, number, _ in written}
+            old = {id: number for id, number, is_new in written if not is_new}
+            for field in self.vectors:
+                given = {numbers[id]: vectors[id][field] for id in ids if field in vectors[id]}
+                self._put_vectors(session, field, given)
+                if gone := [number for number in old.values() if number not in given]:
+                    table = self.vectors[field].table
+                    session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (gone,))
+            replaced |= old
+        if documents := [id for id in replaced if PASSAGE not in id]:
+            query = f"DELETE FROM {self.documents} WHERE id = ANY({self.passages}) AND NOT id = ANY(%s)"
+            session.execute(query, (documents, list(rows)))
 
-    def put_vectors(self, session: Session, field: Field, vectors: Mapping[int, NDArray[np.float32]]) -> None:
+    def _put_vectors(self, session: Session, field: Field, vectors: Mapping[int, NDArray[np.float32]]) -> None:
         """Add or replace vectors of a field, by the numbers of their documents. Equal ones stay where they are."""
         if not vectors:
             return
@@ -286,16 +312,35 @@ class IndexTables:
             (numbers, [Vector(vectors[number]) for number in numbers]),
         )
 
-    def update(self, session: Session, rows: Sequence[str]) -> dict[str, int]:
-        """Replace documents that are there, and return their numbers by id; vectors stay."""
-        changes = ", ".join(f"{name} = given.{name}" for name, _ in _COLUMNS if name != "id")
-        written = all_rows(
-            session,
-            f"UPDATE {self.documents} d SET {changes} FROM json_to_recordset(%s::json) AS given({_GIVEN}) "
-            "WHERE d.id = given.id RETURNING d.id, d.row",
-            (f"[{','.join(rows)}]",),
+    def change_metadata(self, session: Session, records: Sequence[Record], version: str) -> None:
+        """Replace metadata and digests of documents that are there, and of their passages; all else stays."""
+        ids = [record.document.id for record in records]
+        given = ", ".join(
+            f"{json.dumps(record.document.id)}: "
+            f"[{json.dumps(escape(record.stamp.digest))}, {metadata_json(record.document.metadata)}]"
+            for record in records
         )
-        return dict(written)
+        new = f"given.rows->{DOCUMENT_OF}"  # looked up, since a join may compare each row with each document
+        session.execute(
+            f"UPDATE {self.documents} SET version = %s, metadata = {new}->1, digest = ({new}->>0) || {SEAL} "
+            f"FROM (SELECT %s::jsonb AS rows) given WHERE id = ANY(%s::text[] || {self.passages})",
+            (version, f"{{{given}}}", ids, ids),
+        )
+
+    @property
+    def wrong_passages(self) -> str:
+        """Return the query of what is wrong with passages.
+
+        A row of it has the id of a document that lacks some, or None and the ids of passages of no document.
+        """
+        return (
+            "SELECT d.id, p.ids FROM (SELECT id, version, digest, "
+            "substring(digest FROM '#passages=([0-9]+)$')::int AS passages "
+            f"FROM {self.documents} WHERE {IS_DOCUMENT} AND strpos(digest, '#passages=') > 0) d "
+            f"FULL JOIN (SELECT {DOCUMENT_OF} AS id, version, array_agg(id) AS ids "
+            f"FROM {self.documents} WHERE NOT {IS_DOCUMENT} GROUP BY 1, 2) p USING (id, version) "
+            "WHERE d.passages IS DISTINCT FROM cardinality(p.ids) AND strpos(coalesce(d.digest, ''), '#passages=') <> 1"
+        )
 
 
 def measure(session: Session, schema: str, name: str, index: str) -> tuple[int, int]:
@@ -310,7 +355,8 @@ def measure(session: Session, schema: str, name: str, index: str) -> tuple[int, 
     size = int(all_rows(session, _SIZE, (schema, name, f"{name}$"))[0][0])
     if name not in check_tables(session, schema, {name: _DOCUMENTS}, index):
         return size, 0
-    return size, int(all_rows(session, f"SELECT count(*) FROM {quoted(schema, name)}")[0][0])
+    query = f"SELECT count(*) FROM {quoted(schema, name)} WHERE {IS_DOCUMENT}"
+    return size, int(all_rows(session, query)[0][0])
 
 
 def _mark(session: Session, table: str, mark: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from psycopg.types.json import Jsonb
 
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.stores.documents import DocumentRow, StoredDocument
+from vlmsearch.stores.documents import DocumentRow, StoredDocument, words_of_row
 from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter
 from vlmsearch.stores.postings import term_counts
 from vlmsearch.stores.samples import sampling_key
-from vlmsearch.stores.terms import words_of
 from vlmsearch.types import Field, Record, Scalar, Stamp
 
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
@@ -50,10 +49,10 @@ def check_size(record: Record) -> None:
         raise InvalidInputError("too_large", f"{record.document.id!r} has more than {_MAX_BYTES:,} bytes of text")
 
 
-def row_of(record: Record, fields: Iterable[Field], version: str, language: str) -> str:
-    """Return the row of a record as JSON, without vectors. ``fields`` are those of all of its vectors."""
+def row_of(record: Record, version: str, language: str) -> str:
+    """Return a row as JSON, without vectors."""
     stored = StoredDocument.of(record.document)
-    words = term_counts(words_of(record.document), language)
+    words = term_counts(words_of_row(record), language)
     row = {
         "id": stored.id,
         "version": version,
@@ -61,7 +60,7 @@ def row_of(record: Record, fields: Iterable[Field], version: str, language: str)
         "source": escape(record.stamp.source),
         "text": None if stored.text is None else escape(stored.text),
         "image": None if stored.image is None else escape(stored.image),
-        "fields": sorted(map(str, fields)),
+        "fields": sorted(map(str, record.vectors)),
         "draw": sampling_key(stored.id),
         "terms": words.keys,
         "times": words.times,
@@ -93,6 +92,10 @@ STATE = "id, version, digest, source, fields"
 """The columns that `document_row` needs."""
 COLUMNS = f"{STATE}, text, image, metadata"
 """The columns of a row with its document."""
+DOCUMENT_OF = "split_part(id, '#passage=', 1)"
+"""The id of the document of a row."""
+IS_DOCUMENT = "id NOT LIKE '%%#passage=%%'"
+"""The condition that a row is that of a document. The planner knows from its statistics how many there are."""
 
 
 def document_row(

@@ -19,7 +19,7 @@ from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, read_records
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, records_of, with_passages
 from vlmsearch.stores.filters import Filter, keys_of
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -210,17 +210,14 @@ class SqliteStore(DatabaseStore):
         A changed document gets another row, with its vectors bit for bit: rows never change.
         """
         with self._writing("change metadata") as (db, tables):
-            records = read_records(
-                lambda ids: tables.document_rows(db, ids, ("document", "vectors")),
-                [change.document.id for change in changes],
-                self.needed().fingerprint,
-            )
-            changed = changed_records(records.values(), changes)
+            ids = [change.document.id for change in changes]
+            rows = with_passages(lambda some: tables.document_rows(db, some, ("document", "vectors")), ids)
+            changed = changed_records(records_of(rows, ids, self.needed().fingerprint).values(), changes)
             if changed:
                 tables.write(db, rows_of(changed))
                 tables.tidy(db)
-        ids = {record.document.id for record in changed}
-        return [change.document.id for change in changes if change.document.id in ids]
+        done = {record.document.id for record in changed}
+        return [id for id in ids if id in done]
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; where many pages of the file are not used any more, it becomes smaller."""

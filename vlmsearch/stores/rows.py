@@ -1,0 +1,113 @@
+"""Documents and passages in a database that writes row by row, without transactions.
+
+A write that is cut off, or two writers of the same document, may leave passages of different versions. The stamps of
+their rows tell that, so such a document counts as changed, and a check names it. See `vlmsearch.stores.passages`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from vlmsearch._util.batching import pages
+from vlmsearch.stores.base import CheckReport
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow
+from vlmsearch.stores.passages import is_of, passage_ids, row_stamp
+from vlmsearch.stores.writers import WriteJournal
+from vlmsearch.types import PASSAGE, Record, Stamp, document_of
+
+
+class RowByRowStore(DatabaseStore):
+    """A store whose documents and passages have rows of their own, each replaced at one instant."""
+
+    # ---- for the back end
+
+    @abstractmethod
+    def write_rows(self, rows: Sequence[Record]) -> None:
+        """Add or replace rows, in their order."""
+
+    @abstractmethod
+    def remove_rows(self, ids: Collection[str]) -> int:
+        """Remove rows with their vectors, and return how many were there."""
+
+    @abstractmethod
+    def kept_passages(self, ids: Collection[str]) -> Collection[str]:
+        """Return the ids of all rows of passages that name these documents."""
+
+    def blank(self, ids: Collection[str]) -> None:
+        """Let documents count as changed, where the database changes rows on a condition."""
+
+    # ---- for all of them
+
+    def write(self, rows: Sequence[Record]) -> None:
+        """Add or replace documents, and remove what they had more of passages."""
+        self.write_rows(rows)
+        self.remove_strays([row.document.id for row in rows if PASSAGE not in row.document.id])
+
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, then their passages."""
+        count = self.remove_rows(ids)
+        self.remove_strays(ids)
+        return count
+
+    def remove_strays(self, ids: Collection[str]) -> None:
+        """Remove the passages that documents, as they are now, do not have."""
+        for some in pages(ids):
+            kept = set(self.kept_passages(some))
+            if kept and (strays := kept.difference(passage_ids(_stamps_of(self.read_rows(some))))):
+                self.remove_rows(strays)
+
+    def lacking(self, rows: Mapping[str, DocumentRow]) -> set[str]:
+        """Return the passages that are not there or of another version.
+
+        Args:
+            rows: The rows of documents and their passages.
+        """
+        return _compared(_stamps_of(rows))[1]
+
+    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
+        """Return the stamps of documents, by id. Those that lack a passage have no digest."""
+        rows = dict(self.rows(ids))
+        if named := passage_ids(_stamps_of(rows)):
+            rows |= self.rows(named)
+        lacking = set(map(document_of, self.lacking(rows)))
+        own = {id: row_stamp(row.stamp).stamp for id, row in rows.items() if PASSAGE not in id}
+        return {id: replace(stamp, digest="") if id in lacking else stamp for id, stamp in own.items()}
+
+    def with_passages(self, report: CheckReport, stamps: Mapping[str, Stamp], journal: WriteJournal) -> CheckReport:
+        """Return the report of a check, with the passages that are not in order.
+
+        Args:
+            report: The report on documents and vectors. Where it says that they were repaired, passages that do not
+                belong are removed, too, and documents that lack some count as changed.
+            stamps: The stamps of all rows.
+            journal: The writes. While there are any, nothing is known of passages.
+        """
+        strays, missing = _compared(stamps)
+        if wrong := strays | missing:  # it is looked at again, for it may have been written meanwhile
+            owners = set(map(document_of, wrong))
+            now = _compared(_stamps_of(self.read_rows(owners | wrong)))
+            is_idle = all(entry.is_gone for entry in journal.entries())
+            strays, missing = (strays & now[0], missing & now[1]) if is_idle else (set(), set())
+        if report.repaired and (strays or missing):
+            self.remove_rows(strays | missing)
+            self.blank(set(map(document_of, missing)))
+        orphans, lacking = (*report.orphans, *sorted(strays)), (*report.missing, *sorted(missing))
+        return replace(report, orphans=orphans, missing=lacking)
+
+
+def _stamps_of(rows: Mapping[str, DocumentRow]) -> dict[str, Stamp]:
+    return {id: row.stamp for id, row in rows.items()}
+
+
+def _compared(stamps: Mapping[str, Stamp]) -> tuple[set[str], set[str]]:
+    """Return the passages that no document has, and those that documents lack.
+
+    Documents that count as changed lack none.
+    """
+    documents = {id: stamp for id, stamp in stamps.items() if PASSAGE not in id}
+    wanted = set(passage_ids(documents))
+    known = {id for id, stamp in documents.items() if row_stamp(stamp).stamp.digest}
+    lacking = {id for id in wanted if id not in stamps or not is_of(documents[document_of(id)], stamps[id])}
+    return stamps.keys() - documents.keys() - wanted, {id for id in lacking if document_of(id) in known}
