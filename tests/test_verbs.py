@@ -236,7 +236,7 @@ def test_an_assistant_may_send_nulls() -> None:
             return result.structured_content
 
         for tool in asyncio.run(server.list_tools()):
-            needed = {"query": "a dog", "ids": ["a"], "question": "Which dog?", "labels": ["dog"]}
+            needed = {"query": "a dog", "ids": ["a"], "question": "Which dog?", "labels": ["dog"], "id": "a"}
             properties = tool.input_schema["properties"]
             given = {name: needed[name] for name in tool.input_schema.get("required", ()) if name in needed}
             nulls = {name: None for name in properties if name not in given}

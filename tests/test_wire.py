@@ -10,7 +10,7 @@ from vlmsearch import Document, Pipeline
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.search.explanation import Explanation
 from vlmsearch.stores.base import CheckReport
-from vlmsearch.types import Answer, Citation, Duplicates, IndexReport, Match, Matches, Reject, RemoteImage
+from vlmsearch.types import Answer, Citation, Duplicates, IndexReport, Match, Matches, Passage, Reject, RemoteImage
 from vlmsearch.wire import Origin, from_json, to_json
 
 ORIGIN = Origin("http://127.0.0.1:1", "photos")
@@ -62,6 +62,17 @@ def test_matches_are_read_back(pipeline: Pipeline) -> None:
 def test_matches_without_a_count_have_none() -> None:
     read = from_json(Matches, sent(to_json(Matches(threshold=0.3))), ORIGIN)
     assert (list(read), read.total, dict(read.facets), read.threshold) == ([], None, {}, 0.3)
+
+
+def test_the_passage_of_a_match_is_read_back() -> None:
+    passage = Passage(2, 120, 146, "Keys", "The safe has the code 4471")
+    match = Match(Document("a", text="..."), 0.5, {}, {"a#passage=1": 0.25}, passage)
+    form = sent(to_json(match))
+    assert form["passage"] == {
+        "number": 2, "start": 120, "end": 146, "heading": "Keys", "text": "The safe has the code 4471"
+    }  # fmt: skip
+    assert from_json(Match, form, ORIGIN) == match
+    assert from_json(Match, form | {"passage": None}, ORIGIN).passage is None
 
 
 def test_answers_are_read_back() -> None:

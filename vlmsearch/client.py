@@ -256,11 +256,19 @@ class RemotePipeline(Index):
     @override
     def get(self, ids: str | Iterable[str]) -> list[Document]:
         ids = strings("ids", ids)
-        documents: dict[str, Document] = {}
-        for batch in _chunks(ids, _BATCH_IDS):
-            page = self._get(DocumentPage, "documents", id=batch)
-            documents |= {document.id: document for document in page.documents}
+        documents = {document.id: document for page in self.pages(ids) for document in page.documents}
         return [documents[id] for id in ids if id in documents]
+
+    def pages(self, ids: Sequence[str]) -> Iterator[DocumentPage]:
+        """Read documents by their ids, with the places of the passages among them.
+
+        Args:
+            ids: Ids of documents and passages.
+
+        Returns:
+            An iterator over the documents, as many at a time as a request takes.
+        """
+        return (self._get(DocumentPage, "documents", id=batch) for batch in _chunks(ids, _BATCH_IDS))
 
     @override
     def documents(self) -> Iterator[Document]:

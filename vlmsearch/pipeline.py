@@ -50,6 +50,7 @@ from vlmsearch.types import (
     Manifest,
     Matches,
     Reject,
+    document_of,
     local_image,
 )
 from vlmsearch.verbs import verb
@@ -526,7 +527,7 @@ class Pipeline(Index):
     def thumbnail(self, given: verbs.ThumbnailRequest) -> bytes:
         from vlmsearch.media.images import thumbnail
 
-        for document in self.get(given.id):
+        for document in self.get(document_of(given.id)):
             if document.image is None:
                 raise ConfigError(f"{given.id!r} has no image")
             return thumbnail(local_image(document.image), edge=given.size, limits=self.image_limits)

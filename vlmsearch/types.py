@@ -584,6 +584,11 @@ class Passage:
         """Return what is encoded of it, and whose words are compared: its heading, and its text."""
         return f"{self.heading}\n\n{self.text}" if self.heading else self.text
 
+    @property
+    def place(self) -> str:
+        """Return where it is, in words: ``Keys, characters 1,200-2,050``."""
+        return ", ".join(filter(None, (self.heading, f"characters {self.start:,}-{self.end:,}")))
+
 
 @dataclass(frozen=True, repr=False)
 class EncodedPassage:

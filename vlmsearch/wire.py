@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field as with_default, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -29,7 +29,7 @@ from vlmsearch.errors import (
     QualityError,
     VlmsearchError,
 )
-from vlmsearch.types import HIDDEN, SPREAD, Document, Match, Matches, Reject, RemoteImage, Scalar, Space
+from vlmsearch.types import HIDDEN, SPREAD, Document, Match, Matches, Passage, Reject, RemoteImage, Scalar, Space
 
 Json: TypeAlias = dict[str, object]
 """A JSON object."""
@@ -233,11 +233,13 @@ class DocumentPage:
     Attributes:
         documents: Documents by the ids that were given, or a page of all.
         missing: Ids that are not in the index.
+        passages: Places and headings of the passages whose ids were given.
         after: Value of `after` with which the next page begins; None at the end.
     """
 
     documents: tuple[Document, ...]
     missing: tuple[str, ...] = ()
+    passages: Mapping[str, Passage] = with_default(default_factory=dict)
     after: str | None = None
 
 

@@ -77,7 +77,7 @@ def test_search_prints_plain_lines_to_a_pipe(folder: Path) -> None:
 def test_search_opens_the_encoder_that_built_the_index(folder: Path) -> None:
     found = json.loads(ok("search", "a star", "--all", "--json", "--store", "sqlite:index", cwd=folder))["matches"]
     assert len(found) == 10
-    assert set(found[0]) == {"id", "score", "text", "image", "metadata", "fields", "parts"}
+    assert set(found[0]) == {"id", "score", "text", "image", "metadata", "fields", "parts", "passage"}
 
 
 def test_the_page_is_self_contained(folder: Path) -> None:

@@ -20,8 +20,9 @@ from langchain_core.retrievers import BaseRetriever
 from llama_index.core.schema import ImageNode, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 
+from tests.support.long_texts import PASSAGES, long_record
 from tests.support.shards import png
-from vlmsearch import IndexMismatchError, InvalidBatchError, Pipeline
+from vlmsearch import Document, IndexMismatchError, InvalidBatchError, Pipeline
 from vlmsearch.integrations import haystack as of_haystack, langchain as of_langchain, llama_index as of_llama_index
 from vlmsearch.integrations.framework_index import awaited
 from vlmsearch.integrations.haystack import VlmsearchDocumentStore
@@ -98,6 +99,37 @@ def test_metadata_of_any_json_are_read_and_filtered_by_each(frameworks: Framewor
     assert frameworks.read(reader, "place", "Rome").keys() == {"b"}
     [(_, found)] = frameworks.read(reader, "year", 2024).values()
     assert [type(found[key]) for key in METADATA] == [type(value) for value in METADATA.values()]
+
+
+def test_a_long_text_that_was_indexed_otherwise_is_its_best_passage(frameworks: Frameworks) -> None:
+    query, pipeline = "emergency number of the plumber", frameworks.pipeline
+    pipeline.add(Document("note", text="a red kite", metadata={"kind": "note"}))
+    pipeline.store.upsert([long_record(pipeline.encoder, "handbook", metadata={"kind": "book"})])
+    end = len("".join(PASSAGES))
+    place = {"document_id": "handbook", "passage": 3, "heading": "Keys"}
+    metadata = {"kind": "book", **place, "start_index": end - len(PASSAGES[2]), "end_index": end}
+    retriever = of_langchain.VlmsearchRetriever(pipeline=pipeline, k=1)
+    [said] = frameworks.haystack.search(query, limit=1)
+    [node] = frameworks.llama_index.search(query, limit=1)
+    for id, text, found in (
+        *((each.id, each.page_content, each.metadata) for each in retriever.invoke(query)),
+        *((each.id, each.page_content, each.metadata) for each in frameworks.langchain.similarity_search(query, k=1)),
+        *((each.id, each.page_content, each.metadata) for each in frameworks.langchain.get_by_ids([str(said.id)])),
+        (said.id, said.content, said.meta),
+        (node.node.node_id, node.node.get_content(), node.node.metadata),
+    ):
+        assert (id, text, found) == ("handbook#passage=3", PASSAGES[2], metadata)
+    diverse = frameworks.langchain.max_marginal_relevance_search(query, k=2)
+    assert [document.id for document in diverse] == ["handbook#passage=3", "note"]
+    [whole] = frameworks.langchain.get_by_ids(["handbook"])
+    assert (whole.page_content, whole.metadata) == ("".join(PASSAGES), {"kind": "book"})
+    assert len(frameworks.haystack.filter_documents()) == frameworks.haystack.count_documents() == 2
+    with pytest.raises(InvalidBatchError, match="names a passage"):  # it would replace the whole by its passage
+        frameworks.langchain.add_documents(retriever.invoke(query))
+    frameworks.langchain.delete(["handbook#passage=3"])
+    assert frameworks.haystack.count_documents() == 2
+    frameworks.langchain.delete(["handbook"])
+    assert pipeline.store.count_passages() == 0
 
 
 def images_of(frameworks: Frameworks, id: str) -> list[bytes]:

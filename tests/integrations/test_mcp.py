@@ -23,6 +23,7 @@ from mcp.types import CallToolResult, ImageContent, TextContent, TextResourceCon
 from PIL import Image
 
 from tests.support.cli import assert_one_line, run
+from tests.support.long_texts import PASSAGES, long_record
 from tests.support.service import RunningService, free_socket
 from vlmsearch import Document, Pipeline, connect
 from vlmsearch._util.extras import install_command
@@ -106,7 +107,7 @@ async def everything(client: Client) -> tuple[list[str], dict[str, Any] | None]:
     return [tool.name for tool in tools.tools], found.structured_content
 
 
-EXPECTED = ["search", "similar", "ask", "look", "label", "info"]
+EXPECTED = ["search", "similar", "ask", "read", "look", "label", "info"]
 
 
 def test_tools_search_and_answer_as_the_pipeline_does(pipeline: Pipeline) -> None:
@@ -119,6 +120,7 @@ def test_tools_search_and_answer_as_the_pipeline_does(pipeline: Pipeline) -> Non
                 "id": "a",
                 "score": round(expected[0].score, 4),
                 "text": "The dog in the snow is called Laika.",
+                "passage": None,
                 "has_image": False,
                 "metadata": {"year": 2019},
                 "parts": [],
@@ -154,6 +156,20 @@ def test_a_picture_is_looked_at_scaled(pipeline: Pipeline, folder: Path) -> None
     assert text.text == "a drawing"
     assert "'a' has no picture" in said(call(server, "look", id="a"))
     assert "no document '/etc/passwd'" in said(call(server, "look", id="/etc/passwd"))
+
+
+def test_a_long_text_is_found_by_its_passage_and_read_on() -> None:
+    with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        pipeline.store.bind(pipeline.encoder.fingerprint, pipeline.encoder.spaces)
+        pipeline.store.upsert([long_record(pipeline.encoder, "handbook", metadata={"year": 2020})])
+        server = create_mcp_server(pipeline)
+        [match] = structured(server, "search", query="emergency number of the plumber", limit=1)["matches"]
+        assert (match["id"], match["passage"]) == ("handbook", "handbook#passage=3")
+        assert match["text"] == f"Keys\n\n{PASSAGES[2]}"
+        before = structured(server, "read", id="handbook#passage=2")
+        assert before == {"id": "handbook#passage=2", "text": PASSAGES[1], "metadata": {"year": 2020}}
+        assert structured(server, "read", id="handbook")["text"] == "".join(PASSAGES)
+        assert "no document 'handbook#passage=4'" in said(call(server, "read", id="handbook#passage=4"))
 
 
 def test_labels_are_written_only_where_that_is_allowed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import httpx
 import pytest
 from PIL import Image
 
+from tests.support.cli import ok
+from tests.support.long_texts import PASSAGES, long_record
 from tests.support.odd_images import encoded
 from tests.support.service import RunningService, serving
+from vlmsearch import connect
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import BackendError
 from vlmsearch.server.settings import IndexSettings, ServerSettings
@@ -46,6 +50,7 @@ def test_documents_are_added_found_read_and_deleted(service: RunningService) -> 
     assert report.json() | {"seconds": 0} == {
         "added": 2, "updated": 0, "unchanged": 0, "pruned": 0,
         "unlabelled": 0, "rejects": [], "seconds": 0, "left_out": {},
+        "passages": 0, "cut": 0,
     }  # fmt: skip
     assert add(service, {"id": "a", "text": "a dog", "metadata": {"n": 1}}).json()["unchanged"] == 1
     found = service.http.get(DOCUMENTS, params={"id": ["b/../b", "nowhere", "a"]}).json()
@@ -98,6 +103,45 @@ def test_documents_are_read_pictures_and_the_newest_first(service: RunningServic
     assert [document["id"] for document in page["documents"]] == ["1\u00e9 b", "3\u00e9 b", "text"]
     assert service.http.get(DOCUMENTS, params=asked | {"after": "1\u00e9 b"}).status_code == 400
     assert service.http.get(DOCUMENTS, params={"order": "size"}).status_code == 422
+
+
+def test_a_passage_is_read_by_its_id_and_documents_alone_are_listed(service: RunningService, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(png())
+    add(service, {"id": "note", "text": "a red kite", "metadata": {"kind": "note"}})
+    pipeline = service.service.indexes["default"].pipeline
+    long = long_record(pipeline.encoder, "handbook", metadata={"kind": "book"})
+    pipeline.store.upsert([replace(long, document=replace(long.document, image=picture))])
+    ids = ["handbook#passage=2", "note", "handbook#passage=4"]
+    found = service.http.get(DOCUMENTS, params={"id": ids}).json()
+    assert [document["text"] for document in found["documents"]] == [PASSAGES[1], "a red kite"]
+    assert found["missing"] == ["handbook#passage=4"]
+    place = {"number": 2, "start": len(PASSAGES[0]), "end": len(PASSAGES[0] + PASSAGES[1])}
+    assert found["passages"] == {ids[0]: {**place, "heading": "Opening hours", "text": PASSAGES[1]}}
+    for order in ("id", "gallery"):
+        listed = service.http.get(DOCUMENTS, params={"order": order}).json()["documents"]
+        assert [document["id"] for document in listed] == ["handbook", "note"]
+        assert listed[0]["text"] == "".join(PASSAGES)
+    facets = service.http.get("/api/v1/indexes/default/facets", params={"key": "kind"}).json()
+    assert facets["total"] == 2
+    assert {value["value"]: value["count"] for value in facets["facets"]["kind"]} == {"book": 1, "note": 1}
+    about = service.http.get("/api/v1/indexes/default").json()
+    assert (about["documents"], about["passages"]) == (2, 3)
+    assert service.http.get("/api/v1/indexes").json()["indexes"][0]["documents"] == 2
+    for name in ("image", "thumbnail"):
+        sent = service.http.get(f"/api/v1/indexes/default/{name}", params={"id": "handbook#passage=2"})
+        assert sent.status_code == 200, sent.text
+    query = "emergency number of the plumber"
+    with connect(service.url) as remote:
+        [match] = remote.search(query, limit=1)
+        assert match.passage == pipeline.search(query, limit=1)[0].passage == long.passages[2].passage
+        assert match.document.text == "".join(PASSAGES)
+        [document] = remote.get(ids[0])
+        assert (document.text, remote.count()) == (PASSAGES[1], 2)
+    shown = ok("get", ids[0], "--server", service.url)
+    assert "place  Opening hours, characters 272-" in shown
+    assert service.http.post(f"{DOCUMENTS}/delete", json={"ids": ["handbook"]}).json() == {"deleted": 1}
+    assert service.http.get("/api/v1/indexes/default").json()["passages"] == 0
 
 
 def test_values_are_counted(service: RunningService) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.support.checkpoints import make_bert, make_recipe
+from tests.support.long_texts import long_record
 from tests.support.odd_images import encoded
 from tests.support.service import RunningService, serving
 from vlmsearch import Document
@@ -220,6 +221,18 @@ def test_an_answer_cites_its_sources(service: OpenAIService) -> None:
     assert (found.object, found.choices[0].finish_reason, found.usage.total_tokens) == ("chat.completion", "stop", 0)
     headers = {"Authorization": f"Bearer {service.client.api_key}"}
     assert httpx.get(citation.url, headers=headers).json()["documents"][0]["text"] == "The dog is called Laika."
+
+
+def test_a_cited_passage_can_be_opened(service: OpenAIService) -> None:
+    pipeline = service.running.service.indexes["notes"].pipeline
+    pipeline.store.upsert([long_record(pipeline.encoder, "handbook")])
+    asked = [{"role": "user", "content": "What is the emergency number of the plumber?"}]
+    found = service.client.chat.completions.create(model="notes", messages=asked)
+    pipeline.store.delete(["handbook"])
+    citation = found.choices[0].message.annotations[0].url_citation
+    assert citation.title == "handbook"
+    assert citation.url.endswith("/documents?id=handbook%23passage%3D3")
+    assert found.matches[0]["passage"]["heading"] == "Keys"
 
 
 def test_a_cited_picture_can_be_opened(service: OpenAIService) -> None:

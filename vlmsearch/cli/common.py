@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
 
 Function = TypeVar("Function", bound=Callable[..., object])
-
+_SNIPPET = 160
+"""Characters of a text in a table of matches."""
 
 _ARGUMENT = re.compile(r"`(\w+)(?:=([^`\s]+))?`")
 
@@ -265,25 +266,29 @@ def found_by(match: Match) -> list[tuple[str, FieldScore]]:
 
 
 def shown_name(match: Match) -> str:
-    """Return the file of a match, with its best part.
+    """Return the file of a match, with its best part and passage.
 
     The number of other relevant parts follows.
     """
-    part = match.document.part
-    if part is None:
-        return short_path(match.document.id)
-    others = sum(part_of(id) is not None for id in match.parts)
-    return f"{short_path(part.of)}, {part.name}" + (f" and {others} more" if others else "")
+    part, passage = match.document.part, match.passage
+    names = [] if part is None else [part.name]
+    names += [] if passage is None else [f"passage {passage.number}"]
+    others = sum(part_of(id) is not None for id in match.parts) if names else 0
+    file = match.document.id if part is None else part.of
+    return ", ".join([short_path(file), *names]) + (f" and {others} more" if others else "")
 
 
-def print_matches(matches: Sequence[Match], *, is_calibrated: bool = True) -> None:
+def print_matches(matches: Sequence[Match], query: str = "", *, is_calibrated: bool = True) -> None:
     """Print matches: a table on a terminal; in a pipe score, id and text, separated by tabs.
 
-    The table says so where scores are not calibrated.
+    The text of a long document is its passage, and in the table where the words of the query are. The table says so
+    where scores are not calibrated.
     """
+    from vlmsearch.search.snippets import match_text, snippet
+
     if not is_terminal():
         for match in matches:
-            text = " ".join((match.document.text or "").split())
+            text = " ".join(match_text(match).split())
             click.echo("\t".join((f"{match.score:.4f}", match.document.id, text)))
         return
     from rich.text import Text
@@ -293,7 +298,8 @@ def print_matches(matches: Sequence[Match], *, is_calibrated: bool = True) -> No
     rows = []
     for match in matches:
         fields = "  ".join(f"{name} #{field.rank} {field.score:.2f}" for name, field in found_by(match))
-        text = " ".join((match.document.text or "").split())[:160]
+        text = f"{match.passage.place}: " if match.passage else ""
+        text += snippet(match, query, _SNIPPET)
         text += " (generated)" if DESCRIBED_BY in match.document.metadata else ""
         rows.append((f"{match.score:.3f}", shown_name(match), text, Text(fields, "dim")))
     names = ("score" if is_calibrated else "score (uncalibrated)", "document", "text", "found by")

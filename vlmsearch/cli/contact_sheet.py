@@ -12,6 +12,7 @@ from pathlib import Path
 from vlmsearch.cli.common import found_by, shown_name
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.images import thumbnail
+from vlmsearch.search.snippets import snippet
 from vlmsearch.types import ImageSource, Match, RemoteImage, local_image
 
 _STYLE = """
@@ -62,6 +63,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-
 """The page may use only its own style and its embedded images."""
 _EDGE = 360
 """The longer side of a thumbnail in pixels. It is shown at half of that or less, sharp on dense screens too."""
+_MAX_TEXT = 600
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def _section(section: Section) -> str:
     summary = "no match; closest, not sure" if count and section.is_unsure else summary
     reasons = "; ".join(section.uncalibrated.values())
     note = f"<p>Scores are uncalibrated: {html.escape(reasons)}.</p>" if reasons else ""
-    cards = "\n".join(_card(match) for match in section.matches)
+    cards = "\n".join(_card(match, section.title) for match in section.matches)
     body = f"<ol>\n{cards}\n</ol>" if count else '<p class="none">No document matches.</p>'
     return (
         f"<section>\n<header>{shown}<div><h2>{html.escape(section.title)}</h2><p>{summary}</p>{note}</div></header>\n"
@@ -110,12 +112,12 @@ def _section(section: Section) -> str:
     )
 
 
-def _card(match: Match) -> str:
-    document = match.document
-    text = " ".join((document.text or "").split())
+def _card(match: Match, query: str) -> str:
+    document, text = match.document, snippet(match, query, _MAX_TEXT)
     shown = _picture(document.image, text or document.id) if document.image is not None else ""
     fields = " · ".join(f"{html.escape(name)} #{said.rank} ({said.score:.2f})" for name, said in found_by(match))
-    caption = f'<p class="text">{html.escape(text[:600])}</p>' if text else ""
+    caption = f'<p class="text">{html.escape(text)}</p>' if text else ""
+    caption = f'<span class="name">{html.escape(match.passage.place)}</span>{caption}' if match.passage else caption
     return (
         f'<li{"" if shown else " class=alone"}>{shown}<div class="body">{caption}'
         f'<span class="name">{html.escape(shown_name(match))}</span>'

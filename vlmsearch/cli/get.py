@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from vlmsearch.cli.common import command, json_option, print_json
 from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import IndexChoice, index_options
-from vlmsearch.types import Document, is_id
+from vlmsearch.stores.listing import named_passages
+from vlmsearch.types import Document, Passage, is_id
 from vlmsearch.wire import DocumentPage, to_json
 
 
@@ -20,7 +21,8 @@ from vlmsearch.wire import DocumentPage, to_json
 def get(ids: tuple[str, ...], chosen: IndexChoice, as_json: bool) -> None:
     """Show documents: their text, image and metadata.
 
-    ID is the id of a document or the path of a file. The exit status is 1 if one is not in the index.
+    ID is the id of a document or the path of a file, with #passage=N behind it for a passage of a long text. The exit
+    status is 1 if one is not in the index.
     """
     from vlmsearch.indexing.sources import file_id
 
@@ -28,26 +30,28 @@ def get(ids: tuple[str, ...], chosen: IndexChoice, as_json: bool) -> None:
     wanted = [name for forms in names.values() for name in forms]
     if chosen.server:
         with chosen.connect() as remote:
-            documents = remote.get(wanted)
+            pages = list(remote.pages(wanted))
     else:
         with chosen.open_store() as store:
-            documents = store.get(wanted)
-    by_id = {document.id: document for document in documents}
+            pages = [DocumentPage(tuple(store.get(wanted)), passages=named_passages(store, wanted))]
+    by_id = {document.id: document for page in pages for document in page.documents}
+    passages = {id: passage for page in pages for id, passage in page.passages.items()}
     shown = {id: next((by_id[form] for form in forms if form in by_id), None) for id, forms in names.items()}
     missing = [id for id, document in shown.items() if document is None]
     present = [document for document in shown.values() if document is not None]
     if as_json:
-        print_json(to_json(DocumentPage(tuple(present), missing=tuple(missing))))
+        print_json(to_json(DocumentPage(tuple(present), tuple(missing), passages)))
     else:
-        _print(present)
+        _print(present, passages)
     if missing:
         raise click.ClickException(f"not in the index: {', '.join(missing)}")
 
 
-def _print(documents: Sequence[Document]) -> None:
+def _print(documents: Sequence[Document], passages: Mapping[str, Passage]) -> None:
     for document in documents:
         click.echo(document.id)
-        values = {"text": document.text, "image": document.image, **document.metadata}
+        place = passages[document.id].place if document.id in passages else None
+        values = {"place": place, "text": document.text, "image": document.image, **document.metadata}
         lines = {name: str(value) for name, value in values.items() if value is not None}
         width = max(map(len, lines), default=0)
         for name, value in lines.items():

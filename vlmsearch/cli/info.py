@@ -79,7 +79,7 @@ def _write_scores(path: Path, chosen: IndexChoice, queries: Path | None) -> None
 
 def _print(facts: Mapping[str, Any], listed: Sequence[Reject], ranker: str) -> None:
     known = {"fingerprint", "created", "spaces", "words", "tuning", "relevance", "threshold", "rejected", "name", "can"}
-    known |= {"domains", "uncalibrated"}
+    known |= {"domains", "uncalibrated", *([] if facts["passages"] else ["passages"])}
     for name, value in facts.items():
         if name not in known:
             click.echo(f"{name:<11} {value}")

@@ -87,7 +87,7 @@ def search(
     elif files:
         print_paths((match.document for match in matches), null=null)
     else:
-        _print(matches, page)
+        _print(matches, page, query["text"] or "")
 
 
 def _hint_at_image(text: str | None, *, has_image: bool) -> None:
@@ -103,12 +103,12 @@ def _hint_at_image(text: str | None, *, has_image: bool) -> None:
         click.echo(f"This searches for words. To search by an image: --image {shlex.quote(text)}", err=True)
 
 
-def _print(matches: Matches, page: int) -> None:
+def _print(matches: Matches, page: int, query: str) -> None:
     if matches:
-        print_matches(matches, is_calibrated=not matches.uncalibrated)
+        print_matches(matches, query, is_calibrated=not matches.uncalibrated)
     elif matches.closest and is_terminal():
         click.echo("No match. Closest, not sure:")
-        print_matches(matches.closest, is_calibrated=not matches.uncalibrated)
+        print_matches(matches.closest, query, is_calibrated=not matches.uncalibrated)
     elif matches.closest:  # what reads the output takes each line for a match
         named = ", ".join(f"{match.document.id} ({match.score:.2f})" for match in matches.closest)
         click.echo(f"No match. Closest, not sure: {named}", err=True)

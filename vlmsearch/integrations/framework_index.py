@@ -40,14 +40,16 @@ from vlmsearch.search.arrange import diversify
 from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.stores.listing import all_documents
+from vlmsearch.stores.listing import all_documents, named_passages
 from vlmsearch.types import (
+    PASSAGE,
     Document,
     Field,
     Hit,
     ImageSource,
     Match,
     MetadataChange,
+    Passage,
     Record,
     RemoteImage,
     Role,
@@ -56,6 +58,7 @@ from vlmsearch.types import (
     Stamp,
     Vectors,
     check_metadata,
+    document_of,
 )
 
 T = TypeVar("T")
@@ -422,12 +425,16 @@ class FrameworkIndex(Closable):
         """Return documents, without vectors.
 
         Args:
-            ids: The ids of the documents.
+            ids: The ids of the documents, or of passages of long texts.
 
         Returns:
             The documents that are there, in the order of ``ids``.
         """
-        return [unpack(document, self._folder) for some in batches(ids, _PAGE) for document in self.store.get(some)]
+        documents = []
+        for some in batches(ids, _PAGE):
+            passages = named_passages(self.store, some)
+            documents += [unpack(stored, self._folder, passages.get(stored.id)) for stored in self.store.get(some)]
+        return documents
 
     def with_embeddings(self, documents: Sequence[FrameworkDocument]) -> list[FrameworkDocument]:
         """Return documents with the vectors that were given for them, as float32 has them."""
@@ -532,6 +539,8 @@ class FrameworkIndex(Closable):
     def search(self, text: str | None, *, filter: FrameworkFilter = _ALL, **arguments: Any) -> Ranking:
         """Return what `Pipeline.search` finds; parts of one file are documents like others here.
 
+        Of a document with a long text it is the passage that fits best.
+
         Args:
             text: The text to look for.
             filter: A filter that the matches pass; where the store cannot apply it, for the 10,000 best documents.
@@ -554,7 +563,7 @@ class FrameworkIndex(Closable):
         def fetch(depth: int) -> Hits:
             page = {"limit": min(depth, MAX_PAGE), "where": narrowed.where}
             matches = pipeline.search(text, **{"group": False, **chosen, **page})
-            return [(unpack(match.document, self._folder), match.score) for match in matches]
+            return [(unpack(match.document, self._folder, match.passage), match.score) for match in matches]
 
         return _first(fetch, limit, narrowed)
 
@@ -569,7 +578,7 @@ class FrameworkIndex(Closable):
             The same documents.
         """
         documents = {document.id: document for document, _ in ranked}
-        records = {record.document.id: record for record in self.store.records(list(documents))}
+        records = {record.document.id: record for record in self.store.encoded(list(documents))}
         matches = diversify([Match(Document(document.id), score, {}) for document, score in ranked], records, diversity)
         return [(documents[match.document.id], match.score) for match in matches]
 
@@ -595,25 +604,31 @@ def best_of(scores: Mapping[str, float], count: int) -> list[tuple[str, float]]:
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:count]
 
 
-def unpack(document: Document, image_folder: Path | None = None) -> FrameworkDocument:
+def unpack(document: Document, image_folder: Path | None = None, passage: Passage | None = None) -> FrameworkDocument:
     """Return a document of an index, or of a service, as a framework has it.
 
     Args:
         document: The document.
         image_folder: Where bytes are kept.
+        passage: The passage of its text to return in its place. Its metadata name its document and its place.
 
     Returns:
         The document, without its vector.
     """
-    metadata = dict(document.metadata)
+    metadata, id, text, place = dict(document.metadata), document.id, document.text, dict[str, object]()
+    if passage is not None:
+        of = document_of(id)
+        id, text = f"{of}{PASSAGE}{passage.number}", passage.text
+        place = {"document_id": of, "passage": passage.number, "heading": passage.heading}
+        place |= {"start_index": passage.start, "end_index": passage.end}
     others = _unpack_json(metadata.pop(JSON_KEY, None))
     name, image = others.get("data", ""), document.image
     is_image = bool(name) and isinstance(image, Path) and image.name == name
     file = image if is_image else image_folder / name if name and image_folder is not None else None
     return FrameworkDocument(
-        document.id,
-        document.text,
-        {**metadata, **others.get("metadata", {})},
+        id,
+        text,
+        {**metadata, **others.get("metadata", {}), **place},
         others.get("extra", {}),
         image if isinstance(image, (Path, RemoteImage)) else None,
         file if isinstance(file, Path) else None,

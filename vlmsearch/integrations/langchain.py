@@ -49,7 +49,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import DEFAULT_STORE, open_store
 from vlmsearch.stores.base import Store
-from vlmsearch.types import Document, ImageSource, RemoteImage, Role, Space, Vectors
+from vlmsearch.types import Document, ImageSource, Passage, RemoteImage, Role, Space, Vectors
 
 IMAGE_KEY = "image"
 """The key of the metadata with the path of an image."""
@@ -57,13 +57,17 @@ _EDGE = 768
 """The longer side of a picture, in pixels: about what models see."""
 
 
-def to_langchain(document: Document, *, image_key: str = IMAGE_KEY) -> LangchainDocument:
+def to_langchain(
+    document: Document, *, image_key: str = IMAGE_KEY, passage: Passage | None = None
+) -> LangchainDocument:
     """Return the document of LangChain that an index has.
 
     Args:
         document: The document, such as that of a match of `Pipeline.search`.
         image_key: Under which key of the metadata to put the path of its image, the URL where it is on a server, and
             nothing else.
+        passage: The passage of its text to return in its place, such as that of the match. Its metadata have the
+            ``document_id``, the number of the ``passage``, its ``heading``, ``start_index`` and ``end_index``.
 
     Returns:
         The text, "" where there is none, with the metadata and the id.
@@ -72,7 +76,7 @@ def to_langchain(document: Document, *, image_key: str = IMAGE_KEY) -> Langchain
         >>> to_langchain(Document("1", image=Path("dog.jpg"), metadata={"year": 2024})).metadata
         {'year': 2024, 'image': 'dog.jpg'}
     """
-    return _to_langchain(unpack(document), image_key)
+    return _to_langchain(unpack(document, passage=passage), image_key)
 
 
 def _to_langchain(document: FrameworkDocument, image_key: str) -> LangchainDocument:
@@ -283,7 +287,8 @@ class VlmsearchVectorStore(VectorStore):
     shows the best ``k`` however weak they are, unless ``min_score`` says otherwise. `VlmsearchRetriever` shows what is
     relevant. ``filter`` is a filter on metadata: see `vlmsearch.stores.filters`. All other keyword arguments of a
     search go to `Pipeline.search`, such as ``without``, ``weights`` and ``rerank``. Pages of one file are documents
-    like others here; with ``group=True`` the best of a file is shown alone.
+    like others here; with ``group=True`` the best of a file is shown alone. Of a long text, the document of LangChain
+    is the passage that fits best, with its own ``id``; it is deleted by the ``document_id`` in its metadata.
 
     Args:
         pipeline: The index, which its owner closes.
@@ -625,8 +630,9 @@ class VlmsearchRetriever(BaseRetriever):
     """A retriever of the relevant documents of an index, here or on a server.
 
     What is less relevant than the threshold of the index is not returned, so that there may be fewer than ``k``
-    documents, or none. Each relevant page of a file is one of them. Keyword arguments of ``invoke`` take the place of
-    these attributes, or go to `Pipeline.search`, such as ``image`` and ``group``.
+    documents, or none. Each relevant page of a file is one of them, and of a long text the best passage. Keyword
+    arguments of ``invoke`` take the place of these attributes, or go to `Pipeline.search`, such as ``image`` and
+    ``group``.
 
     Attributes:
         pipeline: The index; it stays open as long as this is used.
@@ -662,7 +668,7 @@ class VlmsearchRetriever(BaseRetriever):
         limit, where = options.pop("k"), options.pop("filter") or None
         documents = []
         for match in self.pipeline.search(query or None, limit=limit, where=where, **options):
-            document = to_langchain(match.document, image_key=self.image_key)
+            document = to_langchain(match.document, image_key=self.image_key, passage=match.passage)
             if self.score_key is not None:
                 document.metadata[self.score_key] = match.score
             documents.append(document)

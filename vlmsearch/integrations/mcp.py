@@ -23,7 +23,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
 from vlmsearch.index import Index
 from vlmsearch.schema import option_field
 from vlmsearch.search.options import LabelRequest, ManyOptions
-from vlmsearch.types import Document, Match, Matches, Scalar
+from vlmsearch.types import PASSAGE, Document, Match, Matches, Scalar, document_of
 from vlmsearch.verbs import AskRequest
 from vlmsearch.wire import simple_options
 
@@ -32,14 +32,15 @@ T = TypeVar("T")
 _EDGE = 768
 """The longer side of a picture, in pixels: about what models see."""
 _MAX_TEXT = 2000
-"""Characters of a document's text that a list shows; the resource has all."""
+"""Characters of a document's text that a list shows; `read` gives all."""
 _MAX_LABELLED = 100
 _MAX_PARTS = 20
 _INSTRUCTIONS = """Search an index of images and texts. `search` finds documents by a description in plain words,
 `similar` by documents, and `look` shows the picture of one. A score is the probability that a document is what was
 asked for; an empty list means that nothing matches, and `closest` then has what may be meant. Ids are opaque: give
-them back as they are. Of the parts of a file, such as pages, a list has the best; `parts` are the ids of others that
-are relevant."""
+them back as they are. Of the parts of a file, such as pages, and of the passages of a long text, a list has the best;
+`parts` are the ids of others that are relevant. `read` gives a whole text, or a passage and with the next number the
+one behind it."""
 _READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
@@ -53,11 +54,15 @@ Id = Annotated[str, Field(description="The id of a document, as another tool gav
 
 
 class FoundDocument(TypedDict):
-    """A document that was found."""
+    """A document that was found.
+
+    Of a long text, `text` is the passage that fits best, and `passage` its id.
+    """
 
     id: str
     score: float
     text: str | None
+    passage: str | None
     has_image: bool
     metadata: dict[str, Scalar]
     parts: list[str]
@@ -132,7 +137,7 @@ def create_mcp_server(index: Index, *, allow_write: bool = False) -> MCPServer[A
         >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
         ...     tools = asyncio.run(create_mcp_server(pipeline).list_tools())
         >>> [tool.name for tool in tools]
-        ['search', 'similar', 'ask', 'look', 'label', 'info']
+        ['search', 'similar', 'ask', 'read', 'look', 'label', 'info']
     """
     server: MCPServer[Any] = MCPServer(
         "vlmsearch", instructions=_INSTRUCTIONS, version=vlmsearch.__version__, log_level="WARNING"
@@ -184,6 +189,14 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
             "read": {id: read.name for id, read in answer.read.items() if read.unread},
         }
 
+    @server.tool(annotations=_READ)
+    @_explained(ToolError)
+    def read(
+        id: Annotated[str, Field(description="The id of a document, or that of a passage, which ends in #passage=N.")],
+    ) -> dict[str, Any]:
+        """Read the text of a document, or of a passage of it."""
+        return _content(_document(index, id))
+
     @server.tool(annotations=_READ, structured_output=False)
     @_explained(ToolError)
     def look(
@@ -191,7 +204,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
         size: Annotated[int | None, Field(ge=64, le=1568, description="The longer side, in pixels.")] = _EDGE,
     ) -> list[Image | str]:
         """Show the picture of a document, with its text."""
-        document = _document(index, id)
+        document = _document(index, document_of(id))
         picture = Image(data=_picture(index, document, size or _EDGE), format="jpeg")
         return [picture, document.text] if document.text else [picture]
 
@@ -240,9 +253,7 @@ def _add_resources(server: MCPServer[Any], index: Index) -> None:
     @_explained(ResourceError)
     def document(id: str) -> dict[str, Any]:
         """Return a document with its text and metadata; its id is percent-encoded."""
-        content = _document(index, id)
-        picture = {"image": f"vlmsearch://images/{quote(content.id, safe='')}"} if content.image is not None else {}
-        return {"id": content.id, "text": content.text, "metadata": dict(content.metadata), **picture}
+        return _content(_document(index, id))
 
     @server.resource("vlmsearch://images/{id}", name="image", mime_type="image/jpeg", security=security)
     @_explained(ResourceError)
@@ -315,6 +326,11 @@ def _document(index: Index, id: str) -> Document:
     return documents[0]
 
 
+def _content(document: Document) -> dict[str, Any]:
+    picture = {"image": f"vlmsearch://images/{quote(document.id, safe='')}"} if document.image is not None else {}
+    return {"id": document.id, "text": document.text, "metadata": dict(document.metadata), **picture}
+
+
 def _picture(index: Index, document: Document, size: int) -> bytes:
     if document.image is None:
         raise InvalidInputError("empty", f"{document.id!r} has no picture; its text is in the resource of its id")
@@ -335,11 +351,13 @@ def _documents(matches: Matches) -> FoundDocuments:
 
 
 def _entry(match: Match) -> FoundDocument:
-    document = match.document
+    document, passage = match.document, match.passage
+    text = (document.text or "") if passage is None else passage.encoded
     return {
         "id": document.id,
         "score": round(match.score, 4),
-        "text": document.text[:_MAX_TEXT] if document.text else None,
+        "text": text[:_MAX_TEXT] or None,
+        "passage": f"{document.id}{PASSAGE}{passage.number}" if passage is not None else None,
         "has_image": document.image is not None,
         "metadata": dict(document.metadata),
         "parts": list(match.parts)[:_MAX_PARTS],

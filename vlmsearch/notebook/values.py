@@ -13,7 +13,7 @@ from vlmsearch.search.curves import Evaluation
 from vlmsearch.search.explanation import MIN_FALL, Explanation, FieldEvidence
 from vlmsearch.search.scores import IndexScores
 from vlmsearch.stores.base import CheckReport
-from vlmsearch.types import WORDS, Answer, Document, Duplicates, IndexReport, Match, Matches
+from vlmsearch.types import WORDS, Answer, Document, Duplicates, IndexReport, Match, Matches, Passage
 
 _MAX_ROWS = 50
 _MAX_TEXT = 300
@@ -252,15 +252,16 @@ def _match_cells(match: Match, pictures: Pictures) -> tuple[str, ...]:
     return (
         pictures.html(match.document),
         f'<span style="font-variant-numeric:tabular-nums">{match.score:.3f}</span>{bar}',
-        _description(match.document) + others,
+        _description(match.document, match.passage) + others,
         f'<span style="{_SOFT};white-space:nowrap">{fields}</span>',
     )
 
 
-def _description(document: Document) -> str:
-    """Return the text, the id and the metadata of a document."""
-    words = " ".join((document.text or "")[: 4 * _MAX_TEXT].split())
+def _description(document: Document, passage: Passage | None = None) -> str:
+    """Return the text, or the passage that fits, the id and the metadata of a document."""
+    words = " ".join((document.text or "" if passage is None else passage.text)[: 4 * _MAX_TEXT].split())
     text = f"<div>{escape(words, limit=_MAX_TEXT)}</div>" if words else ""
+    text = text if passage is None else f'<div style="{_SOFT}">{escape(passage.place)}</div>{text}'
     pairs = [f"{escape(key)}: {escape(value, limit=60)}" for key, value in document.metadata.items()]
     metadata = f'<div style="{_SOFT}">{_listed(pairs)}</div>' if pairs else ""
     return _long(f'{text}<div style="{_SOFT}"><code>{escape(document.id)}</code></div>{metadata}')

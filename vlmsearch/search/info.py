@@ -28,9 +28,10 @@ def index_info(
         domains: Those of its encoder; by default those of the models that are on this machine.
 
     Returns:
-        Its store, how many documents it has, its spaces, and how it is searched; ``rejected`` is how many inputs are in
-        reject list, by code, and None where the store keeps no such list. ``domains`` says what each field's model is
-        made for, and ``uncalibrated`` why scores of a field are no probabilities.
+        Its store, how many documents and passages of long texts it has, its spaces, and how it is searched;
+        ``rejected`` is how many inputs are in reject list, by code, and None where the store keeps no such list.
+        ``domains`` says what each field's model is made for, and ``uncalibrated`` why scores of a field are no
+        probabilities.
     """
     bundles = _bundles_of(manifest)
     domains = _domains_of(bundles.values(), manifest) if domains is None else domains
@@ -43,6 +44,7 @@ def index_info(
     return {
         "store": store.name,
         "documents": len(store),
+        "passages": store.count_passages(),
         **(store.describe() if isinstance(store, Describable) else {}),
         "fingerprint": manifest.fingerprint,
         "created": manifest.created,

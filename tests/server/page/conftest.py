@@ -13,6 +13,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.support.browser import REPORT, SCENES, Problems
+from tests.support.long_texts import long_record
 from tests.support.parts import check_server_mark
 from tests.support.pdf_files import write_pdf
 from tests.support.service import RunningService, serving
@@ -72,6 +73,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
         indexes={
             "gallery": IndexSettings(f"sqlite:{folder / 'index'}", "onnx:demo", "onnx:demo-gpt2", allow=(str(folder),)),
             "notes": IndexSettings("mock:", "mock:", generator=""),
+            "handbooks": IndexSettings("mock:", "mock:", generator="mock:"),
             "empty": IndexSettings("mock:", "mock:", generator=""),
             "reports": IndexSettings("mock:", "onnx:demo", generator="", allow=(str(folder / "reports"),)),
         },
@@ -83,6 +85,9 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
             Document(f"note-{n:03}", text=f"a note of the day {n} about the weather", metadata={"day": n})
             for n in range(200)
         )
+        handbooks = running.service.indexes["handbooks"].pipeline
+        handbooks.add(Document("kite", text="a red kite", metadata={"kind": "note"}))
+        handbooks.store.upsert([long_record(handbooks.encoder, "books/handbook.txt", metadata={"kind": "book"})])
         report = write_pdf(folder / "report.pdf", REPORT, title="A year of shapes")
         reports = running.service.indexes["reports"].pipeline
         reports.index(Paths([report], options=SourceOptions(pdf=True)))

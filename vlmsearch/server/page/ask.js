@@ -1,7 +1,7 @@
 // Ask a question: the answer as it is made, with citations that lead to their sources.
 
 import { events, inIndex, thumbnailOf } from "./api.js";
-import { h, icon, ICONS, shortName } from "./dom.js";
+import { h, icon, ICONS, shortName, snippet, toOpen } from "./dom.js";
 import * as images from "./images.js";
 import { Pictures } from "./picture.js";
 import * as state from "./state.js";
@@ -118,7 +118,7 @@ class Ask {
   }
 
   #whole(answer) {
-    const cited = new Map(answer.citations.map(({ number, id }) => [String(number), id]));
+    const cited = new Map(answer.citations.map(({ number, id, passage }) => [String(number), passage ?? id]));
     const pieces = answer.text.split(/\[(\d+)\]/).map((piece, at) => {
       if (at % 2 === 0) return piece;
       const id = cited.get(piece);
@@ -141,10 +141,11 @@ class Ask {
   #drawSources(matches, cited = new Map(), readAs = {}) {
     this.matches = matches;
     this.sources.replaceChildren(...matches.map((match, at) => h("li", { class: cited.has(match.id) ? "cited" : "" },
-      h("a", { href: state.linkTo({ open: match.id }) },
+      h("a", { href: state.linkTo({ open: toOpen(match) }) },
         match.image ? h("img", { src: thumbnailOf(this.index.name, match.id, 256), alt: "" }) : h("span", { class: "no-image" }),
         h("span", { class: "words" }, h("span", { class: "number" }, String(cited.get(match.id) ?? at + 1)),
           readAs[match.id] ? h("span", { class: "read" }, READ[readAs[match.id]]) : "",
-          match.text || shortName(match.id))))));
+          match.passage?.heading ? h("strong", {}, match.passage.heading, " ") : "",
+          snippet(match, this.q) || shortName(match.id))))));
   }
 }

@@ -56,7 +56,7 @@ export function bar(share, { middle = false, line = null } = {}) {
   return held;
 }
 
-const PART = /^(.+)#(?:page=([1-9]\d{0,8})|t=(\d{1,9}\.\d{3})|xywh=(\d{1,9},\d{1,9},[1-9]\d{0,8},[1-9]\d{0,8}))$/s;
+const PART = /^(.+)#(?:(page|passage)=([1-9]\d{0,8})|t=(\d{1,9}\.\d{3})|xywh=(\d{1,9},\d{1,9},[1-9]\d{0,8},[1-9]\d{0,8}))$/s;
 
 /** A time in seconds as 0:12, or 1:02:03. */
 function clock(seconds) {
@@ -65,12 +65,40 @@ function clock(seconds) {
   return hours ? `${hours}:${two(minutes)}:${left}` : `${minutes}:${left}`;
 }
 
-/** Which part of which file an id names: a page, a moment or a region; null for a document of its own. */
+/** Which part of which file an id names: a page, a moment, a region or a passage; null for a document of its own. */
 export function partOf(id) {
-  const [, of, page, seconds, region] = PART.exec(id) ?? [];
+  const [, of, kind, count, seconds, region] = PART.exec(id) ?? [];
   if (of === undefined) return null;
-  const name = page ? `page ${page}` : seconds ? clock(Number(seconds)) : region;
-  return { of, page, seconds, name, fragment: id.slice(of.length) };
+  const name = kind ? `${kind} ${count}` : seconds ? clock(Number(seconds)) : region;
+  return { of, page: kind === "page" && count, passage: kind === "passage" && Number(count), seconds, name, fragment: id.slice(of.length) };
+}
+
+/** The document that an id names, or is a passage of, and that passage's number. */
+export function passageOf(id) {
+  const part = partOf(id);
+  return part?.passage ? { of: part.of, passage: part.passage } : { of: id, passage: null };
+}
+
+/** What is opened of a match: its document, at the passage that fits. */
+export const toOpen = (match) => (match.passage ? `${match.id}#passage=${match.passage.number}` : match.id);
+
+/** Where a passage is. */
+export const placeOf = ({ heading, start, end }) =>
+  [heading, `characters ${number(start)}–${number(end)}`].filter(Boolean).join(", ");
+
+const NEAR = 100; // characters of a snippet in which words of the query count, long ones for more
+
+/** The text of a match that fits, from a little before the most words of the query on. */
+export function snippet(match, query) {
+  const text = (match.passage ?? match).text?.trim() ?? "";
+  if (text.length <= NEAR) return text;
+  const low = text.toLowerCase();
+  const words = query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+  const met = words.map((word) => [low.indexOf(word), word.length]).filter(([at]) => at >= 0);
+  const near = ([start]) => met.reduce((sum, [at, length]) => sum + (start <= at && at < start + NEAR ? length : 0), 0);
+  const [best] = met.sort((one, other) => near(other) - near(one) || other[0] - one[0])[0] ?? [0];
+  const begin = text.lastIndexOf(" ", Math.max(best - NEAR / 4, 0)) + 1;
+  return begin ? `… ${text.slice(begin)}` : text;
 }
 
 /** The id of a document as a person reads it: the end of a path, and the part of that file. */

@@ -100,13 +100,15 @@ function row(name, adds, facts, most, kind = "") {
     bar(adds / most, { middle: true }), facts && h("span", { class: "soft facts" }, facts));
 }
 
-/** The text, with the words of the query marked and the parts that mattered lit. Positions count characters. */
-export function drawText(held, text, found = null) {
+/** The text, with a passage, the words of the query and the parts that mattered. Positions count characters. */
+export function drawText(held, text, found = null, passage = null) {
   const characters = [...text];
   const marked = found?.marked ?? [];
   const most = Math.max(0, ...(found?.passages ?? []).map((part) => part.evidence));
   const lit = most > 0 ? found.passages.map(({ start, end, evidence }) => [start, end, Math.round((LEVELS * evidence) / most)]) : [];
-  const cuts = [...new Set([0, characters.length, ...marked.flat(), ...lit.flatMap(([start, end]) => [start, end])])]
+  const place = passage ? [passage.start, passage.end] : [];
+  const framed = h("span", { class: "passage" });
+  const cuts = [...new Set([0, characters.length, ...place, ...marked.flat(), ...lit.flatMap(([start, end]) => [start, end])])]
     .sort((a, b) => a - b);
   const pieces = [];
   for (let at = 0; at + 1 < cuts.length; at += 1) {
@@ -115,7 +117,9 @@ export function drawText(held, text, found = null) {
     let piece = characters.slice(start, end).join("");
     if (marked.some(within)) piece = h("mark", {}, piece);
     const level = lit.find(within)?.[2] ?? 0;
-    pieces.push(level > 0 ? h("span", { class: `lit${level}` }, piece) : piece);
+    piece = level > 0 ? h("span", { class: `lit${level}` }, piece) : piece;
+    if (!passage || !within(place)) pieces.push(piece);
+    else if (framed.append(piece), !pieces.includes(framed)) pieces.push(framed);
   }
   held.replaceChildren(h("p", { class: "text" }, ...pieces));
   if (lit.length) held.append(h("p", { class: "soft" }, "The deeper the colour, the more its vectors owe to this part."));

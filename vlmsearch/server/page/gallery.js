@@ -1,8 +1,8 @@
 // Results as a grid of pictures. Only the rows near the window are in the page, so that 100,000 documents scroll as ten.
 
 import { thumbnailOf } from "./api.js";
-import { h, icon, ICONS, oneLine, partOf, shortName } from "./dom.js";
-import { linkTo } from "./state.js";
+import { h, icon, ICONS, oneLine, partOf, shortName, snippet, toOpen } from "./dom.js";
+import { current, linkTo } from "./state.js";
 
 const OVERSCAN = 3; // rows above and below the window
 const NEAR = 4; // rows before the end at which more are asked for
@@ -103,8 +103,9 @@ export class Gallery {
 
   #card(item, at) {
     const name = shortName(item.id);
-    const text = item.text?.trim();
+    const text = snippet(item, current.q);
     const part = partOf(item.id);
+    const parts = [part?.name, item.passage && `passage ${item.passage.number}`].filter(Boolean).join(", ");
     const others = Object.keys(item.parts ?? {}).filter(partOf).length;
     const frame = h("span", { class: "frame" });
     if (item.image) {
@@ -116,16 +117,17 @@ export class Gallery {
       frame.append(picture);
     } else {
       frame.classList.add("written");
-      frame.append(h("span", { class: "words" }, (text || name).slice(0, 400)));
+      frame.append(h("span", { class: "words" }, item.passage?.heading && h("strong", {}, item.passage.heading),
+        (text || name).slice(0, 400)));
     }
-    if (part) frame.append(h("span", { class: "part" }, part.name, others ? ` and ${others} more` : ""));
+    if (parts) frame.append(h("span", { class: "part" }, parts, others ? ` and ${others} more` : ""));
     const score = item.score === undefined ? null : item.score.toFixed(2);
-    const link = h("a", { class: "open", href: linkTo({ open: item.id }), tabindex: at === this.active ? 0 : -1 }, frame,
+    const link = h("a", { class: "open", href: linkTo({ open: toOpen(item) }), tabindex: at === this.active ? 0 : -1 }, frame,
       h("span", { class: "caption" },
         text && item.image ? h("span", { class: "text" }, text) : h("span", { class: "name" }, oneLine(name)),
         score && h("span", { class: "score" }, h("span", { class: "hidden" }, "relevance "), score)));
     // the address of the card: that of when it is followed
-    link.addEventListener("click", () => link.setAttribute("href", linkTo({ open: item.id })), true);
+    link.addEventListener("click", () => link.setAttribute("href", linkTo({ open: toOpen(item) })), true);
     const pick = h("button", {
       class: "pick", type: "button", role: "checkbox", tabindex: -1, "aria-checked": "false",
       "aria-label": `Select ${name}`, onclick: (event) => this.#pick(at, event.shiftKey),

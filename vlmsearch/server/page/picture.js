@@ -1,7 +1,7 @@
 // One document: its picture, its text and metadata, and why it was found.
 
 import { call, fileOf, imageOf, inIndex, thumbnailOf, withImage } from "./api.js";
-import { h, icon, ICONS, number, openDialog, partOf, say, shortName, shown, wrapped } from "./dom.js";
+import { h, icon, ICONS, number, openDialog, partOf, passageOf, placeOf, say, shortName, shown, toOpen, wrapped } from "./dom.js";
 import { drawBoxes, drawText, drawVeil, drawWhy } from "./explained.js";
 import { toggled } from "./filters.js";
 import { label, remove, selection } from "./selection.js";
@@ -21,21 +21,24 @@ export class Pictures {
     this.opened = null;
   }
 
-  /** Show the document of an id, or none for "". */
-  show(id) {
-    if ((this.opened?.id ?? "") === id) return;
+  /** Show the document of an id, at the passage where it names one, or none for "". */
+  show(address) {
+    if ((this.opened?.address ?? "") === address) return;
+    const { of: id, passage } = passageOf(address);
     this.opened?.close();
     this.opened = null;
-    if (!id) return;
+    if (!address) return;
     const { list } = this;
     const at = () => list.items().findIndex((item) => item.id === id);
     this.opened = openPicture(id, {
+      address,
+      passage,
       index: list.index,
       item: list.items()[at()],
       query: list.query,
       step: (by) => {
         const next = list.items()[at() + by];
-        if (next && at() >= 0) state.go({ open: next.id }, { replace: true });
+        if (next && at() >= 0) state.go({ open: toOpen(next) }, { replace: true });
         if (at() + by > list.items().length - AHEAD) list.more();
       },
       position: () => (at() < 0 ? null : [at() + 1, list.total()]),
@@ -91,7 +94,7 @@ function openPicture(id, options) {
     place.textContent = at ? `${number(at[0])} of ${number(at[1])}` : "";
   };
 
-  const draw = (item) => {
+  const draw = (item, passage = null) => {
     const text = h("div", { class: "text-of" });
     const why = h("section", { class: "why", "aria-label": "Why" });
     if (item.image) {
@@ -106,10 +109,11 @@ function openPicture(id, options) {
       zoom.show(picture);
     }
     dialog.classList.toggle("no-picture", !item.image);
-    if (item.text) drawText(text, item.text);
+    if (item.text) drawText(text, item.text, null, passage);
     const by = item.metadata?.described_by;
     body.replaceChildren(
       h("h2", { title: id }, wrapped(name)),
+      passage ? h("p", { class: "soft" }, `Passage ${passage.number}: ${placeOf(passage)}`) : "",
       by ? h("p", { class: "soft" }, `Described by ${by.replace(/ [0-9a-f]{8}$/, "")}.`) : "",
       text,
       item.parts && Object.keys(item.parts).length ? others(Object.entries(item.parts)) : "",
@@ -129,12 +133,14 @@ function openPicture(id, options) {
       why,
       h("section", {}, h("h3", {}, "Details"), details(item)),
     );
-    explain(item, text, why);
+    text.querySelector(".passage")?.scrollIntoView({ block: "start" });
+    explain(item, text, why, passage);
   };
 
   const others = (parts) => h("section", { "aria-label": "Also in this file" }, h("h3", {}, "Also in this file"),
     h("ul", { class: "parts" }, ...parts.map(([id, score]) => h("li", {},
-      h("a", { href: state.linkTo({ open: id }) }, h("img", { src: thumbnailOf(index.name, id, 256), alt: "", loading: "lazy" }),
+      h("a", { href: state.linkTo({ open: id }) }, passageOf(id).passage ? ""
+        : h("img", { src: thumbnailOf(index.name, id, 256), alt: "", loading: "lazy" }),
         h("span", {}, partOf(id)?.name ?? "the whole file"), h("span", { class: "soft" }, score.toFixed(2)))))));
 
   const play = (button) => {
@@ -157,12 +163,12 @@ function openPicture(id, options) {
     item.image && h("dt", {}, "file"),
     item.image && h("dd", {}, h("a", { href: imageOf(index.name, id), target: "_blank", rel: "noreferrer" }, "Open the picture")));
 
-  const explain = async (item, text, why) => {
+  const explain = async (item, text, why, passage) => {
     const query = await options.query();
     if (!query || loading.signal.aborted) return;
     body.querySelector("#less").hidden = false;
     why.replaceChildren(h("h3", {}, "Why it was found"), h("p", { class: "soft" }, "Asking …"));
-    const ask = (more) => call(inIndex(index.name, "/explain"), withImage({ ...query.request, id, ...more }, query.image),
+    const ask = (more) => call(inIndex(index.name, "/explain"), withImage({ ...query.request, id: options.address, ...more }, query.image),
       { signal: loading.signal });
     try {
       const found = await ask({});
@@ -172,7 +178,7 @@ function openPicture(id, options) {
         try {
           const whole = await ask({ parts: true });
           parts.remove();
-          if (item.text) drawText(text, item.text, whole);
+          if (item.text) drawText(text, item.text, whole, passage);
           drawVeil(stage, whole, why);
         } catch (error) {
           if (loading.signal.aborted) return;
@@ -181,7 +187,7 @@ function openPicture(id, options) {
           say(error.message);
         }
       } }, "What in it mattered?");
-      if (item.text) drawText(text, item.text, found);
+      if (item.text) drawText(text, item.text, found, passage);
       const frame = () => drawBoxes(stage, item.text ?? "", item.metadata?.ocr, found.marked ?? []);
       frame();
       stage.querySelector(".held img")?.addEventListener("load", frame);
@@ -193,22 +199,23 @@ function openPicture(id, options) {
   };
 
   const load = async () => {
+    const asked = new URLSearchParams([["id", id], ["id", options.address]]);
     try {
-      const { documents } = await call(inIndex(index.name, `/documents?id=${encodeURIComponent(id)}`), undefined,
+      const { documents, passages } = await call(inIndex(index.name, `/documents?${asked}`), undefined,
         { signal: loading.signal });
-      if (documents.length) draw(documents[0]);
+      if (documents[0]?.id === id) draw({ ...documents[0], ...options.item }, passages[options.address]);
       else body.replaceChildren(h("h2", {}, name), h("p", {}, "This document is not in the index any more."));
     } catch (error) {
       if (!loading.signal.aborted) body.replaceChildren(h("h2", {}, name), h("p", { class: "problem" }, error.message));
     }
   };
 
-  if (options.item) draw(options.item);
+  if (options.item && options.passage === (options.item.passage?.number ?? null)) draw(options.item, options.item.passage);
   else load();
   queueMicrotask(drawPlace);
   setTimeout(drawPlace, 1000); // the results may come after a link was opened
   return {
-    id,
+    address: options.address,
     close() {
       isLeft = true;
       dialog.close();

@@ -35,8 +35,8 @@ from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after
-from vlmsearch.types import Document, IndexReport, Reject, is_id
+from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after, named_passages
+from vlmsearch.types import Document, IndexReport, Reject, document_of, is_id
 from vlmsearch.wire import ChangedCount, DeletedCount, DocumentPage, Rejects, ValueCount, ValueCounts
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
@@ -106,9 +106,10 @@ def _facets(index: OpenIndex, keys: list[str], condition: Filter | None) -> Valu
 
 def _by_ids(index: OpenIndex, ids: list[str]) -> DocumentPage:
     distinct = list(dict.fromkeys(ids))
-    by_id = {document.id: document for document in index.pipeline.store.get(distinct)}
-    documents = tuple(by_id[id] for id in distinct if id in by_id)
-    return DocumentPage(documents, missing=tuple(id for id in distinct if id not in by_id))
+    store = index.pipeline.store
+    by_id = {document.id: document for document in store.get(distinct)}
+    missing = tuple(id for id in distinct if id not in by_id)
+    return DocumentPage(tuple(by_id[id] for id in distinct if id in by_id), missing, named_passages(store, by_id))
 
 
 def _condition(where: str | None) -> Filter | None:
@@ -268,7 +269,7 @@ async def file(service: ServiceHere, index: ReadIndex, id: OneId) -> Response:
 
 
 def _path_of(index: OpenIndex, id: str) -> Path:
-    documents = index.pipeline.store.get([id])
+    documents = index.pipeline.store.get([document_of(id)])
     path = image_path(documents[0]) if documents else None
     if path is None:
         raise not_found(f"no document {id!r} with an image file in {index.name}")

@@ -42,7 +42,7 @@ from vlmsearch.server.forms import (
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.types import Answer, AnswerParts, ImageSource, Match, Role, Space, Vectors
+from vlmsearch.types import PASSAGE, Answer, AnswerParts, ImageSource, Match, Role, Space, Vectors
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 MAX_INPUTS = 2048
@@ -457,9 +457,11 @@ class _Reply:
         ]
 
     def _address(self, match: Match) -> str:
-        document = match.document
-        part = "documents" if document.image is None else "image"
-        return f"{self._where}/{part}?{urlencode({'id': document.id})}"
+        id = match.document.id
+        if match.document.image is not None:
+            return f"{self._where}/image?{urlencode({'id': id})}"
+        id += f"{PASSAGE}{match.passage.number}" if match.passage is not None else ""
+        return f"{self._where}/documents?{urlencode({'id': id})}"
 
     def _usage(self, answer: Answer) -> dict[str, int]:
         prompt, completion = answer.prompt_tokens or 0, 0
