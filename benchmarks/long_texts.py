@@ -114,7 +114,7 @@ def main(cisi: Path, squad: Path | None, encoder: str, texts: int) -> None:
         }
         for words in BEFORE:
             rows[f"four rare words behind {words:,}: relevance / shown"] = measure_rare(handbooks, words, model)
-        asked = "answers in the middle: questions / text shown / text a source / answer in the prompt"
+        asked = "answers in the middle: questions / text shown / and in the prompt / text a source / and in the prompt"
         rows[asked] = measure_prompts(handbooks, model)
         if squad:
             asked = f"extractive: questions / answer in the first {_BEGINNING} words / mean words of a reply"
@@ -195,12 +195,12 @@ class RecordingGenerator(Generator):
         return iter(())
 
 
-def measure_prompts(handbooks: Handbooks, encoder: Encoder) -> tuple[int, int, int, int]:
+def measure_prompts(handbooks: Handbooks, encoder: Encoder) -> tuple[int, ...]:
     """Ask questions whose answers are put into the middle of texts.
 
     Returns:
-        The number of questions; of those for which a search shows the text; for which it is a source of `ask`; and for
-        which the prompt has the answer.
+        The number of questions; of those for which a search shows the text, and the prompt then has the answer; of
+        those for which the text is a source of `ask`, and the prompt then has the answer.
     """
     lines = [json.loads(line) for line in OWN_QUESTIONS.read_bytes().splitlines()]
     rows = random.Random(_SEED).sample([row for row in lines if "? " in row["text"]], len(handbooks.paragraphs))
@@ -214,12 +214,12 @@ def measure_prompts(handbooks: Handbooks, encoder: Encoder) -> tuple[int, int, i
         for id, query, answer in (
             (id, query, row["text"].partition("? ")[2]) for id, row in zip(texts, rows) for query in row["queries"]
         ):
-            shown = [match.document.id for match in pipeline.search(query, limit=5)]
             generator.prompt = ""
-            sources = [match.document.id for match in pipeline.ask(query).matches]
-            seen.append((id in shown, id in sources, answer in generator.prompt))
-    shown_count, source_count, quoted_count = map(sum, zip(*seen))
-    return len(seen), shown_count, source_count, quoted_count
+            listed = (pipeline.search(query, limit=5), pipeline.ask(query).matches)
+            shown, read = (id in [match.document.id for match in matches] for matches in listed)
+            quoted = answer in generator.prompt
+            seen.append((True, shown, shown and quoted, read, read and quoted))
+    return tuple(map(sum, zip(*seen)))
 
 
 def measure_extractive(squad: Path, encoder: Encoder, *, count: int = 50) -> tuple[int, int, float]:

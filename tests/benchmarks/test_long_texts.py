@@ -81,10 +81,10 @@ def test_rare_words_are_shown_behind_few_and_many_others(cisi: Path, encoder: En
 
 def test_answers_in_the_middle_are_looked_for_in_prompts(cisi: Path, encoder: Encoder) -> None:
     handbooks = read_handbooks(cisi, count=4, words=200, queries=5)
-    questions, shown, sources, quoted = measure_prompts(handbooks, encoder)
+    questions, shown, quoted, sources, quoted_sources = measure_prompts(handbooks, encoder)
     assert questions == 12
     assert 0 < shown <= sources <= 12
-    assert quoted <= sources
+    assert 0 < quoted <= quoted_sources <= sources
 
 
 def test_replies_are_measured_by_their_first_words(tmp_path: Path, encoder: Encoder) -> None:
