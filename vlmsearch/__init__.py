@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vlmsearch.encoders.base import (
         BatchSizes as BatchSizes,
         Encoder as Encoder,
+        MeasuresTexts as MeasuresTexts,
         PreparesImages as PreparesImages,
         TokenizesTexts as TokenizesTexts,
     )
@@ -146,6 +147,7 @@ if TYPE_CHECKING:
         DocumentLabels as DocumentLabels,
         DuplicateGroup as DuplicateGroup,
         Duplicates as Duplicates,
+        EncodedPassage as EncodedPassage,
         Field as Field,
         FieldScore as FieldScore,
         Hit as Hit,
@@ -159,6 +161,7 @@ if TYPE_CHECKING:
         MetadataChange as MetadataChange,
         Modality as Modality,
         Part as Part,
+        Passage as Passage,
         Reading as Reading,
         Record as Record,
         Reject as Reject,
@@ -170,6 +173,7 @@ if TYPE_CHECKING:
         Stamp as Stamp,
         Vectors as Vectors,
         WordHits as WordHits,
+        document_of as document_of,
         part_of as part_of,
     )
 
@@ -179,7 +183,7 @@ _HOMES = {
     "answers.stream": "AnswerStream",
     "async_pipeline": "AsyncAnswerStream AsyncPipeline",
     "client": "RemoteAnswerStream RemotePipeline connect",
-    "encoders.base": "BatchSizes Encoder PreparesImages TokenizesTexts",
+    "encoders.base": "BatchSizes Encoder MeasuresTexts PreparesImages TokenizesTexts",
     "encoders.batching": "Batch BatchingEncoder BatchingStats",
     "errors": (
         "BackendError BackendUnavailableError ConfigError IndexMismatchError InvalidBatchError InvalidInputError "
@@ -205,9 +209,10 @@ _HOMES = {
     "stores.base": "Checkable CheckReport Describable DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch",
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
-        "Answer AnswerParts Citation DescribeReport Document DuplicateGroup Duplicates Field FieldScore Hit ImageFile "
-        "ImageInput ImageSource IndexReport DocumentLabels Manifest Match Matches MetadataChange Modality Part Reading "
-        "Record Reject RelevanceFit RemoteImage Role Scalar Space Stamp Vectors WordHits part_of"
+        "Answer AnswerParts Citation DescribeReport Document DuplicateGroup Duplicates EncodedPassage Field FieldScore "
+        "Hit ImageFile ImageInput ImageSource IndexReport DocumentLabels Manifest Match Matches MetadataChange "
+        "Modality Part Passage Reading Record Reject RelevanceFit RemoteImage Role Scalar Space Stamp Vectors "
+        "WordHits document_of part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

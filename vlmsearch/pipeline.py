@@ -179,7 +179,7 @@ class Pipeline(Index):
     @override
     def _add(self, given: verbs.AddRequest) -> IndexReport:
         items = (SourceDocument(document, "") for document in given_documents(given.documents))
-        return self._run(items, given.retry_rejects, given.strict, given.on_progress)
+        return self._run(items, given.passages, given.retry_rejects, given.strict, given.on_progress)
 
     @override
     @verb(verbs.IndexRequest)
@@ -268,12 +268,13 @@ class Pipeline(Index):
                 seen.add(id_of(item))
             return item
 
-        report = self._run(map(note, source), retry_rejects, strict, on_progress)
+        report = self._run(map(note, source), source.options.passages, retry_rejects, strict, on_progress)
         return settle(self.store, source, report, seen if prune else None)
 
     def _run(
         self,
         items: Iterable[Item],
+        passages: bool,
         retry_rejects: bool,
         strict: bool,
         on_progress: Callable[[int], None] | None,
@@ -284,7 +285,9 @@ class Pipeline(Index):
         self._check_process()
         encoder, store = self._follow()
         store.bind(encoder.fingerprint, encoder.spaces)
-        options = IndexOptions(retry_rejects, strict, on_progress, self.image_limits, has_remote_sources=True)
+        options = IndexOptions(
+            retry_rejects, strict, on_progress, self.image_limits, has_remote_sources=True, passages=passages
+        )
         try:
             with operation("index"):
                 report = Flow(encoder, store, options).run(items)

@@ -164,6 +164,13 @@ def check_id(value: str) -> None:
         raise InvalidInputError("invalid", f"an id has 1 to {MAX_ID_BYTES} bytes, no controls: {value[:60]!r}")
 
 
+def check_document_id(value: str) -> None:
+    """Raise InvalidInputError unless a document can have ``value`` as its id: it names no passage."""
+    check_id(value)
+    if PASSAGE in value:
+        raise InvalidInputError("invalid", f"the id {value[:60]!r} names a passage: give the document another one")
+
+
 def is_id(value: str) -> bool:
     """Check whether a value can be an id; see `check_id`."""
     try:

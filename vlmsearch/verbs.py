@@ -115,6 +115,8 @@ class AddRequest(Options):
     Attributes:
         documents: One document, or any number of them, which are read as they are needed: a `Document`, a dict, or an
             image. A table of pandas or Arrow has a row for each.
+        passages: Encode a text that is longer than the model reads in passages. Otherwise its beginning alone is
+            encoded.
         retry_rejects: Try those that were rejected again, too.
         strict: Raise for the first document that cannot be used. A service has indexed the others of its request.
         on_progress: Function that is called with the number of documents that are done.
@@ -122,6 +124,7 @@ class AddRequest(Options):
 
     documents: DocumentInput | Iterable[DocumentInput] | ArrowTable
     _: KW_ONLY
+    passages: bool = True
     retry_rejects: bool = False
     strict: bool = local(False)
     on_progress: Callable[[int], None] | None = local()

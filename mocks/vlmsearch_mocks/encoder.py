@@ -22,7 +22,7 @@ from vlmsearch.media.images import open_image
 from vlmsearch.types import ImageSource, RelevanceFit, Role, Space, Vectors
 
 MAX_WORDS = 200
-"""A query's words beyond these are not read; a document's all are."""
+"""Number of words that are read of a text."""
 WORD_DIM = 128
 GRID = 4
 _MAX_TEXTS = 3
@@ -38,6 +38,8 @@ class MockEncoder(Encoder):
 
     >>> MockEncoder(neighbours={"a dog": [Path("dog.jpg"), Path("wolf.jpg")]})  # doctest: +SKIP
     """
+
+    text_window = MAX_WORDS
 
     def __init__(self, *, neighbours: Mapping[str, Sequence[str | ImageSource]] | None = None) -> None:
         self._axes = {text: axis for axis, text in enumerate(sorted(neighbours or {}))}
@@ -58,7 +60,7 @@ class MockEncoder(Encoder):
         self.fingerprint = f"mock:{hashlib.sha256(repr(sorted(keys.items())).encode()).hexdigest()[:12]}"
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
-        """Vectors by space; a query beyond 200 words is cut, with a TextTruncatedWarning.
+        """Vectors by space; a text beyond 200 words is cut, a query with a TextTruncatedWarning.
 
         InvalidBatchError names all texts that are not valid Unicode.
         """
@@ -66,13 +68,17 @@ class MockEncoder(Encoder):
         apply_to_each(utf8_bytes, texts)
         rows = np.zeros((len(texts), clip.dim), np.float32)
         for row, text in zip(rows, texts):
-            words = re.findall(r"\w+", text.lower()) or [text]
+            words = _words(text) or [text]
             if role == "query" and len(words) > MAX_WORDS:
                 warnings.warn(f"only the first {MAX_WORDS} of {len(words)} words are read", TextTruncatedWarning, 2)
-                words = words[:MAX_WORDS]
             start = len(self._axes)
-            row[start : start + WORD_DIM] = _bag(words) * self._plant(row, text)
+            row[start : start + WORD_DIM] = _bag(words[:MAX_WORDS]) * self._plant(row, text)
         return {"clip": rows, "minilm": np.ascontiguousarray(rows[:, : minilm.dim])}
+
+    def text_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return how many words each text has."""
+        apply_to_each(utf8_bytes, texts)
+        return [len(_words(text)) for text in texts]
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
         """Vectors of the space ``clip``; InvalidBatchError names all images that cannot be used."""
@@ -109,6 +115,10 @@ def _max_lists(keys: Mapping[str, Sequence[str]]) -> int:
 
 def _digest(image: PIL.Image.Image) -> str:
     return hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
 
 
 def _bag(words: Iterable[str]) -> NDArray[np.float32]:

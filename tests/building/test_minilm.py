@@ -5,14 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 import subprocess
 import sys
 import warnings
-from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.labelled import read_cisi
@@ -20,7 +17,6 @@ from tests.support.checkpoints import minilm
 from tests.support.paths import SHARED
 from vlmsearch import Pipeline, Query, TextTruncatedWarning
 from vlmsearch.building.data import unanswered
-from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.models.bundle import Bundle, open_bundle
 from vlmsearch.models.domain import open_domain
@@ -127,53 +123,6 @@ def test_spearman_on_sts_is_that_of_sentence_transformers(bundle: Bundle) -> Non
     assert (vectors["int8"] * vectors["fp32"]).sum(axis=1).mean() > 0.99
     assert spearman(vectors["fp32"]) > 0.8
     assert spearman(vectors["int8"]) == pytest.approx(spearman(vectors["fp32"]), abs=0.006)
-
-
-TOPICS = """guitar dog cat horse plane train soccer baby beach snow water police president market company
-    ukraine syria china israel iran court killed bomb""".split()  # noqa: SIM905
-
-
-def long_documents() -> tuple[list[str], list[tuple[int, str]]]:
-    """Documents of 3,000 words that come to their topic after 300 words, and queries: held-out sentences on it."""
-    with (SHARED / "stsb-en-dev.csv").open(newline="", encoding="utf-8") as file:
-        sentences = list(dict.fromkeys(text for row in csv.reader(file) for text in row[:2]))
-    by_topic: dict[str, list[str]] = defaultdict(list)
-    common = []
-    for sentence in sentences:
-        topics = set(TOPICS) & set(re.findall(r"[a-z]+", sentence.lower()))
-        if len(topics) == 1:
-            by_topic[topics.pop()].append(sentence)
-        elif not topics:
-            common.append(sentence)
-    rng = np.random.default_rng(0)
-    documents: list[str] = []
-    queries: list[tuple[int, str]] = []
-    for topic in (name for name in TOPICS if len(by_topic[name]) >= 10):
-        own = by_topic[topic]
-        queries += [(len(documents), query) for query in own[:5]]
-        words = " ".join(rng.permutation(common)[:60].tolist()).split()[:300]
-        while len(words) < 3000:
-            words += own[5 + int(rng.integers(len(own) - 5))].split()
-        documents.append(" ".join(words[:3000]))
-    return documents, queries
-
-
-def found_first(encoder: Encoder, documents: Vectors, queries: list[tuple[int, str]]) -> float:
-    asked = encoder.encode_texts([query for _, query in queries], role="query")["minilm"]
-    return float(((asked @ documents.T).argmax(axis=1) == [number for number, _ in queries]).mean())
-
-
-@needs_shared
-def test_pooled_long_texts_are_found_better_than_cut_ones(bundle: Bundle) -> None:
-    documents, queries = long_documents()
-    assert len(documents) >= 15
-    with OnnxEncoder(f"{bundle.folder}/") as encoder:
-        pooled = encoder.encode_texts(documents)["minilm"]
-        with pytest.warns(UserWarning, match="the rest was not used"):
-            cut = encoder.encode_texts(documents, role="query")["minilm"]
-        shares = found_first(encoder, pooled, queries), found_first(encoder, cut, queries)
-    assert shares[0] >= 0.7
-    assert shares[0] > 2 * shares[1]
 
 
 @needs_shared

@@ -176,8 +176,9 @@ def test_reindex_takes_its_model_from_the_command_line_only(tmp_path: Path) -> N
     ok("index", "a.txt", cwd=tmp_path, **environment)
     assert ok("reindex", "--drop-old", cwd=tmp_path, **environment) == "there is no replaced index\n"
     done = run("reindex", cwd=tmp_path, **environment)
-    assert done.returncode == 2
-    assert "name the new model with --encoder URL on the command line" in done.stderr
+    assert_one_line(done, "sqlite:index was built with mock:")
+    assert "has no name here: give its URL with --encoder" in done.stderr
+    assert ok("reindex", "--encoder", "mock:", cwd=tmp_path, **environment).startswith("1 documents, 0 encoded")
     ok("reindex", "--encoder", "onnx:demo", cwd=tmp_path, **environment)
     assert ok("reindex", "--drop-old", cwd=tmp_path, **environment) == "removed the replaced index\n"
     assert "demo-clip:" in ok("info", cwd=tmp_path, **environment)

@@ -25,9 +25,10 @@ from vlmsearch import (
     OverloadedError,
 )
 from vlmsearch._util.cancellation import CancelToken, running_under
-from vlmsearch.encoders.base import BatchSizes, Encoder
+from vlmsearch.encoders.base import BatchSizes, Encoder, MeasuresTexts
 from vlmsearch.encoders.batching import Batch, BatchingEncoder
 from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.integrations.framework_index import ExternalEncoder
 from vlmsearch.types import ImageSource, Role, Vectors
 
 
@@ -114,6 +115,14 @@ def scene(**options: float) -> Iterator[Scene]:
 class TestBatched(EncoderContract):
     def make_encoder(self) -> Encoder:
         return BatchingEncoder(OnnxEncoder("demo", batch_size=4))
+
+
+def test_it_measures_texts_where_its_encoder_does() -> None:
+    with BatchingEncoder(MockEncoder()) as encoder:
+        assert isinstance(encoder, MeasuresTexts)
+        assert (encoder.text_window, encoder.text_tokens(["a dog"])) == (200, [2])
+    with BatchingEncoder(ExternalEncoder(3)) as bare:
+        assert not isinstance(bare, MeasuresTexts)
 
 
 def test_what_waits_is_encoded_together_and_each_thread_gets_its_own_rows() -> None:

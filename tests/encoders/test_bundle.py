@@ -92,12 +92,33 @@ def test_a_vector_does_not_depend_on_the_texts_beside_it(
 def test_the_tokens_of_a_text_are_those_that_it_is_decoded_from(space: str) -> None:
     texts = ["a red circle", "Two blue, green circles!", ""]
     with OnnxEncoder("demo", threads=1) as encoder:
-        rows = encoder._texts[space]._token_ids(texts, "document")
+        rows = encoder._texts[space]._token_ids(texts, ["document"] * 3)
         decoded = encoder.decode_tokens(rows, space=space)
-        assert encoder._texts[space]._token_ids(decoded, "document") == rows
+        assert encoder._texts[space]._token_ids(decoded, ["document"] * 3) == rows
         assert encoder.count_tokens(texts, space=space) == [len(row) for row in rows]
         for given, again in zip(encoder.encode_texts(texts)[space], encoder.encode_texts(decoded)[space]):
             np.testing.assert_array_equal(given, again)
+
+
+@pytest.mark.parametrize(("location", "space"), [("demo", "minilm"), ("demo-clip", "clip"), ("demo-minilm", "minilm")])
+def test_a_long_document_has_the_vector_of_what_the_model_reads(location: str, space: str) -> None:
+    with OnnxEncoder(location, threads=1) as encoder:
+        form = next(bundle.text for bundle in encoder.bundles if bundle.space.name == space)
+        assert encoder.text_window == form.max_tokens - len(form.prefix) - len(form.suffix)
+        lengths = [encoder.text_window + more for more in (-1, 0, 1, 500)]
+        texts = [" ".join(["star"] * length) for length in lengths]
+        assert encoder.text_tokens(texts) == encoder.count_tokens(texts, space=space) == lengths
+        shorter, whole, *longer = (encoder.encode_texts([text])[space] for text in texts)
+        other_end = encoder.encode_texts([f"{texts[1]} two blue circles on a meadow"])[space]
+    for cut in (*longer, other_end):
+        np.testing.assert_array_equal(cut, whole)
+    assert (shorter != whole).any()
+
+
+def test_the_window_is_that_of_the_model_for_texts_alone(long_texts_bundle: Path) -> None:
+    with OnnxEncoder(f"demo-clip+{long_texts_bundle}", threads=1) as encoder:
+        assert encoder.text_window == UNPADDED + 30
+        assert encoder.text_tokens(["a red star"]) == encoder.count_tokens(["a red star"], space="minilm")
 
 
 def test_what_is_no_token_is_named() -> None:

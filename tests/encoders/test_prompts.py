@@ -1,8 +1,9 @@
-"""Prompts stand before the texts of their role, in every chunk; vectors are cut where a model was trained for it."""
+"""Prompts stand before the texts of their role; vectors are cut for models made for it."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.support.cli import assert_one_line, run
 from tests.support.prompted import DIMS, DOCUMENT, QUERY, prompted_minilm
-from vlmsearch import ConfigError, TextTruncatedWarning
+from vlmsearch import ConfigError
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.models.bundle import open_bundle
 from vlmsearch.models.inputs import BatchLimits, Ids, TextBatches, token_rows
@@ -37,7 +38,8 @@ def test_a_prompt_is_tokenised_together_with_its_text(folder: Path, role: Role, 
         assert (found * bare.encode_texts(TEXTS)["minilm"]).sum(axis=1).max() < 0.999
 
 
-def test_every_chunk_of_a_long_document_has_the_prompt(folder: Path) -> None:
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_a_long_text_is_cut_after_its_prompt(folder: Path, role: Role) -> None:
     bundle = open_bundle(folder)
     form, batches, rows = bundle.text, TextBatches(bundle), list[list[int]]()
 
@@ -46,38 +48,17 @@ def test_every_chunk_of_a_long_document_has_the_prompt(folder: Path) -> None:
             rows.extend(row[seen == 1].tolist() for row, seen in zip(ids, mask))
             yield np.ones((len(ids), bundle.space.dim), np.float32)
 
-    batches.encode([LONG], "document", BatchLimits(8), keep)
-    start = [*form.prefix, *form.document.ids]
-    assert len(rows) > 4
-    assert form.document.ids
-    assert all(row[: len(start)] == start and row[-1:] == list(form.suffix) for row in rows)
-    lengths = {len(row) for row in rows}
-    assert max(lengths) <= form.max_tokens
-    assert max(lengths) - min(lengths) <= 1
-    rows.clear()
-    with pytest.warns(TextTruncatedWarning, match=f"reads {form.room('query')}: "):
-        batches.encode([LONG], "query", BatchLimits(8), keep)
-    assert [len(row) for row in rows] == [form.max_tokens]
-    assert rows == token_rows([LONG], form, batches._tokenizer, "query")
-
-
-def test_the_mean_of_chunks_is_weighted_by_the_own_tokens_of_a_text(folder: Path) -> None:
-    bundle = open_bundle(folder)
-    seen = list[tuple[int, ...]]()
-
-    def one(given: Batches) -> Iterator[Vectors]:
-        for ids, mask in given:
-            seen.append(tuple(mask.sum(axis=1).tolist()))
-            vectors = np.zeros((len(ids), bundle.space.dim), np.float32)
-            vectors[np.arange(len(ids)), np.arange(len(ids))] = 1
-            yield vectors
-
-    text = " ".join(["star"] * (bundle.text.room("document") + 1))
-    (vector,) = TextBatches(bundle).encode([text], "document", BatchLimits(8), one)
-    beside = len(bundle.text.prefix) + len(bundle.text.suffix) + len(bundle.text.document.ids)
-    own = np.array(seen[0]) - beside
-    assert own.sum() == bundle.text.room("document") + 1
-    np.testing.assert_allclose(vector[:2], own / np.linalg.norm(own), rtol=1e-6)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        batches.encode([LONG, "star"], role, BatchLimits(8), keep)
+    start = [*form.prefix, *form.prompt(role).ids]
+    assert form.prompt(role).ids
+    assert rows[1][: len(start)] == start
+    assert [len(rows[0]) < len(rows[1]), len(rows[1])] == [True, form.max_tokens]
+    assert rows == token_rows(["star", LONG], form, batches._tokenizer, role)
+    said = [f"{batches.count_tokens([LONG], role)[0]} tokens and {bundle.name} reads {form.room(role)}: "]
+    told = [str(warning.message).partition("the query has ")[2].partition("the rest")[0] for warning in warned]
+    assert told == (said if role == "query" else [])
 
 
 def test_batches_of_very_long_texts_are_smaller(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,11 @@
 import socket
 import threading
 import time
+import warnings
 from concurrent import futures
 from contextlib import closing, suppress
 
 import grpc
-import numpy as np
 import pytest
 from vlmsearch_mocks import MemoryStore
 
@@ -239,17 +239,28 @@ def test_all_texts_that_cannot_be_sent_are_named_before_anything_is_sent(place: 
     assert _items(place.scripted.requests[0]) == [b"", b"fine"]
 
 
-def test_long_documents_are_pooled_and_queries_cut(place: Place) -> None:
+def test_the_server_cuts_long_texts_and_queries_are_told(place: Place) -> None:
     text = "word " * 200
     with TritonEncoder(place.location) as encoder:
-        vectors = encoder.encode_texts([text, "short"])
-        assert np.allclose(np.linalg.norm(vectors["clip"], axis=1), 1)
-        pieces = [request for request in place.scripted.requests if len(request.inputs) == 2]
-        assert len(pieces) == 1
-        assert _items(pieces[0]) == [text.encode(), b"", b""]
-        assert np.frombuffer(pieces[0].raw_input_contents[1], np.int32).tolist() == [0, 1, 2]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            encoder.encode_texts([text, "short"])
+        assert [_items(request) for request in place.scripted.requests] == [[b"short", text.encode()]]
         with pytest.warns(TextTruncatedWarning, match="200 tokens and clip reads 75"):
             encoder.encode_texts([text], role="query")
+
+
+def test_the_server_counts_tokens_many_texts_at_a_time(place: Place) -> None:
+    with TritonEncoder(place.location, batch_size=40) as encoder:
+        assert encoder.text_window == BOTH[1].text.room("document") != CLIP.text.room("document")
+        long = encoder._deployment.max_text_bytes // 4 * 5 + 7
+        texts = ["word " * (number % 7) for number in range(70)] + ["word " * (long // 5)]
+        expected = [len(text.split()) for text in texts]
+        counts = encoder.text_tokens(texts)
+        assert counts[:-1] == expected[:-1]
+        assert 0 <= counts[-1] - expected[-1] <= 5, "a word may lie between two stretches"
+        assert {output.name for request in place.scripted.requests for output in request.outputs} == {"MINILM_TOKENS"}
+        assert len(place.scripted.requests) < 10
 
 
 def test_another_model_behind_the_address_is_an_index_mismatch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ def test_office_documents_are_found_by_their_text(
     assert report.added == 2
     assert [(Path(reject.id).name, reject.code) for reject in report.rejects] == [("broken.xlsx", "corrupt")]
     found = documents(pipeline)
-    assert found["report.docx"].text == "Annual report\nRevenue grew in the north"
+    assert found["report.docx"].text == "Annual report\n\nRevenue grew in the north"
     assert own(found["report.docx"].metadata) == {"title": "Annual report"}
     assert pipeline.search("lighthouse on a cliff", limit=1)[0].document.id == str(folder / "page.html")
 

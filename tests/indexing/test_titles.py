@@ -52,7 +52,7 @@ def test_files_of_every_format_are_found_by_title_and_by_author(pipe: Pipeline, 
         metadata = own(document.metadata)
         assert (metadata["title"], metadata["author"]) == (TITLE, AUTHOR)
         assert document.text is not None
-        assert document.text.startswith(f"{TITLE}\n{AUTHOR}")
+        assert document.text.startswith(f"{TITLE}\n\n{AUTHOR}")
         assert document.text.count(TITLE) == 1
         assert str(metadata.get("date", "none")) not in document.text
     for query in (TITLE, "Woolfgang"):
@@ -100,7 +100,7 @@ def test_defaults_are_neither_text_nor_metadata(pipe: Pipeline, tmp_path: Path, 
     ],
 )
 def test_what_a_text_begins_with_is_not_said_again(text: str, above: list[str]) -> None:
-    assert About("Winter", "Ann Lee").over(text) == "\n".join([*above, text])
+    assert About("Winter", "Ann Lee").over(text) == "\n\n".join([*above, text])
 
 
 def test_all_authors_of_a_book_are_kept_and_the_first_one_of_an_open_document(tmp_path: Path, pipe: Pipeline) -> None:

@@ -12,7 +12,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import ConfigError, Document, Field, Filter, Hit, Pipeline, Record
 from vlmsearch.generators.extractive import ExtractiveGenerator
-from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.stores.versions import HitContent, VersionedHit
 from vlmsearch.types import FieldScore, RelevanceFit, Vectors, WordHits
 
 
@@ -149,9 +149,9 @@ class VersionedStore(MemoryStore):
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         return self._versioned(super().compare_words(query, ids, where))
 
-    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
+    def get_versions(self, versions: Mapping[str, str]) -> dict[str, HitContent]:
         there = [id for id, version in versions.items() if self._versions.get(id) == version]
-        return {document.id: document for document in self.get(there)}
+        return {document.id: HitContent(document) for document in self.get(there)}
 
     def write(self, numbers: Sequence[int]) -> None:
         texts = [f"{('dog', 'cat')[(i + self._turn) % 2]} number {i} of turn {self._turn}" for i in numbers]

@@ -42,7 +42,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Passage:
+class LabelledText:
     """A labelled text: the queries that it answers, each put in another way.
 
     ``id`` is unique. Passages of one ``topic`` are close to each other, but only those whose ids are in ``also`` answer
@@ -101,10 +101,10 @@ def sentences() -> list[str]:
     return (data_folder("engines") / "calibration.txt").read_text(encoding="utf-8").splitlines()
 
 
-def passages() -> list[Passage]:
+def passages() -> list[LabelledText]:
     """Return the project's own labelled texts: four close ones a topic."""
     lines = (data_folder("engines") / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
-    return [Passage(**{**fields, "also": tuple(fields["also"])}) for fields in map(json.loads, lines)]
+    return [LabelledText(**{**fields, "also": tuple(fields["also"])}) for fields in map(json.loads, lines)]
 
 
 def unanswered() -> list[str]:

@@ -49,6 +49,10 @@ def print_report(report: IndexReport, *, verbose: bool = False) -> None:
     parts += [f"{report.pruned} pruned"] if report.pruned else []
     parts += [f"{len(report.rejects)} rejected"] if report.rejects else []
     click.echo(f"{', '.join(parts)} in {report.seconds:.1f} s ({rate:.0f}/s)")
+    if report.passages:
+        click.echo(f"{report.passages} passages of long texts")
+    if report.cut:
+        click.echo(f"{report.cut} long texts are found by their beginnings alone: add --passages", err=True)
     if report.left_out:
         total = sum(report.left_out.values())
         flags = ", ".join(with_flags(f"`{name}`") for name in report.left_out)

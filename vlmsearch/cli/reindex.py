@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vlmsearch._util.options import options_of
 from vlmsearch.cli.common import (
     command,
     json_option,
@@ -19,8 +20,9 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
-from vlmsearch.media.limits import ImageLimits
-from vlmsearch.registry import open_encoder
+from vlmsearch.cli.search_options import flag_of
+from vlmsearch.indexing.items import SourceOptions
+from vlmsearch.registry import open_encoder, usual_encoder
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 @option("--ignore-space", is_flag=True, help="Start even if the disk seems too small.")
 @option("--drop-old", is_flag=True, help="Remove the replaced index.")
 @option("--allow-missing", is_flag=True, help="Switch even if documents cannot be encoded again.")
+@flag_of(options_of(SourceOptions)["passages"])
 @json_option
 def reindex(
     chosen: IndexChoice,
@@ -41,37 +44,48 @@ def reindex(
     ignore_space: bool,
     drop_old: bool,
     allow_missing: bool,
+    passages: bool,
     as_json: bool,
 ) -> None:
     """Rebuild an index with another model, from the texts and image files of its documents.
 
+    Without --encoder, or with that of the index, long texts are put into passages where they are not, in the index
+    itself.
+
     The old index is in use until the new one is complete, and stays until --drop-old: the disk needs room for both. The
     index takes no writes at the end, when both are compared. You may interrupt it: the next run continues.
     """
-    from vlmsearch.indexing.reindex import drop_old as remove_old
+    from vlmsearch.indexing.reindex import drop_old as remove_old, reindex as reindex_store
 
-    if not encoder and not drop_old:
-        raise click.UsageError(
-            "name the new model with --encoder URL on the command line (VLMSEARCH_ENCODER is for all other commands), "
-            "or remove a replaced index with --drop-old"
-        )
     result: dict[str, object] = {}
     limits = chosen.image_limits
     with chosen.open_store() as opened:
-        if encoder:
-            with open_encoder(encoder) as model:
+        if encoder or not drop_old:
+            with open_encoder(encoder or usual_encoder(opened.name, need_manifest(opened))) as model:
                 if not ignore_space:
                     _check_room(opened, model)
-                result = _reindex(opened, model, limits, allow_missing=allow_missing, quiet=as_json)
-            if result["switched"] and not drop_old and not as_json:
+                with progress(len(opened), quiet=as_json) as advance:
+                    done = reindex_store(
+                        opened,
+                        model,
+                        allow_missing=allow_missing,
+                        on_progress=advance,
+                        image_limits=limits,
+                        passages=passages,
+                    )
+                if not as_json:
+                    _print(done)
+                result = {**asdict(done), "seconds": round(done.seconds, 3)}
+            if done.switched and not drop_old and not as_json:
                 click.echo("the new index is in use from now on; the one before it stays until --drop-old")
-        if drop_old and result.get("switched", True):
+        has_failed = bool(result.get("lost")) and not result["switched"]
+        if drop_old and not has_failed:
             result["dropped"] = remove_old(opened)
             if not as_json:
                 click.echo("removed the replaced index" if result["dropped"] else "there is no replaced index")
     if as_json:
         print_json(result)
-    if not result.get("switched", True):
+    if has_failed:
         sys.exit(1)
 
 
@@ -85,18 +99,6 @@ def _check_room(store: Store, model: Encoder) -> None:
             f"the new index would take about {_size(room.bytes_added)} beside the old one, and {store.name} has "
             f"{_size(room.bytes_free or 0)} left: make room, or begin all the same with --ignore-space"
         )
-
-
-def _reindex(
-    store: Store, model: Encoder, image_limits: ImageLimits, *, allow_missing: bool, quiet: bool
-) -> dict[str, object]:
-    from vlmsearch.indexing.reindex import reindex
-
-    with progress(len(store), quiet=quiet) as advance:
-        done = reindex(store, model, allow_missing=allow_missing, on_progress=advance, image_limits=image_limits)
-    if not quiet:
-        _print(done)
-    return {**asdict(done), "seconds": round(done.seconds, 3)}
 
 
 def _duration(seconds: float) -> str:
@@ -115,7 +117,7 @@ def _print(done: ReindexReport) -> None:
     added = "" if done.bytes_added is None else f" and {_size(done.bytes_added)}"
     click.echo(f"{done.documents} documents, {done.encoded} encoded: it took {_duration(done.seconds)}{added}")
     print_first([f"not encoded  {id}" for id in done.lost])
-    if not done.switched:
+    if done.lost and not done.switched:
         click.echo(
             f"{len(done.lost)} documents cannot be encoded again, so the old index stays in use: "
             "their images are not kept or are missing. --allow-missing leaves them out.",

@@ -42,7 +42,14 @@ def upload_files(
                 rejects.append(item)
 
     sent = documents(source)
-    report = add_reported(remote, sent, retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
+    report = add_reported(
+        remote,
+        sent,
+        passages=source.options.passages,
+        retry_rejects=retry_rejects,
+        strict=strict,
+        on_progress=on_progress,
+    )
     return replace(report, rejects=(*report.rejects, *rejects), left_out=source.left_out())
 
 

@@ -84,8 +84,8 @@ class Encoder(Closable, ABC):
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Encode texts into every space that takes text.
 
-        A document longer than a model reads is split and its chunks are pooled. A query is cut, with a
-        TextTruncatedWarning that says how much was read.
+        A text longer than a model reads is cut. For a query, a TextTruncatedWarning says how much was read; documents
+        are split into passages before: see `MeasuresTexts`.
 
         Args:
             texts: Any number of them.
@@ -202,6 +202,51 @@ class TokenizesTexts(Protocol):
         Raises:
             InvalidBatchError: Some rows have an id that is not a token of the model.
         """
+
+
+@runtime_checkable
+class MeasuresTexts(Protocol):
+    """An encoder that knows how much of a text it reads.
+
+    The model is that of the texts that text queries ask: see `compared_spaces`. Of several, it is the one that reads
+    least.
+
+    Example:
+        >>> from vlmsearch.registry import open_encoder
+        >>> with open_encoder("onnx:demo") as encoder:
+        ...     counts = encoder.text_tokens(["a red circle", "blue " * 100])
+        >>> isinstance(encoder, MeasuresTexts), encoder.text_window, counts
+        (True, 62, [3, 100])
+    """
+
+    text_window: int
+    """Tokens that the model reads of a document's text, its prompt aside.
+
+    It is 0 where no texts are encoded.
+    """
+
+    def text_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Count the tokens of documents' texts, without those that the model puts before and after them.
+
+        Args:
+            texts: Any number of them.
+
+        Returns:
+            How many each has, also where the model reads fewer.
+
+        Raises:
+            InvalidBatchError: Some texts are not valid Unicode.
+            BackendError: The model's server failed.
+        """
+
+
+def compared_spaces(spaces: Sequence[Space]) -> list[Space]:
+    """Return the spaces in which a text query is compared with texts.
+
+    They are those of texts alone, which are far better at it; where there are none, those with images.
+    """
+    texts = [space for space in spaces if "text" in space.modalities]
+    return [space for space in texts if "image" not in space.modalities] or texts
 
 
 def prepared_image(encoder: Encoder, image: ImageSource, limits: ImageLimits) -> ImageSource:

@@ -25,7 +25,7 @@ from opentelemetry.trace import Span, get_current_span
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.retry import check_seconds
 from vlmsearch._util.tracing import together
-from vlmsearch.encoders.base import Encoder, prepared_image
+from vlmsearch.encoders.base import Encoder, MeasuresTexts, prepared_image
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -279,6 +279,8 @@ class BatchingEncoder(Encoder):
         self.fingerprint, self.spaces, self.relevance = encoder.fingerprint, encoder.spaces, encoder.relevance
         self.domains = encoder.domains
         self.batch_sizes = sizes = encoder.batch_sizes
+        if isinstance(encoder, MeasuresTexts):
+            self.text_window, self.text_tokens = encoder.text_window, encoder.text_tokens
         self._limit, self._delay, self._deadline = queue, delay, deadline
         self._on_batch = on_batch
         self._changed = threading.Condition()

@@ -14,7 +14,7 @@ import PIL.Image
 from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
-from vlmsearch.encoders.base import BatchSizes, Encoder
+from vlmsearch.encoders.base import BatchSizes, Encoder, compared_spaces
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
@@ -61,6 +61,9 @@ class BundleEncoder(Encoder):
         self._picture = pictures[0] if pictures else None
         self.preprocess = pictures[0].preprocess if pictures else None
         self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}
+        windows = {bundle.space.name: bundle.text.room("document") for bundle in bundles}
+        self._text_space = min((space.name for space in compared_spaces(self.spaces)), key=windows.__getitem__)
+        self.text_window = windows[self._text_space]
         self._batch_size = batch_size
         self.text_limits = BatchLimits(batch_size)
         self.batch_sizes = BatchSizes(batch_size, batch_size, batch_size * _USUAL_CHARACTERS)
@@ -123,6 +126,10 @@ class BundleEncoder(Encoder):
         """Return how many tokens each text has; see `TokenizesTexts`."""
         apply_to_each(utf8_bytes, texts)
         return self._texts[space].count_tokens(texts, role)
+
+    def text_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens each text has; see `MeasuresTexts`."""
+        return self.count_tokens(texts, space=self._text_space)
 
     def decode_tokens(self, rows: Sequence[Sequence[int]], *, space: str) -> list[str]:
         """Return the texts of token ids; see `TokenizesTexts`."""

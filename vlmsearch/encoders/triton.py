@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Literal, TypeAlias, Union
+from typing import Any, Literal, TypeAlias, Union
 
 import numpy as np
 import PIL.Image
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
-from vlmsearch.encoders.base import BatchSizes, Encoder
+from vlmsearch.encoders.base import BatchSizes, Encoder, compared_spaces
 from vlmsearch.errors import (
     BackendError,
     ConfigError,
@@ -26,16 +26,16 @@ from vlmsearch.errors import (
 from vlmsearch.media.images import Preprocess, is_within, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import shortened
-from vlmsearch.models.inputs import chunk_lengths, cut_vectors, pool_chunks, to_pixels, warn_truncated
+from vlmsearch.models.inputs import cut_vectors, to_pixels, warn_truncated
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.client.batches import batches, size_of, split_location
 from vlmsearch.triton.client.connection import Connection
-from vlmsearch.types import ImageSource, Role, Space, Vectors
+from vlmsearch.types import ImageSource, Role, Vectors
 
 Row: TypeAlias = NDArray[np.float32]
 Outcome: TypeAlias = Union[Row, InvalidInputError]
-_Chunk: TypeAlias = tuple[int, int, Row]
-"""The number of a text, how many tokens of it the chunk has, and its vector."""
+_UTF8_BYTES = 4
+"""Maximum number of bytes of a character."""
 
 
 class TritonEncoder(Encoder):
@@ -85,6 +85,9 @@ class TritonEncoder(Encoder):
         self.fingerprint, self.spaces = given.fingerprint, given.spaces
         self.relevance = {key: fit for key, fit in served.relevance.items() if key[0] not in given.names}
         self._picture = next((space for space in self.spaces if "image" in space.modalities), None)
+        windows = {space.name: served.rooms[space.name]["document"] for space in compared_spaces(self.spaces)}
+        self._text_space = min(windows, key=windows.__getitem__)
+        self.text_window = windows[self._text_space]
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
         """Vectors of the image space; see `Encoder.encode_images`."""
@@ -105,26 +108,32 @@ class TritonEncoder(Encoder):
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Vectors per space; see `Encoder.encode_texts`."""
-        encoded = apply_to_each(self._text_bytes, texts)
-        order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
-        max_bytes = self._deployment.max_text_bytes
-        planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=max_bytes))
-        chunks: dict[str, list[_Chunk]] = {space.name: [] for space in self.spaces}
-        for batch, outputs in zip(
-            planned, self._pool.results(planned, lambda batch: self._send_texts(encoded, batch, role))
-        ):
-            for space in self.spaces:
-                room = self._deployment.rooms[space.name][role]
-                for i, row, count in zip(batch, *outputs[space.name]):
-                    lengths = chunk_lengths(count, room, role)
-                    if sum(lengths) < count:
-                        warn_truncated(space.name, count, room, stacklevel=2)
-                    rows = [row] if len(lengths) == 1 else self._send_chunks(space, encoded[i], role, len(lengths))
-                    chunks[space.name] += [(i, length, vector) for length, vector in zip(lengths, rows)]
-        return {
-            space.name: cut_vectors(_pooled(chunks[space.name], len(texts), whole.dim), space.dim)
-            for space, whole in zip(self.spaces, self._deployment.spaces)
-        }
+        vectors = {space.name: np.empty((len(texts), space.dim), np.float32) for space in self.spaces}
+        names = [(protocol.text_model(space).upper(), protocol.tokens_tensor(space.name)) for space in self.spaces]
+        for batch, outputs in self._ask_texts(texts, role, [name for pair in names for name in pair]):
+            for space, (rows, counts) in zip(self.spaces, names):
+                if role == "query":
+                    room = self._deployment.rooms[space.name][role]
+                    warn_truncated(space.name, outputs[counts][:, 0].tolist(), room, stacklevel=2)
+                vectors[space.name][batch] = cut_vectors(outputs[rows].astype(np.float32, copy=False), space.dim)
+        return vectors
+
+    def text_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens each text has; see `MeasuresTexts`.
+
+        The server counts them, many texts in a request. A text that may be larger than a request is counted in
+        stretches: a word that lies between two may be a token more.
+        """
+        apply_to_each(utf8_bytes, texts)
+        longest = max(self._deployment.max_text_bytes // _UTF8_BYTES, 1)
+        stretches = [
+            (i, text[start : start + longest]) for i, text in enumerate(texts) for start in range(0, len(text), longest)
+        ]
+        counts, output = [0] * len(texts), protocol.tokens_tensor(self._text_space)
+        for batch, outputs in self._ask_texts([stretch for _, stretch in stretches], "document", [output]):
+            for place, count in zip(batch, outputs[output][:, 0].tolist()):
+                counts[stretches[place][0]] += count
+        return counts
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """Return the image as it is sent: the bytes of its file for the server to decode, or a small upright one."""
@@ -178,32 +187,20 @@ class TritonEncoder(Encoder):
                 self._check_again()
             raise
 
-    def _send_texts(
-        self, encoded: Sequence[bytes], batch: Sequence[int], role: Role
-    ) -> dict[str, tuple[Vectors, list[int]]]:
-        """Return for each space the vectors of a batch of texts, and their numbers of tokens."""
-        vectors = {space.name: protocol.text_model(space).upper() for space in self.spaces}
-        counts = {space.name: protocol.tokens_tensor(space.name) for space in self.spaces}
-        inputs = {protocol.TEXT: _strings([encoded[i] for i in batch])} | _role(role, len(batch))
-        outputs = self._infer(self._model, inputs, (*vectors.values(), *counts.values()))
-        return {
-            name: (outputs[vectors[name]].astype(np.float32, copy=False), outputs[counts[name]][:, 0].tolist())
-            for name in vectors
-        }
+    def _ask_texts(
+        self, texts: Sequence[str], role: Role, outputs: Sequence[str]
+    ) -> Iterator[tuple[Sequence[int], dict[str, NDArray[Any]]]]:
+        """Return the outputs of each batch of texts, and which texts these are."""
+        encoded = apply_to_each(self._text_bytes, texts)
+        order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
+        max_bytes = self._deployment.max_text_bytes
+        planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=max_bytes))
 
-    def _send_chunks(self, space: Space, encoded: bytes, role: Role, count: int) -> list[Row]:
-        """Return the vectors of the chunks of a text that is longer than a model reads."""
-        output = protocol.text_model(space).upper()
-        planned = list(batches(range(count), [1] * count, self._batch_size))
+        def send(batch: Sequence[int]) -> dict[str, NDArray[Any]]:
+            inputs = {protocol.TEXT: _strings([encoded[i] for i in batch])} | _role(role, len(batch))
+            return self._infer(self._model, inputs, outputs)
 
-        def send(numbers: Sequence[int]) -> list[Row]:
-            texts = _strings([encoded] + [b""] * (len(numbers) - 1))
-            wanted = np.array(numbers, np.int32)[:, None]
-            inputs = {protocol.TEXT: texts, protocol.PIECE: wanted} | _role(role, len(numbers))
-            rows = self._infer(self._model, inputs, (output,))[output]
-            return list(rows.astype(np.float32))
-
-        return [row for rows in self._pool.results(planned, send) for row in rows]
+        return zip(planned, self._pool.results(planned, send))
 
     def _text_bytes(self, text: str) -> bytes:
         """Return a text as it is sent."""
@@ -252,11 +249,6 @@ class TritonEncoder(Encoder):
         out = BytesIO()
         PIL.Image.fromarray(to_pixels(image, self._preprocess, limits)).save(out, "PNG", compress_level=1)
         return out.getvalue()
-
-
-def _pooled(chunks: Sequence[_Chunk], count: int, dim: int) -> Vectors:
-    vectors = np.array([row for _, _, row in chunks], np.float32).reshape(len(chunks), dim)
-    return pool_chunks(vectors, [text for text, _, _ in chunks], [tokens for _, tokens, _ in chunks], count)
 
 
 def _role(role: Role, count: int) -> dict[str, NDArray[np.generic]]:

@@ -19,6 +19,7 @@ from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.image_text import with_mark
 from vlmsearch.indexing.items import Container, PartItem, ReadOptions, SourceDocument, SourceOptions
+from vlmsearch.indexing.passages import with_passages
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
@@ -84,7 +85,7 @@ class ContainerFormat:
 
     ``edition`` is raised where the same file gives other documents than before. ``beside`` finds another file that
     belongs to it, and is told whether that may be a link. ``has_images`` says whether the parts have images, in which
-    text may be read.
+    text may be read. ``has_texts`` says whether the texts may be long.
     """
 
     name: str
@@ -94,6 +95,7 @@ class ContainerFormat:
     edition: int = 1
     beside: Callable[[Path, bool], Path | None] = lambda *_: None
     has_images: bool = True
+    has_texts: bool = True
 
 
 def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Container:
@@ -102,6 +104,7 @@ def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions)
     digests = [_digest(name), *([_digest(str(beside))] if beside else [])]
     version = hashlib.sha256(json.dumps([*digests, [kind.option, kind.edition]]).encode()).hexdigest()
     ocr = options.ocr and kind.has_images
+    version = with_passages(version) if options.passages and kind.has_texts else version
     version = with_mark(version) if ocr else version
     return Container(
         id, id, version, partial(_read_parts, kind.option, File(Path(name), id, version, ocr, options.follow_links))
@@ -195,8 +198,8 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
 
 KINDS = (
     ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 2),
-    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 2, beside=subtitles_beside),
-    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 2, has_images=False),
+    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 2, beside=subtitles_beside, has_texts=False),
+    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 3, has_images=False),
 )
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
 

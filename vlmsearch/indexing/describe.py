@@ -23,22 +23,23 @@ from typing import TYPE_CHECKING, cast
 
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.tracing import encoding
 from vlmsearch.answers.prompts import Prompt
 from vlmsearch.answers.sources import make_source
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
 from vlmsearch.indexing.image_text import with_description_mark
 from vlmsearch.indexing.options import FIELD_TYPES, DescribeRequest
+from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
+from vlmsearch.indexing.records import Ready, encode
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.filters import Filter
 from vlmsearch.types import (
     DESCRIBED_BY,
     DescribeReport,
     Document,
-    Field,
     Match,
     MetadataChange,
+    Record,
     Reject,
     Scalar,
     Stamp,
@@ -47,9 +48,7 @@ from vlmsearch.types import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     import PIL.Image
-    from numpy.typing import NDArray
 
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.stores.base import RejectList, Store
@@ -246,8 +245,8 @@ class Describer:
         if self._options.dry_run:
             return len(good), rejects
         changes = [
-            self._change(answer, stamps[answer.document.id], vectors)
-            for answer, vectors in zip(good, self._vectors(good))
+            self._change(answer, stamps[answer.document.id], record)
+            for answer, record in zip(good, self._encoded(good))
         ]
         changed = self._store.update_metadata(changes) if changes else []
         if rejects:
@@ -255,22 +254,21 @@ class Describer:
         self._reject_list.release(changed)
         return len(changed), rejects
 
-    def _vectors(self, told: Sequence[_DocumentAnswer]) -> list[dict[Field, NDArray[np.float32]]]:
-        """Return the vectors of the descriptions, by field; none for those that fill metadata."""
-        texts = [answer.text for answer in told if answer.text]
-        if not texts:
-            return [{} for _ in told]
-        with encoding(self._encoder.fingerprint, "documents", len(texts)):
-            by_space = self._encoder.encode_texts(texts, role="document")
-        return [{Field(space, "text"): rows[at] for space, rows in by_space.items()} for at in range(len(texts))]
+    def _encoded(self, told: Sequence[_DocumentAnswer]) -> list[Record]:
+        """Return records of the descriptions, which have no vectors where they fill metadata."""
+        split = Splitter.of(self._encoder).split
+        ready = [
+            Ready(Document(answer.document.id, answer.text), None, Stamp(""), True, False, split(answer.text))
+            for answer in told
+        ]
+        return encode(self._encoder, ready)[0]
 
-    def _change(
-        self, told: _DocumentAnswer, stamp: Stamp, vectors: Mapping[Field, NDArray[np.float32]]
-    ) -> MetadataChange:
+    def _change(self, told: _DocumentAnswer, stamp: Stamp, record: Record) -> MetadataChange:
         document = told.document
         metadata = {**document.metadata, **(told.values or {}), self._key: self._tag}
         digest = with_description_mark(stamp.digest, f"{self._tag}{told.text}{sorted((told.values or {}).items())}")
-        return MetadataChange(document, stamp, metadata, digest, told.text or None, vectors)
+        digest = with_passages(digest) if record.passages else without_passages(digest)
+        return MetadataChange(document, stamp, metadata, digest, told.text or None, record.vectors, record.passages)
 
 
 def plain_description(text: str) -> str:

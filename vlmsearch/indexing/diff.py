@@ -13,6 +13,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.indexing.copy import BATCH, stamped, unknown
 from vlmsearch.indexing.parquet import ParquetIndex
 from vlmsearch.stores.base import RejectList, Store, needed_manifest
+from vlmsearch.stores.passages import rows_of
 from vlmsearch.types import Manifest, Record
 
 TOLERANCE = 1e-6
@@ -28,7 +29,8 @@ class DocumentDifference:
     Attributes:
         id: The id of the document.
         what: ``first only`` or ``second only``, or what is not the same: ``text``, ``image``, ``metadata``, ``source``,
-            ``digest`` or the vectors of a field, such as ``clip/image``; ``rejects`` for an entry of that list.
+            ``digest``, ``passages`` or the vectors of a field, such as ``clip/image``; ``rejects`` for an entry of that
+            list.
     """
 
     id: str
@@ -160,13 +162,12 @@ def _differing(first: Record, second: Record, tolerance: float) -> tuple[str, ..
         "metadata": _typed(left.metadata) == _typed(right.metadata),
         "source": first.stamp.source == second.stamp.source,
         "digest": first.stamp.digest == second.stamp.digest,
+        "passages": [encoded.passage for encoded in first.passages] == [encoded.passage for encoded in second.passages],
     }
-    for field in sorted(first.vectors.keys() | second.vectors.keys()):
-        vectors = [record.vectors[field] for record in (first, second) if field in record.vectors]
-        checks[str(field)] = (
-            len(vectors) == 2
-            and vectors[0].shape == vectors[1].shape
-            and bool(np.all(np.abs(vectors[0] - vectors[1]) <= tolerance))
+    for field in sorted({field for row in rows_of([first, second]) for field in row.vectors}):
+        mine, others = first.vectors_of(field), second.vectors_of(field)
+        checks[str(field)] = [vector.shape for vector in mine] == [vector.shape for vector in others] and bool(
+            np.all(np.abs(np.array(mine) - np.array(others)) <= tolerance)
         )
     return tuple(name for name, same in checks.items() if not same)
 

@@ -38,6 +38,7 @@ from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, 
 from vlmsearch.indexing.facts import with_facts
 from vlmsearch.indexing.image_text import with_image_text, with_mark, without_description, without_mark
 from vlmsearch.indexing.items import Container, Item, ReadOptions, SourceDocument, id_of
+from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
 from vlmsearch.indexing.records import Ready, digest, encode
 from vlmsearch.indexing.sources import Paths, file_id, file_name, is_file
 from vlmsearch.media.images import read_image
@@ -47,13 +48,15 @@ from vlmsearch.search.label_keys import has_labels, without_labels
 from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.types import (
     CONTROLS,
+    Document,
     ImageSource,
     IndexReport,
     MetadataChange,
+    Passage,
     Record,
     Reject,
     Stamp,
-    check_id,
+    check_document_id,
     check_metadata,
     check_types,
     encodes_images,
@@ -110,6 +113,7 @@ class IndexOptions:
         image_limits: The largest images.
         keep_labels: Whether a document without labels is unchanged where the index has it with some.
         has_remote_sources: Whether to read images in object storage that lie beside or below the file that names them.
+        passages: Whether to encode long texts in passages.
     """
 
     retry_rejects: bool = False
@@ -118,6 +122,7 @@ class IndexOptions:
     image_limits: ImageLimits = DEFAULT_LIMITS
     keep_labels: bool = True
     has_remote_sources: bool = False
+    passages: bool = True
 
 
 @dataclass
@@ -129,6 +134,8 @@ class Tally:
     unchanged: int = 0
     unlabelled: int = 0
     pruned: int = 0
+    passages: int = 0
+    cut: int = 0
     rejects: list[Reject] = field(default_factory=list)
 
     @property
@@ -142,16 +149,16 @@ class Tally:
             self.rejects.append(outcome)
         elif isinstance(outcome, UnchangedDocument):
             self.unchanged += 1
-        elif outcome.replaces:
-            self.updated += 1
-            self.unlabelled += outcome.unlabels
         else:
-            self.added += 1
+            self.updated += outcome.replaces
+            self.added += not outcome.replaces
+            self.unlabelled += outcome.unlabels
+            self.passages += len(outcome.passages)
+            self.cut += outcome.is_cut
 
     def report(self, seconds: float) -> IndexReport:
         """Return it as the report of a run."""
-        rejects = tuple(self.rejects)
-        return IndexReport(self.added, self.updated, self.unchanged, self.pruned, rejects, seconds, self.unlabelled)
+        return IndexReport(**{**vars(self), "rejects": tuple(self.rejects)}, seconds=seconds)
 
 
 class Flow:
@@ -413,7 +420,8 @@ class Flow:
             records.update((record.document.id, record) for record in encoded)
             outcomes += [o for o in examined if not (isinstance(o, Ready) and o.document.id in bad)]
             outcomes += rejects
-            if len(outcomes) >= STORED_TOGETHER or time.monotonic() - begun > STORED_EVERY:
+            rows = len(outcomes) + sum(len(record.passages) for record in records.values())
+            if rows >= STORED_TOGETHER or time.monotonic() - begun > STORED_EVERY:
                 self._encoded.put((list(records.values()), outcomes))
                 records, outcomes, begun = {}, [], time.monotonic()
         self._encoded.put((list(records.values()), outcomes))
@@ -443,19 +451,21 @@ class Examiner:
         prepare: The function that makes an image ready for the encoder; None where it encodes no images.
         options: The options of the run.
         rejected: The reject list of the index, by id.
+        splitter: The splitter of long texts.
     """
 
     fingerprint: str
     prepare: Callable[[ImageSource], ImageSource] | None
     options: IndexOptions
     rejected: Mapping[str, Reject]
+    splitter: Splitter
 
     @classmethod
     def of(cls, encoder: Encoder, options: IndexOptions, rejected: Mapping[str, Reject]) -> Examiner:
         """Return the examiner for an open encoder."""
         limits = options.image_limits
         prepare = partial(prepared_image, encoder, limits=limits) if encodes_images(encoder.spaces) else None
-        return cls(encoder.fingerprint, prepare, options, rejected)
+        return cls(encoder.fingerprint, prepare, options, rejected, Splitter.of(encoder))
 
     def examine(self, item: Input, known: Stamp | None = None, is_again: bool = False) -> Outcome:
         """Return the outcome of one input.
@@ -466,7 +476,7 @@ class Examiner:
             return item
         document, stamp = item.document, Stamp("", item.source)
         try:
-            check_id(document.id)
+            check_document_id(document.id)
             check_types(document)
             check_metadata(document.metadata)
             limits = self.options.image_limits
@@ -475,17 +485,18 @@ class Examiner:
             if isinstance(image, Path):
                 is_asked = self.options.has_remote_sources and _is_beside(image, item.source)
                 image = read_image(image, replace(limits, remote=limits.remote or is_asked))
-            stamp = Stamp(item.digest or digest(document, image, limits, content=item.content), item.source)
+            stamp = self._stamp(item, image)
             is_read = item.ocr and not document.text and image is not None
             if is_read:
                 stamp = replace(stamp, digest=with_mark(stamp.digest))
-            if self.is_known(known, stamp) and not is_again:
+            if self.is_known(known, stamp, has_text=bool(document.text)) and not is_again:
                 return UnchangedDocument(document.id)
             old = self.rejected.get(document.id)
             if old and old.stamp.digest == stamp.digest and not self.options.retry_rejects:
                 return old
             if is_read and image is not None:
                 document = with_image_text(document, image, limits)
+                stamp = self._marked(stamp, document)
             if is_file(document.id, item.source):
                 photograph = image if isinstance(image, bytes) else None
                 document = with_facts(document, item.source, file_name(item.source), photograph)
@@ -500,7 +511,7 @@ class Examiner:
                 return Reject(document.id, "unsupported", why, stamp)
             usable = self.prepare(image) if image is not None and self.prepare else None
             unlabels = known is not None and has_labels(known.digest) and not has_labels(stamp.digest)
-            return Ready(document, usable, stamp, known is not None, unlabels)
+            return Ready(document, usable, stamp, known is not None, unlabels, *self._passages(document.text or ""))
         except MemoryError:
             return Reject(document.id, "too_large", f"{document.id}: it needs more memory than there is", stamp)
         except InvalidInputError as exc:
@@ -510,11 +521,29 @@ class Examiner:
             message = str(exc) if is_named else f"{name}: {exc}"
             return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
 
-    def is_known(self, known: Stamp | None, stamp: Stamp) -> bool:
+    def _stamp(self, item: SourceDocument, image: ImageSource | None) -> Stamp:
+        if item.digest:
+            return Stamp(item.digest, item.source)
+        own = digest(item.document, image, self.options.image_limits, content=item.content)
+        return self._marked(Stamp(own, item.source), item.document)
+
+    def _marked(self, stamp: Stamp, document: Document) -> Stamp:
+        """Return the stamp of a document, with a mark where it may have passages."""
+        is_long = self.options.passages and self.splitter.is_long(document.text)
+        return replace(stamp, digest=with_passages(stamp.digest)) if is_long else stamp
+
+    def _passages(self, text: str) -> tuple[tuple[Passage, ...], bool]:
+        """Return the passages of a text, and whether the encoder reads its beginning alone."""
+        return (self.splitter.split(text), False) if self.options.passages else ((), not self.splitter.fits(text))
+
+    def is_known(self, known: Stamp | None, stamp: Stamp, *, has_text: bool = True) -> bool:
         """Return whether the index has this version of a document.
 
-        It may have labels that are not in its source.
+        It may have labels that are not in its source. Without a text in its source, it may have one that was read in
+        its image or describes it, in passages or not.
         """
+        if known and not has_text:
+            known = replace(known, digest=without_passages(known.digest))
         if known is None or known == stamp or not self.options.keep_labels:
             return known == stamp
         unlabelled = without_labels(known.digest)

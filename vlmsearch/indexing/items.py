@@ -87,6 +87,8 @@ class SourceOptions(Options):
             ``video``.
         office: Take the text of office documents, e-books and web pages. Needs the extra ``office``.
         ocr: Read the text in images, pages and frames that have none beside them. Needs the extra ``ocr``.
+        passages: Encode a text that is longer than the model reads in passages. Otherwise its beginning alone is
+            encoded.
         follow_links: Take files and subtitles that are symbolic links, which may lead out of the folders. Files that
             are named themselves are always taken. A server follows no links.
 
@@ -99,6 +101,7 @@ class SourceOptions(Options):
     video: bool = False
     office: bool = False
     ocr: bool = False
+    passages: bool = True
     follow_links: bool = local(True)
 
 

@@ -12,6 +12,9 @@
                     themselves then have U+FFFD. Null for most documents.
 ==================  ==================================================================================================
 
+A passage of a long text has a row of its own, before that of its document, with the id ``DOCUMENT#passage=N``: see
+`vlmsearch.stores.passages`.
+
 The metadata of the file itself have two keys: ``vlmsearch`` is a JSON object with the manifest and the tuning of the
 index, and ``vlmsearch.rejects`` has its reject list.
 """
@@ -36,13 +39,15 @@ from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
 from vlmsearch.stores.base import RejectList, Store, dim_of, needed_manifest, space_of
 from vlmsearch.stores.documents import StoredDocument
-from vlmsearch.types import HALVES, Field, Manifest, Record, Reject, Stamp
+from vlmsearch.stores.passages import record_of, rows_of
+from vlmsearch.types import HALVES, PASSAGE, Field, Manifest, Record, Reject, Stamp, document_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-_VERSION = 1
+_VERSION = 2
+_READ = (1, _VERSION)
 _MANIFEST, _REJECTS = "vlmsearch", "vlmsearch.rejects"
 _STRINGS = ("id", "text", "image", "metadata", "source", "digest", "escaped")
 _NULLABLE = {"text", "image", "escaped"}
@@ -129,16 +134,16 @@ def export_index(source: Store, path: str | Path, *, on_progress: Callable[[int]
         }
         with pa.parquet.ParquetWriter(making, schema, **settings) as writer:
             for group in _groups(source):
-                cells = [_cells(record) for record in group]
+                cells = [_cells(row) for row in group]
                 columns = [[row[name] for row in cells] for name in _STRINGS]
                 columns += [_vectors(field, group, schema) for field in fields]
                 writer.write_table(pa.table(columns, schema=schema), row_group_size=len(group))
-                count += len(group)
+                count += sum(PASSAGE not in row.document.id for row in group)
                 if on_progress:
                     on_progress(count)
             rejects = source.rejects() if isinstance(source, RejectList) else None
             about = {
-                _MANIFEST: json.dumps(_manifest_form(source.manifest() or manifest)),
+                _MANIFEST: json.dumps({**_manifest_form(source.manifest() or manifest), "documents": count}),
                 _REJECTS: json.dumps(None if rejects is None else [asdict(reject) for reject in rejects]),
             }
             writer.add_key_value_metadata(about)
@@ -189,11 +194,12 @@ class ParquetIndex(Closable):
             raise ConfigError(f"{self.name!r} was not written by `vlmsearch export`; {why}")
         try:
             form = parse_json(about[_MANIFEST.encode()].decode())
-            if form["version"] != _VERSION:
+            if form["version"] not in _READ:
                 raise ConfigError(
                     f"{self.name!r} is in version {form['version']!r} of this format, and this release reads "
                     f"{_VERSION}: use the release that wrote it, or a newer one"
                 )
+            self._count = int(form.get("documents", self._file.metadata.num_rows))
             return _manifest_of(form), _rejects_of(parse_json(about[_REJECTS.encode()].decode()))
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             if isinstance(exc, ConfigError):
@@ -217,7 +223,7 @@ class ParquetIndex(Closable):
 
     def __len__(self) -> int:
         """Return how many documents there are."""
-        return int(self._file.metadata.num_rows)
+        return self._count
 
     def manifest(self) -> Manifest:
         """Return what built the index, with its tuning."""
@@ -231,7 +237,7 @@ class ParquetIndex(Closable):
         """Read all documents, in the order of the file.
 
         Args:
-            count: The most documents at a time.
+            count: The most documents at a time, with their passages.
 
         Yields:
             Their records.
@@ -240,13 +246,20 @@ class ParquetIndex(Closable):
             ConfigError: The file is damaged, or holds what no index has.
         """
         fields = [field for space in self._manifest.spaces for field in space.fields]
+        passages: dict[str, list[Record]] = {}
         for batch in self._batches(self._schema.names, count):
             strings = [batch.column(name).to_pylist() for name in _STRINGS]
             vectors = [self._rows(field, batch) for field in fields]
-            yield [
-                self._record(dict(zip(_STRINGS, cells)), {f: row for f, row in zip(fields, rows) if row is not None})
-                for cells, rows in zip(zip(*strings), zip(*vectors))
-            ]
+            page: list[Record] = []
+            for cells, rows in zip(zip(*strings), zip(*vectors)):
+                given = {field: row for field, row in zip(fields, rows) if row is not None}
+                record = self._record(dict(zip(_STRINGS, cells)), given)
+                id = document_of(record.document.id)
+                if id != record.document.id:
+                    passages.setdefault(id, []).append(record)
+                else:
+                    page.append(record_of(record, passages.pop(id, ())))
+            yield page
 
     def unknown(self, ids: Sequence[str]) -> list[str]:
         """Return those of some ids that are not in the file. The first call reads all ids, and keeps them.
@@ -323,13 +336,13 @@ def _schema(manifest: Manifest) -> pa.Schema:
 
 
 def _groups(source: Store) -> Iterator[list[Record]]:
-    """Yield all records, as many at a time as are a row group."""
+    """Yield all records and their passages as rows, a row group at a time."""
     group: list[Record] = []
     size = 0
     for page in batches(source.ids(), _READ_TOGETHER):
-        for record in source.records(page):
-            size += _size(record)
-            group.append(record)
+        for row in rows_of(source.records(page)):
+            size += _size(row)
+            group.append(row)
             if len(group) == _GROUP_ROWS or size > _GROUP_BYTES:
                 yield group
                 group, size = [], 0

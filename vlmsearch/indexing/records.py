@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,23 @@ from vlmsearch.media.images import copy_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.stores.documents import StoredDocument
-from vlmsearch.types import HALVES, Document, Field, ImageSource, Modality, Record, Reject, Stamp, Vectors
+from vlmsearch.types import (
+    HALVES,
+    Document,
+    EncodedPassage,
+    Field,
+    ImageSource,
+    Modality,
+    Passage,
+    Record,
+    Reject,
+    Stamp,
+    Vectors,
+)
 
 T = TypeVar("T")
+_Place: TypeAlias = "tuple[int, int]"
+"""The place of a document in its batch, and the number of a passage or 0."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,9 @@ class Ready:
     replaces: bool
     unlabels: bool
     """Whether the document that it replaces had labels, and it has none."""
+    passages: tuple[Passage, ...] = ()
+    is_cut: bool = False
+    """Whether the encoder reads the beginning of the text alone."""
 
     @property
     def id(self) -> str:
@@ -52,31 +69,40 @@ def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list
 
 
 def _encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
-    images = {i: item.image for i, item in enumerate(ready) if item.image is not None}
-    texts = {i: well_formed(item.document.text) for i, item in enumerate(ready) if item.document.text}
+    images = {(i, 0): item.image for i, item in enumerate(ready) if item.image is not None}
     try:
         by_image, bad = _encode_usable(encoder.encode_images, images, "image")
-        by_text, bad_texts = _encode_usable(
-            encoder.encode_texts, {i: text for i, text in texts.items() if i not in bad}, "text"
-        )
+        texts = {place: well_formed(text) for place, text in _texts(ready) if place[0] not in bad}
+        by_text, bad_texts = _encode_usable(encoder.encode_texts, texts, "text")
     except InvalidInputError as exc:
         raise BackendError(f"the encoder refused a batch and did not name all of its bad items: {exc}") from exc
     bad |= bad_texts
     records = [
-        Record(plain(item.document), by_image.get(i, {}) | by_text.get(i, {}), item.stamp, encoder.fingerprint)
+        Record(
+            plain(item.document),
+            by_image.get((i, 0), {}) | by_text.get((i, 0), {}),
+            item.stamp,
+            encoder.fingerprint,
+            tuple(EncodedPassage(passage, by_text.get((i, passage.number), {})) for passage in item.passages),
+        )
         for i, item in enumerate(ready)
         if i not in bad
     ]
     return records, [Reject(ready[i].id, exc.code, str(exc), ready[i].stamp) for i, exc in bad.items()]
 
 
-def _encode_usable(
-    encode: Callable[[list[T]], Mapping[str, Vectors]], inputs: Mapping[int, T], modality: Modality
-) -> tuple[dict[int, dict[Field, NDArray[np.float32]]], dict[int, InvalidInputError]]:
-    """Return the vectors of some documents' inputs, and why others cannot be used.
+def _texts(ready: Sequence[Ready]) -> Iterator[tuple[_Place, str]]:
+    """Yield what is encoded of texts: passages, or the whole text of a document without them."""
+    for i, item in enumerate(ready):
+        if item.document.text and not item.passages:
+            yield (i, 0), item.document.text
+        yield from (((i, passage.number), passage.encoded) for passage in item.passages)
 
-    Keys are the places of the inputs.
-    """
+
+def _encode_usable(
+    encode: Callable[[list[T]], Mapping[str, Vectors]], inputs: Mapping[_Place, T], modality: Modality
+) -> tuple[dict[_Place, dict[Field, NDArray[np.float32]]], dict[int, InvalidInputError]]:
+    """Return the vectors of some inputs, and why some documents cannot be used."""
     if not inputs:
         return {}, {}
     places, bad = list(inputs), dict[int, InvalidInputError]()
@@ -84,12 +110,12 @@ def _encode_usable(
     try:
         vectors = encode(list(inputs.values()))
     except InvalidBatchError as exc:
-        bad = {places[item]: error for item, error in exc.items.items()}
-        places = [place for place in places if place not in bad]
+        bad = {places[item][0]: error for item, error in exc.items.items()}
+        places = [place for item, place in enumerate(places) if item not in exc.items]
         vectors = exc.vectors
     if vectors is None:  # nothing was computed yet
         vectors = encode([inputs[place] for place in places]) if places else {}
-    by_place: dict[int, dict[Field, NDArray[np.float32]]] = {place: {} for place in places}
+    by_place: dict[_Place, dict[Field, NDArray[np.float32]]] = {place: {} for place in places}
     for space, rows in vectors.items():
         for place, row in zip(places, rows):
             by_place[place][Field(space, modality)] = row

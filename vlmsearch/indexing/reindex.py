@@ -1,23 +1,29 @@
 """Build an index anew with another model, beside the old one, and then switch.
 
-The switch is one step.
+The switch is one step. With the model that built the index, long texts are encoded anew in their places: a search meets
+each document as it was or as it is.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from vlmsearch._util.batching import batches
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, VlmsearchError
-from vlmsearch.indexing.flow import Flow, IndexOptions
+from vlmsearch.indexing.containers import kind_of
+from vlmsearch.indexing.flow import BATCH, Flow, IndexOptions
 from vlmsearch.indexing.items import SourceDocument
+from vlmsearch.indexing.metadata import update_documents
+from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
+from vlmsearch.indexing.records import Ready, encode
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import OnDisk, Replaceable, Store, needed_manifest, reject_list_of
-from vlmsearch.types import Document
+from vlmsearch.types import Document, MetadataChange, Stamp
 
 _BATCH = 500
 _ROUNDS = 3
@@ -32,7 +38,7 @@ class ReindexReport:
         documents: The number of documents in the new index.
         encoded: The number of documents that this run encoded.
         lost: The ids of documents that cannot be encoded again, since their images are not kept or not there.
-        switched: Whether the new index is in use; False where documents would have been lost.
+        switched: Whether the new index is in use; False where documents would have been lost, or the model is the same.
         seconds: The time of the run.
         bytes_added: The growth of both indexes together; None where the server does not say.
     """
@@ -52,6 +58,7 @@ def reindex(
     allow_missing: bool = False,
     on_progress: Callable[[int], None] | None = None,
     image_limits: ImageLimits = DEFAULT_LIMITS,
+    passages: bool = True,
 ) -> ReindexReport:
     """Encode all documents of ``store`` with ``encoder`` into an index beside it, and switch to that.
 
@@ -60,16 +67,22 @@ def reindex(
     meanwhile is in the new one too. At the end the two are compared once more while nobody can write: from then on
     writes fail with BackendUnavailableError, and with IndexMismatchError once it has switched. A process that is killed
     in between leaves the old index so; reindexing again, with any model, goes on from there, and with the one that the
-    index was built with only takes that back. ``image_limits`` is how large an image may be.
+    index was built with takes that back. ``image_limits`` is how large an image may be, and ``passages`` whether long
+    texts are encoded in passages.
+
+    With the encoder that built the index, nothing is built beside it: texts that are longer than the model reads are
+    encoded in passages, or without ``passages`` as wholes, where they are not. What others write meanwhile stays. To
+    the next run over unchanged sources all documents are unchanged.
     """
-    started = time.monotonic()
-    beside, manifest = replaceable(store), needed_manifest(store)
-    if manifest.fingerprint == encoder.fingerprint:
-        also = ", stays so and takes writes again" if beside.unfreeze() else ""
-        raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
-    before = _used_bytes(store)
+    started, before = time.monotonic(), _used_bytes(store)
+    if needed_manifest(store).fingerprint == encoder.fingerprint:
+        if isinstance(store, Replaceable):
+            store.unfreeze()
+        encoded = _renew(store, encoder, passages, on_progress)
+        return _report(store, before, encoded, seconds=time.monotonic() - started)
+    beside = replaceable(store)
     new = beside.beside(encoder.fingerprint, encoder.spaces)
-    options = IndexOptions(retry_rejects=True, image_limits=image_limits, keep_labels=False)
+    options = IndexOptions(retry_rejects=True, image_limits=image_limits, keep_labels=False, passages=passages)
     encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
         done, lost = _copy(store, new, encoder, replace(options, on_progress=_beside(new, on_progress)))
@@ -88,15 +101,57 @@ def reindex(
             if not switched:
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
                     beside.unfreeze(new)
-    seconds, after = time.monotonic() - started, _used_bytes(store)
+    report = _report(store, before, encoded, seconds=time.monotonic() - started)
+    return replace(report, documents=len(store if switched else new), lost=tuple(sorted(lost)), switched=switched)
+
+
+def _report(store: Store, before: int | None, encoded: int, *, seconds: float) -> ReindexReport:
+    after = _used_bytes(store)
     return ReindexReport(
-        documents=len(store if switched else new),
+        documents=len(store),
         encoded=encoded,
-        lost=tuple(sorted(lost)),
-        switched=switched,
+        lost=(),
+        switched=False,
         seconds=seconds,
         bytes_added=None if before is None or after is None else after - before,
     )
+
+
+def _renew(store: Store, encoder: Encoder, passages: bool, on_progress: Callable[[int], None] | None) -> int:
+    """Encode the long texts that are not in passages, or those that are; return their number."""
+    splitter, done, encoded = Splitter.of(encoder), 0, set[str]()
+
+    def changes(some: Sequence[str]) -> list[MetadataChange]:
+        stamps = store.stamps(some)  # before the documents: what others write from here on stays
+        documents = {document.id: document for document in store.get(list(stamps))}
+        digests = {id: _digest(document, stamps[id], splitter, passages) for id, document in documents.items()}
+        old = [document for id, document in documents.items() if digests[id] != stamps[id].digest]
+        ready = [
+            Ready(document, None, stamps[document.id], True, False, splitter.split(document.text) if passages else ())
+            for document in old
+            if document.text and splitter.is_long(document.text)
+        ]
+        records = {record.document.id: record for record in encode(encoder, ready)[0]}
+        encoded.update(records)
+        new = {id: (record.document.text, record.vectors, record.passages) for id, record in records.items()}
+        return [
+            MetadataChange(read, stamps[read.id], read.metadata, digests[read.id], *new.get(read.id, ()))
+            for read in old
+        ]
+
+    for some in batches(sorted(store.ids()), BATCH):
+        update_documents(store, some, changes)
+        done += len(some)
+        if on_progress:
+            on_progress(done)
+    return len(encoded)
+
+
+def _digest(document: Document, stamp: Stamp, splitter: Splitter, passages: bool) -> str:
+    """Return the digest of a document as a run over its source will make it."""
+    kind = kind_of(document.id) if document.id == stamp.source else None
+    is_marked = passages and (splitter.is_long(document.text) or (kind is not None and kind.has_texts))
+    return with_passages(stamp.digest) if is_marked else without_passages(stamp.digest)
 
 
 def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> tuple[int, set[str]]:
@@ -107,7 +162,8 @@ def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> 
     lost = set[str]()
     rejects = reject_list_of(new)
     before = {reject.id for reject in rejects.rejects()}
-    report = Flow(encoder, new, options).run(to_encode(store, new, lost, store.ids()))
+    digest = partial(_digest, splitter=Splitter.of(encoder), passages=options.passages)
+    report = Flow(encoder, new, options).run(_to_encode(store, new, lost, digest))
     failed = {reject.id for reject in report.rejects}
     rejects.release(list(failed - before))
     lost |= failed
@@ -149,22 +205,29 @@ def _used_bytes(store: Store) -> int | None:
     return None if use is None else use.bytes
 
 
-def to_encode(store: Store, new: Store | None, lost: set[str], ids: Iterable[str]) -> Iterator[SourceDocument]:
+def _to_encode(
+    store: Store, new: Store, lost: set[str], digest: Callable[[Document, Stamp], str]
+) -> Iterator[SourceDocument]:
     """Yield the documents that the new index lacks or has otherwise.
 
     ``lost`` gets those that cannot be encoded.
     """
-    for batch in batches(ids, _BATCH):
-        stamps, there = store.stamps(batch), {} if new is None else new.stamps(batch)
-        changed = [id for id in batch if id in stamps and stamps[id] != there.get(id)]
+    for batch in batches(store.ids(), _BATCH):
+        stamps, there = store.stamps(batch), new.stamps(batch)
+        changed = [id for id in batch if id in stamps and _unmarked(stamps[id]) != _unmarked(there.get(id))]
         fields = store.fields(changed) if changed else {}
         for document in store.get(changed):
             if document.image is None and any(field.modality == "image" for field in fields.get(document.id, ())):
                 lost.add(document.id)
             elif _is_indexable(document):
-                yield SourceDocument(document, stamps[document.id].source, digest=stamps[document.id].digest)
+                stamp = stamps[document.id]
+                yield SourceDocument(document, stamp.source, digest=digest(document, stamp))
             else:
                 lost.add(document.id)
+
+
+def _unmarked(stamp: Stamp | None) -> Stamp | None:
+    return stamp and replace(stamp, digest=without_passages(stamp.digest))
 
 
 def _gone(store: Store, new: Store) -> list[str]:

@@ -198,6 +198,7 @@ class FrameworkIndex(Closable):
         encoder: The URL of the encoder of texts and images; None where vectors are given.
         dim: The length of given vectors; None for that of the first ones.
         image_folder: The folder for bytes, a file a document.
+        passages: Whether texts that are longer than the model reads are encoded in passages.
 
     Raises:
         ConfigError: Two of a pipeline, an encoder and a length of given vectors are named.
@@ -217,12 +218,13 @@ class FrameworkIndex(Closable):
         encoder: str | None = None,
         dim: int | None = None,
         image_folder: str | Path | None = None,
+        passages: bool = False,
     ) -> None:
         if encoder is not None and dim is not None:
             raise ConfigError(f"vectors come from {encoder!r} or are given, of length {dim}: name one of the two")
         if isinstance(store, Pipeline) and (encoder, dim) != (None, None):
             raise ConfigError("a pipeline has an encoder: name no other one, and no length of vectors")
-        self._source, self._encoder, self._dim = store, encoder, dim
+        self._source, self._encoder, self._dim, self._passages = store, encoder, dim, passages
         self._folder = None if image_folder is None else expand_home(image_folder).absolute()
         self._lock = threading.RLock()
         self._store: Store | None = None
@@ -321,7 +323,8 @@ class FrameworkIndex(Closable):
                 for some in batches([records[place] for place in places.values()], _PAGE):
                     self.store.upsert(some)
             else:
-                report = add_reported(pipeline, (prepared[place] for place in places.values()), retry_rejects=True)
+                last = (prepared[place] for place in places.values())
+                report = add_reported(pipeline, last, passages=self._passages, retry_rejects=True)
                 if report.rejects:
                     raise InvalidBatchError(
                         {places[reject.id]: InvalidInputError(reject.code, reject.message) for reject in report.rejects}

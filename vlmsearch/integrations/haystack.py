@@ -89,6 +89,8 @@ class VlmsearchDocumentStore(_Component):
         embedding_dim: The length of vectors that embedders make.
         image_folder: The folder for the bytes of documents.
         file_path_meta_field: The key of the metadata that names the image file of a document without bytes.
+        passages: Whether texts that are longer than the encoder reads are encoded in passages. A splitter of Haystack
+            makes documents of them instead.
 
     Raises:
         ConfigError: Both an encoder and a length of given vectors are named.
@@ -108,10 +110,17 @@ class VlmsearchDocumentStore(_Component):
     embedding_dim: int | None = None
     image_folder: str | None = None
     file_path_meta_field: str = "file_path"
+    passages: bool = False
 
     def __post_init__(self) -> None:
         chosen = DEFAULT_ENCODER if self.encoder is None and self.embedding_dim is None else self.encoder
-        self.index = FrameworkIndex(self.store, encoder=chosen, dim=self.embedding_dim, image_folder=self.image_folder)
+        self.index = FrameworkIndex(
+            self.store,
+            encoder=chosen,
+            dim=self.embedding_dim,
+            image_folder=self.image_folder,
+            passages=self.passages,
+        )
 
     def close(self) -> None:
         """Close the index; the next call opens it anew."""

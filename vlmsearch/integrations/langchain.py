@@ -290,6 +290,8 @@ class VlmsearchVectorStore(VectorStore):
         space: The space of `similarity_search_by_vector`; needed only there, and where the encoder has several.
         image_key: The key of a document's metadata with the path of its image, or its bytes.
         image_folder: The folder for images that are given as bytes.
+        passages: Whether texts that are longer than the model reads are encoded in passages. A text splitter of
+            LangChain makes documents of them instead.
 
     Example:
         >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
@@ -308,9 +310,10 @@ class VlmsearchVectorStore(VectorStore):
         space: str | None = None,
         image_key: str = IMAGE_KEY,
         image_folder: str | Path | None = None,
+        passages: bool = False,
     ) -> None:
         self.pipeline = pipeline
-        self._index = FrameworkIndex(pipeline, image_folder=image_folder)
+        self._index = FrameworkIndex(pipeline, image_folder=image_folder, passages=passages)
         self._space = space
         self._image_key = image_key
 

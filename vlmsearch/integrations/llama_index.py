@@ -86,6 +86,8 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         embedding_dim: The length of these vectors; None for that of the first ones.
         image_folder: The folder for images that nodes hold as bytes.
         min_score: The lowest relevance of a node where nodes are encoded here, from 0 to 1; None for that of the index.
+        passages: Whether texts that are longer than the encoder reads are encoded in passages. A node parser of
+            LlamaIndex makes nodes of them instead.
 
     Example:
         >>> from llama_index.core.vector_stores.types import VectorStoreQuery
@@ -103,13 +105,18 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
     embedding_dim: int | None = None
     image_folder: str | None = None
     min_score: float | None = None
+    passages: bool = False
     _index: FrameworkIndex = PrivateAttr()
 
     def __init__(self, store: str = DEFAULT_STORE, **options: Any) -> None:
         options["is_embedding_query"] = options.get("encoder") is None
         super().__init__(**{"store": store, **options})
         self._index = FrameworkIndex(
-            store, encoder=self.encoder, dim=self.embedding_dim, image_folder=self.image_folder
+            store,
+            encoder=self.encoder,
+            dim=self.embedding_dim,
+            image_folder=self.image_folder,
+            passages=self.passages,
         )
 
     @classmethod

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 import PIL.Image
 
 from vlmsearch._util.extras import install_command
-from vlmsearch.encoders.base import ResizesImages, prepared_image
+from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, VlmsearchError, one_line
 from vlmsearch.indexing.flow import (
     BATCH,
@@ -48,6 +48,7 @@ from vlmsearch.indexing.flow import (
     settle,
 )
 from vlmsearch.indexing.items import NO_OPTIONS, Container, Item, SourceDocument
+from vlmsearch.indexing.passages import Splitter
 from vlmsearch.indexing.records import Ready, encode, plain
 from vlmsearch.indexing.sources import Paths, read_unit
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
@@ -155,13 +156,18 @@ def index(
     started = time.monotonic()
     given = [paths] if isinstance(paths, (str, Path)) else paths
     source = given if isinstance(given, Paths) else Paths(list(given))
-    if replace(source.options, follow_links=True) != NO_OPTIONS:
+    if replace(source.options, follow_links=True, passages=True) != NO_OPTIONS:
         raise ConfigError("a cluster reads images, texts and tables: index files of several documents on one machine")
     settings = _Settings(
         encoder,
         store,
         os.getcwd(),
-        IndexOptions(retry_rejects=retry_rejects, image_limits=image_limits, has_remote_sources=True),
+        IndexOptions(
+            retry_rejects=retry_rejects,
+            image_limits=image_limits,
+            has_remote_sources=True,
+            passages=source.options.passages,
+        ),
     )
     tally, seen = Tally(), set[str]()
     with _connected(options.address), _own_errors():
@@ -200,6 +206,7 @@ class _EncoderFacts:
     fingerprint: str
     spaces: tuple[Space, ...]
     preprocess: Preprocess | None
+    splitter: Splitter
 
 
 def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[list[Outcome]]:
@@ -266,7 +273,8 @@ def _describe(settings: _Settings) -> _EncoderFacts:
     settings.enter()
     with open_encoder(settings.encoder) as encoder:
         preprocess = encoder.preprocess if isinstance(encoder, ResizesImages) else None
-        return _EncoderFacts(encoder.fingerprint, encoder.spaces, preprocess)
+        splitter = replace(Splitter.of(encoder), count=partial(_count, settings))
+        return _EncoderFacts(encoder.fingerprint, encoder.spaces, preprocess, splitter)
 
 
 def _read(batch: pa.Table, limits: ImageLimits) -> Iterator[pa.Table]:
@@ -290,7 +298,7 @@ def _examine(
     ids = [item.document.id for item in items if isinstance(item, SourceDocument) and is_id(item.document.id)]
     known: dict[str, Stamp] = ray.get(random.choice(keepers).stamps.remote(ids))
     prepare = _preparing(settings, described)
-    examiner = Examiner(described.fingerprint, prepare, settings.options, _fetched(rejected[0]))
+    examiner = Examiner(described.fingerprint, prepare, settings.options, _fetched(rejected[0]), described.splitter)
     yield from _tables(_without_bytes(examiner.examine(item, _stamp_of(item, known), False)) for item in items)
 
 
@@ -320,8 +328,18 @@ def _preparing(settings: _Settings, described: _EncoderFacts) -> Callable[[Image
     limits = settings.options.image_limits
     if described.preprocess is not None:
         return partial(_resized, preprocess=described.preprocess, limits=limits)
+    return partial(prepared_image, _encoder(settings), limits=limits)
+
+
+@cache
+def _encoder(settings: _Settings) -> Encoder:
     settings.enter()
-    return partial(prepared_image, open_encoder(settings.encoder), limits=limits)
+    return open_encoder(settings.encoder)
+
+
+def _count(settings: _Settings, texts: Sequence[str]) -> list[int]:
+    """Count the tokens of texts; the encoder is opened for the first long one."""
+    return Splitter.of(_encoder(settings)).count(texts)
 
 
 def _resized(image: ImageSource, preprocess: Preprocess, limits: ImageLimits) -> ImageSource:
@@ -347,7 +365,10 @@ class _Worker:
 
 def _counted(outcome: Outcome) -> Outcome:
     """Return what has to be known of an outcome to count it."""
-    return replace(outcome, document=Document(outcome.id), image=None) if isinstance(outcome, Ready) else outcome
+    if not isinstance(outcome, Ready):
+        return outcome
+    passages = tuple(replace(passage, heading="", text="") for passage in outcome.passages)
+    return replace(outcome, document=Document(outcome.id), image=None, passages=passages)
 
 
 def _save(batch: pa.Table, keepers: Sequence[ActorHandle[Any]]) -> pa.Table:

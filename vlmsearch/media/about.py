@@ -66,19 +66,19 @@ class About:
         return {key: value for key, value in (("title", self.title), ("author", self.author)) if value}
 
     def over(self, text: str) -> str:
-        """Return a text below title, author, subject and keywords, a line each.
+        r"""Return a text below title, author, subject and keywords, a paragraph each.
 
         A title with which the text begins is not said again, nor an author who is named at its beginning.
 
         Example:
-            >>> About("Winter", "Ann Lee").over("A dog in the snow").splitlines()
+            >>> About("Winter", "Ann Lee").over("A dog in the snow").split("\n\n")
             ['Winter', 'Ann Lee', 'A dog in the snow']
         """
         head = " ".join(text[: _HEAD + 2 * len(self.title)].split()).casefold()
         said = {self.title} if _words(self.title).match(head) else set()
         said |= {self.author} if _words(self.author).search(head) else set()
         above = dict.fromkeys((self.title, self.author, self.subject, self.keywords))
-        return "\n".join(filter(None, [*(line for line in above if line not in said), text]))
+        return "\n\n".join(filter(None, [*(line for line in above if line not in said), text]))
 
 
 def _words(line: str) -> re.Pattern[str]:

@@ -67,6 +67,9 @@ _AUTHORS = frozenset({"author", "citation_author", "dc.creator", "dcterms.creato
 """Names, in small letters, of what a web page says of its authors."""
 _JOINT = "; "
 """Separator of authors."""
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_APART = "\n\0\n"
+"""The place of an empty line while a page is read."""
 _CELLS = frozenset({"td", "th"})
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 _TOO_MUCH = re.compile(r"(?i)too (large|many|deep)|limit|bomb|exceed|timed? ?out")
@@ -178,7 +181,7 @@ class _Page:
         elif tag in _HIDDEN:
             self._hidden, self._depth = tag, 1
         elif tag not in _INLINE:
-            self.text.append(" " if tag in _CELLS else "\n")
+            self.text.append(" " if tag in _CELLS else _APART if tag in _HEADINGS else "\n")
         elif tag == "img":
             self.text.append(f" {attributes.get('alt') or ''} ")
 
@@ -190,7 +193,7 @@ class _Page:
             self._depth -= tag == self._hidden
             self._hidden = self._hidden if self._depth else ""
         elif tag not in _INLINE and tag not in _CELLS:
-            self.text.append("\n")
+            self.text.append(_APART if tag in _HEADINGS else "\n")
 
     def data(self, data: str) -> None:
         """Take text."""
@@ -205,7 +208,7 @@ class _Page:
 
 
 def _read_page(data: bytes) -> OfficeText:
-    """Return the text of a web page, each block on a line of its own.
+    """Return the text of a web page, each block on a line of its own, and headings between empty lines.
 
     Scripts and styles are left out.
     """
@@ -222,7 +225,8 @@ def _read_page(data: bytes) -> OfficeText:
     parser.close()
     lines = (" ".join(line.split()) for line in "".join(page.text).split("\n"))
     about = About("".join(page.title), _JOINT.join(dict.fromkeys(filter(None, page.authors))))
-    return OfficeText(_clean("\n".join(filter(None, lines))), about)
+    text = re.sub(r"\n?(?:\0\n?)+", "\n\n", "\n".join(filter(None, lines)))
+    return OfficeText(_clean(text), about)
 
 
 def _decoded(data: bytes) -> str:

@@ -83,8 +83,7 @@ class TextPrompt:
     """The prompt before every text of a role.
 
     The two are tokenised together, so that the vector of a text that fits the model is the one that
-    sentence-transformers computes. ``ids`` are the tokens that the prompt has before any text; they also stand before
-    every further chunk of a document that is longer than the model reads.
+    sentence-transformers computes. ``ids`` are the tokens that the prompt has before any text.
     """
 
     text: str = ""

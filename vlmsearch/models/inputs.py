@@ -1,4 +1,4 @@
-"""What every encoder of bundles shares: texts to token ids, images to pixels, chunks to one vector.
+"""What every encoder of bundles shares: texts to token ids, images to pixels.
 
 A runtime only has to run a tower on a batch.
 """
@@ -73,18 +73,6 @@ def check_length(bundle: Bundle, vectors: Vectors) -> Vectors:
     return vectors
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """A stretch of one text that fits the model, with its prompt.
-
-    ``tokens`` is how many are the text's own.
-    """
-
-    text: int
-    ids: list[int]
-    tokens: int
-
-
 def prompted(texts: Sequence[str], form: TextInput, role: Role) -> list[str]:
     """Return texts with the prompt of their role before them, as they are tokenised."""
     prompt = form.prompt(role).text
@@ -97,8 +85,12 @@ def token_rows(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, role
     The prompt and special tokens are included.
     """
     encodings = tokenizer.encode_batch_fast(prompted(texts, form, role), add_special_tokens=False)
-    max_ids = form.room(role) + len(form.prompt(role).ids)
-    return [[*form.prefix, *encoding.ids[:max_ids], *form.suffix] for encoding in encodings]
+    return [tower_ids(encoding.ids, form, role) for encoding in encodings]
+
+
+def tower_ids(ids: Sequence[int], form: TextInput, role: Role) -> list[int]:
+    """Return all ids that a tower gets of those of a text with its prompt."""
+    return [*form.prefix, *ids[: form.room(role) + len(form.prompt(role).ids)], *form.suffix]
 
 
 def token_arrays(rows: Sequence[Sequence[int]], form: TextInput) -> tuple[Ids, Ids]:
@@ -138,51 +130,19 @@ def pad_texts(ids: Ids, mask: Ids, form: TextInput) -> tuple[Ids, Ids]:
     return longer, seen
 
 
-def chunk_lengths(tokens: int, room: int, role: Role) -> list[int]:
-    """Return the numbers of tokens of the chunks that a model reads of a text.
+def warn_truncated(model: str, counts: Iterable[int], room: int, *, stacklevel: int) -> None:
+    """Warn of each query that has more tokens than its model reads.
 
     Args:
-        tokens: How many tokens the text has.
-        room: How many tokens of text the model reads at once.
-        role: A document is split into as few chunks as can be, whose lengths differ by one token at most; a query is
-            cut: see `warn_truncated`.
-
-    >>> chunk_lengths(5, 2, "document"), chunk_lengths(5, 2, "query")
-    ([2, 2, 1], [2])
+        model: What the model is called.
+        counts: How many tokens each query has.
+        room: How many the model reads.
+        stacklevel: As that of `warnings.warn`, from the caller of this.
     """
-    if role == "query":
-        return [min(tokens, room)]
-    count = max(-(-tokens // room), 1)
-    return [tokens // count + (number < tokens % count) for number in range(count)]
-
-
-def warn_truncated(model: str, tokens: int, room: int, *, stacklevel: int) -> None:
-    """Warn that a query has more tokens than its model reads.
-
-    ``stacklevel`` counts from the caller of this.
-    """
-    message = f"the query has {tokens} tokens and {model} reads {room}: the rest was not used"
-    warnings.warn(message, TextTruncatedWarning, stacklevel=stacklevel + 1)
-
-
-def pool_chunks(vectors: Vectors, texts: Sequence[int], tokens: Sequence[int], count: int) -> Vectors:
-    """Return one unit vector a text: the mean of its chunks' vectors, weighted by their numbers of tokens.
-
-    Args:
-        vectors: Those of the chunks, float32 (chunks, dim).
-        texts: The text that each chunk belongs to, from 0 to ``count`` - 1.
-        tokens: How many tokens each chunk has; an empty text counts as one.
-        count: How many texts there are.
-
-    Returns:
-        Float32 (count, dim). The shortest chunks are added first, so that every runtime gives the same bits.
-    """
-    order = np.argsort(tokens, kind="stable")
-    weights = np.maximum(np.asarray(tokens, np.float32), 1)[order]
-    totals = np.zeros((count, vectors.shape[1]), np.float32)
-    np.add.at(totals, np.asarray(texts, np.intp)[order], vectors[order] * weights[:, None])
-    unit: Vectors = totals / np.maximum(np.linalg.norm(totals, axis=1, keepdims=True), 1e-12)
-    return unit
+    for tokens in counts:
+        if tokens > room:
+            message = f"the query has {tokens} tokens and {model} reads {room}: the rest was not used"
+            warnings.warn(message, TextTruncatedWarning, stacklevel=stacklevel + 1)
 
 
 def cut_vectors(vectors: Vectors, dim: int) -> Vectors:
@@ -268,19 +228,24 @@ class TextBatches:
     ) -> Vectors:
         """Return one unit vector a text, (len(texts), dim).
 
-        See `pool_chunks`. ``run`` gives those of each batch, in order.
+        A text is cut where it is longer than the model reads; of queries, a warning says so. ``run`` gives the vectors
+        of each batch, in order.
         """
-        chunks = sorted(self._chunks(texts, role), key=lambda chunk: len(chunk.ids))
-        places = list(split_batches([self._length(chunk) for chunk in chunks], limits))
-        vectors = np.empty((len(chunks), self._bundle.space.dim), np.float32)
-        for place, rows in zip(places, run([self._arrays(chunks[place]) for place in places])):
-            vectors[place] = check_length(self._bundle, rows)
-        return pool_chunks(vectors, [chunk.text for chunk in chunks], [chunk.tokens for chunk in chunks], len(texts))
+        form, whole = self._input, self._token_ids(texts, [role] * len(texts))
+        if role == "query":
+            counts = [self._own_tokens(ids, role) for ids in whole]
+            warn_truncated(self._bundle.name, counts, form.room(role), stacklevel=3)
+        rows = [tower_ids(ids, form, role) for ids in whole]
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        places = [order[place] for place in split_batches([form.fill or len(rows[i]) for i in order], limits)]
+        vectors = np.empty((len(rows), self._bundle.space.dim), np.float32)
+        for place, batch in zip(places, run([token_arrays([rows[i] for i in place], form) for place in places])):
+            vectors[place] = check_length(self._bundle, batch)
+        return vectors
 
     def count_tokens(self, texts: Sequence[str], role: Role) -> list[int]:
         """Return how many tokens each text has, its prompt aside."""
-        head = len(self._input.prompt(role).ids)
-        return [max(len(ids) - head, 0) for ids in self._token_ids(texts, role)]
+        return [self._own_tokens(ids, role) for ids in self._token_ids(texts, [role] * len(texts))]
 
     def decode_tokens(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of some token ids, special tokens left out.
@@ -300,38 +265,12 @@ class TextBatches:
         texts = self._tokenizer.decode_batch(apply_to_each(check, rows))
         return [text.replace(ending, " ").strip() if ending else text for text in texts]
 
-    def _length(self, chunk: Chunk) -> int:
-        """Return how many tokens the tower gets."""
-        form = self._input
-        return form.fill or len(form.prefix) + len(chunk.ids) + len(form.suffix)
-
-    def _chunks(self, texts: Sequence[str], role: Role) -> Iterator[Chunk]:
-        head, room = len(self._input.prompt(role).ids), self._input.room(role)
-        for text, ids in enumerate(self._token_ids(texts, role)):
-            tokens = max(len(ids) - head, 0)
-            lengths = chunk_lengths(tokens, room, role)
-            if sum(lengths) < tokens:
-                warn_truncated(self._bundle.name, tokens, room, stacklevel=5)
-            yield from self._split(text, ids, role, lengths)
-
-    def _token_ids(self, texts: Sequence[str], role: Role) -> list[list[int]]:
-        """Return the ids of whole texts with their prompt."""
+    def _token_ids(self, texts: Sequence[str], roles: Sequence[Role]) -> list[list[int]]:
+        """Return the ids of whole texts, each with the prompt of its role."""
         with no_panics(self._bundle.name):
-            given = prompted(texts, self._input, role)
+            given = [self._input.prompt(role).text + text for text, role in zip(texts, roles)]
             return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(given, add_special_tokens=False)]
 
-    def _split(self, text: int, ids: list[int], role: Role, lengths: Sequence[int]) -> Iterator[Chunk]:
-        """Yield the chunks of a text.
-
-        The first begins with the prompt as it was tokenised together with the text.
-        """
-        head = list(self._input.prompt(role).ids)
-        start = len(head)
-        before = ids[:start]
-        for length in lengths:
-            yield Chunk(text, before + ids[start : start + length], length)
-            before, start = head, start + length
-
-    def _arrays(self, batch: Sequence[Chunk]) -> tuple[Ids, Ids]:
-        form = self._input
-        return token_arrays([[*form.prefix, *chunk.ids, *form.suffix] for chunk in batch], form)
+    def _own_tokens(self, ids: Sequence[int], role: Role) -> int:
+        """Return how many of a text's ids are not those of its prompt."""
+        return max(len(ids) - len(self._input.prompt(role).ids), 0)

@@ -175,7 +175,7 @@ class Recipe:
 
     ``pooling`` is for a repository that does not say it itself. ``prompts`` replaces those in the checkpoint's own
     files. ``max_tokens`` is the number of tokens of a text that are read at once, 0 for all that the model can. Longer
-    documents are read in chunks, and attention costs the square of their length. ``dims`` are the lengths beside the
+    documents become passages, and attention costs the square of their length. ``dims`` are the lengths beside the
     whole one that its vectors may be cut to, because the model was trained for it. See Kusupati et al., Matryoshka
     Representation Learning, 2022.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
@@ -12,18 +13,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import normalise, value_order
-from vlmsearch.types import Field, Match, Record, Scalar, file_of_part, part_of
+from vlmsearch.types import PASSAGE, Document, Field, Match, Passage, Record, Scalar, document_of, file_of_part, part_of
 
 MAX_PARTS = 100
-"""Maximum number of other parts of a file in a match."""
+"""Maximum number of other parts of a file, or passages of a document, in a match."""
 _ANSWER = 0.5
 """The part of the score of a whole file that a page needs to be shown."""
 
 
+def row_of(match: Match) -> str:
+    """Return the id of what the scores of a match are of: its passage, or its document."""
+    return f"{match.document.id}{PASSAGE}{match.passage.number}" if match.passage else match.document.id
+
+
+def encoded_document(document: Document, passage: Passage | None) -> Document:
+    """Return a document with what is encoded of its passage for a text."""
+    return replace(document, text=passage.encoded) if passage else document
+
+
 def group_parts(
-    ranked: list[tuple[str, float]], min_score: float, words: Mapping[str, float] = MappingProxyType({})
+    ranked: list[tuple[str, float]],
+    min_score: float,
+    words: Mapping[str, float] = MappingProxyType({}),
+    *,
+    by_file: bool = True,
 ) -> tuple[list[tuple[str, float]], dict[str, dict[str, float]]]:
-    """Keep the best part of each file.
+    """Keep the best part of each file, or the best passage of each document.
 
     The text of a whole file is its title, and so short that it comes before the page which answers a question. A page
     or a scene that says or scores at least half as much is shown instead, with the score of the file.
@@ -32,6 +47,7 @@ def group_parts(
         ranked: Ids and scores, best first.
         min_score: Score that another part needs to be named.
         words: The scores by words of these and other documents that may be shown, by id.
+        by_file: Whether the parts of a file are one; else only the passages of a document are.
 
     Returns:
         The best parts in their order, each with the score of its file; and for the id of each, the scores of the other
@@ -43,17 +59,18 @@ def group_parts(
     others: dict[str, dict[str, float]] = {}
     kept = []
     for id, score in ranked:
-        first = best.setdefault(file_of_part(id), id)
+        first = best.setdefault(file_of_part(id) if by_file else document_of(id), id)
         if first == id:
             kept.append((id, score))
         elif score >= min_score and len(parts := others.setdefault(first, {})) < MAX_PARTS:
             parts[id] = score
     pages: dict[str, tuple[float, float, str]] = {}
-    for id, score in {**dict.fromkeys(words, 0.0), **dict(ranked)}.items():
-        whole = part_of(id)
-        if whole is not None and whole.region is None and best.get(whole.of) == whole.of:
-            said = words.get(id, 0.0) if 0 < _ANSWER * words.get(whole.of, 0.0) <= words.get(id, 0.0) else 0.0
-            pages[whole.of] = max(pages.get(whole.of, (0.0, 0.0, id)), (said, score, id), key=itemgetter(0, 1))
+    for id, score in {**dict.fromkeys(words, 0.0), **dict(ranked)}.items() if by_file else ():
+        page = part_of(document_of(id))
+        cover = best.get(page.of, "") if page is not None and page.region is None else ""
+        if page is not None and document_of(cover) == page.of:
+            said = words.get(id, 0.0) if 0 < _ANSWER * words.get(cover, 0.0) <= words.get(id, 0.0) else 0.0
+            pages[cover] = max(pages.get(cover, (0.0, 0.0, id)), (said, score, id), key=itemgetter(0, 1))
     for place, (id, score) in enumerate(kept):
         said, page_score, page_id = pages.get(id, (0.0, 0.0, id))
         if page_id != id and (said or page_score >= _ANSWER * score):
@@ -103,11 +120,12 @@ def diversify(
 
     Args:
         matches: Best first.
-        records: Those of the matches, by id; one without a record resembles nothing.
+        records: What is encoded of the matches, by the ids of their documents or passages; one without resembles
+            nothing.
         diversity: From 0, which is the order of the scores, to 1.
         first: Ids of matches that come before all others.
     """
-    similar = _similarities([records.get(match.document.id) for match in matches])
+    similar = _similarities([records.get(row_of(match)) for match in matches])
     scores = (1 - diversity) * np.array([match.score for match in matches])
     highest = np.full(len(matches), 0.0)
     left = np.ones(len(matches), bool)

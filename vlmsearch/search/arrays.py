@@ -17,13 +17,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.search.arrange import group_parts
+from vlmsearch.search.arrange import group_parts, row_of
 from vlmsearch.search.fusion import add_up, shares_of
 from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import HELD_LOG_ODDS, PRIOR, Evidence, Judge, WordsAlone, to_log_odds
 from vlmsearch.stores.overview import Cosines, Overview, Places
 from vlmsearch.stores.terms import query_words
-from vlmsearch.types import WORDS, Document, Field, FieldScore, Match, Scalar
+from vlmsearch.types import WORDS, Field, FieldScore, Match, Scalar
 
 _MANY = 10_000
 """Documents from which on estimates tell which are compared by their vectors."""
@@ -43,7 +43,7 @@ class ArrayQuery:
         threshold: The relevance that parts of a file have to have to be named.
         ranks_words: Whether words are asked.
         hidden: Ids of documents that are not in the result.
-        group: Whether of the parts of a file only the best is shown.
+        group: Whether of the parts of a file only the best is shown; else it is so of the passages of a document.
         size: Number of the best documents that are wanted.
         counts: Whether all relevant documents are counted.
         facets: Keys of the metadata whose values are counted.
@@ -69,8 +69,8 @@ class ArrayResult:
 
     Attributes:
         matches: The first matches.
-        fields: What each field says of them, by id.
-        parts: The scores of the other parts of their files, by id.
+        fields: What each field says of them, by the ids of their documents or passages.
+        parts: The scores of the other parts of their files, by the same ids.
         total: Number of relevant documents; None where they were not to be counted.
         facets: Number of relevant documents by value, for each key.
     """
@@ -105,19 +105,19 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
         )
         for part in query.sought.without
     ]
-    hidden = overview.places_of(query.hidden)
-    files = overview.files() if query.group else None
+    groups = overview.groups(by_file=query.group)
+    hidden = _with_passages(overview, overview.places_of(query.hidden))
     takes_all = query.counts or query.facets or query.sort != "relevance"
-    bar = query.min_relevance if takes_all else _reached(asked, without, hidden, files, query)
+    bar = query.min_relevance if takes_all else _reached(asked, without, hidden, groups, query)
     best = _ScoredDocuments(
         asked, without, np.setdiff1d(asked.candidates(to_log_odds(bar)), hidden, assume_unique=True)
     )
     if takes_all:
         best = best.relevant(query.min_relevance)
-    if files is not None:
-        best = best.best_of_groups(files[best.places])
+    if groups is not None:
+        best = best.best_of_groups(groups[best.places])
     first = best.first(query.size, query.min_relevance) if query.sort == "relevance" else _sorted(overview, best, query)
-    first, parts = (first, {}) if files is None else _group(first, hidden, files, query.threshold)
+    first, parts = (first, {}) if groups is None else _group(first, hidden, groups, query)
     return ArrayResult(
         *_read(overview, first, asked),
         parts,
@@ -126,19 +126,32 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
     )
 
 
+def _with_passages(overview: Overview, places: Places) -> Places:
+    """Return the places of all that belongs to the documents of these."""
+    documents = overview.groups(by_file=False) if len(places) else None
+    return places if documents is None else _beside(documents, places)
+
+
+def _beside(groups: NDArray[np.int64], places: Places) -> Places:
+    """Return these places and all others in their groups."""
+    chosen = np.zeros(len(groups) + int(groups.max()) + 1, np.bool_)  # numbers below 0 count from its end
+    chosen[groups[places]] = True
+    return np.flatnonzero(chosen[groups])
+
+
 def _reached(
     asked: _QueryValues,
     without: Sequence[_QueryValues],
     hidden: Places,
-    files: NDArray[np.int64] | None,
+    groups: NDArray[np.int64] | None,
     query: ArrayQuery,
 ) -> float:
     """Return a relevance that the ``query.size`` best have at least: some that are probably among them reach it."""
     tried = np.setdiff1d(asked.leading(4 * query.size + 32), hidden)
     reached = _ScoredDocuments(asked, without, tried).between(-1)
-    if files is not None:
+    if groups is not None:
         order = np.argsort(-reached)
-        _, firsts = np.unique(files[tried][order], return_index=True)
+        _, firsts = np.unique(groups[tried][order], return_index=True)
         reached = reached[order[firsts]]
     if len(reached) < query.size:
         return query.min_relevance
@@ -184,6 +197,15 @@ class _QueryValues:
         evidence = judge.evidence(query, max_bm25)
         named = shares_of(evidence, shares)
         return cls(overview, query, judge.threshold, evidence, named, cosines, words, has_text, has_vector, is_word)
+
+    @functools.cached_property
+    def leaves_out(self) -> NDArray[np.bool_] | None:
+        """Return which places have documents that say the query, if it is one word; else None."""
+        if not self.is_word or self.words is None:
+            return None
+        says = np.zeros(len(self.words), np.bool_)
+        says[_with_passages(self.overview, np.flatnonzero(self.words))] = True
+        return says
 
     @functools.cached_property
     def held(self) -> tuple[Places, NDArray[np.float32]]:
@@ -320,8 +342,8 @@ class _ScoredDocuments:
         scores = _relevance(self.asked, places, side)
         for part in self.without:
             unwanted = _relevance(part, places, None if side is None else -side)
-            if part.is_word and part.words is not None:
-                unwanted = np.where(part.words[places] > 0, 1.0, unwanted)
+            if part.leaves_out is not None:
+                unwanted = np.where(part.leaves_out[places], 1.0, unwanted)
             scores = np.where(unwanted < self.asked.threshold, scores * (1 - unwanted), -1.0)
         return scores
 
@@ -391,20 +413,23 @@ def _sorted(overview: Overview, best: _ScoredDocuments, query: ArrayQuery) -> _S
 
 
 def _group(
-    first: _ScoredDocuments, hidden: Places, files: NDArray[np.int64], threshold: float
+    first: _ScoredDocuments, hidden: Places, groups: NDArray[np.int64], query: ArrayQuery
 ) -> tuple[_ScoredDocuments, dict[str, dict[str, float]]]:
     """Return the matches, and the scores of the next best parts of their files, by id: see `group_parts`."""
-    overview, said = first.asked.overview, first.asked.words
-    of_first = files[first.places]
-    of_these = np.flatnonzero(np.isin(files, of_first[of_first >= 0]) & overview.passing)
-    others = _ScoredDocuments(first.asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places])).exactly()
+    overview, asked, threshold = first.asked.overview, first.asked, query.threshold
+    words = np.zeros(len(groups), np.float32) if asked.words is None else asked.words
+    of_these = _beside(groups, first.places) if len(first.places) else first.places
+    of_these = of_these[overview.passing[of_these] & (asked.has_vector[of_these] | (words[of_these] > 0))]
+    others = _ScoredDocuments(asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places]))
+    scores, near = others.scores.copy(), np.flatnonzero(others.between(1) >= threshold)
+    scores[near] = others.between(None, others.places[near])
+    may_be_shown = (scores >= 0) & (words[others.places] > 0) & query.group
+    others = others.only((scores >= threshold) | may_be_shown, scores)
     others = others.only(np.lexsort((others.places, -others.scores)))
-    words = np.zeros(len(files), np.float32) if said is None else said
-    others = others.only((others.scores >= threshold) | ((others.scores >= 0) & (words[others.places] > 0)))
     places = np.concatenate([first.places, others.places])
     ids = overview.ids(places.tolist())
     ranked = list(zip(ids, np.concatenate([first.scores, others.scores]).tolist()))
-    kept, parts = group_parts(ranked, threshold, dict(zip(ids, words[places].tolist())))
+    kept, parts = group_parts(ranked, threshold, dict(zip(ids, words[places].tolist())), by_file=query.group)
     by_id = dict(zip(ids, places.tolist()))
     return replace(first, places=np.array([by_id[id] for id, _ in kept], places.dtype)), parts
 
@@ -414,13 +439,13 @@ def _read(
 ) -> tuple[list[Match], dict[str, dict[str, FieldScore]]]:
     """Return the matches, and what each field says of them."""
     places = first.places
-    documents: list[Document] = overview.documents(places.tolist())
-    matches = [Match(document, score, {}) for document, score in zip(documents, first.scores.tolist())]
+    contents = zip(overview.documents(places.tolist()), first.scores.tolist())
+    matches = [Match(document, score, {}, passage=passage) for (document, passage), score in contents]
     _, values, said = asked.exact(places)
     ranks = asked.ranks(places)
     fields: dict[str, dict[str, FieldScore]] = {}
-    for i, document in enumerate(documents):
-        fields[document.id] = {
+    for i, match in enumerate(matches):
+        fields[row_of(match)] = {
             name: FieldScore(int(ranks[name][i]) or None, float(values[name][i]), float(said[name][i]))
             for name in values
             if not math.isnan(values[name][i])

@@ -26,7 +26,7 @@ from vlmsearch._util.tracing import encoding, querying, stage
 from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
-from vlmsearch.search.arrange import count_values, diversify, group_parts, sort_by_key
+from vlmsearch.search.arrange import count_values, diversify, encoded_document, group_parts, row_of, sort_by_key
 from vlmsearch.search.arrays import ArrayQuery, ArrayResult, search_arrays
 from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.search.pages import Cursor
@@ -38,6 +38,7 @@ from vlmsearch.stores.overview import HasOverview
 from vlmsearch.stores.terms import query_words
 from vlmsearch.stores.versions import HitContent, compare_again, read_documents
 from vlmsearch.types import (
+    PASSAGE,
     WORDS,
     Field,
     FieldScore,
@@ -50,6 +51,7 @@ from vlmsearch.types import (
     Record,
     RemoteImage,
     Vectors,
+    document_of,
     encodes_images,
     local_image,
 )
@@ -150,6 +152,7 @@ class DocumentJudgement:
     """The judgement of a search of one document, whether it shows it or not.
 
     Attributes:
+        row: The id of what was judged: the passage that fits best, or the document where it has none.
         asked: The query in the form in which the store is asked.
         max_bm25: The highest possible BM25 of words; 0 for no words.
         worth: The function from values to evidence of each field.
@@ -164,6 +167,7 @@ class DocumentJudgement:
         bm25: The BM25 of documents, by id, with which the parts of files are grouped.
     """
 
+    row: str
     asked: PreparedQuery
     max_bm25: float
     worth: Mapping[str, Evidence]
@@ -181,7 +185,7 @@ class DocumentJudgement:
 def examine(
     judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits
 ) -> DocumentJudgement:
-    """Judge one document of the index, and those that a deep search puts before it."""
+    """Judge one document or passage of the index, and what a deep search puts before it."""
     store = judge.store
     if options.weights:
         fusion.check_weights(options.weights, judge.encoder.spaces)
@@ -192,6 +196,9 @@ def examine(
     [ranked] = _ask(store, [asked], depth, options, ranks_words=bool(asked.text))
     search.look_at(ranked, depth)
     order = search.relevant()
+    if PASSAGE not in id and len(rows := row_ids_of(store, [id])) > 1:
+        fused = _fused(judge, asked, _compare(store, asked, rows, ranked.max_bm25), store.fields(rows)).order
+        id = next((row for row, _ in (*order, *fused) if document_of(row) == id), id)
     search.owned |= store.fields([id])
     owned = search.owned.get(id, frozenset())
     alone = _compare(store, asked, [id], ranked.max_bm25)
@@ -215,14 +222,36 @@ def examine(
             fields[name] = FieldScore(next(places, None), float(value), float(log_odds.evidence[name][0]))
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
     return DocumentJudgement(
-        asked, alone.max_bm25, worth, weights, owned, fields, total, counting, words_alone, without, order, search.bm25
+        id,
+        asked,
+        alone.max_bm25,
+        worth,
+        weights,
+        owned,
+        fields,
+        total,
+        counting,
+        words_alone,
+        without,
+        order,
+        search.bm25,
     )
 
 
-def relevance_of(judge: Judge, asked: PreparedQuery, ids: Sequence[str]) -> dict[str, float]:
-    """Return how likely each of these documents is what is asked for, by id: the scores that `run` would give them."""
-    ranked = _compare(judge.store, asked, ids)
-    return dict(_fused(judge, asked, ranked, judge.store.fields(ids)).order)
+def relevance_of(judge: Judge, asked: PreparedQuery, rows: Sequence[str]) -> dict[str, float]:
+    """Return how likely documents are what is asked for, by id: the scores that `run` would give them.
+
+    ``rows`` are what `row_ids_of` gives of them.
+    """
+    ranked = _compare(judge.store, asked, rows)
+    order = _fused(judge, asked, ranked, judge.store.fields(rows)).order
+    return {document_of(row): score for row, score in reversed(order)}
+
+
+def row_ids_of(store: Store, ids: Sequence[str]) -> list[str]:
+    """Return the ids of documents and of all their passages."""
+    passages = store.passages(ids)
+    return [*ids, *(f"{id}{PASSAGE}{part.number}" for id, parts in passages.items() for part in parts)]
 
 
 def _fused(
@@ -325,9 +354,11 @@ def _mean_of(records: Sequence[Record], modality: Modality) -> dict[str, Vectors
     """Return the mean vector, by space, of what documents say or show."""
     by_space: dict[str, list[Vectors]] = {}
     for record in records:
-        for owned, vector in record.vectors.items():
+        parts = (record.vectors, *(passage.vectors for passage in record.passages))
+        for owned in dict.fromkeys(known for vectors in parts for known in vectors):
             if owned.modality == modality:
-                by_space.setdefault(owned.space, []).append(vector[None])
+                of_record = fusion.mean_of([vector[None] for vector in record.vectors_of(owned)])
+                by_space.setdefault(owned.space, []).append(of_record)
     return {space: fusion.mean_of(vectors) for space, vectors in by_space.items()}
 
 
@@ -510,9 +541,7 @@ class _Search:
         documents: dict[str, HitContent] = {}
         for _ in range(_ATTEMPTS):
             check_cancelled()
-            best = self.relevant()
-            if self.options.group:
-                best, self.parts = group_parts(best, self.threshold, self.bm25)
+            best, self.parts = group_parts(self.relevant(), self.threshold, self.bm25, by_file=self.options.group)
             best = best[: self.size]
             self.is_unsettled = self._lacks(best)
             if self.is_unsettled and not is_last:
@@ -521,7 +550,8 @@ class _Search:
             unread = [id for id, _ in best if id not in documents]
             with querying(self.store.name, "get"):
                 documents |= read_documents(self.store, unread, self.ranked.hits)
-            changed = {id for id in unread if id not in documents}
+            gone = {document_of(id) for id in unread if id not in documents}
+            changed = {id for id in self.ranked.ids if document_of(id) in gone}
             self.is_whole = self.is_whole and not changed and self.ranked.ids <= self.owned.keys()
             if not changed:
                 break
@@ -543,7 +573,7 @@ class _Search:
         self._fuse()
         candidates = self.fused.order
         self.may_go_on = self._ends_among({id for id, _ in candidates})
-        candidates = [(id, score) for id, score in candidates if id not in self.hidden]
+        candidates = [(id, score) for id, score in candidates if document_of(id) not in self.hidden]
         for part in self.asked.without:
             unwanted = self.scores([id for id, _ in candidates], part)
             candidates = [
@@ -586,7 +616,9 @@ class _Search:
         ranked = _compare(self.store, part, ids)
         scores = dict(_fused(self.judge, part, ranked, self.owned).order)
         if part.by_text and WORDS in ranked.fields and _is_word(part.text, self.judge.manifest.language):
-            scores |= {hit.id: 1.0 for hit in ranked.fields[WORDS]}
+            rows = row_ids_of(self.store, list({document_of(id) for id in ids}))
+            said = {document_of(hit.id) for hit in _compare_words(self.store, part.text, rows)}
+            scores |= {id: 1.0 for id in ids if document_of(id) in said}
         return scores
 
     def _compare_again(self, changed: Collection[str]) -> None:
@@ -627,13 +659,15 @@ class _Search:
         options = self.options
         if options.reranker is None:
             return self.matches
-        given = [(match.document.id, match.score, match.document) for match in self.matches]
+        given = [
+            (row_of(match), match.score, encoded_document(match.document, match.passage)) for match in self.matches
+        ]
         count = min(len(given), options.rerank_first)
         with stage("rerank", {"gen_ai.request.model": options.reranker.name, "vlmsearch.count": count}):
             judged = rerank(
                 self.asked.text, given, options.reranker, first=options.rerank_first, seconds=options.rerank_seconds
             )
-        by_id = {match.document.id: match for match in self.matches}
+        by_id = {row_of(match): match for match in self.matches}
         return [replace(by_id[match.id], score=match.score) for match in judged]
 
     def take_whole(self, store: HasOverview, *, ranks_words: bool) -> None:
@@ -678,13 +712,13 @@ class _Search:
         elif options.diversity:
             best, rest = matches[:_DIVERSE], matches[_DIVERSE:]
             with querying(self.store.name, "records"):
-                records = self.store.records([match.document.id for match in best])
+                records = self.store.encoded(map(row_of, best))
             shown = {match.document.id for match in best if self.cursor.has(match)}
             by_id = {record.document.id: record for record in records}
             matches = [*diversify(best, by_id, options.diversity, first=shown), *rest]
         left = [match for match in matches if not self.cursor.has(match)][options.offset :]
         page = [
-            replace(match, fields=self._fields(match.document.id), parts=self.parts.get(match.document.id, {}))
+            replace(match, fields=self._fields(row_of(match)), parts=self.parts.get(row_of(match), {}))
             for match in left[: options.limit]
         ]
         return Matches(
@@ -702,7 +736,7 @@ class _Search:
         if self.options.reranker is None or not self.may_be_unsure:
             return ()
         near = [match for match in judged if match.score >= CLOSEST][:_MAX_CLOSEST]
-        return tuple(replace(match, fields=self._fields(match.document.id)) for match in near)
+        return tuple(replace(match, fields=self._fields(row_of(match))) for match in near)
 
     def _fields(self, id: str) -> Mapping[str, FieldScore]:
         return self.fused.fields(id) if self.whole is None else self.whole.fields[id]
@@ -748,3 +782,7 @@ def _compare(store: Store, part: PreparedQuery, ids: Sequence[str], max_bm25: fl
             if max_bm25 > 0:
                 ranked.fields[WORDS], ranked.max_bm25 = store.compare_words(part.text, ids), max_bm25
     return ranked
+
+
+def _compare_words(store: Store, text: str, ids: Collection[str]) -> list[Hit]:
+    return store.compare_words(text, ids) if isinstance(store, WordSearch) else []

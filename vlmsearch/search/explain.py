@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import ImageLimits
-from vlmsearch.search.arrange import group_parts
+from vlmsearch.search.arrange import encoded_document, group_parts, row_of
 from vlmsearch.search.engine import DocumentJudgement, examine, run
 from vlmsearch.search.explanation import (
     WINDOWS,
@@ -32,7 +32,8 @@ from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch, reject_list_of
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.terms import query_terms, query_words, spans_of
-from vlmsearch.types import WORDS, Document, Modality, Scalar, file_of_part, is_id, local_image
+from vlmsearch.stores.versions import HitContent, read_current
+from vlmsearch.types import WORDS, Document, Modality, Scalar, document_of, file_of_part, is_id, local_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -60,7 +61,7 @@ def explain(
         judge: The index and its encoder.
         query: What is asked for.
         options: How; the page is the first one.
-        id: The document's.
+        id: The document's, or a passage's. Of a document with passages, the one that fits best is judged.
         image_limits: How large images may be.
         seconds: How long to look for the parts of the document that mattered; None to leave that out.
         on_progress: Called with the number of windows of the image that are done.
@@ -68,36 +69,38 @@ def explain(
     Returns:
         The explanation.
     """
-    document = next(iter(judge.store.get([id]) if is_id(id) else ()), None)
-    if document is None:
+    if not is_id(id) or id not in read_current(judge.store, [id]):
         return _missing(judge.store, id)
     shown = run(judge, [query], options, image_limits=image_limits)[0]
     examined = examine(judge, query, options, id, image_limits=image_limits)
-    threshold = shown.threshold
+    row, threshold = examined.row, shown.threshold
+    content = read_current(judge.store, [row]).get(row)
+    if content is None:
+        return _missing(judge.store, id)
     relevance = to_relevance(examined.log_odds) * math.prod(1 - unwanted for unwanted in examined.without)
     first, judged, order = relevance, None, examined.order
     if options.reranker is not None:
-        relevance, judged, order = _reread(judge.store, query.text or "", options, examined.order, (id, relevance))
-    better = id
-    if options.group:
-        order, _ = group_parts(list(order), 0.0, examined.bm25)
-        better = next((other for other, _ in order if file_of_part(other) == file_of_part(id)), id)
-    place = next((place for place, (other, _) in enumerate(order, 1) if other == id), None)
+        relevance, judged, order = _reread(judge.store, query.text or "", options, examined.order, (row, relevance))
+    order, _ = group_parts(list(order), 0.0, examined.bm25, by_file=options.group)
+    of = file_of_part if options.group else document_of
+    better = next((other for other, _ in order if of(other) == of(row)), row)
+    place = next((place for place, (other, _) in enumerate(order, 1) if other == row), None)
     before = sum(score >= relevance for _, score in order) if place is None else place - 1
     ranks = {name: field.rank for name, field in examined.fields.items()}
     for at, match in enumerate(shown, 1):
-        if match.document.id == id:
+        if row_of(match) == row:
             place, relevance = at, match.score
             ranks |= {name: field.rank for name, field in match.fields.items()}
     left_out = tuple((_name_of(part), score) for part, score in zip(query.without, examined.without))
-    failed = () if options.condition is None else tuple(failed_conditions(options.condition, document.metadata))
+    failed = () if options.condition is None else tuple(failed_conditions(options.condition, content.document.metadata))
     outcome, reason = _outcome(
-        id, query, options, failed, left_out, judge.threshold, threshold, first, relevance, judged, place, before,
-        better, is_shown=any(match.document.id == id for match in shown),
+        row, query, options, failed, left_out, judge.threshold, threshold, first, relevance, judged, place, before,
+        better, is_shown=any(row_of(match) == row for match in shown),
     )  # fmt: skip
-    passages, regions, notes = _parts(judge.encoder, document, examined, image_limits, seconds, on_progress)
-    notes = [*(f"Scores are uncalibrated: {reason}." for reason in shown.uncalibrated.values()), *notes]
-    words = tuple(_words(judge, examined.asked.text, id)) if examined.max_bm25 else ()
+    passages, regions, notes = _parts(judge.encoder, content, examined, image_limits, seconds, on_progress)
+    judged_part = () if content.passage is None else (f"What is judged is its passage {content.passage.number}.",)
+    notes = [*judged_part, *(f"Scores are uncalibrated: {reason}." for reason in shown.uncalibrated.values()), *notes]
+    words = tuple(_words(judge, examined.asked.text, row)) if examined.max_bm25 else ()
     said = " ".join(word.word for word in words if word.score)
     language = judge.manifest.language
     asked = [str(field) for field in examined.asked.vectors] + ([WORDS] if examined.max_bm25 else [])
@@ -105,7 +108,8 @@ def explain(
         id,
         outcome,
         reason,
-        document=document,
+        document=content.document,
+        passage=content.passage,
         relevance=relevance,
         threshold=threshold,
         place=place,
@@ -127,7 +131,7 @@ def explain(
         log_odds=examined.log_odds,
         words=words,
         max_bm25=examined.max_bm25,
-        marked=tuple(spans_of(document.text or "", query_terms(said, language), language)) if said else (),
+        marked=tuple(_marked(content, said, language)) if said else (),
         without=left_out,
         failed=failed,
         judged=judged,
@@ -149,7 +153,7 @@ def _missing(store: Store, id: str) -> Explanation:
 
 
 def _outcome(
-    id: str,
+    row: str,
     query: Query,
     options: SearchOptions,
     failed: Sequence[str],
@@ -169,7 +173,7 @@ def _outcome(
     unwanted = [f"{what} ({score:.2f})" for what, score in left_out if score >= usual]
     if is_shown:
         return "shown", f"It is shown at place {place}."
-    if id in query.like or any(id in part.like for part in query.without):
+    if any(document_of(row) in part.like for part in (query, *query.without)):
         return "named", "The query names it, and what a query names is not in its result."
     if failed:
         return "filter", f"The filter leaves it out: {'; '.join(failed)}."
@@ -181,7 +185,7 @@ def _outcome(
         return "without", f"It is too likely what the query leaves out: its relevance of {below}."
     if relevance < threshold:
         return "threshold", f"Its relevance of {below}."
-    if better != id:
+    if better != row:
         return "part", f"{better} is a better part of the same file, and only the best is shown."
     if place is not None and place > options.limit:
         return "limit", f"It comes at place {place}, and {options.limit} are shown."
@@ -225,8 +229,8 @@ def _reread(
     Beside it are what the re-ranker gave, and the order of all.
     """
     assert options.reranker is not None  # noqa: S101 - the caller asks
-    read = {document.id: document for document in store.get([id for id, _ in order[: options.rerank_first]])}
-    given = [(id, score, read.get(id, Document(id))) for id, score in order]
+    read = read_current(store, [id for id, _ in order[: options.rerank_first]])
+    given = [(id, score, encoded_document(*read.get(id, HitContent(Document(id))))) for id, score in order]
     done = rerank(text, given, options.reranker, first=options.rerank_first, seconds=options.rerank_seconds)
     mine = [reranked for reranked in done if reranked.id == own[0]]
     relevance, judged = (mine[0].score, mine[0].judged) if mine else (own[1], None)
@@ -234,6 +238,14 @@ def _reread(
 
 
 # ---- the words and parts that mattered
+
+
+def _marked(content: HitContent, said: str, language: str) -> Iterator[tuple[int, int]]:
+    """Yield where a text says words: that of the passage, if there is one."""
+    document, passage = content
+    text, start = (document.text or "", 0) if passage is None else (passage.text, passage.start)
+    for span in spans_of(text, query_terms(said, language), language):
+        yield span[0] + start, span[1] + start
 
 
 def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
@@ -253,7 +265,7 @@ def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
 
 def _parts(
     encoder: Encoder,
-    document: Document,
+    content: HitContent,
     examined: DocumentJudgement,
     limits: ImageLimits,
     seconds: float | None,
@@ -265,10 +277,16 @@ def _parts(
     passages: list[PassageEvidence] = []
     regions, notes = None, []
     by_text, by_image = _counting(examined, "text"), _counting(examined, "image")
-    if by_text and document.text:
-        passages = find_passages(
-            document.text, lambda texts: _worth(encoder.encode_texts(texts, role="document"), examined, by_text)
-        )
+    document, passage = content
+    if by_text and (text := encoded_document(*content).text):
+        before = 0 if passage is None else passage.start + len(passage.text) - len(text)
+        passages = [
+            PassageEvidence(part.start + before, part.end + before, part.evidence)
+            for part in find_passages(
+                text, lambda texts: _worth(encoder.encode_texts(texts, role="document"), examined, by_text)
+            )
+            if passage is None or part.start + before >= passage.start  # the heading is no part of it
+        ]
     if by_image and document.image is None:
         notes.append("The index does not keep its image, so the regions that mattered are not known.")
     elif by_image and document.image is not None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from vlmsearch._util.markup import HtmlDisplay, brief
 from vlmsearch.search.relevance import PRIOR, Basis
-from vlmsearch.types import Document
+from vlmsearch.types import Document, Passage
 
 MIN_FALL = 0.05
 """Evidence, in nats, from which a part of a document counts as important."""
@@ -135,7 +135,8 @@ class Explanation(HtmlDisplay):
             what the query leaves out (``without``); its relevance is below the ``threshold``, or only since the
             ``reranker`` read it; it comes behind the ``limit``; or the search did not look as deep (``depth``).
         reason: The same in a sentence.
-        document: The document; None where it is not in the index.
+        document: The document, whole; None where it is not in the index.
+        passage: What was judged of a document with a long text: the passage that fits best, or the one that was named.
         relevance: How likely it is what was asked for, from 0 to 1, as `Match.score`; None where it is not there.
         threshold: The relevance from which matches are shown.
         place: Its place among all candidates, 1 for the best; None where it is not among them.
@@ -168,6 +169,7 @@ class Explanation(HtmlDisplay):
     outcome: Outcome
     reason: str
     document: Document | None = None
+    passage: Passage | None = None
     relevance: float | None = None
     threshold: float = 0.0
     place: int | None = None

@@ -25,6 +25,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch.encoders.base import compared_spaces
 from vlmsearch.errors import ConfigError
 from vlmsearch.search.relevance import HELD_LOG_ODDS, PRIOR, Evidence, to_log_odds, to_relevance
 from vlmsearch.types import WORDS, Field, FieldScore, Hit, Space, Vectors
@@ -36,8 +37,7 @@ DEPTH = 50
 def text_fields(spaces: Sequence[Space]) -> list[Field]:
     """Return the fields that a text query asks."""
     pictures = [Field(space.name, "image") for space in spaces if "image" in space.modalities]
-    texts = [Field(space.name, "text") for space in spaces if space.modalities == {"text"}]
-    return pictures + (texts or [Field(space.name, "text") for space in spaces if "text" in space.modalities])
+    return pictures + [Field(space.name, "text") for space in compared_spaces(spaces)]
 
 
 def image_fields(spaces: Sequence[Space]) -> list[Field]:

@@ -17,7 +17,7 @@ from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.tracing import encoding
 from vlmsearch.errors import ConfigError
 from vlmsearch.search import fusion
-from vlmsearch.search.engine import relevance_of
+from vlmsearch.search.engine import relevance_of, row_ids_of
 from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.search.options import LabelRequest
 from vlmsearch.search.query import PreparedQuery
@@ -93,12 +93,13 @@ def _label_page(
     judge: Judge, documents: Sequence[Document], sought: Mapping[str, PreparedQuery], options: LabelRequest
 ) -> Iterator[DocumentLabels]:
     ids = [document.id for document in documents]
+    rows = row_ids_of(judge.store, ids)
     stamps = judge.store.stamps(ids) if options.write else {}
     scores: dict[str, dict[str, float]] = {id: {} for id in ids}
     min_score = judge.threshold if options.min_score is None else options.min_score
     for label, asked in sought.items():
         check_cancelled()
-        for id, score in relevance_of(judge, asked, ids).items():
+        for id, score in relevance_of(judge, asked, rows).items():
             if score >= min_score:
                 scores[id][label] = score
     ranked = {id: sorted(scored.items(), key=lambda pair: -pair[1]) for id, scored in scores.items()}

@@ -35,7 +35,7 @@ from vlmsearch.types import (
     Stamp,
     Vectors,
     WordHits,
-    check_id,
+    check_document_id,
     check_metadata,
     document_of,
 )
@@ -321,7 +321,7 @@ class Store(Closable, ABC):
         """
 
     def row_ids(self) -> Iterator[str]:
-        """Iterate over the ids of all documents without passages, and of all passages.
+        """Iterate over the ids of all documents, and of all passages.
 
         Returns:
             An iterator, which reads as it goes.
@@ -329,7 +329,7 @@ class Store(Closable, ABC):
         for some in batches(self.ids(), PAGE):
             passages = self.passages(some)
             for id in some:
-                yield from (f"{id}{PASSAGE}{part.number}" for part in passages[id]) if id in passages else (id,)
+                yield from (id, *(f"{id}{PASSAGE}{part.number}" for part in passages.get(id, ())))
 
     @abstractmethod
     def __len__(self) -> int:
@@ -406,9 +406,7 @@ def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
 
     def check(record: Record) -> None:
         id = record.document.id
-        check_id(id)
-        if PASSAGE in id:
-            raise InvalidInputError("invalid", f"the id {id!r} names a passage: give the document another one")
+        check_document_id(id)
         check_metadata(record.document.metadata)
         if id in seen:
             raise InvalidInputError("invalid", f"the id {id!r} is there twice in one batch")

@@ -337,10 +337,10 @@ class DatabaseStore(GenerationalStore):
         return {id: row.fields for id, row in self.rows(ids).items()}
 
     def row_ids(self) -> Iterator[str]:
-        """Yield the ids of all documents without passages, and of all passages."""
+        """Yield the ids of all documents, and of all passages."""
         for some in batches(self.ids(), PAGE):
             for id, row in self.rows(some).items():
-                yield from passage_ids({id: row.stamp}) or (id,)
+                yield from (id, *passage_ids({id: row.stamp}))
 
     def __len__(self) -> int:
         return self.count().documents if self.as_opened() else 0

@@ -151,7 +151,7 @@ def count_documents(store: Store, keys: Collection[str], where: Filter | None = 
 
     if isinstance(store, HasOverview):
         with store.overview((), where, keys) as overview:
-            places = overview.passing.nonzero()[0]
+            places = overview.documents_passing()
             return Counts(len(places), {key: overview.facet(key, places) for key in keys})
     if not _reads_outlines(store):
         return Counts(None if where else len(store), {key: {} for key in keys})

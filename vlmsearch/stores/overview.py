@@ -1,7 +1,7 @@
 """All documents of an index at once, as arrays: for counts, facets and orders by a key of the metadata.
 
 A store that has its index in memory can give what the fields of a query say of every document. It makes no object of a
-document for that. Documents have places, counted from 0, and every array has an entry for each place.
+document for that. Documents and passages have places, counted from 0, and every array has an entry for each place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import Filter
-from vlmsearch.types import Document, Field, Scalar, Vectors
+from vlmsearch.stores.versions import HitContent
+from vlmsearch.types import Field, Scalar, Vectors
 
 Places = NDArray[np.int64]
 
@@ -39,7 +40,7 @@ class Overview(Protocol):
     """All documents of an index at one moment.
 
     Attributes:
-        passing: For each place, whether its document is there and passes the filter.
+        passing: For each place, whether its document or passage is there and passes the filter.
     """
 
     passing: NDArray[np.bool_]
@@ -60,13 +61,16 @@ class Overview(Protocol):
         """Return the places of those documents that are there."""
 
     def ids(self, places: Sequence[int]) -> list[str]:
-        """Return the ids of documents."""
+        """Return the ids of documents or passages."""
 
-    def documents(self, places: Sequence[int]) -> list[Document]:
-        """Return documents."""
+    def documents(self, places: Sequence[int]) -> list[HitContent]:
+        """Return the documents or passages there."""
 
-    def files(self) -> NDArray[np.int64] | None:
-        """Return for each place the number of its document's file: None where none is a part of one."""
+    def groups(self, *, by_file: bool) -> NDArray[np.int64] | None:
+        """Return for each place the number of its document, or of its file: None where each is alone."""
+
+    def documents_passing(self) -> Places:
+        """Return the places of the documents that pass, without their passages."""
 
     def facet(self, key: str, places: Places) -> Mapping[Scalar, int]:
         """Count the values of a key of the metadata, the most frequent first, then by value."""

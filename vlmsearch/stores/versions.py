@@ -46,14 +46,7 @@ def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> d
     A store that is not `ReadsVersions` gives what it has now.
     """
     if not isinstance(store, ReadsVersions):
-        named = list(dict.fromkeys(map(document_of, ids)))
-        documents, passages = {document.id: document for document in store.get(named)}, store.passages(named)
-        parts = {f"{id}{PASSAGE}{part.number}": part for id, some in passages.items() for part in some}
-        return {
-            id: HitContent(document, parts.get(id))
-            for id in ids
-            if (document := documents.get(document_of(id))) and (id == document.id or id in parts)
-        }
+        return read_current(store, ids)
     wanted, versions, several = set(ids), dict[str, str](), set[str]()
     for hit in hits:
         if hit.id in wanted:
@@ -61,6 +54,18 @@ def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> d
             if versions.setdefault(hit.id, version) != version:
                 several.add(hit.id)
     return store.get_versions({id: version for id, version in versions.items() if id not in several})
+
+
+def read_current(store: Store, ids: Collection[str]) -> dict[str, HitContent]:
+    """Return documents or passages as they are now, each with its whole document."""
+    named = list(dict.fromkeys(map(document_of, ids)))
+    documents, passages = {document.id: document for document in store.get(named)}, store.passages(named)
+    parts = {f"{id}{PASSAGE}{part.number}": part for id, some in passages.items() for part in some}
+    return {
+        id: HitContent(document, parts.get(id))
+        for id in ids
+        if (document := documents.get(document_of(id))) and (id == document.id or id in parts)
+    }
 
 
 def compare_again(

@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from vlmsearch.encoders.base import Encoder, PreparesImages
+from vlmsearch.encoders.base import Encoder, MeasuresTexts, PreparesImages, compared_spaces
 from vlmsearch.errors import InvalidBatchError, InvalidInputError, TextTruncatedWarning
 from vlmsearch.types import Role, Vectors
 from vlmsearch_mocks.contracts.records import once_a_class
@@ -155,13 +155,32 @@ class EncoderContract(ABC):
             if caught.value.vectors is not None:
                 self.same(dict(caught.value.vectors), encoder.encode_texts(["a", "b"], role=role))
 
-    def test_a_long_document_is_read_to_its_end(self, encoder: Encoder) -> None:
-        start = "one two three four five six seven eight nine ten " * 400
+    def test_a_long_document_is_cut_without_a_word(self, encoder: Encoder) -> None:
+        start = "a red star " * 20_000
         with warnings.catch_warnings():
             warnings.simplefilter("error", TextTruncatedWarning)
             answer = encoder.encode_texts([start, start + "penguins and volcanoes " * 400])
         self.check(encoder, answer, "text", 2)
-        assert not answer or any(rows[0] @ rows[1] < 0.9999 for rows in answer.values())
+        self.same({name: rows[:1] for name, rows in answer.items()}, {name: rows[1:] for name, rows in answer.items()})
+
+    def test_it_reads_as_many_tokens_as_it_says(self, encoder: Encoder) -> None:
+        if not isinstance(encoder, MeasuresTexts):
+            return
+        assert encoder.text_tokens([]) == []
+        with pytest.raises(InvalidBatchError):
+            encoder.text_tokens(["a", "\ud83d"])
+        names = [space.name for space in compared_spaces(encoder.spaces)]
+        if not names:
+            assert encoder.text_window == 0
+            return
+        single, double = encoder.text_tokens(["star", "star star"])
+        times = encoder.text_window // (double - single)
+        whole = "star " * times
+        fits, longer = encoder.text_tokens([whole, f"{whole}star"])
+        assert single < fits <= encoder.text_window < longer
+        cut = encoder.encode_texts([f"{whole}{'dog ' * times}", f"{whole}{'house ' * times}"])
+        read = encoder.encode_texts([whole, whole.replace("star", "dog", times // 2)])
+        assert any(cut[name][0] @ cut[name][1] >= self.parity > read[name][0] @ read[name][1] for name in names)
 
     def test_a_long_query_is_cut_and_says_so(self, encoder: Encoder) -> None:
         if not any("text" in space.modalities for space in encoder.spaces):

@@ -1,6 +1,5 @@
 """How much text one request may bring, and what becomes of the rest."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,10 @@ from tritonclient.utils import InferenceServerException
 from tests.support.cli import run
 from tests.support.triton_server import Running
 from vlmsearch import Document, Pipeline
+from vlmsearch.encoders.base import MeasuresTexts
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.models.bundle import find_bundles
 from vlmsearch.registry import open_encoder
-from vlmsearch.triton.backend.stages import TextStage
-from vlmsearch.types import Role
 
 MOST = 256 * 2**10
 SAID = r"the text has {:,} bytes; this server takes 262,144 in a request"
@@ -48,20 +45,14 @@ def test_texts_that_are_too_long_together_are_sent_apart(triton: Running) -> Non
         assert np.allclose(found[space], rows, atol=1e-3)
 
 
-def test_a_long_text_is_split_once_for_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage, split = TextStage(find_bundles("demo-minilm")[0]), list[int]()
-    before = stage._token_ids
-
-    def count(texts: Sequence[str], role: Role) -> list[list[int]]:
-        split.append(len(texts))
-        return before(texts, role)
-
-    monkeypatch.setattr(stage, "_token_ids", count)
-    text = " ".join(f"star{number}" for number in range(9000))
-    roles: list[Role] = ["document"] * 2
-    whole = [stage.run([text] * 2, roles, [number, number + 1]).ids.tolist() for number in range(0, 20, 2)]
-    assert split == [1]
-    assert stage.run([text, "a ring"], roles, [3, 0]).ids[0].tolist() == whole[1][1]
+def test_tokens_are_counted_as_in_process(triton: Running) -> None:
+    texts = ["", "a red star", "Two blue rings! " * 40, "ένα σπίτι", "star " * 10_000]
+    with open_encoder(triton.url) as remote, OnnxEncoder("demo") as local:
+        assert isinstance(remote, MeasuresTexts)
+        assert remote.text_window == local.text_window
+        *counts, last = remote.text_tokens([*texts, "star " * 100_000])
+        assert counts == local.text_tokens(texts)
+        assert abs(last - 100_000) < 20, "of a text that is larger than a request may be"
 
 
 def test_the_limit_is_an_option(tmp_path: Path) -> None:

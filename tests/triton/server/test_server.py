@@ -117,8 +117,6 @@ MALFORMED = {
     "unlike numbers": ({"IMAGE": [picture(0)], "TEXT": [b"a", b"b"]}, [], "batch size does not match"),
     "no such output": ({"TEXT": [b"a"]}, ["NOTHING"], "unexpected inference output"),
     "no such input": ({"WHAT": [b"a"]}, ["MINILM"], "WHAT"),
-    "negative piece": ({"TEXT": [b"a"], "PIECE": np.array([[-1]], np.int32)}, ["MINILM"], "0 or more"),
-    "piece alone": ({"PIECE": np.array([[0]], np.int32)}, ["MINILM"], "missing required input"),
 }
 
 

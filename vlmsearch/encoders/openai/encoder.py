@@ -25,7 +25,7 @@ from vlmsearch.errors import (
     apply_to_each,
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.models.inputs import cut_vectors, pool_chunks
+from vlmsearch.models.inputs import cut_vectors
 from vlmsearch.openai_api.api import (
     FITTING_CHARS,
     REQUEST_BYTES,
@@ -58,10 +58,10 @@ class OpenAIEncoder(Encoder):
     is told about inputs: ``input_type``, the ``task`` of Jina, the ``prompt_name`` of TEI, the role of a message to
     vLLM. ``space`` is the name of the space, by default that of the model.
 
-    A document with more than ``max_chars`` characters, or one that the server finds too long, is split, and the vectors
-    of its parts are pooled. ``batch_size`` is the maximum number of inputs of a request, and ``concurrency`` the number
-    of requests at a time. The key comes from the environment variable OPENAI_API_KEY, unless `HttpOptions` name
-    another.
+    A text with more than ``max_chars`` characters, or one that the server finds too long, is cut. Nothing says how
+    many tokens the model reads, so indexing splits documents as for a model that reads little. ``batch_size`` is the
+    maximum number of inputs of a request, and ``concurrency`` the number of requests at a time. The key comes from the
+    environment variable OPENAI_API_KEY, unless `HttpOptions` name another.
     """
 
     def __init__(
@@ -138,14 +138,12 @@ class OpenAIEncoder(Encoder):
         """Vectors of the space; see `Encoder.encode_texts`."""
         self._server.check_open()
         apply_to_each(utf8_bytes, texts)
-        parts = [(place, part) for place, text in enumerate(texts) for part in self._parts_of(text, role)]
-        sizes = [len(part.encode()) for _, part in parts]
-        planned = list(groups([part for _, part in parts], sizes, total=REQUEST_BYTES, max_items=self._together))
-        outcomes = [row for rows in self._pool.results(planned, partial(self._encode_parts, role)) for row in rows]
-        by_place: list[list[tuple[str, Outcome]]] = [[] for _ in texts]
-        for (place, part), outcome in zip(parts, outcomes):
-            by_place[place].append((part, outcome))
-        return self._result([_pooled(pieces) for pieces in by_place])
+        starts = [self._beginning(text, role) for text in texts]
+        sizes = [len(start.encode()) for start in starts]
+        planned = list(groups(starts, sizes, total=REQUEST_BYTES, max_items=self._together))
+        return self._result(
+            [row for rows in self._pool.results(planned, partial(self._encode_starts, role)) for row in rows]
+        )
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
         """Vectors of the space, where it has images; see `Encoder.encode_images`."""
@@ -176,31 +174,26 @@ class OpenAIEncoder(Encoder):
             raise InvalidBatchError(bad, vectors)
         return vectors
 
-    def _parts_of(self, text: str, role: Role) -> list[str]:
-        """Return the parts of a text that are sent: all of a document, the beginning of a query."""
-        parts = []
-        while len(text) > self._max_chars:
-            end = text.rfind(" ", self._max_chars // 2, self._max_chars) + 1 or self._max_chars
-            parts.append(text[:end])
-            text = text[end:]
-            if role == "query":
-                warn_cut(end)
-                return parts
-        return [*parts, text]
+    def _beginning(self, text: str, role: Role) -> str:
+        """Return what is sent of a text: as much of its beginning as may be."""
+        if len(text) <= self._max_chars:
+            return text
+        end = text.rfind(" ", self._max_chars // 2, self._max_chars) + 1 or self._max_chars
+        return self._cut_text(text, end, role)
 
-    def _encode_parts(self, role: Role, parts: Sequence[str]) -> list[Outcome]:
-        """Return the outcome for each part of a text. One that the model finds too long is split again."""
-        return in_parts(parts, partial(self._ask, "text", role), partial(self._encode_alone, role))
-
-    def _encode_alone(self, role: Role, part: str, refused: RefusedError) -> Outcome:
-        if not refused.is_too_long or len(part) <= FITTING_CHARS:
-            return InvalidInputError("invalid", f"the server refuses a text ({refused.status}: {refused.message})")
-        middle = half_of(part)
+    def _cut_text(self, text: str, end: int, role: Role) -> str:
         if role == "query":
-            warn_cut(middle)
-            return self._encode_parts(role, [part[:middle]])[0]
-        halves = [part[:middle], part[middle:]]
-        return _pooled([(half, self._encode_parts(role, [half])[0]) for half in halves])
+            warn_cut(end)
+        return text[:end]
+
+    def _encode_starts(self, role: Role, starts: Sequence[str]) -> list[Outcome]:
+        """Return the outcome for the beginning of each text. One that the model finds too long is cut again."""
+        return in_parts(starts, partial(self._ask, "text", role), partial(self._encode_alone, role))
+
+    def _encode_alone(self, role: Role, start: str, refused: RefusedError) -> Outcome:
+        if not refused.is_too_long or len(start) <= FITTING_CHARS:
+            return InvalidInputError("invalid", f"the server refuses a text ({refused.status}: {refused.message})")
+        return self._encode_starts(role, [self._cut_text(start, half_of(start), role)])[0]
 
     def _encode_batch(self, images: Sequence[ImageSource]) -> list[Outcome]:
         """Return the outcome for each image."""
@@ -270,19 +263,6 @@ class OpenAIEncoder(Encoder):
             raise ConfigError(f"{self._server.name}: {what}; set ?dim={whole}, or leave it out{self._refused_dim}")
         self._whole = whole
         return vectors if dim is None else cut_vectors(vectors, dim)
-
-
-def _pooled(pieces: Sequence[tuple[str, Outcome]]) -> Outcome:
-    """Return the vector of a text: that of its parts, weighted by their lengths, or the first error among them."""
-    rows = []
-    for _, outcome in pieces:
-        if isinstance(outcome, InvalidInputError):
-            return outcome
-        rows.append(outcome)
-    if len(rows) == 1:
-        return rows[0]
-    pooled: NDArray[np.float32] = pool_chunks(np.array(rows), [0] * len(rows), [len(part) for part, _ in pieces], 1)[0]
-    return pooled
 
 
 def _refused_image(_: str, refused: RefusedError) -> Outcome:

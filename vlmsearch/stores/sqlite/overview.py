@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.overview import Cosines
+from vlmsearch.stores.passages import passage_of
 from vlmsearch.stores.postings import max_score
 from vlmsearch.stores.sqlite.codes import Places, find
 from vlmsearch.stores.sqlite.tables import Tables
 from vlmsearch.stores.sqlite.view import View
 from vlmsearch.stores.terms import query_terms
-from vlmsearch.types import Document, Field, Scalar, Vectors
+from vlmsearch.stores.versions import HitContent
+from vlmsearch.types import Field, Scalar, Vectors, document_of
 
 
 class SqliteOverview:
@@ -69,15 +71,23 @@ class SqliteOverview:
         names = dict(self._tables.ids_of(self._db, rows))
         return [names[row] for row in rows]
 
-    def documents(self, places: Sequence[int]) -> list[Document]:
-        """Return documents; BackendError for one that is damaged."""
-        rows = self._view.rows[np.array(places, np.int64)].tolist()
-        documents = {row.row: row.document for row in self._tables.numbered(self._db, rows)}
-        return [documents[row] for row in rows]
+    def documents(self, places: Sequence[int]) -> list[HitContent]:
+        """Return the documents or passages there; BackendError where one is damaged."""
+        numbers = self._view.rows[np.array(places, np.int64)].tolist()
+        rows = {row.row: row for row in self._tables.numbered(self._db, numbers)}
+        known = {row.id: row for row in rows.values()}
+        wholes = known | self._tables.rows(self._db, {document_of(id) for id in known} - known.keys())
+        ordered = [rows[number] for number in numbers]
+        return [HitContent(wholes[document_of(r.id)].document, passage_of(r.document, r.stamp)) for r in ordered]
 
-    def files(self) -> NDArray[np.int64] | None:
-        """Return for each place the number of its document's file: None where none is a part of one."""
-        return self._view.files[self._view.state]
+    def groups(self, *, by_file: bool) -> Places | None:
+        """Return for each place the number of its document, or of its file: None where each is alone."""
+        groups = self._view.groups[self._view.state]
+        return (groups.files if by_file else groups.documents) if groups.numbers else None
+
+    def documents_passing(self) -> Places:
+        """Return the places of the documents that pass, without their passages."""
+        return np.flatnonzero(self.passing & ~self._view.groups[self._view.state].are_passages)
 
     def facet(self, key: str, places: Places) -> Mapping[Scalar, int]:
         """Count the values of a key of the metadata, the most frequent first, then by value."""

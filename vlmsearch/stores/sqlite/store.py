@@ -31,7 +31,7 @@ from vlmsearch.stores.sqlite.codes import find
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
 from vlmsearch.stores.sqlite.overview import SqliteOverview
 from vlmsearch.stores.sqlite.tables import Tables, TableState, drop_tables, kept, parsed, string, undamaged
-from vlmsearch.stores.sqlite.view import FILES, View, Views
+from vlmsearch.stores.sqlite.view import GROUPS, View, Views
 from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import (
@@ -314,7 +314,7 @@ class SqliteStore(DatabaseStore):
         """Give all documents of one moment as arrays."""
         with self._reading("search") as (db, tables):
             wanted = {*keys, *(() if where is None else keys_of(where))}
-            yield SqliteOverview(db, tables, self._views.now(db, (*fields, FILES), wanted), where)
+            yield SqliteOverview(db, tables, self._views.now(db, (*fields, GROUPS), wanted), where)
         self._keep_arrays()
 
     # ---- reading

@@ -217,15 +217,13 @@ class Tables:
             [_list(rows)],
         ).fetchall()
 
-    def part_rows(self, db: sqlite3.Connection, row: int) -> list[tuple[int, str]]:
-        """Read rows behind a row whose documents may be parts of files, each with its id.
+    def part_rows(self, db: sqlite3.Connection, row: int) -> Iterator[tuple[int, str]]:
+        """Read the rows behind a row, each with its id: of all rows, those that may be parts of files or passages.
 
         For all rows, SQLite reads the index of the ids, which is much smaller than the table with their texts.
         """
-        behind = "row > ? AND " if row else ""
-        return db.execute(
-            f"SELECT row, id FROM {self.name('documents')} WHERE {behind}id LIKE '%#%'", [row] if row else []
-        ).fetchall()
+        condition = "row > ?" if row else "id LIKE '%#%' AND ? = 0"
+        yield from db.execute(f"SELECT row, id FROM {self.name('documents')} WHERE {condition}", [row])
 
     def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:
         """Read the next ids behind one, in their order."""

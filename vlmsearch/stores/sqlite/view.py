@@ -5,27 +5,49 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.batching import batches
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.postings import Postings, WordTable, grown
 from vlmsearch.stores.sqlite.arrays import StoredArrays
-from vlmsearch.stores.sqlite.codes import CodeTable, Places, find
+from vlmsearch.stores.sqlite.codes import BLOCK, CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, passing
 from vlmsearch.stores.sqlite.tables import Tables, TableState, undamaged
-from vlmsearch.types import WORDS, Field, file_of_part
+from vlmsearch.types import WORDS, Field, document_of, file_of_part
 
 MIN_KEPT = 2**17
 """Documents, in all fields and words together, from which on a file of arrays is made."""
 _GROWTH = 1.25
 """The file is made anew once there are so many times as many as it has."""
-FILES = "files"
-"""The name by which `Views.now` is asked which documents are parts of one file."""
+GROUPS = "groups"
+"""The name by which `Views.now` is asked which rows belong together."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The documents and files that rows belong to, by the places of the rows.
+
+    A row that no other one belongs to has a negative number of its own.
+    """
+
+    documents: Places = field(default_factory=lambda: np.empty(0, np.int64))
+    files: Places = field(default_factory=lambda: np.empty(0, np.int64))
+    are_passages: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    numbers: dict[str, int] = field(default_factory=dict)
+    """By the id of a document with passages, or of a file with parts. It only grows."""
+
+    def with_rows(self, count: int) -> Groups:
+        """Return copies of the arrays for so many rows. The new ones are alone."""
+        alone = -1 - np.arange(len(self.files), count)
+        documents, files = np.concatenate([self.documents, alone]), np.concatenate([self.files, alone])
+        are_passages = np.concatenate([self.are_passages, np.zeros(len(alone), np.bool_)])
+        return Groups(documents, files, are_passages, self.numbers)
 
 
 @dataclass(frozen=True)
@@ -45,10 +67,8 @@ class View:
     """The words of the documents up to a row, whose rows are places."""
     tables: dict[TableState, WordTable] = field(default_factory=dict)
     """The table of the words of the view itself, once it was needed."""
-    parts: dict[int, tuple[tuple[int, str], ...]] = field(default_factory=dict)
-    """The rows and ids of the parts of files up to a row."""
-    files: dict[TableState, NDArray[np.int64] | None] = field(default_factory=dict)
-    """The numbers of the files of the view itself, once they were needed."""
+    groups: dict[TableState, Groups] = field(default_factory=dict)
+    """The documents and files that rows belonged to when they were last needed: those of the view, once they were."""
 
     @property
     def words(self) -> WordTable:
@@ -89,7 +109,7 @@ class Views:
         self._latest = View()
 
     def now(self, db: sqlite3.Connection, asked: Collection[Field | str], keys: Collection[str] = ()) -> View:
-        """Return the view of a transaction. It has the codes of the fields ``asked``, `WORDS`, and `FILES`.
+        """Return the view of a transaction. It has the codes of the fields ``asked``, `WORDS`, and `GROUPS`.
 
         ``keys`` are those of the columns that are needed. Of two threads, the one that begins to read later waits here
         for the other. Its transaction, which should not have read anything yet, then sees at least as much. For one
@@ -107,8 +127,8 @@ class Views:
                     view.codes[field_or_name] = self._codes(db, view, field_or_name)
                 elif field_or_name == WORDS and view.state not in view.tables:
                     self._read_words(db, view)
-                elif field_or_name == FILES and view.state not in view.files:
-                    view.files[view.state] = self._read_files(db, view)
+                elif field_or_name == GROUPS and view.state not in view.groups:
+                    self._read_groups(db, view)
             for key in keys:
                 view.columns[key] = self._column(db, view, key)
             self._latest = view
@@ -152,7 +172,7 @@ class Views:
         places, there = find(rows, self._tables.deaths_after(db, view.state.last_death))
         alive[places[there]] = False
         held = dict(view.codes), dict(view.columns), dict(view.postings)
-        return View(state, rows, alive, *held, parts=dict(view.parts))
+        return View(state, rows, alive, *held, groups=dict(view.groups))
 
     def _codes(self, db: sqlite3.Connection, view: View, asked: Field) -> tuple[int, CodeTable]:
         row, table = view.codes.get(asked, (0, CodeTable(self._tables.dims[asked])))
@@ -163,21 +183,31 @@ class Views:
                 table = table.with_rows(placed if there.all() else placed[there])
         return view.state.last_row, table
 
-    def _read_files(self, db: sqlite3.Connection, view: View) -> NDArray[np.int64] | None:
-        last_row, known = view.parts.popitem() if view.parts else (0, ())
-        parts = view.parts[view.state.last_row] = (*known, *sorted(self._tables.part_rows(db, last_row)))
-        if not parts:
-            return None
-        files = -1 - np.arange(len(view.rows))  # each by itself
-        places, there = find(view.rows, np.array([row for row, _ in parts], np.int64))
-        numbers: dict[str, int] = {}
-        for place, is_there, (_, id) in zip(places.tolist(), there.tolist(), parts):
-            if is_there:
-                files[place] = numbers.setdefault(file_of_part(id), len(numbers))
-        whole = [(int(row), numbers[id]) for id, row in self._tables.columns(db, numbers, "row")]
-        places, there = find(view.rows, np.array([row for row, _ in whole], np.int64))
-        files[places[there]] = np.array([number for _, number in whole], np.int64)[there]
-        return files
+    def _read_groups(self, db: sqlite3.Connection, view: View) -> None:
+        state, known = view.groups.popitem() if view.groups else (TableState(), Groups())
+        groups, new = known.with_rows(len(view.rows)), dict[str, int]()
+
+        def number_of(id: str) -> int:
+            return known.numbers.get(id) or new.setdefault(id, len(known.numbers) + len(new) + 1)
+
+        def put(rows: Iterable[tuple[int, str]]) -> None:
+            for some in batches(rows, BLOCK):
+                with undamaged():
+                    places, there = find(view.rows, np.array([row for row, _ in some], np.int64))
+                placed = zip(places[there].tolist(), (id for (_, id), is_there in zip(some, there) if is_there))
+                for place, id in placed:
+                    document = document_of(id)
+                    file, has_parts = file_of_part(document), id in known.numbers or id in new
+                    groups.are_passages[place] = document != id
+                    if document != id or has_parts:
+                        groups.documents[place] = number_of(document)
+                    if file != id or has_parts:
+                        groups.files[place] = number_of(file)
+
+        put(self._tables.part_rows(db, state.last_row))
+        put([(int(row), id) for id, row in self._tables.columns(db, new, "row")])
+        known.numbers.update(new)
+        view.groups[view.state] = groups
 
     def _read_words(self, db: sqlite3.Connection, view: View) -> None:
         row, parts = view.postings.popitem() if view.postings else (0, ())

@@ -27,7 +27,6 @@ from vlmsearch.triton.client.protocol import (
     IMAGE,
     MISMATCH,
     NO_IMAGE,
-    PIECE,
     PIXELS,
     ROLE,
     STATUS,
@@ -193,15 +192,11 @@ class TextModel:
         encoded = given.as_numpy()[:, 0]
         if too_large := texts_too_large(sum(map(len, encoded)), self._max_bytes):
             raise ValueError(too_large)
-        meant = pb_utils.get_input_tensor_by_name(request, PIECE)
-        pieces = None if meant is None else meant.as_numpy()[:, 0].tolist()
-        if pieces and min(pieces) < 0:
-            raise ValueError(f"{PIECE} is 0 or more, not {min(pieces)}")
-        texts = _texts(encoded, repeated=pieces is not None)
+        texts = _texts(encoded)
         roles = _roles(pb_utils.get_input_tensor_by_name(request, ROLE), len(texts))
         tensors = []
         for space, stage in self._stages.items():
-            tokens = stage.run(texts, roles, pieces)
+            tokens = stage.run(texts, roles)
             tensors.append(pb_utils.Tensor(ids_tensor(space), tokens.ids))
             tensors.append(pb_utils.Tensor(mask_tensor(space), tokens.mask))
             tensors.append(pb_utils.Tensor(tokens_tensor(space), tokens.counts[:, None]))
@@ -240,13 +235,10 @@ def _roles(given: Any | None, count: int) -> list[Role]:
     return [known[role] for role in names]
 
 
-def _texts(encoded: Sequence[bytes], *, repeated: bool) -> list[str]:
-    """Return the texts; where they may be ``repeated``, an empty one is that before it."""
+def _texts(encoded: Sequence[bytes]) -> list[str]:
+    """Return the texts; ValueError names one that is not UTF-8."""
     texts: list[str] = []
     for item, raw in enumerate(encoded):
-        if repeated and texts and not raw:
-            texts.append(texts[-1])
-            continue
         try:
             texts.append(raw.decode())
         except UnicodeDecodeError as exc:

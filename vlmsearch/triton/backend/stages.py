@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +16,10 @@ from vlmsearch._util.machine import available_cores
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
-from vlmsearch.models.bundle import Bundle, padded_length
-from vlmsearch.models.inputs import Chunk, Ids, Pixels, TextBatches, chunk_lengths, to_pixels
+from vlmsearch.models.bundle import padded_length
+from vlmsearch.models.inputs import Ids, Pixels, TextBatches, to_pixels, token_arrays, tower_ids
 from vlmsearch.triton.client.protocol import status_of
 from vlmsearch.types import Role
-
-_LONG_TEXTS = 4
-"""Whose tokens are kept while their pieces are asked for."""
 
 
 class ImageStage:
@@ -68,49 +64,15 @@ class Tokens:
 
 
 class TextStage(TextBatches):
-    """Tokenises for one bundle, with the pieces of long texts cut as they are in process."""
+    """A tokenizer of one bundle that cuts long texts as they are cut in process."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        super().__init__(bundle)
-        self._cut_again = lru_cache(_LONG_TEXTS)(lambda role, text: self._cut(role, [text])[0])
-
-    def run(self, texts: Sequence[str], roles: Sequence[Role], pieces: Sequence[int] | None = None) -> Tokens:
-        """Return token arrays of the ``pieces`` of the texts.
-
-        Without ``pieces`` they are of as much of their beginnings as fits.
-
-        A piece past the end of a text is its last one.
-        """
-        wanted = list(zip(roles, texts))
-        different = list(dict.fromkeys(wanted))
-        if pieces is not None and len(different) == 1:  # requests for all pieces of a long text follow each other
-            cut = {different[0]: self._cut_again(*different[0])}
-        else:
-            cut = {}
-            for role in dict.fromkeys(roles):
-                own = [text for text_role, text in different if text_role == role]
-                cut |= {(role, text): parts for text, parts in zip(own, self._cut(role, own))}
-        if pieces is None:
-            chosen = [self._beginning(role, cut[role, text]) for role, text in wanted]
-        else:
-            chosen = [cut[key][min(number, len(cut[key]) - 1)] for key, number in zip(wanted, pieces)]
-        counts = [sum(piece.tokens for piece in cut[key]) for key in wanted]
-        ids, mask = (self._widened(part, fill) for part, fill in zip(self._arrays(chosen), (self._input.pad, 0)))
+    def run(self, texts: Sequence[str], roles: Sequence[Role]) -> Tokens:
+        """Return token arrays of as much of each text as fits."""
+        whole = self._token_ids(texts, roles)
+        counts = [self._own_tokens(ids, role) for ids, role in zip(whole, roles)]
+        arrays = token_arrays([tower_ids(ids, self._input, role) for ids, role in zip(whole, roles)], self._input)
+        ids, mask = (self._widened(part, fill) for part, fill in zip(arrays, (self._input.pad, 0)))
         return Tokens(ids, mask, np.array(counts, np.int32))
-
-    def _beginning(self, role: Role, parts: Sequence[Chunk]) -> Chunk:
-        """Return as much of a text as fits."""
-        head, room = len(self._input.prompt(role).ids), self._input.room(role)
-        own = [id for part in parts for id in part.ids[head:]][:room]
-        return replace(parts[0], ids=parts[0].ids[:head] + own, tokens=len(own))
-
-    def _cut(self, role: Role, texts: Sequence[str]) -> list[list[Chunk]]:
-        """Return the pieces of each text."""
-        head, room = len(self._input.prompt(role).ids), self._input.room(role)
-        return [
-            list(self._split(text, ids, role, chunk_lengths(max(len(ids) - head, 0), room, "document")))
-            for text, ids in enumerate(self._token_ids(texts, role))
-        ]
 
     def _widened(self, part: Ids, fill: int) -> Ids:
         """Add columns up to the next of a few lengths.

@@ -13,7 +13,7 @@ from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.types import Modality, RelevanceFit, Role, Space
 
-FORMAT = 5
+FORMAT = 6
 ENSEMBLE = "vlm"
 PREPROCESS = "image_preprocess"
 TOKENIZE = "text_tokenize"
@@ -30,13 +30,6 @@ TEXT = "TEXT"
 """UTF-8 texts, BYTES [1]."""
 ROLE = "ROLE"
 """The role of a text, ``query`` or ``document``, BYTES [1]; a document without it."""
-PIECE = "PIECE"
-"""The number of a piece of a long text, INT32 [1], from 0.
-
-Without it, as much of the text's beginning is meant as the model reads.
-
-Where it is given, an empty text stands for the one before it.
-"""
 STATUS = "IMAGE_STATUS"
 """BYTES [1]: empty, or why an image has no vector; its row is then of no use."""
 PARTIAL = "partial"

@@ -169,7 +169,6 @@ def _add_inputs(config: pb.ModelConfig) -> None:
     config.input.add(name=protocol.IMAGE, data_type=pb.TYPE_STRING, dims=[1], optional=True)
     config.input.add(name=protocol.TEXT, data_type=pb.TYPE_STRING, dims=[1], optional=True)
     config.input.add(name=protocol.ROLE, data_type=pb.TYPE_STRING, dims=[1], optional=True)
-    config.input.add(name=protocol.PIECE, data_type=pb.TYPE_INT32, dims=[1], optional=True)
 
 
 def _deployment(bundles: Sequence[Bundle], options: RepoOptions) -> protocol.Deployment:
