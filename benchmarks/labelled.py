@@ -59,7 +59,7 @@ def read_cisi(folder: Path) -> LabelledCollection:
     every, queries, judgements = ((folder / name).read_text("utf-8", "replace") for name in _CISI_FILES)
     documents = tuple(
         Document(number, text="\n".join(parts[field] for field in "TW" if parts.get(field)))
-        for number, parts in _cisi_entries(every)
+        for number, parts in cisi_entries(every)
         if parts.get("T") or parts.get("W")
     )
     ids = {document.id for document in documents}
@@ -68,7 +68,7 @@ def read_cisi(folder: Path) -> LabelledCollection:
         query, document, *_ = line.split() or ("", "")
         if document in ids:
             relevance[query][document] = 1
-    judged = {number: parts["W"] for number, parts in _cisi_entries(queries) if parts.get("W") and number in relevance}
+    judged = {number: parts["W"] for number, parts in cisi_entries(queries) if parts.get("W") and number in relevance}
     return LabelledCollection(documents, judged, {number: relevance[number] for number in judged})
 
 
@@ -156,7 +156,7 @@ def _is_left_out(place: int, share: float) -> bool:
     return place * 0.6180339887 % 1 < share
 
 
-def _cisi_entries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+def cisi_entries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the number of each entry and its fields by their letters."""
     for entry in f"\n{text}".split("\n.I ")[1:]:
         number, _, rest = entry.partition("\n")

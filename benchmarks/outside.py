@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
+from benchmarks import long_texts
 from benchmarks.common import print_figures
 from benchmarks.labelled import (
     LabelledCollection,
@@ -86,7 +87,7 @@ class OutsideFigures:
     beside: Mapping[str, Estimate] = field(default_factory=dict)
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--photos", type=click.Path(path_type=Path), metavar="DIR", help="A folder of photographs.")
 @click.option("--questions", type=click.Path(path_type=Path), metavar="FILE",
               help='Questions: JSON lines of {"id", "question", "answers", "queries"}.')  # fmt: skip
@@ -94,11 +95,21 @@ class OutsideFigures:
               help='A folder of LANGUAGE.json: {"docs": {ID: TEXT}, "queries": [{"id", "text", "doc"}]}.')  # fmt: skip
 @click.option("--cisi", type=click.Path(path_type=Path), metavar="DIR", help="A folder in CISI's format.")
 @click.option("--encoder", default="onnx:all-minilm-l6-v2", show_default=True, metavar="URL", help="Model of texts.")
-def main(photos: Path | None, questions: Path | None, xquad: Path | None, cisi: Path | None, encoder: str) -> None:
+@click.pass_context
+def main(
+    context: click.Context,
+    photos: Path | None,
+    questions: Path | None,
+    xquad: Path | None,
+    cisi: Path | None,
+    encoder: str,
+) -> None:
     """Measure relevance on collections that no fit has seen.
 
     Those that are not named are left out.
     """
+    if context.invoked_subcommand:
+        return
     rows = {
         "scenes, a picture as the query": measure_pictures(drawn_pictures(200), 100),
         "scenes, a changed picture as the query": measure_pictures(drawn_pictures(200), 100, CHANGES),
@@ -371,6 +382,8 @@ def _mean(values: Iterable[float]) -> float | None:
     given = list(values)
     return statistics.mean(given) if given else None
 
+
+main.add_command(long_texts.main)
 
 if __name__ == "__main__":
     main()
