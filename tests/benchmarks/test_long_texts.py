@@ -105,9 +105,10 @@ def test_replies_are_measured_by_their_first_words(tmp_path: Path, encoder: Enco
 def test_a_long_text_costs_what_its_passages_do(cisi: Path) -> None:
     texts = dict(draw_texts(cisi, 3))
     assert [len(paragraphs) for paragraphs in texts.values()] == [14] * 3
-    pages = measure_cost(cisi, 3, False)
+    whole, pages = (measure_cost(cisi, 3, is_whole) for is_whole in (True, False))
     assert pages[0] == 42
-    assert all(figure > 0 for figure in pages)
+    assert 3 < whole[0] < 42, "these small paragraphs are put together"
+    assert all(figure > 0 for figure in (*whole, *pages))
 
 
 def test_all_tables_are_printed(cisi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
