@@ -38,6 +38,7 @@ from vlmsearch.index import Index
 from vlmsearch.indexing.given import given_documents
 from vlmsearch.search.query import Query, split_text
 from vlmsearch.types import (
+    PASSAGE,
     Answer,
     AnswerParts,
     Citation,
@@ -49,6 +50,7 @@ from vlmsearch.types import (
     IndexReport,
     Match,
     Matches,
+    Passage,
     Reject,
     RemoteImage,
     check_here,
@@ -256,18 +258,22 @@ class RemotePipeline(Index):
     @override
     def get(self, ids: str | Iterable[str]) -> list[Document]:
         ids = strings("ids", ids)
-        documents = {document.id: document for page in self.pages(ids) for document in page.documents}
+        documents = {document.id: document for page in self._pages(ids) for document in page.documents}
         return [documents[id] for id in ids if id in documents]
 
-    def pages(self, ids: Sequence[str]) -> Iterator[DocumentPage]:
-        """Read documents by their ids, with the places of the passages among them.
+    def passages(self, ids: Sequence[str]) -> dict[str, Passage]:
+        """Return the passages of long texts that ids name.
 
         Args:
             ids: Ids of documents and passages.
 
         Returns:
-            An iterator over the documents, as many at a time as a request takes.
+            The passages, by their ids.
         """
+        named = [id for id in ids if PASSAGE in id]
+        return {id: passage for page in self._pages(named) for id, passage in page.passages.items()}
+
+    def _pages(self, ids: Sequence[str]) -> Iterator[DocumentPage]:
         return (self._get(DocumentPage, "documents", id=batch) for batch in _chunks(ids, _BATCH_IDS))
 
     @override

@@ -201,7 +201,7 @@ def test_the_commands(mongo_address: str, chroma_address: str, tmp_path: Path) -
     }  # fmt: skip
     assert run("search", "a red star", "--store", url, "--limit", "1").stdout.split("\t")[1] == "a"
     assert run("reindex", "--store", url, "--drop-old").stdout == "removed the replaced index\n"
-    assert run("reindex", "--store", url).returncode == 2
+    assert run("reindex", "--store", url).stdout.startswith("2 documents, 0 encoded: "), "there is nothing to renew"
     refused = run("check", "--store", f"sqlite:{tmp_path / 'nowhere'}")
     assert refused.returncode == 1
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from string import Template
 
 from vlmsearch._util.text import sanitise
-from vlmsearch.answers.sources import Place, Source
+from vlmsearch.answers.sources import Source, SourcePlace
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import (
     CountsTokens,
@@ -96,7 +96,7 @@ class Prompt:
 
     question: str
     given: tuple[Source, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[SourcePlace, ...] = ()
     template: Template = TEMPLATE
     picture: Picture | None = None
     picture_tokens: int = PictureOptions.tokens

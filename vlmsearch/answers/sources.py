@@ -109,14 +109,14 @@ class Source:
         return {**numbers, self.match.passage.number: math.inf}
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """A passage of a source: the place of the source, from 0, and the number of the passage."""
 
     source: int
     passage: int
 
 
-def reading_order(sources: Sequence[Source], chars: int) -> tuple[Place, ...]:
+def reading_order(sources: Sequence[Source], chars: int) -> tuple[SourcePlace, ...]:
     """Return the passages of sources that are read, the first ones to be read first.
 
     The best passage of every source is first. Then come those that the search found with half of its score or more,
@@ -128,7 +128,7 @@ def reading_order(sources: Sequence[Source], chars: int) -> tuple[Place, ...]:
         relevances = source.relevances()
         for passage in source.passages:
             distance = min(abs(passage.number - number) for number in relevances)
-            ranked.append((distance, -relevances.get(passage.number, 0.0), Place(place, passage.number)))
+            ranked.append((distance, -relevances.get(passage.number, 0.0), SourcePlace(place, passage.number)))
     order = [place for *_, place in sorted(ranked)]
     lengths = accumulate(_length(sources[source].passages[number - 1]) for source, number in order)
     return tuple(order[: max(sum(length <= chars for length in lengths), 1)])

@@ -30,12 +30,11 @@ def get(ids: tuple[str, ...], chosen: IndexChoice, as_json: bool) -> None:
     wanted = [name for forms in names.values() for name in forms]
     if chosen.server:
         with chosen.connect() as remote:
-            pages = list(remote.pages(wanted))
+            documents, passages = remote.get(wanted), remote.passages(wanted)
     else:
         with chosen.open_store() as store:
-            pages = [DocumentPage(tuple(store.get(wanted)), passages=named_passages(store, wanted))]
-    by_id = {document.id: document for page in pages for document in page.documents}
-    passages = {id: passage for page in pages for id, passage in page.passages.items()}
+            documents, passages = store.get(wanted), named_passages(store, wanted)
+    by_id = {document.id: document for document in documents}
     shown = {id: next((by_id[form] for form in forms if form in by_id), None) for id, forms in names.items()}
     missing = [id for id, document in shown.items() if document is None]
     present = [document for document in shown.values() if document is not None]

@@ -336,7 +336,11 @@ class Store(Closable, ABC):
         """Count the documents."""
 
     def count_passages(self) -> int:
-        """Count the passages of all documents."""
+        """Count the passages of all documents.
+
+        Returns:
+            Their number.
+        """
         return sum(PASSAGE in id for id in self.row_ids())
 
     def places(self) -> tuple[Path, ...]:

@@ -216,7 +216,7 @@ class DatabaseStore(GenerationalStore):
         if self.as_opened() is None:
             return 0
         count = 0
-        for page in pages(ids):
+        for page in pages([id for id in ids if PASSAGE not in id]):
             with self.in_use():
                 count += self.remove(page)
         return count

@@ -1,9 +1,9 @@
 """Passages in a database: each has a row of its own beside that of its document.
 
 The row of a passage has the id ``DOCUMENT#passage=N`` and the metadata of its document, so that filters see it. Its
-text is what is encoded of it. The row of the document has the whole text, and neither vectors nor words of it. Both have
-the digest of the document, and behind it how many passages there are, or which characters of the text the passage has.
-Whoever reads a document and its passages one after the other so knows whether they are of one version.
+text is what is encoded of it. The row of the document has the whole text, and neither vectors nor words of it. Both
+have the digest of the document, and behind it how many passages there are, or which characters the passage has. Whoever
+reads a document and its passages one after the other so knows whether they are of one version.
 """
 
 from __future__ import annotations

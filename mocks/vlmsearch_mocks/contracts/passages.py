@@ -137,6 +137,7 @@ class PassagesSuite(StoreSuite):
 
     def test_deleting_a_document_deletes_its_passages(self, store: Store) -> None:
         store.upsert([*make_records(2, (IMAGE, TEXT)), make_long(), make_long("other", first=8)])
+        assert store.delete(["long#passage=1"]) == 0
         assert store.delete(["long", "never"]) == 1
         assert (len(store), store.count_passages()) == (3, 3)
         [hits] = store.search(TEXT, VECTORS[2:3], limit=20)
