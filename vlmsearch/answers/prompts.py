@@ -109,8 +109,8 @@ class Prompt:
     def sources(self) -> tuple[Source, ...]:
         """Return the sources that are read, best first: those with a passage that is taken."""
         read: dict[int, list[int]] = {}
-        for place in self.places[: self.count]:
-            read.setdefault(place.source, []).append(place.passage)
+        for source, passage in self.places[: self.count]:
+            read.setdefault(source, []).append(passage)
         return tuple(replace(self.given[number], read=tuple(places)) for number, places in read.items())
 
     @property
