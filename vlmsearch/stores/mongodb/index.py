@@ -290,10 +290,7 @@ class MongoIndex(RowByRowStore):
             writes = [
                 UpdateOne(
                     {"_id": row.document.id, "version": row.version},
-                    {
-                        "$set": term_fields(words_of_row(Record(row.document, {}, row.stamp)), language),
-                        "$unset": {"words": ""},
-                    },
+                    {"$set": term_fields(words_of_row(row.record()), language), "$unset": {"words": ""}},
                 )
                 for row in map(document_row, page)
             ]

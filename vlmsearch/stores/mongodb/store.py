@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne, UpdateOne
 
 from vlmsearch.stores.base import CheckReport, changed_records
-from vlmsearch.stores.documents import DocumentRow, records_of, with_passages
+from vlmsearch.stores.documents import DocumentRow, RowPart, records_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.mongodb.atlas import VectorSearch
 from vlmsearch.stores.mongodb.cache import VectorCache
@@ -26,18 +26,18 @@ from vlmsearch.stores.mongodb.journal import ChangeCounter
 from vlmsearch.stores.mongodb.scan import VectorBlock, nearest, read_blocks
 from vlmsearch.stores.mongodb.values import (
     compile_filter,
+    document_row,
     escape,
     metadata_row,
     pack,
     row_of,
-    stamp_of,
     unpack,
     vector_path,
 )
 from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.terms import NONE
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import PASSAGE, Field, Manifest, MetadataChange, Record, Space, Stamp, Vectors, document_of
+from vlmsearch.types import PASSAGE, Field, Manifest, MetadataChange, Record, Space, Vectors, document_of
 
 _WRITES = 500
 _VECTOR_HEAD = 64
@@ -126,13 +126,13 @@ class MongoStore(MongoIndex):
 
     def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
         """Change documents, then the passages of those that were still as they were read."""
-        there: dict[str, DocumentRow] = {}
+        ids = [change.document.id for change in changes]
         other_texts = {change.document.id for change in changes if change.text is not None}
-
-        def read(ids: Collection[str]) -> dict[str, DocumentRow]:
-            rows = self.read_rows(ids, "document", *(["vectors"] if other_texts else []))  # type: ignore[arg-type]
-            there.update(rows)
-            return {id: row._replace(fields=frozenset(row.vectors)) for id, row in rows.items()}
+        parts: Sequence[RowPart] = ("document", "vectors") if other_texts else ("document",)
+        there = self.read_whole(ids, *parts)
+        records = records_of(there, ids, self.needed().fingerprint)
+        rows = rows_of(changed_records(records.values(), changes))
+        ids = [row.document.id for row in rows if PASSAGE not in row.document.id]
 
         def update(row: Record) -> ReplaceOne[Row] | UpdateOne:
             id = row.document.id
@@ -141,10 +141,6 @@ class MongoStore(MongoIndex):
                 return ReplaceOne(now, self._kept(row, version), upsert=PASSAGE in id)
             return UpdateOne(now, {"$set": metadata_row(row, version)})
 
-        ids = [change.document.id for change in changes]
-        records = records_of(with_passages(read, ids), ids, self.needed().fingerprint)
-        rows = rows_of(changed_records(records.values(), changes))
-        ids = [row.document.id for row in rows if PASSAGE not in row.document.id]
         self._write([update(row) for row in rows if PASSAGE not in row.document.id])
         after = self.kept_rows(ids, {"version": 1}, {"version": version})
         self._write(
@@ -211,16 +207,16 @@ class MongoStore(MongoIndex):
             self._changes.remove([entry.version for entry in unfinished])
             self.renew_words()
         counts = {str(field): 0 for field in self._dims}
-        stamps: dict[str, Stamp] = {}
-        for page in self.scan({"fields": 1, "digest": 1, "source": 1}):
-            stamps |= {row["_id"]: stamp_of(row) for row in page}
+        there: dict[str, DocumentRow] = {}
+        for page in self.scan({"version": 1, "fields": 1, "digest": 1, "source": 1}):
+            there |= {row["_id"]: document_row(row) for row in page}
             for row in page:
                 for field in row["fields"]:
                     counts[field] += 1
-        documents = sum(PASSAGE not in id for id in stamps)
+        documents = sum(PASSAGE not in id for id in there)
         names, others = tuple(map(str, unfinished)), len(entries) - len(unfinished)
         report = CheckReport(self.name, documents, counts, unfinished=names, in_progress=others, repaired=repair)
-        return self.with_passages(report, stamps, self._changes)
+        return self.with_passages(report, there, self._changes)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""

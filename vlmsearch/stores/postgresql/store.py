@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, groupby
 from typing import Any, TypeVar
 
@@ -321,7 +322,7 @@ class PostgresStore(DatabaseStore):
         texts = {change.document.id for change in changes if change.text is not None}
         parts: Sequence[RowPart] = ("document", "vectors") if texts else ("document",)
         rows = self._read_rows(session, self._lock(session, ids), parts).values()
-        known = (Record(row.document, row.vectors, row_stamp(row.stamp).stamp) for row in rows)
+        known = (replace(row.record(), stamp=row_stamp(row.stamp).stamp) for row in rows)
         changed = {record.document.id: record for record in changed_records(known, changes)}
         version = new_version()
         self._tables.change_metadata(session, [changed[id] for id in changed.keys() - texts], version)
@@ -516,7 +517,7 @@ class PostgresStore(DatabaseStore):
         for id, *values in all_rows(session, query, [ids] * wanted.count("%s")):
             vectors = values[len(values) - len(tables) :]
             given = {field: _array(vector) for (field, _), vector in zip(tables, vectors) if vector is not None}
-            rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given)
+            rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given if tables else None)
         return rows
 
     def ids(self) -> Iterator[str]:
