@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.batching import PAGE, batches, pages
-from vlmsearch.errors import InvalidBatchError
+from vlmsearch.errors import apply_to_each
 from vlmsearch.stores.base import check_changes, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
@@ -178,8 +178,8 @@ class DatabaseStore(GenerationalStore):
     def remove_rejects(self, ids: list[str]) -> None:
         """Take some inputs off the reject list."""
 
-    def check_keepable(self, rows: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the rows that this database cannot keep."""
+    def check_keepable(self, row: Record) -> None:
+        """Raise InvalidInputError for a row that this database cannot keep."""
 
     def draw(self, field: Field, count: int) -> Iterable[NDArray[np.float32]]:
         """Read the vectors of documents that are chosen at random."""
@@ -195,17 +195,20 @@ class DatabaseStore(GenerationalStore):
         """Add or replace records."""
         with self.in_use(records):
             check_records(records, self.needed().spaces)
-            rows = [(at, row) for at, record in enumerate(records) for row in rows_of([record])]
-            try:
-                self.check_keepable([row for _, row in rows])
-            except InvalidBatchError as exc:
-                raise InvalidBatchError({rows[place][0]: error for place, error in exc.items.items()}) from exc
-            if rows:
-                self.write([row for _, row in rows])
+            self._check_keepable(records)
+            if records:
+                self.write(rows_of(records))
+
+    def _check_keepable(self, records: Sequence[Record]) -> None:
+        def check(record: Record) -> None:
+            for row in rows_of([record]):
+                self.check_keepable(row)
+
+        apply_to_each(check, records)
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of documents that are still as they were read, and return their ids."""
-        self.check_keepable(check_changes(changes))
+        self._check_keepable(check_changes(changes))
         if self.as_opened() is None:
             return []
         with self.in_use():
@@ -308,9 +311,9 @@ class DatabaseStore(GenerationalStore):
         documents = self.rows({document_of(id) for id in versions}, "document")
         rows = {**documents, **self.rows(versions.keys() - documents.keys(), "document")}
         return {
-            id: HitContent(documents[document_of(id)].document, passage_of(row.document, row.stamp))
+            id: HitContent(own.document, passage_of(row.document, row.stamp))
             for id, row in rows.items()
-            if row.version == versions.get(id) and is_of(documents.get(document_of(id)), row)
+            if row.version == versions.get(id) and (own := documents.get(document_of(id))) and is_of(own, row)
         }
 
     def read_whole(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:

@@ -56,12 +56,10 @@ def has_own_words(stamp: Stamp) -> bool:
     return _COUNT not in stamp.digest
 
 
-def is_of(document: AnyRow | None, row: AnyRow | None) -> bool:
-    """Check whether a row is of the same version as that of its document. A blanked document takes any."""
-    if document is None or row is None:
-        return False
+def is_of(document: AnyRow, row: AnyRow | None) -> bool:
+    """Check whether a row is of the same version as that of its document. A blanked document takes any, or none."""
     stamp = row_stamp(document.stamp).stamp
-    return not stamp.digest or row_stamp(row.stamp).stamp == stamp
+    return not stamp.digest or (row is not None and row_stamp(row.stamp).stamp == stamp)
 
 
 def blanked(digest: str) -> str:
@@ -85,8 +83,7 @@ def compare_passages(rows: Mapping[str, AnyRow]) -> tuple[set[str], set[str]]:
     documents = {id: row for id, row in rows.items() if PASSAGE not in id}
     wanted = set(passage_ids(documents))
     lacking = {id for id in wanted if not is_of(documents[document_of(id)], rows.get(id))}
-    changed = {id for id, row in documents.items() if not row_stamp(row.stamp).stamp.digest}
-    return rows.keys() - documents.keys() - wanted, {id for id in lacking if document_of(id) not in changed}
+    return rows.keys() - documents.keys() - wanted, lacking
 
 
 def rows_of(records: Iterable[Record]) -> list[Record]:

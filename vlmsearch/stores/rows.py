@@ -84,10 +84,9 @@ class RowByRowStore(DatabaseStore):
         """
         strays, missing = compare_passages(rows)
         if wrong := strays | missing:  # it is looked at again, for it may have been written meanwhile
-            owners = set(map(document_of, wrong))
-            now = compare_passages(self.read_rows(owners | wrong))
+            now = self.read_whole({*wrong, *map(document_of, wrong)})
             is_idle = all(entry.is_gone for entry in journal.entries())
-            strays, missing = (strays & now[0], missing & now[1]) if is_idle else (set(), set())
+            strays, missing = compare_passages(now if is_idle else {})
         if report.repaired and (strays or missing):
             self.remove_rows(strays | missing)
             self.blank(set(map(document_of, missing)))

@@ -17,7 +17,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
+from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.stores import writers
 from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.chroma.check import compare
@@ -159,21 +159,17 @@ class ChromaStore(ChromaVectorStore):
 
     # ---- writing
 
-    def check_keepable(self, records: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the documents that no request to the server can hold."""
-        apply_to_each(self._check_size, records)
-
     def write_rows(self, rows: Sequence[Record]) -> None:
         """Add or replace records, each at one instant, which is when its documents' row is written."""
         for batch in self.batches(rows, _WRITES):
             with self._connection.writing():
                 self._write(batch)
 
-    def _check_size(self, record: Record) -> None:
+    def check_keepable(self, row: Record) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
-        size = len(json.dumps(_dump_document(record.document), ensure_ascii=False).encode())
+        size = len(json.dumps(_dump_document(row.document), ensure_ascii=False).encode())
         if size > _MAX_BYTES:
-            large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {_MAX_BYTES:,}"
+            large = f"{row.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {_MAX_BYTES:,}"
             raise InvalidInputError("too_large", large)
 
     def _write(self, records: Sequence[Record]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pymongo.operations import ReplaceOne, UpdateOne
 
 from vlmsearch._util.batching import PAGE, pages
-from vlmsearch.errors import ConfigError, apply_to_each
+from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import DiskUse, drawn_ids
 from vlmsearch.stores.documents import DocumentRow, RowCount, RowPart, words_of_row
 from vlmsearch.stores.filters import Filter
@@ -126,9 +126,9 @@ class MongoIndex(RowByRowStore):
 
     # ---- documents
 
-    def check_keepable(self, records: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the records that MongoDB cannot keep."""
-        apply_to_each(lambda record: row_of(record, ""), records)
+    def check_keepable(self, row: Record) -> None:
+        """Raise InvalidInputError for a row that MongoDB cannot keep."""
+        row_of(row, "")
 
     def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
         """Read the rows of documents, by id."""

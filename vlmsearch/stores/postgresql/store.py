@@ -16,7 +16,7 @@ from pgvector import Vector
 from psycopg import errors
 
 from vlmsearch._util.batching import PAGE, groups, pages
-from vlmsearch.errors import BackendError, ConfigError, apply_to_each
+from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart
 from vlmsearch.stores.filters import Filter
@@ -292,9 +292,9 @@ class PostgresStore(DatabaseStore):
 
     # ---- writing
 
-    def check_keepable(self, rows: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the rows that PostgreSQL cannot keep."""
-        apply_to_each(check_size, rows)
+    def check_keepable(self, row: Record) -> None:
+        """Raise InvalidInputError for a row that PostgreSQL cannot keep."""
+        check_size(row)
 
     def write(self, rows: Sequence[Record]) -> None:
         """Add or replace rows, up to 500 in one transaction. Those of a document are in the same one."""
