@@ -148,11 +148,11 @@ class DatabaseStore(GenerationalStore):
         """Read the vectors of a field that rows have, in no particular order."""
 
     @abstractmethod
-    def write(self, rows: Sequence[Record]) -> None:
-        """Add or replace the rows of at least one record; all of them have passed `check_keepable`.
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace at least one record; the rows of all of them have passed `check_keepable`.
 
-        The rows of passages come before that of their document. Passages that it had before and that are not among the
-        rows are removed.
+        The rows of passages come before that of their document. Passages that it had before and that the record does
+        not have are removed.
         """
 
     @abstractmethod
@@ -197,7 +197,7 @@ class DatabaseStore(GenerationalStore):
             check_records(records, self.needed().spaces)
             self._check_keepable(records)
             if records:
-                self.write(rows_of(records))
+                self.write(records)
 
     def _check_keepable(self, records: Sequence[Record]) -> None:
         def check(record: Record) -> None:
@@ -301,7 +301,7 @@ class DatabaseStore(GenerationalStore):
     def passages(self, ids: Sequence[str]) -> dict[str, tuple[Passage, ...]]:
         """Return the passages of documents, by the ids of those that have any."""
         rows = self.read_whole(ids, "document") if self.as_opened() else {}
-        return passages_of(records_of(rows, ids, "").values())
+        return passages_of(records_of(rows, ids).values())
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, HitContent]:
         """Return the contents, by id, of the hits that are still of their version.
@@ -353,13 +353,13 @@ def with_passages(
     return {**rows, **read(passage_ids(rows))}
 
 
-def records_of(rows: Mapping[str, DocumentRow], ids: Collection[str], fingerprint: str) -> dict[str, Record]:
+def records_of(rows: Mapping[str, DocumentRow], ids: Iterable[str], fingerprint: str = "") -> dict[str, Record]:
     """Return the records of documents, by id.
 
     Args:
         rows: Rows with documents and vectors, of the documents and of their passages.
         ids: Ids of the documents.
-        fingerprint: The fingerprint of the index.
+        fingerprint: The fingerprint of the index, where it is asked for.
     """
     records: dict[str, Record] = {}
     for id in ids:

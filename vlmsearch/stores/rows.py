@@ -13,7 +13,7 @@ from dataclasses import replace
 from vlmsearch._util.batching import pages
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow
-from vlmsearch.stores.passages import AnyRow, compare_passages, passage_ids, row_stamp
+from vlmsearch.stores.passages import AnyRow, compare_passages, passage_ids, row_stamp, rows_of
 from vlmsearch.stores.writers import WriteJournal
 from vlmsearch.types import PASSAGE, Record, Stamp, document_of
 
@@ -40,10 +40,10 @@ class RowByRowStore(DatabaseStore):
 
     # ---- for all of them
 
-    def write(self, rows: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record]) -> None:
         """Add or replace documents, and remove what they had more of passages."""
-        self.write_rows(rows)
-        self.remove_strays([row.document.id for row in rows if PASSAGE not in row.document.id])
+        self.write_rows(rows_of(records))
+        self.remove_strays([record.document.id for record in records])
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents, then their passages."""
@@ -73,12 +73,12 @@ class RowByRowStore(DatabaseStore):
         own = {id: row_stamp(rows[id].stamp).stamp for id in ids if id in rows}
         return {id: replace(stamp, digest="") if id in lacking else stamp for id, stamp in own.items()}
 
-    def with_passages(self, report: CheckReport, rows: Mapping[str, AnyRow], journal: WriteJournal) -> CheckReport:
-        """Return the report of a check, with the passages that are not in order.
+    def with_rows(self, report: CheckReport, rows: Mapping[str, AnyRow], journal: WriteJournal) -> CheckReport:
+        """Return the report of a check with its documents, and passages that are not in order.
 
         Args:
-            report: The report on documents and vectors. Where it says that they were repaired, passages that do not
-                belong are removed, too, and documents that lack some count as changed.
+            report: The report on vectors. Where it says that they were repaired, passages that do not belong are
+                removed, too, and documents that lack some count as changed.
             rows: All rows.
             journal: The writes. While there are any, nothing is known of passages.
         """
@@ -91,4 +91,5 @@ class RowByRowStore(DatabaseStore):
             self.remove_rows(strays | missing)
             self.blank(set(map(document_of, missing)))
         orphans, lacking = (*report.orphans, *sorted(strays)), (*report.missing, *sorted(missing))
-        return replace(report, orphans=orphans, missing=lacking)
+        documents = sum(PASSAGE not in id for id in rows)
+        return replace(report, documents=documents, orphans=orphans, missing=lacking)

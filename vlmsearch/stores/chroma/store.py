@@ -354,7 +354,6 @@ class ChromaStore(ChromaVectorStore):
                 self._journal.remove([entry.version for entry in cut_off])
                 if cut_off:
                     writers.wait_for_requests()
-            documents = len(self._documents)
             states: dict[str, DocumentRow] = {}
 
             def read_all() -> dict[str, DocumentRow]:
@@ -367,12 +366,11 @@ class ChromaStore(ChromaVectorStore):
                 discrepancies.remove(self._vectors)
         report = discrepancies.report(
             self.name,
-            documents,
             unfinished=map(str, cut_off),
             in_progress=len(entries) - len(cut_off),
             repaired=repair,
         )
-        return self.with_passages(report, states, self._journal)
+        return self.with_rows(report, states, self._journal)
 
     def close(self) -> None:
         """Close the connections to the server."""

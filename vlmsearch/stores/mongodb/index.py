@@ -63,7 +63,7 @@ from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits
 T = TypeVar("T")
 DOCUMENTS: Row = {**LIVE, "passage_of": None}
 """The condition that rows of documents pass, and no others."""
-_STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
+STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
 """The projection of a row without its document."""
 _CONTENT = {"vectors": 0, "terms": 0}
 """The projection of a row without what is only searched."""
@@ -132,7 +132,7 @@ class MongoIndex(RowByRowStore):
 
     def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
         """Read the rows of documents, by id."""
-        projection = _WHOLE if "vectors" in parts else _CONTENT if parts else _STATE
+        projection = _WHOLE if "vectors" in parts else _CONTENT if parts else STATE
         return {id: document_row(row) for id, row in self.kept_rows(ids, projection).items()}
 
     def kept_rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
@@ -186,11 +186,8 @@ class MongoIndex(RowByRowStore):
 
     def count(self) -> RowCount:
         """Count the rows."""
-        count, passages = self.run(
-            "count documents",
-            lambda rows: (rows.count_documents(LIVE), rows.count_documents({"passage_of": {"$exists": True}})),
-        )
-        return RowCount(count - passages, passages)
+        kinds: tuple[Row, Row] = DOCUMENTS, {"passage_of": {"$exists": True}}
+        return self.run("count documents", lambda rows: RowCount(*map(rows.count_documents, kinds)))
 
     def kept_passages(self, ids: Collection[str]) -> list[str]:
         """Return the ids of all rows of passages that name these documents."""

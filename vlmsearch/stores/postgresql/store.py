@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, groupby
 from typing import Any, TypeVar
 
 import numpy as np
@@ -296,16 +295,15 @@ class PostgresStore(DatabaseStore):
         """Raise InvalidInputError for a row that PostgreSQL cannot keep."""
         check_size(row)
 
-    def write(self, rows: Sequence[Record]) -> None:
-        """Add or replace rows, up to 500 in one transaction. Those of a document are in the same one."""
-        documents = [list(own) for _, own in groupby(rows, lambda row: document_of(row.document.id))]
-        for (batch,) in self.batches(list(groups(documents, map(len, documents), total=_WRITES)), 1):
-            put = self._writer(list(chain.from_iterable(batch)), new_version())
-            self._session("write documents", put)
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one."""
+        sizes = (1 + len(record.passages) for record in records)
+        for (batch,) in self.batches(list(groups(records, sizes, total=_WRITES)), 1):
+            self._session("write documents", self._writer(batch, new_version()))
 
-    def _writer(self, rows: Sequence[Record], version: str) -> Callable[[Session], None]:
-        """Return a function that adds or replaces the rows of documents."""
-        language = self.needed().language
+    def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], None]:
+        """Return a function that adds or replaces records."""
+        rows, language = rows_of(records), self.needed().language
         prepared = {row.document.id: row_of(row, version, language) for row in rows}
         vectors = {row.document.id: row.vectors for row in rows}
         return lambda session: self._tables.upsert(session, prepared, vectors)
@@ -326,7 +324,7 @@ class PostgresStore(DatabaseStore):
         changed = {record.document.id: record for record in changed_records(known, changes)}
         version = new_version()
         self._tables.change_metadata(session, [changed[id] for id in changed.keys() - texts], version)
-        self._writer(rows_of(changed[id] for id in changed.keys() & texts), version)(session)
+        self._writer([changed[id] for id in changed.keys() & texts], version)(session)
         return [id for id in ids if id in changed]
 
     def remove(self, ids: list[str]) -> int:
