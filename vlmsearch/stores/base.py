@@ -240,7 +240,7 @@ class Store(Closable, ABC):
         """
         return passages_of(self.records(ids))
 
-    def encoded(self, ids: Collection[str]) -> list[Record]:
+    def encoded(self, ids: Iterable[str]) -> list[Record]:
         """Return documents or passages as records of what is encoded of them.
 
         Args:
@@ -249,9 +249,10 @@ class Store(Closable, ABC):
         Returns:
             The records, in the order of their first ids. That of a passage has its heading and its text for a text.
         """
-        records = self.records(list(dict.fromkeys(map(document_of, ids))))
+        wanted = dict.fromkeys(ids)
+        records = self.records(list(dict.fromkeys(map(document_of, wanted))))
         there = {row.document.id: row for row in rows_of(records)}
-        return [there[id] for id in dict.fromkeys(ids) if id in there]
+        return [there[id] for id in wanted if id in there]
 
     @abstractmethod
     def records(self, ids: Sequence[str]) -> list[Record]:
