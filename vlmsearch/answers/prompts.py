@@ -11,7 +11,7 @@ from functools import cached_property
 from string import Template
 
 from vlmsearch._util.text import sanitise
-from vlmsearch.answers.sources import Source, SourcePlace
+from vlmsearch.answers.sources import Source, Place
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import (
     CountsTokens,
@@ -96,7 +96,7 @@ class Prompt:
 
     question: str
     given: tuple[Source, ...] = ()
-    places: tuple[SourcePlace, ...] = ()
+    places: tuple[Place, ...] = ()
     template: Template = TEMPLATE
     picture: Picture | None = None
     picture_tokens: int = PictureOptions.tokens
@@ -109,8 +109,8 @@ class Prompt:
     def sources(self) -> tuple[Source, ...]:
         """Return the sources that are read, best first: those with a passage that is taken."""
         read: dict[int, list[int]] = {}
-        for place in self.places[: self.count]:
-            read.setdefault(place.source, []).append(place.passage)
+        for source, passage in self.places[: self.count]:
+            read.setdefault(source, []).append(passage)
         return tuple(replace(self.given[number], read=tuple(places)) for number, places in read.items())
 
     @property

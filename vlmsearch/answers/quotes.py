@@ -73,12 +73,11 @@ def quote_lines(
     Returns:
         The lines.
     """
-    sentences = [
-        sentence
-        for sentence in chain.from_iterable(map(sentences_of, sources))
-        if not any(text in sentence.text for text in avoid)
-    ]
-    sentences = list({sentence.text: sentence for sentence in reversed(sentences)}.values())[::-1]
+    by_text: dict[str, Sentence] = {}
+    for sentence in chain.from_iterable(map(sentences_of, sources)):
+        if not any(text in sentence.text for text in avoid):
+            by_text.setdefault(sentence.text, sentence)
+    sentences = list(by_text.values())
     words = _QuestionWords(question, sentences)
     scores = {sentence: words.weight(sentence.text, sentence.language) for sentence in sentences}
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)[:_MAX_ENCODED]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeAlias
 
 from vlmsearch._util.text import sanitise
 from vlmsearch.errors import InvalidInputError
@@ -69,11 +69,10 @@ class Source:
     @property
     def read_text(self) -> ReadText:
         """Return which part of its text is read."""
-        passages = [self.passages[number - 1] for number in sorted(self.read)]
-        unread = len(self.match.document.text or "") - sum(map(_length, passages))
+        unread = len(self.match.document.text or "") - sum(_length(self.passages[number - 1]) for number in self.read)
         if not self.has_passages:
             return ReadText(unread=unread)
-        return ReadText(tuple(passage.number for passage in passages), len(self.passages), unread)
+        return ReadText(tuple(sorted(self.read)), len(self.passages), unread)
 
     @property
     def citation(self) -> Citation:
@@ -85,14 +84,12 @@ class Source:
     def runs(self) -> list[str]:
         """Return the texts that are read, split where something is left out."""
         runs: list[str] = []
-        for number in sorted(self.read):
-            passage = self.passages[number - 1]
-            if number - 1 in self.read:
+        for passage in (self.passages[number - 1] for number in sorted(self.read)):
+            if passage.number - 1 in self.read:
                 runs[-1] += passage.text
-            elif passage.text.lstrip().startswith(passage.heading):
-                runs.append(passage.text)
             else:
-                runs.append(f"{passage.heading}: {passage.text}")
+                is_headed = passage.text.lstrip().startswith(passage.heading)
+                runs.append(passage.text if is_headed else f"{passage.heading}: {passage.text}")
         return runs
 
     @property
@@ -109,14 +106,11 @@ class Source:
         return {**numbers, self.match.passage.number: math.inf}
 
 
-class SourcePlace(NamedTuple):
-    """A passage of a source: the place of the source, from 0, and the number of the passage."""
-
-    source: int
-    passage: int
+Place: TypeAlias = "tuple[int, int]"
+"""A passage of a source: the place of the source, from 0, and the number of the passage."""
 
 
-def reading_order(sources: Sequence[Source], chars: int) -> tuple[SourcePlace, ...]:
+def reading_order(sources: Sequence[Source], chars: int) -> tuple[Place, ...]:
     """Return the passages of sources that are read, the first ones to be read first.
 
     The best passage of every source is first. Then come those that the search found with half of its score or more,
@@ -128,7 +122,7 @@ def reading_order(sources: Sequence[Source], chars: int) -> tuple[SourcePlace, .
         relevances = source.relevances()
         for passage in source.passages:
             distance = min(abs(passage.number - number) for number in relevances)
-            ranked.append((distance, -relevances.get(passage.number, 0.0), SourcePlace(place, passage.number)))
+            ranked.append((distance, -relevances.get(passage.number, 0.0), (place, passage.number)))
     order = [place for *_, place in sorted(ranked)]
     lengths = accumulate(_length(sources[source].passages[number - 1]) for source, number in order)
     return tuple(order[: max(sum(length <= chars for length in lengths), 1)])

@@ -9,7 +9,7 @@ import click
 from vlmsearch.cli.common import command, json_option, print_json
 from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import IndexChoice, index_options
-from vlmsearch.stores.listing import named_passages
+from vlmsearch.stores.versions import named_passages
 from vlmsearch.types import Document, Passage, is_id
 from vlmsearch.wire import DocumentPage, to_json
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, cast
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.answers.prompts import Prompt
-from vlmsearch.answers.sources import SourcePlace, make_source
+from vlmsearch.answers.sources import make_source
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
 from vlmsearch.indexing.image_text import with_description_mark
@@ -221,7 +221,7 @@ class Describer:
     def _generated(self, document: Document, image: PIL.Image.Image, tokens: list[int]) -> str:
         """Return the answer of the generator, which is asked as `Pipeline.ask` asks about a source."""
         source = make_source(1, Match(replace(document, text=None), 1.0, {}), Picture(image))
-        parts = Prompt(self._options.question, (source,), (SourcePlace(0, 1),)).parts
+        parts = Prompt(self._options.question, (source,), ((0, 1),)).parts
         options = GenerationOptions(max_tokens=_TOKENS)
         pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
         return "".join(pieces)

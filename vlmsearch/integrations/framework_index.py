@@ -40,7 +40,8 @@ from vlmsearch.search.arrange import diversify
 from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.stores.listing import all_documents, named_passages
+from vlmsearch.stores.listing import all_documents
+from vlmsearch.stores.versions import named_passages
 from vlmsearch.types import (
     PASSAGE,
     Document,

@@ -16,7 +16,7 @@ from vlmsearch._util.closable import Closable
 from vlmsearch._util.markup import HtmlDisplay, plain
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.passages import rows_of, shown_document
+from vlmsearch.stores.passages import passages_of, rows_of, shown_document
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.types import (
     MIN_SCORE,
@@ -238,11 +238,7 @@ class Store(Closable, ABC):
         Returns:
             The passages, in their order, by the ids of the documents that have any.
         """
-        return {
-            record.document.id: tuple(encoded.passage for encoded in record.passages)
-            for record in self.records(ids)
-            if record.passages
-        }
+        return passages_of(self.records(ids))
 
     def encoded(self, ids: Iterable[str]) -> list[Record]:
         """Return documents or passages as records of what is encoded of them.
@@ -254,8 +250,8 @@ class Store(Closable, ABC):
             The records, in the order of their first ids. That of a passage has its heading and its text for a text.
         """
         wanted = dict.fromkeys(ids)
-        rows = rows_of(self.records(list(dict.fromkeys(map(document_of, wanted)))))
-        there = {row.document.id: row for row in rows}
+        records = self.records(list(dict.fromkeys(map(document_of, wanted))))
+        there = {row.document.id: row for row in rows_of(records)}
         return [there[id] for id in wanted if id in there]
 
     @abstractmethod
@@ -326,10 +322,8 @@ class Store(Closable, ABC):
         Returns:
             An iterator, which reads as it goes.
         """
-        for some in batches(self.ids(), PAGE):
-            passages = self.passages(some)
-            for id in some:
-                yield from (id, *(f"{id}{PASSAGE}{part.number}" for part in passages.get(id, ())))
+        for records in map(self.records, batches(self.ids(), PAGE)):
+            yield from (row.document.id for row in rows_of(records))
 
     @abstractmethod
     def __len__(self) -> int:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.batching import PAGE, batches, pages
-from vlmsearch.errors import InvalidBatchError
+from vlmsearch.errors import apply_to_each
 from vlmsearch.stores.base import check_changes, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
@@ -28,6 +27,7 @@ from vlmsearch.stores.passages import (
     is_of,
     passage_ids,
     passage_of,
+    passages_of,
     record_of,
     row_stamp,
     rows_of,
@@ -37,7 +37,6 @@ from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.terms import words_of
 from vlmsearch.stores.versions import HitContent, VersionedHit
 from vlmsearch.types import (
-    PASSAGE,
     Document,
     Field,
     Hit,
@@ -77,7 +76,7 @@ class DocumentRow(NamedTuple):
     """The fields that the document has a vector of."""
     content: Document | None = None
     """The document, where it was asked for."""
-    vectors: Mapping[Field, NDArray[np.float32]] = MappingProxyType({})
+    vectors: Mapping[Field, NDArray[np.float32]] | None = None
     """Its vectors, where they were asked for."""
 
     @property
@@ -87,10 +86,11 @@ class DocumentRow(NamedTuple):
             raise LookupError("the document was not read")
         return self.content
 
-    def record(self, fingerprint: str) -> Record:
-        """Return the record. One that lacks a vector has no digest, so that it counts as changed."""
-        stamp = self.stamp if self.vectors.keys() == self.fields else replace(self.stamp, digest="")
-        return Record(self.document, self.vectors, stamp, fingerprint)
+    def record(self, fingerprint: str = "") -> Record:
+        """Return the record. One that lacks a vector that was asked for has no digest: it counts as changed."""
+        is_whole = self.vectors is None or self.vectors.keys() == self.fields
+        stamp = self.stamp if is_whole else replace(self.stamp, digest="")
+        return Record(self.document, self.vectors or {}, stamp, fingerprint)
 
 
 class StoredDocument(NamedTuple):
@@ -148,11 +148,11 @@ class DatabaseStore(GenerationalStore):
         """Read the vectors of a field that rows have, in no particular order."""
 
     @abstractmethod
-    def write(self, rows: Sequence[Record]) -> None:
-        """Add or replace the rows of at least one record; all of them have passed `check_keepable`.
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace at least one record; the rows of all of them have passed `check_keepable`.
 
-        The rows of passages come before that of their document. Passages that it had before and that are not among the
-        rows are removed.
+        The rows of passages come before that of their document. Passages that it had before and that the record does
+        not have are removed.
         """
 
     @abstractmethod
@@ -178,8 +178,8 @@ class DatabaseStore(GenerationalStore):
     def remove_rejects(self, ids: list[str]) -> None:
         """Take some inputs off the reject list."""
 
-    def check_keepable(self, rows: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the rows that this database cannot keep."""
+    def check_keepable(self, row: Record) -> None:
+        """Raise InvalidInputError for a row that this database cannot keep."""
 
     def draw(self, field: Field, count: int) -> Iterable[NDArray[np.float32]]:
         """Read the vectors of documents that are chosen at random."""
@@ -195,17 +195,20 @@ class DatabaseStore(GenerationalStore):
         """Add or replace records."""
         with self.in_use(records):
             check_records(records, self.needed().spaces)
-            rows = [(at, row) for at, record in enumerate(records) for row in rows_of([record])]
-            try:
-                self.check_keepable([row for _, row in rows])
-            except InvalidBatchError as exc:
-                raise InvalidBatchError({rows[place][0]: error for place, error in exc.items.items()}) from exc
-            if rows:
-                self.write([row for _, row in rows])
+            self._check_keepable(records)
+            if records:
+                self.write(records)
+
+    def _check_keepable(self, records: Sequence[Record]) -> None:
+        def check(record: Record) -> None:
+            for row in rows_of([record]):
+                self.check_keepable(row)
+
+        apply_to_each(check, records)
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of documents that are still as they were read, and return their ids."""
-        self.check_keepable(check_changes(changes))
+        self._check_keepable(check_changes(changes))
         if self.as_opened() is None:
             return []
         with self.in_use():
@@ -280,32 +283,25 @@ class DatabaseStore(GenerationalStore):
     def get(self, ids: Sequence[str]) -> list[Document]:
         """Return documents or passages, in the order of ``ids``; unknown ids are left out."""
         rows = self.rows(ids, "document")
-        return [shown_document(Record(rows[id].document, {}, rows[id].stamp)) for id in ids if id in rows]
+        return [shown_document(rows[id].record()) for id in ids if id in rows]
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of documents, in the order of ``ids``; unknown ids are left out."""
         manifest = self.as_opened()
         if manifest is None:
             return []
-        records: dict[str, Record] = {}
+        records, unread = dict[str, Record](), list(ids)
         for _ in range(_ATTEMPTS):  # others may replace a document before its passages are read
-            unread = [id for id in ids if id not in records or not records[id].stamp.digest]
-            some = records_of(self.read_whole(unread, "document", "vectors"), unread, manifest.fingerprint)
-            if not some.keys() >= set(unread):
-                self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-            records |= some
-            if not any(record.passages for record in some.values()):
-                break
+            records |= records_of(self.read_whole(unread, "document", "vectors"), unread, manifest.fingerprint)
+            unread = [id for id, record in records.items() if record.passages and not record.stamp.digest]
+        if not records.keys() >= set(ids):
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         return [records[id] for id in ids if id in records]
 
     def passages(self, ids: Sequence[str]) -> dict[str, tuple[Passage, ...]]:
         """Return the passages of documents, by the ids of those that have any."""
-        rows, passages = self.read_whole(ids, "document") if self.as_opened() else {}, dict[str, list[Passage]]()
-        for id in passage_ids({id: rows[id].stamp for id in ids if id in rows}):
-            row, document = rows.get(id), rows[document_of(id)]
-            if row and is_of(document.stamp, row.stamp) and (passage := passage_of(row.document, row.stamp)):
-                passages.setdefault(document_of(id), []).append(passage)
-        return {id: tuple(some) for id, some in passages.items()}
+        rows = self.read_whole(ids, "document") if self.as_opened() else {}
+        return passages_of(records_of(rows, ids).values())
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, HitContent]:
         """Return the contents, by id, of the hits that are still of their version.
@@ -313,16 +309,12 @@ class DatabaseStore(GenerationalStore):
         A passage is read after its document. Both have the same digest where neither was replaced meanwhile.
         """
         documents = self.rows({document_of(id) for id in versions}, "document")
-        passages = {id for id in versions if PASSAGE in id}
-        rows = {**documents, **(self.rows(passages, "document") if passages else {})}
-        contents: dict[str, HitContent] = {}
-        for id, version in versions.items():
-            row, document = rows.get(id), documents.get(document_of(id))
-            if not row or not document or row.version != version:
-                continue
-            if is_of(document.stamp, row.stamp):
-                contents[id] = HitContent(document.document, passage_of(row.document, row.stamp))
-        return contents
+        rows = {**documents, **self.rows(versions.keys() - documents.keys(), "document")}
+        return {
+            id: HitContent(own.document, passage_of(row.document, row.stamp))
+            for id, row in rows.items()
+            if row.version == versions.get(id) and (own := documents.get(document_of(id))) and is_of(own, row)
+        }
 
     def read_whole(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:
         """Read the rows of documents, and those of their passages, by id."""
@@ -342,9 +334,8 @@ class DatabaseStore(GenerationalStore):
 
     def row_ids(self) -> Iterator[str]:
         """Yield the ids of all documents, and of all passages."""
-        for some in batches(self.ids(), PAGE):
-            for id, row in self.rows(some).items():
-                yield from (id, *passage_ids({id: row.stamp}))
+        for rows in map(self.rows, batches(self.ids(), PAGE)):
+            yield from (*rows, *passage_ids(rows))
 
     def __len__(self) -> int:
         return self.count().documents if self.as_opened() else 0
@@ -359,23 +350,23 @@ def with_passages(
 ) -> Mapping[str, DocumentRow]:
     """Read the rows of documents with a function, and then those of their passages."""
     rows = read(ids)
-    named = passage_ids({id: row.stamp for id, row in rows.items()})
-    return {**rows, **read(named)} if named else rows
+    return {**rows, **read(passage_ids(rows))}
 
 
-def records_of(rows: Mapping[str, DocumentRow], ids: Collection[str], fingerprint: str) -> dict[str, Record]:
+def records_of(rows: Mapping[str, DocumentRow], ids: Iterable[str], fingerprint: str = "") -> dict[str, Record]:
     """Return the records of documents, by id.
 
     Args:
         rows: Rows with documents and vectors, of the documents and of their passages.
         ids: Ids of the documents.
-        fingerprint: The fingerprint of the index.
+        fingerprint: The fingerprint of the index, where it is asked for.
     """
-    there, parts = [id for id in ids if id in rows], dict[str, list[Record]]()
-    for id in passage_ids({id: rows[id].stamp for id in there}):
-        if id in rows:
-            parts.setdefault(document_of(id), []).append(rows[id].record(fingerprint))
-    return {id: record_of(rows[id].record(fingerprint), parts.get(id, ())) for id in there}
+    records: dict[str, Record] = {}
+    for id in ids:
+        if row := rows.get(id):
+            parts = [rows[part].record() for part in passage_ids({id: row}) if part in rows]
+            records[id] = record_of(row.record(fingerprint), parts)
+    return records
 
 
 def words_of_row(row: Record) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from vlmsearch._util.batching import pages
 from vlmsearch.stores.filters import Filter, keys_of
-from vlmsearch.types import PASSAGE, Document, Passage, Scalar, document_of, part_of
+from vlmsearch.types import Document, Scalar, part_of
 
 if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
@@ -23,14 +23,6 @@ _MAX_READ = 10_000
 
 They are read to put them in another order, or to count what they have.
 """
-
-
-def named_passages(store: Store, ids: Iterable[str]) -> dict[str, Passage]:
-    """Return those passages of a store that ids name, by their ids."""
-    named = {id for id in ids if document_of(id) != id}
-    known = store.passages(sorted(map(document_of, named))) if named else {}
-    passages = {f"{id}{PASSAGE}{passage.number}": passage for id, some in known.items() for passage in some}
-    return {id: passage for id, passage in passages.items() if id in named}
 
 
 @runtime_checkable

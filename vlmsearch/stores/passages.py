@@ -2,8 +2,8 @@
 
 The row of a passage has the id ``DOCUMENT#passage=N`` and the metadata of its document, so that filters see it. Its
 text is what is encoded of it. The row of the document has the whole text, and neither vectors nor words of it. Both
-have the digest of the document, and behind it how many passages there are, or which characters the passage has. Whoever
-reads a document and its passages one after the other so knows whether they are of one version.
+have the digest of the document, and behind it how many passages there are, or which characters of the text the passage
+has. Whoever reads a document and its passages one after the other so knows whether they are of one version.
 """
 
 from __future__ import annotations
@@ -11,12 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from vlmsearch.types import PASSAGE, Document, EncodedPassage, Passage, Record, Stamp, part_of
+from vlmsearch.types import PASSAGE, Document, EncodedPassage, Passage, Record, Stamp, document_of
 
 _COUNT, _PLACE = "#passages=", "#characters="
 _SEALED = re.compile(rf"(.*)(?:{_COUNT}(\d+)|{_PLACE}(\d+)-(\d+))", re.DOTALL)
+
+
+class AnyRow(Protocol):
+    """A row in any form."""
+
+    @property
+    def stamp(self) -> Stamp:
+        """Return its stamp."""
 
 
 class RowStamp(NamedTuple):
@@ -48,10 +56,10 @@ def has_own_words(stamp: Stamp) -> bool:
     return _COUNT not in stamp.digest
 
 
-def is_of(document: Stamp, row: Stamp) -> bool:
-    """Check whether a row is of the same version as that of its document. A blanked document takes any."""
-    stamp = row_stamp(document).stamp
-    return not stamp.digest or row_stamp(row).stamp == stamp
+def is_of(document: AnyRow, row: AnyRow | None) -> bool:
+    """Check whether a row is of the same version as that of its document. A blanked document takes any, or none."""
+    stamp = row_stamp(document.stamp).stamp
+    return not stamp.digest or (row is not None and row_stamp(row.stamp).stamp == stamp)
 
 
 def blanked(digest: str) -> str:
@@ -59,9 +67,23 @@ def blanked(digest: str) -> str:
     return digest[digest.find(_COUNT) :] if _COUNT in digest else ""
 
 
-def passage_ids(stamps: Mapping[str, Stamp]) -> list[str]:
-    """Return the ids of all passages of documents, whose rows have these stamps."""
-    return [f"{id}{PASSAGE}{n}" for id, stamp in stamps.items() for n in range(1, row_stamp(stamp).passages + 1)]
+def passage_ids(rows: Mapping[str, AnyRow]) -> list[str]:
+    """Return the ids of all passages of documents with these rows."""
+    return [f"{id}{PASSAGE}{n}" for id, row in rows.items() for n in range(1, row_stamp(row.stamp).passages + 1)]
+
+
+def compare_passages(rows: Mapping[str, AnyRow]) -> tuple[set[str], set[str]]:
+    """Return the passages of no document, and those that documents lack.
+
+    They lack those of another version, too. Documents that count as changed lack none.
+
+    Args:
+        rows: The rows of documents and of passages, by id.
+    """
+    documents = {id: row for id, row in rows.items() if PASSAGE not in id}
+    wanted = set(passage_ids(documents))
+    lacking = {id for id in wanted if not is_of(documents[document_of(id)], rows.get(id))}
+    return rows.keys() - documents.keys() - wanted, lacking
 
 
 def rows_of(records: Iterable[Record]) -> list[Record]:
@@ -89,13 +111,11 @@ def rows_of(records: Iterable[Record]) -> list[Record]:
 
 def passage_of(document: Document, stamp: Stamp) -> Passage | None:
     """Return the passage of a row with this document and stamp, if it has one."""
-    part, place = part_of(document.id), row_stamp(stamp).place
-    if place is None or part is None or part.passage is None:
+    place, text = row_stamp(stamp).place, document.text or ""
+    if place is None:
         return None
-    text = document.text or ""
-    length = place[1] - place[0]
-    own = text[len(text) - length :]
-    return Passage(part.passage, *place, text[: len(text) - length].removesuffix("\n\n"), own)
+    first, number = len(text) - (place[1] - place[0]), int(document.id.rpartition(PASSAGE)[2])
+    return Passage(number, *place, text[:first].removesuffix("\n\n"), text[first:])
 
 
 def shown_document(row: Record) -> Document:
@@ -115,7 +135,15 @@ def record_of(row: Record, passages: Sequence[Record]) -> Record:
         The record. It counts as changed where a passage is missing, or of another version.
     """
     stamp, count, _ = row_stamp(row.stamp)
-    own = [(part, passage_of(part.document, part.stamp)) for part in passages]
+    own = [(part, passage_of(part.document, part.stamp)) for part in passages if is_of(row, part)]
     encoded = tuple(EncodedPassage(passage, part.vectors) for part, passage in own if passage is not None)
-    is_whole = len(encoded) == count and all(is_of(row.stamp, part.stamp) for part in passages)
-    return replace(row, stamp=stamp if is_whole else replace(stamp, digest=""), passages=encoded)
+    return replace(row, stamp=stamp if len(encoded) == count else replace(stamp, digest=""), passages=encoded)
+
+
+def passages_of(records: Iterable[Record]) -> dict[str, tuple[Passage, ...]]:
+    """Return the passages of records, by the ids of those that have any."""
+    return {
+        record.document.id: tuple(encoded.passage for encoded in record.passages)
+        for record in records
+        if record.passages
+    }

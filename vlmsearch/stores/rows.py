@@ -13,7 +13,7 @@ from dataclasses import replace
 from vlmsearch._util.batching import pages
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow
-from vlmsearch.stores.passages import is_of, passage_ids, row_stamp
+from vlmsearch.stores.passages import AnyRow, compare_passages, passage_ids, row_stamp, rows_of
 from vlmsearch.stores.writers import WriteJournal
 from vlmsearch.types import PASSAGE, Record, Stamp, document_of
 
@@ -40,10 +40,10 @@ class RowByRowStore(DatabaseStore):
 
     # ---- for all of them
 
-    def write(self, rows: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record]) -> None:
         """Add or replace documents, and remove what they had more of passages."""
-        self.write_rows(rows)
-        self.remove_strays([row.document.id for row in rows if PASSAGE not in row.document.id])
+        self.write_rows(rows_of(records))
+        self.remove_strays([record.document.id for record in records])
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents, then their passages."""
@@ -55,7 +55,7 @@ class RowByRowStore(DatabaseStore):
         """Remove the passages that documents, as they are now, do not have."""
         for some in pages(ids):
             kept = set(self.kept_passages(some))
-            if kept and (strays := kept.difference(passage_ids(_stamps_of(self.read_rows(some))))):
+            if kept and (strays := kept.difference(passage_ids(self.read_rows(some)))):
                 self.remove_rows(strays)
 
     def lacking(self, rows: Mapping[str, DocumentRow]) -> set[str]:
@@ -64,50 +64,32 @@ class RowByRowStore(DatabaseStore):
         Args:
             rows: The rows of documents and their passages.
         """
-        return _compared(_stamps_of(rows))[1]
+        return compare_passages(rows)[1]
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents, by id. Those that lack a passage have no digest."""
-        rows = dict(self.rows(ids))
-        if named := passage_ids(_stamps_of(rows)):
-            rows |= self.rows(named)
+        rows = self.read_whole(ids) if self.as_opened() else {}
         lacking = set(map(document_of, self.lacking(rows)))
-        own = {id: row_stamp(row.stamp).stamp for id, row in rows.items() if PASSAGE not in id}
+        own = {id: row_stamp(rows[id].stamp).stamp for id in ids if id in rows}
         return {id: replace(stamp, digest="") if id in lacking else stamp for id, stamp in own.items()}
 
-    def with_passages(self, report: CheckReport, stamps: Mapping[str, Stamp], journal: WriteJournal) -> CheckReport:
-        """Return the report of a check, with the passages that are not in order.
+    def with_rows(self, report: CheckReport, rows: Mapping[str, AnyRow], journal: WriteJournal) -> CheckReport:
+        """Return the report of a check with its documents, and passages that are not in order.
 
         Args:
-            report: The report on documents and vectors. Where it says that they were repaired, passages that do not
-                belong are removed, too, and documents that lack some count as changed.
-            stamps: The stamps of all rows.
+            report: The report on vectors. Where it says that they were repaired, passages that do not belong are
+                removed, too, and documents that lack some count as changed.
+            rows: All rows.
             journal: The writes. While there are any, nothing is known of passages.
         """
-        strays, missing = _compared(stamps)
+        strays, missing = compare_passages(rows)
         if wrong := strays | missing:  # it is looked at again, for it may have been written meanwhile
-            owners = set(map(document_of, wrong))
-            now = _compared(_stamps_of(self.read_rows(owners | wrong)))
+            now = self.read_whole({*wrong, *map(document_of, wrong)})
             is_idle = all(entry.is_gone for entry in journal.entries())
-            strays, missing = (strays & now[0], missing & now[1]) if is_idle else (set(), set())
+            strays, missing = compare_passages(now if is_idle else {})
         if report.repaired and (strays or missing):
             self.remove_rows(strays | missing)
             self.blank(set(map(document_of, missing)))
         orphans, lacking = (*report.orphans, *sorted(strays)), (*report.missing, *sorted(missing))
-        return replace(report, orphans=orphans, missing=lacking)
-
-
-def _stamps_of(rows: Mapping[str, DocumentRow]) -> dict[str, Stamp]:
-    return {id: row.stamp for id, row in rows.items()}
-
-
-def _compared(stamps: Mapping[str, Stamp]) -> tuple[set[str], set[str]]:
-    """Return the passages that no document has, and those that documents lack.
-
-    Documents that count as changed lack none.
-    """
-    documents = {id: stamp for id, stamp in stamps.items() if PASSAGE not in id}
-    wanted = set(passage_ids(documents))
-    known = {id for id, stamp in documents.items() if row_stamp(stamp).stamp.digest}
-    lacking = {id for id in wanted if id not in stamps or not is_of(documents[document_of(id)], stamps[id])}
-    return stamps.keys() - documents.keys() - wanted, {id for id in lacking if document_of(id) in known}
+        documents = sum(PASSAGE not in id for id in rows)
+        return replace(report, documents=documents, orphans=orphans, missing=lacking)

@@ -58,14 +58,18 @@ def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> d
 
 def read_current(store: Store, ids: Collection[str]) -> dict[str, HitContent]:
     """Return documents or passages as they are now, each with its whole document."""
-    named = list(dict.fromkeys(map(document_of, ids)))
-    documents, passages = {document.id: document for document in store.get(named)}, store.passages(named)
-    parts = {f"{id}{PASSAGE}{part.number}": part for id, some in passages.items() for part in some}
-    return {
-        id: HitContent(document, parts.get(id))
-        for id in ids
-        if (document := documents.get(document_of(id))) and (id == document.id or id in parts)
-    }
+    documents = {document.id: document for document in store.get(list(dict.fromkeys(map(document_of, ids))))}
+    passages = named_passages(store, ids)
+    there = [id for id in ids if document_of(id) in documents and (id in documents or id in passages)]
+    return {id: HitContent(documents[document_of(id)], passages.get(id)) for id in there}
+
+
+def named_passages(store: Store, ids: Iterable[str]) -> dict[str, Passage]:
+    """Return those passages of a store that ids name, by their ids."""
+    named = {id for id in ids if PASSAGE in id}
+    known = store.passages(list({document_of(id) for id in named})) if named else {}
+    passages = {f"{id}{PASSAGE}{passage.number}": passage for id, some in known.items() for passage in some}
+    return {id: passages[id] for id in named & passages.keys()}
 
 
 def compare_again(

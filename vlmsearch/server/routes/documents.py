@@ -35,7 +35,8 @@ from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after, named_passages
+from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after
+from vlmsearch.stores.versions import named_passages
 from vlmsearch.types import Document, IndexReport, Reject, document_of, is_id
 from vlmsearch.wire import ChangedCount, DeletedCount, DocumentPage, Rejects, ValueCount, ValueCounts
 

@@ -28,15 +28,13 @@ class Discrepancies:
         for field, keys in self.orphans.items():
             vectors.remove_from(field, keys | self.stale[field])
 
-    def report(
-        self, store: str, documents: int, *, unfinished: Iterable[str], in_progress: int, repaired: bool
-    ) -> CheckReport:
-        """Return the report on a store."""
+    def report(self, store: str, *, unfinished: Iterable[str], in_progress: int, repaired: bool) -> CheckReport:
+        """Return the report on a store, whose documents are not counted yet."""
         kinds = {"orphans": self.orphans, "stale": self.stale, "missing": self.missing}
         names = {kind: _row_names(keys) for kind, keys in kinds.items()}
         return CheckReport(
             store,
-            documents,
+            0,
             self.counts,
             unfinished=tuple(sorted(unfinished)),
             in_progress=in_progress,

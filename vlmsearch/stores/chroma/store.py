@@ -17,7 +17,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
+from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.stores import writers
 from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.chroma.check import compare
@@ -132,13 +132,13 @@ class ChromaStore(ChromaVectorStore):
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the collections of a generation."""
         self._vectors_of(generation, spaces).create(self._hnsw)
-        self._documents_of(generation).create(UNSEARCHED_HNSW)
+        self._collection(generation, "documents").create(UNSEARCHED_HNSW)
         self._rejects.create(UNSEARCHED_HNSW)
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Find the collections of a generation."""
-        self._passages = self._passages_of(generation)
-        self._documents, self._vectors = self._documents_of(generation), self._vectors_of(generation, manifest.spaces)
+        self._documents, self._passages = (self._collection(generation, name) for name in ("documents", "passages"))
+        self._vectors = self._vectors_of(generation, manifest.spaces)
         self._journal = ChromaJournal(self._connection, generation)
         self._documents.needed(self.name)
         self._vectors.open(self.name)
@@ -147,24 +147,17 @@ class ChromaStore(ChromaVectorStore):
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
         self._vectors_of(generation, spaces).drop()
-        self._documents_of(generation).drop()
-        self._passages_of(generation).drop()
+        for content in ("documents", "passages"):
+            self._collection(generation, content).drop()
         ChromaJournal(self._connection, generation).drop()
 
-    def _documents_of(self, generation: str) -> ChromaCollection:
-        return ChromaCollection(self._connection, f"{self._connection.prefix}.{generation}.documents")
-
-    def _passages_of(self, generation: str) -> ChromaCollection:
-        return ChromaCollection(self._connection, f"{self._connection.prefix}.{generation}.passages")
+    def _collection(self, generation: str, content: str) -> ChromaCollection:
+        return ChromaCollection(self._connection, f"{self._connection.prefix}.{generation}.{content}")
 
     def _vectors_of(self, generation: str, spaces: Sequence[Space]) -> VectorRows:
         return VectorRows(self._connection, generation, spaces)
 
     # ---- writing
-
-    def check_keepable(self, records: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the documents that no request to the server can hold."""
-        apply_to_each(self._check_size, records)
 
     def write_rows(self, rows: Sequence[Record]) -> None:
         """Add or replace records, each at one instant, which is when its documents' row is written."""
@@ -172,11 +165,11 @@ class ChromaStore(ChromaVectorStore):
             with self._connection.writing():
                 self._write(batch)
 
-    def _check_size(self, record: Record) -> None:
+    def check_keepable(self, row: Record) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
-        size = len(json.dumps(_dump_document(record.document), ensure_ascii=False).encode())
+        size = len(json.dumps(_dump_document(row.document), ensure_ascii=False).encode())
         if size > _MAX_BYTES:
-            large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {_MAX_BYTES:,}"
+            large = f"{row.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {_MAX_BYTES:,}"
             raise InvalidInputError("too_large", large)
 
     def _write(self, records: Sequence[Record]) -> None:
@@ -198,12 +191,11 @@ class ChromaStore(ChromaVectorStore):
         with self._journal.writing(
             "write", ids
         ) as version:  # before the cleaning: of two, one sees what the other left
-            versions = dict.fromkeys(ids, version)
-            self._vectors.write(records, versions)
+            self._vectors.write(records, dict.fromkeys(ids, version))
             self._wait_for_changes()
             if not self._journal.has(version):
                 return ""
-            self._name(records, versions)
+            self._name(records, version)
             return version if self._journal.has(version) else ""
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
@@ -251,23 +243,18 @@ class ChromaStore(ChromaVectorStore):
         self._vectors.write(rows, versions)
         if not self._journal.has(version):
             return []  # someone took this for gone
-        self._name(rows, versions, only_there=True)
+        self._name(rows, version, only_there=True)
         named = {id for id, state in self.read_rows(list(versions)).items() if state.version == version}
         return [row for row in rows if row.document.id in named]
 
-    def _name(self, records: Sequence[Record], versions: Mapping[str, str], *, only_there: bool = False) -> None:
-        """Write the documents' rows, which name the versions of their vectors; or ``only_there``, no new ones."""
-        rows = {
-            record.document.id: DocumentRow(record.stamp, versions[record.document.id], frozenset(record.vectors))
-            for record in records
-        }
+    def _name(self, records: Sequence[Record], version: str, *, only_there: bool = False) -> None:
+        """Write the documents' rows, which name the version of their vectors; or ``only_there``, no new ones."""
+        rows = {row.document.id: DocumentRow(row.stamp, version, frozenset(row.vectors)) for row in records}
         texts = {record.document.id: _dump_document(record.document) for record in records}
         if any(PASSAGE in id for id in rows) and self._passages.find() is None:
             self._passages.create(UNSEARCHED_HNSW)
         for collection, ids in self._by_collection(rows):
-            metadata = [
-                {"state": _dump_state(rows[id]), **({"of": document_of(id)} if PASSAGE in id else {})} for id in ids
-            ]
+            metadata = [{"state": _dump_state(rows[id]), "of": document_of(id)} for id in ids]
             if only_there and collection is self._documents:
                 collection.update(ids, metadata, [texts[id] for id in ids])
             else:
@@ -367,7 +354,6 @@ class ChromaStore(ChromaVectorStore):
                 self._journal.remove([entry.version for entry in cut_off])
                 if cut_off:
                     writers.wait_for_requests()
-            documents = len(self._documents)
             states: dict[str, DocumentRow] = {}
 
             def read_all() -> dict[str, DocumentRow]:
@@ -380,12 +366,11 @@ class ChromaStore(ChromaVectorStore):
                 discrepancies.remove(self._vectors)
         report = discrepancies.report(
             self.name,
-            documents,
             unfinished=map(str, cut_off),
             in_progress=len(entries) - len(cut_off),
             repaired=repair,
         )
-        return self.with_passages(report, {id: row.stamp for id, row in states.items()}, self._journal)
+        return self.with_rows(report, states, self._journal)
 
     def close(self) -> None:
         """Close the connections to the server."""

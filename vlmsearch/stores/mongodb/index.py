@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pymongo.operations import ReplaceOne, UpdateOne
 
 from vlmsearch._util.batching import PAGE, pages
-from vlmsearch.errors import ConfigError, apply_to_each
+from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import DiskUse, drawn_ids
 from vlmsearch.stores.documents import DocumentRow, RowCount, RowPart, words_of_row
 from vlmsearch.stores.filters import Filter
@@ -63,7 +63,7 @@ from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits
 T = TypeVar("T")
 DOCUMENTS: Row = {**LIVE, "passage_of": None}
 """The condition that rows of documents pass, and no others."""
-_STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
+STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
 """The projection of a row without its document."""
 _CONTENT = {"vectors": 0, "terms": 0}
 """The projection of a row without what is only searched."""
@@ -126,13 +126,13 @@ class MongoIndex(RowByRowStore):
 
     # ---- documents
 
-    def check_keepable(self, records: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the records that MongoDB cannot keep."""
-        apply_to_each(lambda record: row_of(record, ""), records)
+    def check_keepable(self, row: Record) -> None:
+        """Raise InvalidInputError for a row that MongoDB cannot keep."""
+        row_of(row, "")
 
     def read_rows(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
         """Read the rows of documents, by id."""
-        projection = _WHOLE if "vectors" in parts else _CONTENT if parts else _STATE
+        projection = _WHOLE if "vectors" in parts else _CONTENT if parts else STATE
         return {id: document_row(row) for id, row in self.kept_rows(ids, projection).items()}
 
     def kept_rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
@@ -186,11 +186,8 @@ class MongoIndex(RowByRowStore):
 
     def count(self) -> RowCount:
         """Count the rows."""
-        count, passages = self.run(
-            "count documents",
-            lambda rows: (rows.count_documents(LIVE), rows.count_documents({"passage_of": {"$exists": True}})),
-        )
-        return RowCount(count - passages, passages)
+        kinds: tuple[Row, Row] = DOCUMENTS, {"passage_of": {"$exists": True}}
+        return self.run("count documents", lambda rows: RowCount(*map(rows.count_documents, kinds)))
 
     def kept_passages(self, ids: Collection[str]) -> list[str]:
         """Return the ids of all rows of passages that name these documents."""
@@ -290,10 +287,7 @@ class MongoIndex(RowByRowStore):
             writes = [
                 UpdateOne(
                     {"_id": row.document.id, "version": row.version},
-                    {
-                        "$set": term_fields(words_of_row(Record(row.document, {}, row.stamp)), language),
-                        "$unset": {"words": ""},
-                    },
+                    {"$set": term_fields(words_of_row(row.record()), language), "$unset": {"words": ""}},
                 )
                 for row in map(document_row, page)
             ]

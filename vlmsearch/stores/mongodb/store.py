@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne, UpdateOne
 
 from vlmsearch.stores.base import CheckReport, changed_records
-from vlmsearch.stores.documents import DocumentRow, records_of, with_passages
+from vlmsearch.stores.documents import RowPart, records_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.mongodb.atlas import VectorSearch
 from vlmsearch.stores.mongodb.cache import VectorCache
@@ -21,23 +22,23 @@ from vlmsearch.stores.mongodb.connection import (
     Rows,
     bulk,
 )
-from vlmsearch.stores.mongodb.index import MongoIndex
+from vlmsearch.stores.mongodb.index import STATE, MongoIndex
 from vlmsearch.stores.mongodb.journal import ChangeCounter
 from vlmsearch.stores.mongodb.scan import VectorBlock, nearest, read_blocks
 from vlmsearch.stores.mongodb.values import (
     compile_filter,
+    document_row,
     escape,
     metadata_row,
     pack,
     row_of,
-    stamp_of,
     unpack,
     vector_path,
 )
 from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.terms import NONE
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import PASSAGE, Field, Manifest, MetadataChange, Record, Space, Stamp, Vectors, document_of
+from vlmsearch.types import PASSAGE, Field, Manifest, MetadataChange, Record, Space, Vectors, document_of
 
 _WRITES = 500
 _VECTOR_HEAD = 64
@@ -126,13 +127,11 @@ class MongoStore(MongoIndex):
 
     def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
         """Change documents, then the passages of those that were still as they were read."""
-        there: dict[str, DocumentRow] = {}
+        ids = [change.document.id for change in changes]
         other_texts = {change.document.id for change in changes if change.text is not None}
-
-        def read(ids: Collection[str]) -> dict[str, DocumentRow]:
-            rows = self.read_rows(ids, "document", *(["vectors"] if other_texts else []))  # type: ignore[arg-type]
-            there.update(rows)
-            return {id: row._replace(fields=frozenset(row.vectors)) for id, row in rows.items()}
+        parts: Sequence[RowPart] = ("document", "vectors") if other_texts else ("document",)
+        there = self.read_whole(ids, *parts)
+        rows = rows_of(changed_records(records_of(there, ids).values(), changes))
 
         def update(row: Record) -> ReplaceOne[Row] | UpdateOne:
             id = row.document.id
@@ -141,15 +140,10 @@ class MongoStore(MongoIndex):
                 return ReplaceOne(now, self._kept(row, version), upsert=PASSAGE in id)
             return UpdateOne(now, {"$set": metadata_row(row, version)})
 
-        ids = [change.document.id for change in changes]
-        records = records_of(with_passages(read, ids), ids, self.needed().fingerprint)
-        rows = rows_of(changed_records(records.values(), changes))
-        ids = [row.document.id for row in rows if PASSAGE not in row.document.id]
         self._write([update(row) for row in rows if PASSAGE not in row.document.id])
         after = self.kept_rows(ids, {"version": 1}, {"version": version})
-        self._write(
-            [update(row) for row in rows if PASSAGE in row.document.id and document_of(row.document.id) in after]
-        )
+        passages = [row for row in rows if PASSAGE in row.document.id and document_of(row.document.id) in after]
+        self._write(list(map(update, passages)))
         self.remove_strays(other_texts & after.keys())
         return [change.document.id for change in changes if change.document.id in after]
 
@@ -210,17 +204,12 @@ class MongoStore(MongoIndex):
         if repair:
             self._changes.remove([entry.version for entry in unfinished])
             self.renew_words()
-        counts = {str(field): 0 for field in self._dims}
-        stamps: dict[str, Stamp] = {}
-        for page in self.scan({"fields": 1, "digest": 1, "source": 1}):
-            stamps |= {row["_id"]: stamp_of(row) for row in page}
-            for row in page:
-                for field in row["fields"]:
-                    counts[field] += 1
-        documents = sum(PASSAGE not in id for id in stamps)
+        rows = {row["_id"]: document_row(row) for page in self.scan(STATE) for row in page}
+        named = Counter(field for row in rows.values() for field in row.fields)
+        counts = {str(field): named[field] for field in self._dims}
         names, others = tuple(map(str, unfinished)), len(entries) - len(unfinished)
-        report = CheckReport(self.name, documents, counts, unfinished=names, in_progress=others, repaired=repair)
-        return self.with_passages(report, stamps, self._changes)
+        report = CheckReport(self.name, 0, counts, unfinished=names, in_progress=others, repaired=repair)
+        return self.with_rows(report, rows, self._changes)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""

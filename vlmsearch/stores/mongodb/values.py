@@ -97,8 +97,9 @@ def fields_of(row: Mapping[str, Any]) -> frozenset[Field]:
 
 def document_row(row: Mapping[str, Any]) -> DocumentRow:
     """Return what a row has of a document, as far as it was read."""
-    fields, kept = fields_of(row), row.get("vectors", {})
-    vectors = {field: unpack(kept[name]) for field in fields if (name := escape(str(field))) in kept}
+    fields, kept, vectors = fields_of(row), row.get("vectors"), None
+    if kept is not None:
+        vectors = {field: unpack(kept[name]) for field in fields if (name := escape(str(field))) in kept}
     content = content_of(row) if "metadata" in row else None
     return DocumentRow(stamp_of(row), row["version"], fields, content, vectors)
 

@@ -15,8 +15,8 @@ from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.stores.mongodb.connection import Row, bulk
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import MongoJournal
-from vlmsearch.stores.mongodb.values import fields_of, stamp_of
-from vlmsearch.types import PASSAGE, Stamp, document_of
+from vlmsearch.stores.mongodb.values import document_row, fields_of
+from vlmsearch.types import Stamp, document_of
 
 _STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1, "stale": 1, "pending": 1}
 _EVERY: Row = {}
@@ -54,15 +54,14 @@ class Checker:
             self._repair(vectors, half_done)
         writes = list(map(str, unfinished))
         writes += [f"{'replace' if row['version'] else 'delete'} {id}" for id, row in half_done.items()]
-        stamps = {id: stamp_of(row) for id, row in rows.items() if row["version"] is not None}
         report = vectors.report(
             self.index.name,
-            sum(PASSAGE not in id for id in stamps),
             unfinished=writes,
             in_progress=len(entries) - len(unfinished),
             repaired=repair,
         )
-        return self.index.with_passages(report, stamps, self.journal)
+        there = {id: document_row(row) for id, row in rows.items() if row["version"] is not None}
+        return self.index.with_rows(report, there, self.journal)
 
     def roll_back(self, version: str, ids: Sequence[str]) -> None:
         """End a write that was cut off: rows that name the version stay, vectors of others are removed.

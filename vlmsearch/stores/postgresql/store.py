@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, groupby
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from pgvector import Vector
 from psycopg import errors
 
 from vlmsearch._util.batching import PAGE, groups, pages
-from vlmsearch.errors import BackendError, ConfigError, apply_to_each
+from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart
 from vlmsearch.stores.filters import Filter
@@ -291,20 +291,19 @@ class PostgresStore(DatabaseStore):
 
     # ---- writing
 
-    def check_keepable(self, rows: Sequence[Record]) -> None:
-        """Raise InvalidBatchError that names the rows that PostgreSQL cannot keep."""
-        apply_to_each(check_size, rows)
+    def check_keepable(self, row: Record) -> None:
+        """Raise InvalidInputError for a row that PostgreSQL cannot keep."""
+        check_size(row)
 
-    def write(self, rows: Sequence[Record]) -> None:
-        """Add or replace rows, up to 500 in one transaction. Those of a document are in the same one."""
-        documents = [list(own) for _, own in groupby(rows, lambda row: document_of(row.document.id))]
-        for (batch,) in self.batches(list(groups(documents, map(len, documents), total=_WRITES)), 1):
-            put = self._writer(list(chain.from_iterable(batch)), new_version())
-            self._session("write documents", put)
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one."""
+        sizes = (1 + len(record.passages) for record in records)
+        for (batch,) in self.batches(list(groups(records, sizes, total=_WRITES)), 1):
+            self._session("write documents", self._writer(batch, new_version()))
 
-    def _writer(self, rows: Sequence[Record], version: str) -> Callable[[Session], None]:
-        """Return a function that adds or replaces the rows of documents."""
-        language = self.needed().language
+    def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], None]:
+        """Return a function that adds or replaces records."""
+        rows, language = rows_of(records), self.needed().language
         prepared = {row.document.id: row_of(row, version, language) for row in rows}
         vectors = {row.document.id: row.vectors for row in rows}
         return lambda session: self._tables.upsert(session, prepared, vectors)
@@ -321,11 +320,11 @@ class PostgresStore(DatabaseStore):
         texts = {change.document.id for change in changes if change.text is not None}
         parts: Sequence[RowPart] = ("document", "vectors") if texts else ("document",)
         rows = self._read_rows(session, self._lock(session, ids), parts).values()
-        known = (Record(row.document, row.vectors, row_stamp(row.stamp).stamp) for row in rows)
+        known = (replace(row.record(), stamp=row_stamp(row.stamp).stamp) for row in rows)
         changed = {record.document.id: record for record in changed_records(known, changes)}
         version = new_version()
         self._tables.change_metadata(session, [changed[id] for id in changed.keys() - texts], version)
-        self._writer(rows_of(changed[id] for id in changed.keys() & texts), version)(session)
+        self._writer([changed[id] for id in changed.keys() & texts], version)(session)
         return [id for id in ids if id in changed]
 
     def remove(self, ids: list[str]) -> int:
@@ -516,7 +515,7 @@ class PostgresStore(DatabaseStore):
         for id, *values in all_rows(session, query, [ids] * wanted.count("%s")):
             vectors = values[len(values) - len(tables) :]
             given = {field: _array(vector) for (field, _), vector in zip(tables, vectors) if vector is not None}
-            rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given)
+            rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given if tables else None)
         return rows
 
     def ids(self) -> Iterator[str]:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
-from vlmsearch._util.batching import batches
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables
@@ -53,7 +52,6 @@ _DOCUMENTS = ("row", *(name for name, _ in _COLUMNS))
 _VECTORS = ("row", "vector")
 _INDEXED = ("terms", "metadata", "draw")
 """The columns of documents that have an index."""
-_WRITES = 500
 _MARK = "vlmsearch: documents"
 _VALID = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
@@ -277,24 +275,21 @@ class IndexTables:
             vectors: Their vectors by id.
         """
         changes = ", ".join(f"{name} = EXCLUDED.{name}" for name, _ in _COLUMNS if name != "id")
-        replaced: dict[str, int] = {}
-        for ids in batches(sorted(rows), _WRITES):
-            written = all_rows(
-                session,
-                f"INSERT INTO {self.documents} AS d ({_NAMES}) SELECT {_NAMES} "
-                f'FROM json_to_recordset(%s::json) AS given({_GIVEN}) ORDER BY id COLLATE "C" '
-                f"ON CONFLICT (id) DO UPDATE SET {changes} RETURNING d.id, d.row, xmax = 0",
-                (f"[{','.join(rows[id] for id in ids)}]",),
-            )
-            numbers = {id: number for id, number, _ in written}
-            old = {id: number for id, number, is_new in written if not is_new}
-            for field in self.vectors:
-                given = {numbers[id]: vectors[id][field] for id in ids if field in vectors[id]}
-                self._put_vectors(session, field, given)
-                if gone := [number for number in old.values() if number not in given]:
-                    table = self.vectors[field].table
-                    session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (gone,))
-            replaced |= old
+        written = all_rows(
+            session,
+            f"INSERT INTO {self.documents} AS d ({_NAMES}) SELECT {_NAMES} "
+            f'FROM json_to_recordset(%s::json) AS given({_GIVEN}) ORDER BY id COLLATE "C" '
+            f"ON CONFLICT (id) DO UPDATE SET {changes} RETURNING d.id, d.row, xmax = 0",
+            (f"[{','.join(rows.values())}]",),
+        )
+        numbers = {id: number for id, number, _ in written}
+        replaced = {id: number for id, number, is_new in written if not is_new}
+        for field in self.vectors:
+            given = {numbers[id]: own[field] for id, own in vectors.items() if field in own}
+            self._put_vectors(session, field, given)
+            if gone := [number for number in replaced.values() if number not in given]:
+                table = self.vectors[field].table
+                session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (gone,))
         if documents := [id for id in replaced if PASSAGE not in id]:
             query = f"DELETE FROM {self.documents} WHERE id = ANY({self.passages}) AND NOT id = ANY(%s)"
             session.execute(query, (documents, list(rows)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -108,7 +107,7 @@ def document_row(
     image: str | None = None,
     metadata: Mapping[str, Scalar] | None = None,
     *,
-    vectors: Mapping[Field, NDArray[np.float32]] = MappingProxyType({}),
+    vectors: Mapping[Field, NDArray[np.float32]] | None = None,
 ) -> DocumentRow:
     """Return what the columns of `COLUMNS`, or those of `STATE` alone, have of a document."""
     content = None

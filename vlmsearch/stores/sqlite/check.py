@@ -13,14 +13,15 @@ import numpy as np
 from vlmsearch._util.batching import batches
 from vlmsearch.errors import BackendError
 from vlmsearch.stores.base import CheckReport
-from vlmsearch.stores.passages import is_of, row_stamp
+from vlmsearch.stores.documents import DocumentRow
+from vlmsearch.stores.passages import compare_passages, has_own_words
 from vlmsearch.stores.postings import Postings
 from vlmsearch.stores.sqlite.checksums import is_whole
 from vlmsearch.stores.sqlite.codes import Places, find, quantise, signs_of
 from vlmsearch.stores.sqlite.columns import StoredValue, stored
 from vlmsearch.stores.sqlite.schema import tables_by_generation
 from vlmsearch.stores.sqlite.tables import Row, Tables, drop_tables, make_ids, parsed
-from vlmsearch.types import PASSAGE, Field, Stamp, document_of
+from vlmsearch.types import PASSAGE, Field, document_of
 
 _PAGE = 4096
 _TURNED = 4
@@ -43,11 +44,8 @@ class _StoredContent:
     """A sum over all keys and values: that of the table of attributes is the same where it agrees."""
     named: dict[Field, list[int]] = dataclasses.field(default_factory=dict)
     """The documents that say that they have a vector, by field."""
-    passages: int = 0
-    strays: set[int] = dataclasses.field(default_factory=set)
-    """The rows of passages that belong to no document as it is."""
-    cut: set[str] = dataclasses.field(default_factory=set)
-    """The documents that lack passages."""
+    passages: dict[str, DocumentRow] = dataclasses.field(default_factory=dict)
+    """The passages that can be read, and the documents that have some, by id."""
 
 
 def check_index(
@@ -116,9 +114,12 @@ def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: b
         wrong = {*damaged.tolist(), *_differing(db, tables, field, damaged)}
         for row in (row for row in documents.named[field] if row in wrong or not find(have, np.array([row]))[1][0]):
             lost.setdefault(row, []).append(str(field))
-    orphans += [documents.ids[row] for row in sorted(documents.strays - documents.damaged.keys())]
+    strays, lacking = compare_passages(documents.passages)
+    disagreeing = {row: id for row, id in documents.ids.items() if id in strays or id in lacking}
+    cut = set(map(document_of, lacking))
+    orphans += [id for row, id in disagreeing.items() if row not in documents.damaged]
     missing = [f"{names} of {documents.ids[row]}" for row in sorted(lost) for names in lost[row]]
-    missing += [f"passages of {id}" for id in sorted(documents.cut)]
+    missing += [f"passages of {id}" for id in sorted(cut)]
     for what, agrees in (
         ("words", _words_agree(db, tables)),
         ("metadata", _attributes_sum(db, tables) == documents.metadata),
@@ -134,13 +135,13 @@ def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: b
         if has_errors:
             for generation in tables_by_generation(db):
                 make_ids(db, generation, documents.damaged if generation == tables.generation else ())
-        cut = {*documents.cut, *(document_of(documents.ids[row]) for row in lost)}
+        cut |= {document_of(documents.ids[row]) for row in lost}
         lost = {**{row: [] for row, id in documents.ids.items() if id in cut}, **lost}
-        tables.rebuild(db, documents.damaged, lost, documents.strays)
+        tables.rebuild(db, documents.damaged, lost, disagreeing)
         db.executemany("DELETE FROM rejects WHERE id = ?", [row[:1] for row in rejects])
     return CheckReport(
         name,
-        len(documents.ids) - documents.passages,
+        sum(PASSAGE not in id for id in documents.ids.values()),
         counts,
         orphans=tuple(orphans),
         missing=tuple(missing),
@@ -156,7 +157,6 @@ def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: b
 def _look(db: sqlite3.Connection, tables: Tables) -> _StoredContent:
     documents = _StoredContent(named={field: [] for field in tables.fields})
     by_name = {str(field): rows for field, rows in documents.named.items()}
-    pending: dict[str, dict[int, Stamp]] = {}  # passages, whose rows come before that of their document
     for row in tables.all(db):
         left = row if is_whole(row) else row.legible()
         documents.ids[row.row] = str(row.id) if left is None else left.id
@@ -167,16 +167,8 @@ def _look(db: sqlite3.Connection, tables: Tables) -> _StoredContent:
             documents.metadata += sum(_hash((key, row.row, stored(value))) for key, value in values)
             for name in parsed(left.fields):
                 by_name[name].append(row.row)
-            if PASSAGE in left.id:
-                documents.passages += 1
-                pending.setdefault(document_of(left.id), {})[row.row] = left.stamp
-                continue
-            (stamp, count, _), own = row_stamp(left.stamp), pending.pop(left.id, {})
-            strays = {number for number, known in own.items() if not count or not is_of(left.stamp, known)}
-            documents.strays |= strays
-            if stamp.digest and len(own) - len(strays) < count:
-                documents.cut.add(left.id)
-    documents.strays.update(row for own in pending.values() for row in own)
+            if PASSAGE in left.id or not has_own_words(left.stamp):
+                documents.passages[left.id] = DocumentRow(left.stamp, "", frozenset())
     return documents
 
 

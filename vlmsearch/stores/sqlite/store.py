@@ -195,11 +195,11 @@ class SqliteStore(DatabaseStore):
 
     # ---- writing
 
-    def write(self, rows: Sequence[Record]) -> None:
-        """Add or replace the rows of records, all of them in one transaction."""
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace records, all of them in one transaction."""
         with self._writing("write documents") as (db, tables):
             is_first = not tables.state(db).last_row
-            tables.write(db, rows)
+            tables.write(db, rows_of(records))
             tables.tidy(db)
         if is_first:
             self._database.write_back()
@@ -212,7 +212,7 @@ class SqliteStore(DatabaseStore):
         with self._writing("change metadata") as (db, tables):
             ids = [change.document.id for change in changes]
             rows = with_passages(lambda some: tables.document_rows(db, some, ("document", "vectors")), ids)
-            changed = changed_records(records_of(rows, ids, self.needed().fingerprint).values(), changes)
+            changed = changed_records(records_of(rows, ids).values(), changes)
             if changed:
                 tables.write(db, rows_of(changed))
                 tables.tidy(db)

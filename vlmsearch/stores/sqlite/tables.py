@@ -183,7 +183,7 @@ class Tables:
                 vectors = self._vectors_by_row(db, {row.row for row in whole.values()} if "vectors" in parts else ())
                 for id, row in whole.items():
                     fields = fields_of(row.fields)
-                    rows[id] = DocumentRow(row.stamp, str(row.row), fields, row.document, vectors.get(row.row, {}))
+                    rows[id] = DocumentRow(row.stamp, str(row.row), fields, row.document, vectors.get(row.row))
             else:
                 for id, number, digest, source, names in self.columns(db, some, "row, digest, source, fields"):
                     rows[id] = DocumentRow(Stamp(string(digest), string(source)), str(number), fields_of(names))
@@ -457,8 +457,7 @@ class Tables:
     def remove(self, db: sqlite3.Connection, ids: Collection[str]) -> int:
         """Remove documents and all that belongs to them, and return how many there were."""
         named = self.rows(db, ids)
-        stamps = {id: row.stamp for id, row in named.items()}
-        old = list({**named, **self.rows(db, passage_ids(stamps))}.values())
+        old = list({**named, **self.rows(db, passage_ids(named))}.values())
         if not old:
             return 0
         numbers = [(row.row,) for row in old]

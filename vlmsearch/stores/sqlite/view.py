@@ -197,12 +197,10 @@ class Views:
                 placed = zip(places[there].tolist(), (id for (_, id), is_there in zip(some, there) if is_there))
                 for place, id in placed:
                     document = document_of(id)
-                    file, has_parts = file_of_part(document), id in known.numbers or id in new
-                    groups.are_passages[place] = document != id
-                    if document != id or has_parts:
-                        groups.documents[place] = number_of(document)
-                    if file != id or has_parts:
-                        groups.files[place] = number_of(file)
+                    groups.are_passages[place], has_parts = document != id, id in known.numbers or id in new
+                    for numbers, owner in ((groups.documents, document), (groups.files, file_of_part(document))):
+                        if owner != id or has_parts:
+                            numbers[place] = number_of(owner)
 
         put(self._tables.part_rows(db, state.last_row))
         put([(int(row), id) for id, row in self._tables.columns(db, new, "row")])
