@@ -221,10 +221,14 @@ def test_an_image_and_a_long_text_are_one_match(tmp_path: Path) -> None:
         records = [long_record("picture", image=path), long_record("text")]
         with Pipeline(ENCODER, store_of(kind, tmp_path / kind, records)) as pipeline:
             by_image = pipeline.search(image=path, min_score=0.0)
-            assert (by_image[0].document.id, by_image[0].passage) == ("picture", None)
+            assert by_image[0].document.id == "picture"
             assert by_image[0].fields["clip/image"].score == pytest.approx(1, abs=1e-5)
             by_text = pipeline.search("the safe has the code 4471", min_score=0.0)
             assert sorted(shown(by_text)) == ["picture#passage=2", "text#passage=2"]
+            both = pipeline.search("the safe has the code 4471", image=path, min_score=0.0)
+            assert shown(both)[0] == "picture#passage=2"
+            assert both[0].fields.keys() >= {"clip/image", "minilm/text"}, "what both say is added up"
+            assert both[0].score > both[1].score
             assert not pipeline.search("valve"), "the name of its file is none of it"
             diverse = pipeline.search(image=path, diversity=0.5, min_score=0.0)
             assert diverse[0].document.id == "picture"

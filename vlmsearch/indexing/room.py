@@ -55,12 +55,13 @@ def room_needed(store: Store, fingerprint: str, spaces: Sequence[Space]) -> Room
     unfinished = store.unfinished(fingerprint, spaces) if isinstance(store, Replaceable) else None
     documents = len(store)
     left = max(documents - (0 if unfinished is None else len(unfinished)), 0)
-    drawn = heapq.nsmallest(_SAMPLE, store.ids(), key=lambda id: (sampling_key(id), id))
+    drawn = heapq.nsmallest(_SAMPLE, store.row_ids(), key=lambda id: (sampling_key(id), id))
     held = [{field.modality for field in fields} for fields in store.fields(drawn).values()]
+    rows = (documents + store.count_passages()) / max(documents, 1)
     use = store.disk_use() if isinstance(store, OnDisk) else None
-    needed = _vector_bytes(store, spaces, held)
+    needed = rows * _vector_bytes(store, spaces, held)
     if use is not None:
-        now = _vector_bytes(store, needed_manifest(store).spaces, held)
+        now = rows * _vector_bytes(store, needed_manifest(store).spaces, held)
         needed += max(use.bytes / max(use.documents, 1) - now, 0)
     return RoomNeeded(round(left * needed), None if use is None else use.free)
 

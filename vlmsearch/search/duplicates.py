@@ -28,7 +28,17 @@ from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.terms import plain_words
-from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFile, Record, file_of_part, part_of
+from vlmsearch.types import (
+    Document,
+    DuplicateGroup,
+    Duplicates,
+    Field,
+    ImageFile,
+    Record,
+    document_of,
+    file_of_part,
+    part_of,
+)
 
 _NEIGHBOURS = 50
 """Number of nearest images that an image is compared with."""
@@ -109,8 +119,8 @@ def _near(
         hits = store.search(field, vectors, limit=_NEIGHBOURS + 1, where=condition)
         for record, near in zip(having, hits):
             id = record.document.id
-            others = [hit for hit in near if file_of_part(hit.id) != file_of_part(id)]
-            pairs = {(min(id, hit.id), max(id, hit.id)): hit.score for hit in others}
+            others = {document_of(hit.id): hit.score for hit in near if file_of_part(hit.id) != file_of_part(id)}
+            pairs = {(min(id, other), max(id, other)): cosine for other, cosine in others.items()}
             cosines |= {pair: cosine for pair, cosine in pairs.items() if cosine >= threshold}
     return sorted(cosines, key=lambda pair: -cosines[pair])
 

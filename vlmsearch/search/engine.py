@@ -712,7 +712,7 @@ class _Search:
         elif options.diversity:
             best, rest = matches[:_DIVERSE], matches[_DIVERSE:]
             with querying(self.store.name, "records"):
-                records = self.store.encoded(map(row_of, best))
+                records = self.store.encoded(list(map(row_of, best)))
             shown = {match.document.id for match in best if self.cursor.has(match)}
             by_id = {record.document.id: record for record in records}
             matches = [*diversify(best, by_id, options.diversity, first=shown), *rest]

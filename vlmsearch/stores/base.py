@@ -16,7 +16,7 @@ from vlmsearch._util.closable import Closable
 from vlmsearch._util.markup import HtmlDisplay, plain
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.passages import passages_of, rows_of, shown_document
+from vlmsearch.stores.passages import has_own_words, passages_of, rows_of, shown_document
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.types import (
     MIN_SCORE,
@@ -290,9 +290,10 @@ class Store(Closable, ABC):
             ids: Ids of the documents or passages.
 
         Returns:
-            The fields, by id, of those that are in the store.
+            The fields, by id, of those that are in the store. Of a document with passages they are those of its image.
         """
-        return {row.document.id: frozenset(row.vectors) for row in self.encoded(ids)}
+        there = {row.document.id: frozenset(row.vectors) for row in self.encoded(ids)}
+        return there | {record.document.id: frozenset(record.vectors) for record in self.records(ids)}
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> int:
@@ -317,13 +318,13 @@ class Store(Closable, ABC):
         """
 
     def row_ids(self) -> Iterator[str]:
-        """Iterate over the ids of all documents, and of all passages.
+        """Iterate over the ids of all documents without passages, and of all passages.
 
         Returns:
             An iterator, which reads as it goes.
         """
         for records in map(self.records, batches(self.ids(), PAGE)):
-            yield from (row.document.id for row in rows_of(records))
+            yield from (row.document.id for row in rows_of(records) if has_own_words(row.stamp))
 
     @abstractmethod
     def __len__(self) -> int:

@@ -37,6 +37,7 @@ from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.terms import words_of
 from vlmsearch.stores.versions import HitContent, VersionedHit
 from vlmsearch.types import (
+    PASSAGE,
     Document,
     Field,
     Hit,
@@ -330,12 +331,16 @@ class DatabaseStore(GenerationalStore):
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """Return the fields that documents or passages have a vector of, by id."""
-        return {id: row.fields for id, row in self.rows(ids).items()}
+        rows = self.rows(ids)
+        firsts = {f"{id}{PASSAGE}1": id for id in map(document_of, passage_ids(rows))}
+        own = {firsts[id]: row.fields for id, row in (self.rows(firsts) if firsts else {}).items()}
+        images = {id: frozenset(field for field in some if field.modality == "image") for id, some in own.items()}
+        return {id: images.get(id, row.fields) for id, row in rows.items()}
 
     def row_ids(self) -> Iterator[str]:
-        """Yield the ids of all documents, and of all passages."""
+        """Yield the ids of all documents without passages, and of all passages."""
         for rows in map(self.rows, batches(self.ids(), PAGE)):
-            yield from (*rows, *passage_ids(rows))
+            yield from (*(id for id, row in rows.items() if has_own_words(row.stamp)), *passage_ids(rows))
 
     def __len__(self) -> int:
         return self.count().documents if self.as_opened() else 0

@@ -1,7 +1,7 @@
 """Passages in a database: each has a row of its own beside that of its document.
 
 The row of a passage has the id ``DOCUMENT#passage=N`` and the metadata of its document, so that filters see it. Its
-text is what is encoded of it. The row of the document has the whole text, and neither vectors nor words of it. Both
+text is what is encoded of it. The row of the document has the whole text, and neither vectors nor words. Both
 have the digest of the document, and behind it how many passages there are, or which characters of the text the passage
 has. Whoever reads a document and its passages one after the other so knows whether they are of one version.
 """
@@ -13,7 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from vlmsearch.types import PASSAGE, Document, EncodedPassage, Passage, Record, Stamp, document_of
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.types import PASSAGE, Document, EncodedPassage, Field, Passage, Record, Stamp, document_of
 
 _COUNT, _PLACE = "#passages=", "#characters="
 _SEALED = re.compile(rf"(.*)(?:{_COUNT}(\d+)|{_PLACE}(\d+)-(\d+))", re.DOTALL)
@@ -93,7 +96,8 @@ def rows_of(records: Iterable[Record]) -> list[Record]:
         records: Records of documents.
 
     Returns:
-        The rows, whose stamps `row_stamp` reads. The row of a document with passages has no vectors of its text.
+        The rows, whose stamps `row_stamp` reads. The row of a document with passages has no vectors: that of its image
+        is in the rows of its passages, so that a search adds up what both say.
     """
     rows: list[Record] = []
     for record in records:
@@ -102,10 +106,10 @@ def rows_of(records: Iterable[Record]) -> list[Record]:
             passage = encoded.passage
             row = Document(f"{document.id}{PASSAGE}{passage.number}", passage.encoded, None, document.metadata)
             sealed = replace(stamp, digest=f"{stamp.digest}{_PLACE}{passage.start}-{passage.end}")
-            rows.append(Record(row, encoded.vectors, sealed, record.fingerprint))
+            rows.append(Record(row, {**record.vectors, **encoded.vectors}, sealed, record.fingerprint))
         if record.passages:
             stamp = replace(stamp, digest=f"{stamp.digest}{_COUNT}{len(record.passages)}")
-        rows.append(Record(document, record.vectors, stamp, record.fingerprint))
+        rows.append(Record(document, {} if record.passages else record.vectors, stamp, record.fingerprint))
     return rows
 
 
@@ -135,9 +139,17 @@ def record_of(row: Record, passages: Sequence[Record]) -> Record:
         The record. It counts as changed where a passage is missing, or of another version.
     """
     stamp, count, _ = row_stamp(row.stamp)
-    own = [(part, passage_of(part.document, part.stamp)) for part in passages if is_of(row, part)]
-    encoded = tuple(EncodedPassage(passage, part.vectors) for part, passage in own if passage is not None)
-    return replace(row, stamp=stamp if len(encoded) == count else replace(stamp, digest=""), passages=encoded)
+    if not count:
+        return replace(row, stamp=stamp)
+    vectors, encoded = dict[Field, NDArray[np.float32]](), list[EncodedPassage]()
+    for part in passages:
+        passage = passage_of(part.document, part.stamp) if is_of(row, part) else None
+        if passage is not None:
+            vectors |= {field: vector for field, vector in part.vectors.items() if field.modality == "image"}
+            own = {field: vector for field, vector in part.vectors.items() if field.modality == "text"}
+            encoded.append(EncodedPassage(passage, own))
+    stamp = stamp if len(encoded) == count else replace(stamp, digest="")
+    return Record(row.document, vectors, stamp, row.fingerprint, tuple(encoded))
 
 
 def passages_of(records: Iterable[Record]) -> dict[str, tuple[Passage, ...]]:

@@ -362,7 +362,7 @@ class SqliteStore(DatabaseStore):
         """Measure what all generations take of the file, and what is left on its disk."""
         manifest, generations = self.needed(), self.kept_generations()
         with self._database.reading("measure the file") as db:
-            documents = sum(Tables(manifest, generation).state(db).documents for generation in generations)
+            documents = sum(Tables(manifest, generation).count(db).documents for generation in generations)
             used, unused = page_bytes(db)
         return DiskUse(used, documents, unused + shutil.disk_usage(self._database.path.parent).free)
 
