@@ -209,14 +209,14 @@ class DatabaseStore(GenerationalStore):
         if self.as_opened() is None:
             return []
         with self.in_use():
-            return self.change_metadata(changes)
+            return self.change_metadata([change for change in changes if PASSAGE not in change.document.id])
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, and return how many were there; others may write between two pages of them."""
         if self.as_opened() is None:
             return 0
         count = 0
-        for page in pages(ids):
+        for page in pages([id for id in ids if PASSAGE not in id]):  # a passage goes with its document alone
             with self.in_use():
                 count += self.remove(page)
         return count

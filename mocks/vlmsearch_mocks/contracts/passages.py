@@ -184,6 +184,15 @@ class PassagesSuite(StoreSuite):
         assert store.delete(["long"]) == 1
         assert store.count_passages() == 0
 
+    def test_the_id_of_a_passage_alone_neither_deletes_nor_changes_it(self, store: Store) -> None:
+        store.upsert([make_long()])
+        assert store.delete(["long#passage=2"]) == 0
+        part = store.get(["long#passage=2"])[0]
+        stamp = Stamp("d1", "books/long.txt")
+        assert store.update_metadata([MetadataChange(part, stamp, {"kind": "film"}, "d2")]) == []
+        assert_same(store.records(["long"])[0], make_long())
+        assert store.get(["long#passage=2"]) == [part]
+
     def test_a_document_does_not_have_the_id_of_a_passage(self, store: Store) -> None:
         with pytest.raises(InvalidBatchError, match="names a passage"):
             store.upsert([Record(Document("long#passage=2", "text"), {TEXT: VECTORS[0]})])
