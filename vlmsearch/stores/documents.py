@@ -287,7 +287,7 @@ class DatabaseStore(GenerationalStore):
         manifest = self.as_opened()
         if manifest is None:
             return []
-        records: dict[str, Record] = {}
+        ids, records = [id for id in ids if PASSAGE not in id], dict[str, Record]()
         for _ in range(_ATTEMPTS):  # others may replace a document before its passages are read
             unread = [id for id in ids if id not in records or not records[id].stamp.digest]
             some = records_of(self.read_whole(unread, "document", "vectors"), unread, manifest.fingerprint)

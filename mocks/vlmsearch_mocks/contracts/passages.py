@@ -60,6 +60,7 @@ class PassagesSuite(StoreSuite):
         assert whole == make_long().document
         assert (part.id, part.text, part.metadata["year"]) == ("long#passage=2", PARTS[1], 2020)
         assert store.get(["long#passage=4", "id#passage=1"]) == []
+        assert store.records(["long#passage=2"]) == []
         [encoded] = store.encoded(["long#passage=2"])
         assert encoded.document.text == f"Handbook\n\n{PARTS[1]}"
         np.testing.assert_allclose(encoded.vectors[TEXT], VECTORS[2], atol=1e-6)
