@@ -18,6 +18,7 @@ from tests.support.office import write
 from tests.support.pdf_files import write_pdf
 from vlmsearch import Document, InvalidInputError, Pipeline, SourceOptions
 from vlmsearch.encoders.base import Encoder
+from vlmsearch.indexing import flow
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.diff import diff
 from vlmsearch.indexing.parquet import ParquetIndex, export_index
@@ -273,6 +274,22 @@ def test_a_long_text_is_one_document_with_the_vectors_of_its_passages(pipeline: 
     for field in TEXTS:
         np.testing.assert_allclose(record.vectors_of(field), expected[field.space], atol=1e-6)
     assert pipeline.add(Document("a", LONG, metadata={"year": 2024})).unchanged == 1
+
+
+def test_long_texts_are_stored_when_some_of_a_batch_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "STORED_TOGETHER", 1)
+    encoder = MockEncoder()
+    encode, sizes, done = encoder.encode_texts, list[int](), list[int]()
+
+    def counting(texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+        sizes.append(len(texts))
+        return encode(texts, role=role)
+
+    monkeypatch.setattr(encoder, "encode_texts", counting)
+    documents = [Document(f"{number}", LONG) for number in range(flow.BATCH)]
+    report = Pipeline(encoder, MemoryStore()).add(documents, on_progress=done.append)
+    assert (report.passages, sum(sizes), max(sizes)) == (4 * flow.BATCH, 4 * flow.BATCH, flow.BATCH)
+    assert done[:4] == [16, 32, 48, 64]
 
 
 def test_what_is_replaced_shrunk_or_deleted_leaves_no_passage(pipeline: Pipeline) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from string import Template
 
 from vlmsearch._util.text import sanitise
-from vlmsearch.answers.sources import Source, Place
+from vlmsearch.answers.sources import Place, Source
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import (
     CountsTokens,

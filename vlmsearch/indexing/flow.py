@@ -410,20 +410,20 @@ class Flow:
         outcomes: list[Outcome] = []
         begun = time.monotonic()
         for futures, size in self._examined:
-            examined = [outcome for future in futures for outcome in future.result()]
-            ready = [outcome for outcome in examined if isinstance(outcome, Ready)]
-            encoded, rejects = encode(self._encoder, ready)
+            for examined in _portions(outcome for future in futures for outcome in future.result()):
+                ready = [outcome for outcome in examined if isinstance(outcome, Ready)]
+                encoded, rejects = encode(self._encoder, ready)
+                bad = {reject.id for reject in rejects}
+                records.update((record.document.id, record) for record in encoded)
+                outcomes += [o for o in examined if not (isinstance(o, Ready) and o.document.id in bad)]
+                outcomes += rejects
+                rows = len(outcomes) + sum(len(record.passages) for record in records.values())
+                if rows >= STORED_TOGETHER or time.monotonic() - begun > STORED_EVERY:
+                    self._encoded.put((list(records.values()), outcomes))
+                    records, outcomes, begun = {}, [], time.monotonic()
             with self._encoding:
                 self._read_bytes -= size
                 self._encoding.notify_all()
-            bad = {reject.id for reject in rejects}
-            records.update((record.document.id, record) for record in encoded)
-            outcomes += [o for o in examined if not (isinstance(o, Ready) and o.document.id in bad)]
-            outcomes += rejects
-            rows = len(outcomes) + sum(len(record.passages) for record in records.values())
-            if rows >= STORED_TOGETHER or time.monotonic() - begun > STORED_EVERY:
-                self._encoded.put((list(records.values()), outcomes))
-                records, outcomes, begun = {}, [], time.monotonic()
         self._encoded.put((list(records.values()), outcomes))
         self._encoded.close()
 
@@ -697,6 +697,19 @@ def groups(items: Iterable[T]) -> Iterator[list[T]]:
             group, chars, begun = [], 0, time.monotonic()
     if group:
         yield group
+
+
+def _portions(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
+    """Yield outcomes that are encoded together. A portion ends early where it has many passages."""
+    portion, passages = list[Outcome](), 0
+    for outcome in outcomes:
+        portion.append(outcome)
+        passages += len(outcome.passages) if isinstance(outcome, Ready) else 0
+        if passages >= BATCH:
+            yield portion
+            portion, passages = [], 0
+    if portion:
+        yield portion
 
 
 def _image_bytes(item: Input) -> int:

@@ -213,14 +213,14 @@ class DatabaseStore(GenerationalStore):
         if self.as_opened() is None:
             return []
         with self.in_use():
-            return self.change_metadata(changes)
+            return self.change_metadata([change for change in changes if PASSAGE not in change.document.id])
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, and return how many were there; others may write between two pages of them."""
         if self.as_opened() is None:
             return 0
         count = 0
-        for page in pages([id for id in ids if PASSAGE not in id]):
+        for page in pages([id for id in ids if PASSAGE not in id]):  # a passage goes with its document alone
             with self.in_use():
                 count += self.remove(page)
         return count
@@ -291,7 +291,8 @@ class DatabaseStore(GenerationalStore):
         manifest = self.as_opened()
         if manifest is None:
             return []
-        records, unread = dict[str, Record](), list(ids)
+        records, ids = dict[str, Record](), [id for id in ids if PASSAGE not in id]
+        unread = ids
         for _ in range(_ATTEMPTS):  # others may replace a document before its passages are read
             records |= records_of(self.read_whole(unread, "document", "vectors"), unread, manifest.fingerprint)
             unread = [id for id, record in records.items() if record.passages and not record.stamp.digest]

@@ -60,6 +60,7 @@ class PassagesSuite(StoreSuite):
         assert whole == make_long().document
         assert (part.id, part.text, part.metadata["year"]) == ("long#passage=2", PARTS[1], 2020)
         assert store.get(["long#passage=4", "id#passage=1"]) == []
+        assert store.records(["long#passage=2"]) == []
         [encoded] = store.encoded(["long#passage=2"])
         assert encoded.document.text == f"Handbook\n\n{PARTS[1]}"
         np.testing.assert_allclose(encoded.vectors[TEXT], VECTORS[2], atol=1e-6)
@@ -184,6 +185,15 @@ class PassagesSuite(StoreSuite):
         assert store.search(TEXT, vectors[700:701], limit=1)[0][0].id == "long#passage=701"
         assert store.delete(["long"]) == 1
         assert store.count_passages() == 0
+
+    def test_the_id_of_a_passage_alone_neither_deletes_nor_changes_it(self, store: Store) -> None:
+        store.upsert([make_long()])
+        assert store.delete(["long#passage=2"]) == 0
+        part = store.get(["long#passage=2"])[0]
+        stamp = Stamp("d1", "books/long.txt")
+        assert store.update_metadata([MetadataChange(part, stamp, {"kind": "film"}, "d2")]) == []
+        assert_same(store.records(["long"])[0], make_long())
+        assert store.get(["long#passage=2"]) == [part]
 
     def test_a_document_does_not_have_the_id_of_a_passage(self, store: Store) -> None:
         with pytest.raises(InvalidBatchError, match="names a passage"):
