@@ -168,7 +168,8 @@ def check_document_id(value: str) -> None:
     """Raise InvalidInputError unless a document can have ``value`` as its id: it names no passage."""
     check_id(value)
     if PASSAGE in value:
-        raise InvalidInputError("invalid", f"the id {value[:60]!r} names a passage: give the document another one")
+        advice = "give the document another id, or rename its file"
+        raise InvalidInputError("invalid", f"{value[:60]!r} names a passage: {advice}")
 
 
 def is_id(value: str) -> bool:

@@ -339,7 +339,7 @@ def test_the_command_line_says_how_many_passages_there_are(tmp_path: Path) -> No
 
 def test_an_id_that_names_a_passage_is_refused_in_a_line(pipeline: Pipeline) -> None:
     with pytest.raises(
-        InvalidInputError, match="'x#passage=2' names a passage: give the document another one"
+        InvalidInputError, match="'x#passage=2' names a passage: give the document another id"
     ) as caught:
         pipeline.add(Document("x#passage=2", "a text"))
     assert caught.value.code == "invalid"

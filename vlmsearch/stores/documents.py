@@ -296,6 +296,8 @@ class DatabaseStore(GenerationalStore):
         for _ in range(_ATTEMPTS):  # others may replace a document before its passages are read
             records |= records_of(self.read_whole(unread, "document", "vectors"), unread, manifest.fingerprint)
             unread = [id for id, record in records.items() if record.passages and not record.stamp.digest]
+            if not unread:
+                break
         if not records.keys() >= set(ids):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         return [records[id] for id in ids if id in records]
