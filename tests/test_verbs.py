@@ -152,7 +152,7 @@ def test_a_tool_for_assistants_has_every_option() -> None:
         listed = asyncio.run(create_mcp_server(pipeline).list_tools())
     tools = {tool.name: tool.input_schema["properties"] for tool in listed}
     assert tools["search"].keys() == {"query", "without", *options_of(ManyOptions)}
-    assert tools["ask"].keys() == {"question", *options_of(RankingOptions)}
+    assert tools["ask"].keys() == {"question", "source_chars", *options_of(RankingOptions)}
     assert tools["search"]["limit"]["anyOf"][0]["maximum"] == 100
     assert tools["ask"]["limit"]["anyOf"][0]["maximum"] == 20
 
