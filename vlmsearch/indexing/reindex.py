@@ -47,8 +47,8 @@ class ReindexReport:
     encoded: int
     lost: tuple[str, ...]
     switched: bool
-    seconds: float
-    bytes_added: int | None
+    seconds: float = 0.0
+    bytes_added: int | None = None
 
 
 def reindex(
@@ -75,17 +75,25 @@ def reindex(
     the next run over unchanged sources all documents are unchanged.
     """
     started, before = time.monotonic(), _used_bytes(store)
+    options = IndexOptions(
+        retry_rejects=True, on_progress=on_progress, image_limits=image_limits, keep_labels=False, passages=passages
+    )
     if needed_manifest(store).fingerprint == encoder.fingerprint:
-        if isinstance(store, Replaceable):
-            store.unfreeze()
-        encoded = _renew(store, encoder, passages, on_progress)
-        return _report(store, before, encoded, seconds=time.monotonic() - started)
+        report = _renew(store, encoder, options)
+    else:
+        report = _replace(store, encoder, options, allow_missing)
+    after = _used_bytes(store)
+    added = None if before is None or after is None else after - before
+    return replace(report, seconds=time.monotonic() - started, bytes_added=added)
+
+
+def _replace(store: Store, encoder: Encoder, options: IndexOptions, allow_missing: bool) -> ReindexReport:
+    """Build an index beside a store, and switch to it."""
     beside = replaceable(store)
     new = beside.beside(encoder.fingerprint, encoder.spaces)
-    options = IndexOptions(retry_rejects=True, image_limits=image_limits, keep_labels=False, passages=passages)
     encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
-        done, lost = _copy(store, new, encoder, replace(options, on_progress=_beside(new, on_progress)))
+        done, lost = _copy(store, new, encoder, options)
         encoded += done
         if not done:
             break
@@ -101,50 +109,37 @@ def reindex(
             if not switched:
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
                     beside.unfreeze(new)
-    report = _report(store, before, encoded, seconds=time.monotonic() - started)
-    return replace(report, documents=len(store if switched else new), lost=tuple(sorted(lost)), switched=switched)
+    return ReindexReport(len(store if switched else new), encoded, tuple(sorted(lost)), switched)
 
 
-def _report(store: Store, before: int | None, encoded: int, *, seconds: float) -> ReindexReport:
-    after = _used_bytes(store)
-    return ReindexReport(
-        documents=len(store),
-        encoded=encoded,
-        lost=(),
-        switched=False,
-        seconds=seconds,
-        bytes_added=None if before is None or after is None else after - before,
-    )
-
-
-def _renew(store: Store, encoder: Encoder, passages: bool, on_progress: Callable[[int], None] | None) -> int:
-    """Encode the long texts that are not in passages, or those that are; return their number."""
-    splitter, done, encoded = Splitter.of(encoder), 0, set[str]()
+def _renew(store: Store, encoder: Encoder, options: IndexOptions) -> ReindexReport:
+    """Encode the long texts that are not in passages, or those that are."""
+    splitter, done, encoded, passages = Splitter.of(encoder), 0, set[str](), options.passages
+    if isinstance(store, Replaceable):
+        store.unfreeze()
 
     def changes(some: Sequence[str]) -> list[MetadataChange]:
         stamps = store.stamps(some)  # before the documents: what others write from here on stays
-        documents = {document.id: document for document in store.get(list(stamps))}
-        digests = {id: _digest(document, stamps[id], splitter, passages) for id, document in documents.items()}
-        old = [document for id, document in documents.items() if digests[id] != stamps[id].digest]
-        ready = [
-            Ready(document, None, stamps[document.id], True, False, splitter.split(document.text) if passages else ())
-            for document in old
-            if document.text and splitter.is_long(document.text)
-        ]
-        records = {record.document.id: record for record in encode(encoder, ready)[0]}
-        encoded.update(records)
-        new = {id: (record.document.text, record.vectors, record.passages) for id, record in records.items()}
-        return [
-            MetadataChange(read, stamps[read.id], read.metadata, digests[read.id], *new.get(read.id, ()))
-            for read in old
-        ]
+        wanted, ready = dict[str, MetadataChange](), []
+        for document in store.get(list(stamps)):
+            id, text, stamp = document.id, document.text or "", stamps[document.id]
+            digest = _digest(document, stamp, splitter, passages)
+            if digest != stamp.digest:
+                wanted[id] = MetadataChange(document, stamp, document.metadata, digest)
+                if splitter.is_long(text):
+                    ready.append(Ready(document, None, stamp, True, False, splitter.split(text) if passages else ()))
+        for record in encode(encoder, ready)[0]:
+            id, text = record.document.id, record.document.text or ""
+            wanted[id] = replace(wanted[id], text=text, vectors=record.vectors, passages=record.passages)
+            encoded.add(id)
+        return list(wanted.values())
 
     for some in batches(sorted(store.ids()), BATCH):
         update_documents(store, some, changes)
         done += len(some)
-        if on_progress:
-            on_progress(done)
-    return len(encoded)
+        if options.on_progress:
+            options.on_progress(done)
+    return ReindexReport(len(store), len(encoded), (), False)
 
 
 def _digest(document: Document, stamp: Stamp, splitter: Splitter, passages: bool) -> str:
@@ -163,6 +158,7 @@ def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> 
     rejects = reject_list_of(new)
     before = {reject.id for reject in rejects.rejects()}
     digest = partial(_digest, splitter=Splitter.of(encoder), passages=options.passages)
+    options = replace(options, on_progress=_beside(new, options.on_progress))
     report = Flow(encoder, new, options).run(_to_encode(store, new, lost, digest))
     failed = {reject.id for reject in report.rejects}
     rejects.release(list(failed - before))
