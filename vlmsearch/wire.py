@@ -412,6 +412,7 @@ class IndexSummary:
 
     name: str
     documents: int
+    passages: int
     spaces: tuple[Space, ...]
     can: Rights
 

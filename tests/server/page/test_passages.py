@@ -89,4 +89,4 @@ def test_a_citation_opens_the_passage_that_it_cites(page: Page) -> None:
 def test_documents_are_counted_and_not_their_passages(page: Page) -> None:
     page.goto(address())
     expect(page.locator(".card")).to_have_count(2)
-    expect(page.locator(".tools .count")).to_have_text("2 documents")
+    expect(page.locator(".tools .count")).to_have_text("2 documents, 3 passages")

@@ -361,8 +361,9 @@ class Search {
     const most = isAsked && total >= 10_000;
     const counted = total ?? items.length;
     const noun = isAsked ? ["match", "matches"] : ["document", "documents"];
+    const isAll = !isAsked && total === this.index.documents && this.index.passages;
     this.count.textContent = items.length || total === 0
-      ? `${most ? "More than " : ""}${many(counted, ...noun)}` : "";
+      ? `${most ? "More than " : ""}${many(counted, ...noun)}${isAll ? `, ${many(this.index.passages, "passage")}` : ""}` : "";
     if (this.found.isUnsure) this.count.textContent = "No match. Closest, not sure:";
     if (total === null && this.found.after) this.count.textContent = `More than ${number(items.length)} ${noun[1]}`;
     this.#drawSort();

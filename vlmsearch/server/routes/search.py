@@ -40,8 +40,8 @@ async def indexes(service: ServiceHere, caller: CallerHere) -> Json:
 
 
 def _summary(index: OpenIndex, caller: Caller) -> IndexSummary:
-    pipeline = index.pipeline
-    return IndexSummary(index.name, len(pipeline.store), tuple(pipeline.encoder.spaces), _rights(index, caller))
+    store, spaces = index.pipeline.store, tuple(index.pipeline.encoder.spaces)
+    return IndexSummary(index.name, len(store), store.count_passages(), spaces, _rights(index, caller))
 
 
 def info_json(index: OpenIndex, caller: Caller) -> JsonObject:
