@@ -144,6 +144,14 @@ def test_lists_sums_and_lines_of_text_are_no_headings() -> None:
         assert {passage.heading for passage in split(text)} <= {"", "item 0"}
 
 
+def test_a_numbered_heading_may_follow_a_sentence_without_an_empty_line() -> None:
+    lines = "\n".join(textwrap.wrap(paragraph(40), 100))
+
+    passages = split(f"{lines}\n2.3 Spare keys\n{lines}\n\n{lines}\n2.5 litres\n\n{lines}")
+
+    assert [passage.heading for passage in passages] == ["", "", "2.3 Spare keys", "2.3 Spare keys"]
+
+
 def test_a_long_path_keeps_the_nearest_headings() -> None:
     text = f"# {paragraph(15, 'far')}\n\n## Near one\n\n### Nearest\n\n{paragraph(70)}\n\n{paragraph(70)}"
 

@@ -229,15 +229,15 @@ def _units(text: str) -> list[_Unit]:
     """
     lines = text.splitlines(keepends=True)
     units: list[_Unit] = []
-    is_code, is_begin = False, True
+    is_code, is_begin, before = False, True, ""
     for line, after in zip(lines, [*lines[1:], ""]):
         shown, is_unwrapped = line.strip(), len(line) > _WRAPPED
         is_code ^= shown.startswith("```")
-        level = 0 if is_code else _level(shown, after.strip(), is_begin)
+        level = 0 if is_code else _level(shown, after.strip(), is_begin, before)
         if not units or (shown and (level or is_begin or is_unwrapped)):
             units.append(_Unit(level, shown.strip("# \t")))
         units[-1].lines.append(line)
-        is_begin = not shown or level > 0 or is_unwrapped
+        is_begin, before = not shown or level > 0 or is_unwrapped, shown
     if units[0].level == _ALONE:
         units[0].level = _TITLE
     for unit, following in zip(units, [*units[1:], units[-1]]):
@@ -246,21 +246,22 @@ def _units(text: str) -> list[_Unit]:
     return units
 
 
-def _level(line: str, after: str, is_begin: bool) -> int:
+def _level(line: str, after: str, is_begin: bool, before: str) -> int:
     """Return the level of a line as a heading; 0 for any other line."""
     if not line or len(line) > _TITLE_CHARS:
         return 0
     if mark := _MARKED.match(line):
         return _TITLE + len(mark[1])
-    if not is_begin:
+    number = _NUMBERED.match(line)
+    is_sub = number is not None and "." in number[1] and before[-1:] in _STOPS  # it may follow a sentence directly
+    if not (is_begin or is_sub):
         return 0
     if _UNDERLINE.fullmatch(after):
         return _TITLE + 1 + ("=" not in after)
     if line[-1] in _STOPS or not any(map(str.isalpha, line)):
         return 0
-    number = _NUMBERED.match(line)
     if number and not line[number.end()].islower() and ("." in number[1] or not after):
         return _NUMBERS + number[1].count(".")
     if line.isupper() and sum(map(str.isalpha, line)) >= _LETTERS:
         return _CAPITALS
-    return 0 if after or _LISTED.match(line) else _ALONE
+    return _ALONE if is_begin and not after and not _LISTED.match(line) else 0

@@ -17,7 +17,7 @@ from psycopg import errors
 from vlmsearch._util.batching import PAGE, groups, pages
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart
+from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, records_of, with_passages
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -318,10 +318,15 @@ class PostgresStore(DatabaseStore):
     def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
         ids = [change.document.id for change in changes]
         texts = {change.document.id for change in changes if change.text is not None}
-        parts: Sequence[RowPart] = ("document", "vectors") if texts else ("document",)
-        rows = self._read_rows(session, self._lock(session, ids), parts).values()
-        known = (replace(row.record(), stamp=row_stamp(row.stamp).stamp) for row in rows)
-        changed = {record.document.id: record for record in changed_records(known, changes)}
+        content: Collection[RowPart] = ("document",)
+        rows = self._read_rows(session, self._lock(session, ids), content)
+        known = {id: replace(row.record(), stamp=row_stamp(row.stamp).stamp) for id, row in rows.items()}
+        if texts:  # their vectors are written anew, with those of images, which are with passages
+            whole = with_passages(
+                lambda some: self._read_rows(session, list(some), ("document", "vectors")), texts & rows.keys()
+            )
+            known |= records_of(whole, texts)
+        changed = {record.document.id: record for record in changed_records(known.values(), changes)}
         version = new_version()
         self._tables.change_metadata(session, [changed[id] for id in changed.keys() - texts], version)
         self._writer([changed[id] for id in changed.keys() & texts], version)(session)
