@@ -318,8 +318,7 @@ class PostgresStore(DatabaseStore):
     def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
         ids = [change.document.id for change in changes]
         texts = {change.document.id for change in changes if change.text is not None}
-        content: Collection[RowPart] = ("document",)
-        rows = self._read_rows(session, self._lock(session, ids), content)
+        rows = self._read_rows(session, self._lock(session, ids), ["document"])
         known = {id: replace(row.record(), stamp=row_stamp(row.stamp).stamp) for id, row in rows.items()}
         if texts:  # their vectors are written anew, with those of images, which are with passages
             whole = with_passages(
