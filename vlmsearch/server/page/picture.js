@@ -25,7 +25,7 @@ export class Pictures {
   show(address) {
     if ((this.opened?.address ?? "") === address) return;
     const part = partOf(address);
-    const [id, passage] = part?.passage ? [part.of, part.passage] : [address, null];
+    const id = part?.passage ? part.of : address;
     this.opened?.close();
     this.opened = null;
     if (!address) return;
@@ -33,7 +33,6 @@ export class Pictures {
     const at = () => list.items().findIndex((item) => item.id === id);
     this.opened = openPicture(id, {
       address,
-      passage,
       index: list.index,
       item: list.items()[at()],
       query: list.query,
@@ -211,7 +210,7 @@ function openPicture(id, options) {
     }
   };
 
-  if (options.item && options.passage === (options.item.passage?.number ?? null)) draw(options.item, options.item.passage);
+  if (options.item && toOpen(options.item) === options.address) draw(options.item, options.item.passage);
   else load();
   queueMicrotask(drawPlace);
   setTimeout(drawPlace, 1000); // the results may come after a link was opened
