@@ -469,13 +469,12 @@ class Pipeline(Index):
             matches = sure.matches or sure.closest
             encoder, store = self._follow()
             passages = store.passages([match.document.id for match in matches])
-            chars = given.source_chars
             sources, picture = make_sources(
-                matches, passages, chars, given.image, generator, given.pictures, self.image_limits
+                matches, passages, given.source_chars, given.image, generator, given.pictures, self.image_limits
             )
             if sources or picture:
                 is_unsure = bool(matches) and not sure
-                places = reading_order(sources, chars)
+                places = reading_order(sources, given.source_chars)
                 prompt = Prompt(question, sources, places, template, picture, given.pictures.tokens, is_unsure)
                 prompt = fit_prompt(prompt, generator, options)
                 about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}

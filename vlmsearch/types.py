@@ -240,26 +240,20 @@ class Part:
     passage: int | None = None
 
     def __str__(self) -> str:
-        if self.page is not None:
-            return f"{self.of}#page={self.page}"
-        if self.passage is not None:
-            return f"{self.of}{PASSAGE}{self.passage}"
         if self.seconds is not None:
             return f"{self.of}#t={self.seconds:.3f}"
-        return f"{self.of}#xywh={','.join(map(str, self.region or ()))}"
+        return f"{self.of}#xywh={self.name}" if self.region else f"{self.of}#{self.name.replace(' ', '=')}"
 
     @property
     def name(self) -> str:
         """Return the part in words: ``page 3``, ``passage 3``, ``0:12`` or ``10,20,300,40``."""
-        if self.page is not None:
-            return f"page {self.page}"
-        if self.passage is not None:
-            return f"passage {self.passage}"
         if self.seconds is not None:
             minutes, seconds = divmod(int(self.seconds), 60)
             hours, minutes = divmod(minutes, 60)
             return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-        return ",".join(map(str, self.region or ()))
+        if self.region is not None:
+            return ",".join(map(str, self.region))
+        return f"page {self.page}" if self.passage is None else f"passage {self.passage}"
 
 
 def part_of(id: str) -> Part | None:

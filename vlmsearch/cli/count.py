@@ -17,20 +17,19 @@ from vlmsearch.cli.opening import IndexChoice, index_options
 @json_option
 def count(where: Mapping[str, object] | None, chosen: IndexChoice, as_json: bool) -> None:
     """Count the documents of an index, or those that pass a filter."""
-    passages: int | None = None
     if where is not None:
         with open_documents(chosen, where) as documents:
-            number = sum(1 for _ in documents)
+            facts = {"documents": sum(1 for _ in documents)}
     elif chosen.server:
         with chosen.connect() as remote:
             info = remote.info()
-        number, passages = info["documents"], info["passages"]
+        facts = {name: info[name] for name in ("documents", "passages")}
     else:
         with chosen.open_store() as store:
-            number, passages = len(store), store.count_passages()
+            facts = {"documents": len(store), "passages": store.count_passages()}
     if as_json:
-        print_json({"documents": number, **({} if passages is None else {"passages": passages})})
+        print_json(facts)
         return
-    click.echo(number)
-    if passages:
+    click.echo(facts["documents"])
+    if passages := facts.get("passages"):
         click.echo(f"and {passages:,} passages of long texts", err=True)

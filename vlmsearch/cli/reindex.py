@@ -58,7 +58,6 @@ def reindex(
     from vlmsearch.indexing.reindex import drop_old as remove_old, reindex as reindex_store
 
     result: dict[str, object] = {}
-    limits = chosen.image_limits
     with chosen.open_store() as opened:
         if encoder or not drop_old:
             with open_encoder(encoder or usual_encoder(opened.name, need_manifest(opened))) as model:
@@ -70,7 +69,7 @@ def reindex(
                         model,
                         allow_missing=allow_missing,
                         on_progress=advance,
-                        image_limits=limits,
+                        image_limits=chosen.image_limits,
                         passages=passages,
                     )
                 if not as_json:

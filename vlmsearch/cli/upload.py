@@ -41,10 +41,9 @@ def upload_files(
             else:
                 rejects.append(item)
 
-    sent = documents(source)
     report = add_reported(
         remote,
-        sent,
+        documents(source),
         passages=source.options.passages,
         retry_rejects=retry_rejects,
         strict=strict,

@@ -115,11 +115,7 @@ class VlmsearchDocumentStore(_Component):
     def __post_init__(self) -> None:
         chosen = DEFAULT_ENCODER if self.encoder is None and self.embedding_dim is None else self.encoder
         self.index = FrameworkIndex(
-            self.store,
-            encoder=chosen,
-            dim=self.embedding_dim,
-            image_folder=self.image_folder,
-            passages=self.passages,
+            self.store, encoder=chosen, dim=self.embedding_dim, image_folder=self.image_folder, passages=self.passages
         )
 
     def close(self) -> None:

@@ -112,11 +112,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         options["is_embedding_query"] = options.get("encoder") is None
         super().__init__(**{"store": store, **options})
         self._index = FrameworkIndex(
-            store,
-            encoder=self.encoder,
-            dim=self.embedding_dim,
-            image_folder=self.image_folder,
-            passages=self.passages,
+            store, encoder=self.encoder, dim=self.embedding_dim, image_folder=self.image_folder, passages=self.passages
         )
 
     @classmethod

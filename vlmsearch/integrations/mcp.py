@@ -179,10 +179,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
         answer = index.ask(question, **options)
         return {
             "text": answer.text,
-            "citations": [
-                {"number": citation.number, "id": citation.id, "passage": citation.passage}
-                for citation in answer.citations
-            ],
+            "citations": [{"number": c.number, "id": c.id, "passage": c.passage} for c in answer.citations],
             "sources": list(map(_entry, answer.matches)),
             "is_unsure": answer.is_unsure,
             "read_as": dict(answer.read_as),

@@ -213,7 +213,7 @@ def examine(
     log_odds = fusion.add_up(values, np.array([has_text]), weights, worth)
     counting = frozenset(name for name, [part] in log_odds.parts.items() if not math.isnan(part))
     [total] = log_odds.total.tolist()
-    words_alone = total if log_odds.by_words[0] else None
+    by_words = total if log_odds.by_words[0] else None
     fields: dict[str, FieldScore] = {}
     for name, [value] in values.items():
         if not math.isnan(value):
@@ -222,19 +222,7 @@ def examine(
             fields[name] = FieldScore(next(places, None), float(value), float(log_odds.evidence[name][0]))
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
     return DocumentJudgement(
-        id,
-        asked,
-        alone.max_bm25,
-        worth,
-        weights,
-        owned,
-        fields,
-        total,
-        counting,
-        words_alone,
-        without,
-        order,
-        search.bm25,
+        id, asked, alone.max_bm25, worth, weights, owned, fields, total, counting, by_words, without, order, search.bm25
     )
 
 
@@ -559,11 +547,8 @@ class _Search:
             self.owned = {id: fields for id, fields in self.owned.items() if id not in changed}
             self.owned |= self.store.fields(list(changed & self.ranked.ids))
             self._look_behind(changed)
-        self.matches = [
-            Match(documents[id].document, score, {}, passage=documents[id].passage)
-            for id, score in best
-            if id in documents
-        ]
+        read = [(*documents[id], score) for id, score in best if id in documents]
+        self.matches = [Match(document, score, {}, passage=passage) for document, passage, score in read]
 
     def relevant(self) -> list[tuple[str, float]]:
         """Return the candidates that are likely enough, best first.
@@ -615,9 +600,10 @@ class _Search:
         """
         ranked = _compare(self.store, part, ids)
         scores = dict(_fused(self.judge, part, ranked, self.owned).order)
-        if part.by_text and WORDS in ranked.fields and _is_word(part.text, self.judge.manifest.language):
+        is_word = WORDS in ranked.fields and _is_word(part.text, self.judge.manifest.language)
+        if part.by_text and is_word and isinstance(self.store, WordSearch):
             rows = row_ids_of(self.store, list({document_of(id) for id in ids}))
-            said = {document_of(hit.id) for hit in _compare_words(self.store, part.text, rows)}
+            said = {document_of(hit.id) for hit in self.store.compare_words(part.text, rows)}
             scores |= {id: 1.0 for id in ids if document_of(id) in said}
         return scores
 
@@ -659,9 +645,7 @@ class _Search:
         options = self.options
         if options.reranker is None:
             return self.matches
-        given = [
-            (row_of(match), match.score, encoded_document(match.document, match.passage)) for match in self.matches
-        ]
+        given = [(row_of(m), m.score, encoded_document(m.document, m.passage)) for m in self.matches]
         count = min(len(given), options.rerank_first)
         with stage("rerank", {"gen_ai.request.model": options.reranker.name, "vlmsearch.count": count}):
             judged = rerank(
@@ -782,7 +766,3 @@ def _compare(store: Store, part: PreparedQuery, ids: Sequence[str], max_bm25: fl
             if max_bm25 > 0:
                 ranked.fields[WORDS], ranked.max_bm25 = store.compare_words(part.text, ids), max_bm25
     return ranked
-
-
-def _compare_words(store: Store, text: str, ids: Collection[str]) -> list[Hit]:
-    return store.compare_words(text, ids) if isinstance(store, WordSearch) else []

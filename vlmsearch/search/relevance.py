@@ -475,13 +475,11 @@ class Judge:
         if max_bm25 > 0:
             fields = [field for field in sought.vectors if field.modality == "text"]
             known = [self._background(field) for field in fields]
+            texts = min((len(background.sample) for background in known), default=SAMPLE)
+            documents = min((background.documents for background in known), default=SAMPLE)
+            weight, language = self._word_weight(fields), self.manifest.language
             by_field[WORDS] = words_beside(
-                max_bm25,
-                sought.text,
-                self.manifest.language,
-                texts=min((len(background.sample) for background in known), default=SAMPLE),
-                documents=min((background.documents for background in known), default=SAMPLE),
-                weight=self._word_weight(fields),
+                max_bm25, sought.text, language, texts=texts, documents=documents, weight=weight
             )
         return by_field
 

@@ -73,12 +73,6 @@ export function partOf(id) {
   return { of, page: kind === "page" && count, passage: kind === "passage" && Number(count), seconds, name, fragment: id.slice(of.length) };
 }
 
-/** The document that an id names, or is a passage of, and that passage's number. */
-export function passageOf(id) {
-  const part = partOf(id);
-  return part?.passage ? { of: part.of, passage: part.passage } : { of: id, passage: null };
-}
-
 /** What is opened of a match: its document, at the passage that fits. */
 export const toOpen = (match) => (match.passage ? `${match.id}#passage=${match.passage.number}` : match.id);
 

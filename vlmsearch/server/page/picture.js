@@ -1,7 +1,7 @@
 // One document: its picture, its text and metadata, and why it was found.
 
 import { call, fileOf, imageOf, inIndex, thumbnailOf, withImage } from "./api.js";
-import { h, icon, ICONS, number, openDialog, partOf, passageOf, placeOf, say, shortName, shown, toOpen, wrapped } from "./dom.js";
+import { h, icon, ICONS, number, openDialog, partOf, placeOf, say, shortName, shown, toOpen, wrapped } from "./dom.js";
 import { drawBoxes, drawText, drawVeil, drawWhy } from "./explained.js";
 import { toggled } from "./filters.js";
 import { label, remove, selection } from "./selection.js";
@@ -24,7 +24,8 @@ export class Pictures {
   /** Show the document of an id, at the passage where it names one, or none for "". */
   show(address) {
     if ((this.opened?.address ?? "") === address) return;
-    const { of: id, passage } = passageOf(address);
+    const part = partOf(address);
+    const id = part?.passage ? part.of : address;
     this.opened?.close();
     this.opened = null;
     if (!address) return;
@@ -32,7 +33,6 @@ export class Pictures {
     const at = () => list.items().findIndex((item) => item.id === id);
     this.opened = openPicture(id, {
       address,
-      passage,
       index: list.index,
       item: list.items()[at()],
       query: list.query,
@@ -139,7 +139,7 @@ function openPicture(id, options) {
 
   const others = (parts) => h("section", { "aria-label": "Also in this file" }, h("h3", {}, "Also in this file"),
     h("ul", { class: "parts" }, ...parts.map(([id, score]) => h("li", {},
-      h("a", { href: state.linkTo({ open: id }) }, passageOf(id).passage ? ""
+      h("a", { href: state.linkTo({ open: id }) }, partOf(id)?.passage ? ""
         : h("img", { src: thumbnailOf(index.name, id, 256), alt: "", loading: "lazy" }),
         h("span", {}, partOf(id)?.name ?? "the whole file"), h("span", { class: "soft" }, score.toFixed(2)))))));
 
@@ -210,7 +210,7 @@ function openPicture(id, options) {
     }
   };
 
-  if (options.item && options.passage === (options.item.passage?.number ?? null)) draw(options.item, options.item.passage);
+  if (options.item && toOpen(options.item) === options.address) draw(options.item, options.item.passage);
   else load();
   queueMicrotask(drawPlace);
   setTimeout(drawPlace, 1000); // the results may come after a link was opened

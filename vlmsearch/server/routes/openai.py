@@ -29,6 +29,7 @@ from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
 from vlmsearch.schema import EncodedImage, Entries, Items, Name, ObjectForm, Positive, Where, Whole
+from vlmsearch.search.arrange import row_of
 from vlmsearch.search.options import MAX_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
@@ -42,7 +43,7 @@ from vlmsearch.server.forms import (
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.types import PASSAGE, Answer, AnswerParts, ImageSource, Match, Role, Space, Vectors
+from vlmsearch.types import Answer, AnswerParts, ImageSource, Match, Role, Space, Vectors
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 MAX_INPUTS = 2048
@@ -374,6 +375,11 @@ def _options(form: ChatForm, generator: Generator) -> GenerationOptions | None:
     return replace(default_options(generator), **given) if given else None
 
 
+def _facts(answer: Answer) -> dict[str, object]:
+    """Return what an answer here has beside that of OpenAI."""
+    return {"matches": answer.matches, "is_unsure": answer.is_unsure, "read_as": answer.read_as, "read": answer.read}
+
+
 class _Reply:
     """An answer in OpenAI's forms."""
 
@@ -399,10 +405,7 @@ class _Reply:
             **self._head("chat.completion"),
             "choices": [choice],
             "usage": self._usage(answer),
-            "matches": answer.matches,
-            "is_unsure": answer.is_unsure,
-            "read_as": answer.read_as,
-            "read": answer.read,
+            **_facts(answer),
         }
 
     async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
@@ -414,15 +417,7 @@ class _Reply:
                     if isinstance(part, str):
                         yield self._chunk({"content": part})
                 answer = await stream.answer()
-                last = {"annotations": self._annotations(answer)}
-                yield self._chunk(
-                    last,
-                    "stop",
-                    matches=answer.matches,
-                    is_unsure=answer.is_unsure,
-                    read_as=answer.read_as,
-                    read=answer.read,
-                )
+                yield self._chunk({"annotations": self._annotations(answer)}, "stop", **_facts(answer))
                 if self._counts:
                     usage = await service.call(self._usage, answer)
                     yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})
@@ -457,11 +452,9 @@ class _Reply:
         ]
 
     def _address(self, match: Match) -> str:
-        id = match.document.id
         if match.document.image is not None:
-            return f"{self._where}/image?{urlencode({'id': id})}"
-        id += f"{PASSAGE}{match.passage.number}" if match.passage is not None else ""
-        return f"{self._where}/documents?{urlencode({'id': id})}"
+            return f"{self._where}/image?{urlencode({'id': match.document.id})}"
+        return f"{self._where}/documents?{urlencode({'id': row_of(match)})}"
 
     def _usage(self, answer: Answer) -> dict[str, int]:
         prompt, completion = answer.prompt_tokens or 0, 0
