@@ -27,9 +27,12 @@ def test_texts_that_would_be_split_for_long_are_refused(triton: Running, texts: 
 
 def test_a_document_that_is_too_long_is_rejected_and_the_others_are_indexed(triton: Running, tmp_path: Path) -> None:
     long = "red star " * 2**15
+    documents = [Document(name, text=text) for name, text in (("a", "star"), ("b", long), ("c", "ring"))]
     with Pipeline.open(encoder=triton.url, store=f"sqlite:{tmp_path / 'index'}") as pipeline:
-        report = pipeline.add([Document(name, text=text) for name, text in (("a", "star"), ("b", long), ("c", "ring"))])
+        report = pipeline.add(documents, passages=False)
         assert (report.added, [(reject.id, reject.code) for reject in report.rejects]) == (2, [("b", "too_large")])
+        report = pipeline.add(documents)
+        assert (report.added, report.rejects, report.passages > 1000) == (1, (), True), "its passages are short"
         with pytest.raises(InvalidInputError, match=SAID.format(len(long))):
             pipeline.encoder.encode_texts([long], role="query")
         with pytest.raises(InvalidInputError, match="a query has at most 32,768 characters"):
