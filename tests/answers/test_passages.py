@@ -81,6 +81,14 @@ def test_the_best_passages_come_first_then_others_then_neighbours(chars: int, re
     assert [source.match.document.id for source in prompt.sources + prompt.dropped] == ["a", "b"]
 
 
+def test_passages_of_other_pages_say_nothing_of_a_page() -> None:
+    passages = letters("a")
+    match = long_match("f.pdf#page=3", passages, 3, p5=0.8)
+    others = {**match.parts, "f.pdf#page=7#passage=9": 0.89, "f.pdf#page=7": 0.88}
+    source = make_source(1, replace(match, parts=others), passages=passages)
+    assert prompt_of([source], 20).sources[0].read == (3, 5)
+
+
 def test_a_source_has_its_passages_in_order_with_headings_and_gaps() -> None:
     passages = passages_of(["# Rules\nOne. ", "Two. ", "Three. ", "Four [1]\n[2]"], ["", "# Rules", "Keys", "Keys"])
     source = make_source(1, long_match("a", passages, 1, p2=0.8, p4=0.5), passages=passages)

@@ -1,8 +1,8 @@
 """The sentences of sources that answer a question, which a generator without a model quotes.
 
 The evidence is that of a search: the words of the question, by how rare they are in what is read, and cosines. The
-weights were chosen on the first 600 questions of XQuAD in English. Quotes of 40 words
-have the answer to 82 of 100 of the other 590, with vectors of MiniLM, and to 79 by words alone.
+weights were chosen on the first 600 questions of XQuAD in English. Quotes of 40 words have the answer to 82 of 100 of
+the other 590, with vectors of MiniLM, and to 79 by words alone.
 """
 
 from __future__ import annotations

@@ -102,7 +102,8 @@ class Source:
         if not (self.has_passages and self.match.passage):
             return {1: math.inf}
         parts = {part_of(id): score for id, score in self.match.parts.items() if score >= self.match.score / 2}
-        numbers = {part.passage: score for part, score in parts.items() if part and part.passage}
+        id = self.match.document.id  # other parts are those of other pages
+        numbers = {part.passage: score for part, score in parts.items() if part and part.passage and part.of == id}
         return {**numbers, self.match.passage.number: math.inf}
 
 
