@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -157,10 +157,11 @@ def test_a_document_stays_whole_when_another_process_writes_it_meanwhile(
         store.upsert(old)
         commit = store._name
 
-        def others_first(records: Sequence[Record], versions: Mapping[str, str]) -> None:
+        def others_first(records: Sequence[Record], version: str) -> None:
             other.upsert(new)
-            other.delete(list(versions)) if meanwhile == "delete" else other.upsert(old)
-            commit(records, versions)
+            ids = [record.document.id for record in records]
+            other.delete(ids) if meanwhile == "delete" else other.upsert(old)
+            commit(records, version)
 
         monkeypatch.setattr(store, "_name", others_first)
         store.upsert(new)

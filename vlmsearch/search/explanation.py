@@ -136,7 +136,6 @@ class Explanation(HtmlDisplay):
             ``reranker`` read it; it comes behind the ``limit``; or the search did not look as deep (``depth``).
         reason: The same in a sentence.
         document: The document, whole; None where it is not in the index.
-        passage: What was judged of a document with a long text: the passage that fits best, or the one that was named.
         relevance: How likely it is what was asked for, from 0 to 1, as `Match.score`; None where it is not there.
         threshold: The relevance from which matches are shown.
         place: Its place among all candidates, 1 for the best; None where it is not among them.
@@ -155,6 +154,7 @@ class Explanation(HtmlDisplay):
         passages: The parts of its text that mattered to the vectors; none unless asked for.
         regions: The parts of its image that mattered; None unless asked for, or without an image.
         notes: What could not be found out, in sentences.
+        passage: What was judged of a document with a long text: the passage that fits best, or the one that was named.
 
     Example:
         >>> from vlmsearch import Pipeline
@@ -169,7 +169,6 @@ class Explanation(HtmlDisplay):
     outcome: Outcome
     reason: str
     document: Document | None = None
-    passage: Passage | None = None
     relevance: float | None = None
     threshold: float = 0.0
     place: int | None = None
@@ -188,6 +187,7 @@ class Explanation(HtmlDisplay):
     passages: tuple[PassageEvidence, ...] = ()
     regions: Regions | None = None
     notes: tuple[str, ...] = ()
+    passage: Passage | None = None
 
     def __repr__(self) -> str:
         judged = f", relevance {self.relevance:.3f}" if self.relevance is not None else ""
