@@ -292,8 +292,9 @@ class Store(Closable, ABC):
         Returns:
             The fields, by id, of those that are in the store. Of a document with passages they are those of its image.
         """
-        there = {row.document.id: frozenset(row.vectors) for row in self.encoded(ids)}
-        return there | {record.document.id: frozenset(record.vectors) for record in self.records(ids)}
+        records = self.records(list(dict.fromkeys(map(document_of, ids))))
+        there = {own.document.id: frozenset(own.vectors) for own in (*rows_of(records), *records)}  # images: of records
+        return {id: there[id] for id in ids if id in there}
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> int:

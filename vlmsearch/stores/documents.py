@@ -335,8 +335,8 @@ class DatabaseStore(GenerationalStore):
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """Return the fields that documents or passages have a vector of, by id."""
         rows = self.rows(ids)
-        firsts = {f"{id}{PASSAGE}1": id for id in map(document_of, passage_ids(rows))}
-        own = {firsts[id]: row.fields for id, row in (self.rows(firsts) if firsts else {}).items()}
+        firsts = [f"{id}{PASSAGE}1" for id, row in rows.items() if not has_own_words(row.stamp)]
+        own = {document_of(id): row.fields for id, row in (self.rows(firsts) if firsts else {}).items()}
         images = {id: frozenset(field for field in some if field.modality == "image") for id, some in own.items()}
         return {id: images.get(id, row.fields) for id, row in rows.items()}
 

@@ -68,8 +68,7 @@ def named_passages(store: Store, ids: Iterable[str]) -> dict[str, Passage]:
     """Return those passages of a store that ids name, by their ids."""
     named = {id for id in ids if PASSAGE in id}
     known = store.passages(list({document_of(id) for id in named})) if named else {}
-    passages = {f"{id}{PASSAGE}{passage.number}": passage for id, some in known.items() for passage in some}
-    return {id: passages[id] for id in named & passages.keys()}
+    return {own: part for id, some in known.items() for part in some if (own := f"{id}{PASSAGE}{part.number}") in named}
 
 
 def compare_again(
