@@ -15,6 +15,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records,
 from vlmsearch_mocks.faults import OPERATIONS, FaultKind, Server
 from vlmsearch_mocks.pair import mock_chroma_store, mock_mongo_store
 
+from tests.support.threads import in_this_thread
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline, Record
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
@@ -64,7 +65,7 @@ def calls_of(action: Callable[[MongoChromaStore], None]) -> list[str]:
 def test_a_single_failure_of_any_call_changes_nothing_of_the_outcome(
     action: Callable[[MongoChromaStore], None], kind: FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr("time.sleep", in_this_thread(lambda _: None))
     for nth, call in enumerate(calls_of(action), 1):
         store = filled()
         server: Server = "mongo" if call.startswith("mongo") else "chroma"
@@ -248,7 +249,7 @@ def test_a_writer_that_was_taken_for_dead_writes_once_more() -> None:
 def test_a_chroma_server_that_fails_for_a_moment_is_asked_again(
     kind: FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr("time.sleep", in_this_thread(lambda _: None))
     faults = Faults()
     store = mock_chroma_store(faults=faults)
     store.bind("encoder 1", SPACES)

@@ -23,6 +23,7 @@ from tests.support.reindex_crash_points import (
     run_reindex,
     start,
 )
+from tests.support.threads import in_this_thread
 from tests.support.worlds import KINDS, Kind, mock_world, postgres_world, real_world
 from vlmsearch import (
     BackendUnavailableError,
@@ -501,7 +502,7 @@ def test_no_crash_point_of_sqlite_loses_anything(tmp_path: Path, step: int) -> N
 def test_a_single_failure_of_a_call_changes_nothing_of_a_reindex(
     server: Server, fault: faults.FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr("time.sleep", in_this_thread(lambda _: None))
     nth = 0
     while True:
         nth += 5

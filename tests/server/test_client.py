@@ -16,6 +16,7 @@ from PIL import Image
 import vlmsearch.client
 from tests.support.scripted_http import Answer, scripted_server
 from tests.support.service import TEXTS, RunningService, free_socket, serving
+from tests.support.threads import in_this_thread
 from vlmsearch import (
     BackendError,
     BackendUnavailableError,
@@ -360,7 +361,7 @@ def test_many_threads_share_a_client(running_service: RunningService, here: Pipe
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Note the seconds that a client would have waited."""
     seconds: list[float] = []
-    monkeypatch.setattr("time.sleep", seconds.append)
+    monkeypatch.setattr("time.sleep", in_this_thread(seconds.append))
     return seconds
 
 

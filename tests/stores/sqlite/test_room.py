@@ -6,13 +6,14 @@ import sqlite3
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
+from tests.support.threads import in_this_thread
 from vlmsearch import BackendError, Document, Record
 from vlmsearch.stores.sqlite import database
 from vlmsearch.stores.sqlite.database import Database, LargeLogWarning
@@ -68,12 +69,6 @@ def test_deleting_succeeds_where_the_file_cannot_be_made_smaller(
     monkeypatch.setattr(Database, "shrink", full)
     store.upsert(RECORDS)
     assert store.delete(IDS) == len(IDS)
-
-
-def in_this_thread(function: Callable[[float], None]) -> Callable[[float], None]:
-    """Return what stands for `time.sleep`: a function in this thread, and sleep itself in all others."""
-    sleep, thread = time.sleep, threading.get_ident()
-    return lambda seconds: function(seconds) if threading.get_ident() == thread else sleep(seconds)
 
 
 def test_others_write_while_many_documents_are_deleted(
