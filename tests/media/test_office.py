@@ -9,7 +9,8 @@ import pytest
 from tests.support.office import write
 from vlmsearch import InvalidInputError
 from vlmsearch._util.extras import install_command
-from vlmsearch.media.office import OFFICE_SUFFIXES, OfficeText, read_office
+from vlmsearch.media.office import OFFICE_SUFFIXES, read_office
+from vlmsearch.media.office.content import Content
 
 WRITTEN = ("docx", "epub", "htm", "html", "odt", "pptx", "rtf", "xlsx")
 
@@ -40,7 +41,7 @@ def test_letters_of_all_alphabets_stay(tmp_path: Path) -> None:
         assert text in read_office(write(tmp_path / f"report.{suffix}", text)).text
 
 
-def page(tmp_path: Path, data: str | bytes) -> OfficeText:
+def page(tmp_path: Path, data: str | bytes) -> Content:
     path = tmp_path / "page.html"
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return read_office(path)

@@ -21,6 +21,7 @@ from vlmsearch.indexing.image_text import with_mark
 from vlmsearch.indexing.items import Container, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.passages import with_passages
 from vlmsearch.indexing.reading import reading_of, received, sent
+from vlmsearch.indexing.unread import unread_metadata
 from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import ImageLimits
@@ -33,6 +34,7 @@ Read: TypeAlias = Callable[["File", ImageLimits], Iterator[PartItem]]
 CHILD = f"{__name__}:child_parts"
 """The function that reads a file in a child process."""
 _CHUNK = 2**20
+NOTHING_UNREAD: Mapping[str, int] = {}
 _COVER = 0.1
 """The part of a film after which its first frame is shown.
 
@@ -59,15 +61,23 @@ class File:
         return SourceDocument(document, self.id, image, ocr=self.ocr)
 
     def whole(
-        self, about: About, text: str, metadata: Mapping[str, Scalar], cover: tuple[str, bytes | None] = ("", None)
+        self,
+        about: About,
+        text: str,
+        metadata: Mapping[str, Scalar],
+        *,
+        cover: tuple[str, bytes | None] = ("", None),
+        unread: Mapping[str, int] = NOTHING_UNREAD,
     ) -> SourceDocument:
         """Return the document of the file itself, which says title and author above its text.
 
         Its text is the name of the file where there is no other. The cover is the fragment and the image of a part.
+        What was not read of the file is in the metadata.
         """
         fragment, image = cover
         path = Path(f"{self.path}{fragment}") if fragment else None
-        document = Document(self.id, about.over(text) or self.path.stem, path, {**metadata, **about.metadata})
+        given = {**metadata, **about.metadata, **unread_metadata(unread)}
+        document = Document(self.id, about.over(text) or self.path.stem, path, given)
         return SourceDocument(document, self.id, image, digest=self.version)
 
     def reject(self, exc: InvalidInputError, fragment: str = "") -> Reject:
@@ -159,7 +169,7 @@ def _pages(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     except InvalidInputError as exc:
         yield file.reject(exc)
         return
-    yield file.whole(about, "", {"pages": count, "parts": count}, cover)
+    yield file.whole(about, "", {"pages": count, "parts": count}, cover=cover)
 
 
 def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
@@ -181,7 +191,7 @@ def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
         return
     metadata: dict[str, Scalar] = {"parts": count}
     metadata |= {"duration": round(header.duration, 3)} if header.duration else {}
-    yield file.whole(header.about, "", metadata, cover)
+    yield file.whole(header.about, "", metadata, cover=cover)
 
 
 def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
@@ -189,17 +199,17 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
     from vlmsearch.media import office
 
     try:
-        read = office.read_office(file.path)
+        content = office.read_office(file.path)
     except InvalidInputError as exc:
         yield file.reject(exc)
         return
-    yield file.whole(read.about, read.text, {})
+    yield file.whole(content.about, content.text, {}, unread=content.unread)
 
 
 KINDS = (
     ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 2),
     ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 2, beside=subtitles_beside, has_texts=False),
-    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 3, has_images=False),
+    ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 4, has_images=False),
 )
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
 

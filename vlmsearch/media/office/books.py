@@ -1,0 +1,11 @@
+"""E-books: ``.epub``."""
+
+from __future__ import annotations
+
+from vlmsearch.media.office import kreuzberg
+from vlmsearch.media.office.content import Content
+
+
+def read(data: bytes, name: str) -> Content:
+    """Return the content of a document."""
+    return kreuzberg.read_as("application/epub+zip", data, name)
