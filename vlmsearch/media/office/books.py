@@ -69,8 +69,10 @@ def read(data: bytes, name: str) -> Content:
             (contents if is_contents else texts).setdefault(member, page.text)
             unread.update(page.unread)
     about = package.about(description)
-    words = _words("\n".join((about.title, about.author, *texts.values())))
-    lines = dict.fromkeys(line for text in contents.values() for line in text.splitlines() if _words(line) - words)
+    known = {about.title, *"\n".join(texts.values()).splitlines()}
+    labels = dict.fromkeys(line for text in contents.values() for line in text.splitlines() if line not in known)
+    words = _words("\n".join((*known, about.author))) if labels else set()
+    lines = (line for line in labels if _words(line) - words)
     text = "\n\n".join(filter(None, (*texts.values(), "\n".join(lines))))
     return Content(text, about, package.unread(_KINDS, unread))
 

@@ -13,15 +13,20 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from html import escape
 from html.entities import html5
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from vlmsearch._util.extras import install_command
 from vlmsearch.errors import MissingDependencyError
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import decoded
 from vlmsearch.media.office.content import AUTHORS_JOINT, Content, clean
+
+if TYPE_CHECKING:
+    from lxml.etree import HTMLParser, XMLParser
 
 _UNWANTED_NAMES = "annotation annotation-xml iframe link metadata noembed rp script style template xml"
 _UNWANTED = frozenset(_UNWANTED_NAMES.split())
@@ -36,11 +41,8 @@ _UNWANTED = frozenset(_UNWANTED_NAMES.split())
 - ``template``: what a program fills in before it is shown, save that of a shadow root, which is read
 - ``xml``: settings of Word in the pages that it saves
 """
-_PARAGRAPH, _LINE, _SPACE, _TAB = "\x1d", "\n", "\x1c", "\x1e"
-"""Marks of empty and new lines, and of spaces and tabs that stay.
-
-`str.split` takes them for space, and no text of a page has them.
-"""
+_PARAGRAPH, _LINE, _SPACE, _TAB = "\x1d", "\n", "\x0e", "\x0f"
+"""Marks of empty and new lines, and of spaces and tabs that stay."""
 _NAMES = {
     _PARAGRAPH: "address article aside blockquote body center details dialog dir fieldset figure footer form h1 h2 h3 "
     "h4 h5 h6 head header hgroup hr html iframe listing main menu nav noframes noscript p plaintext pre search section "
@@ -71,9 +73,7 @@ _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([A-Za-z]\w*;)")
 _CDATA = re.compile(r"(?s)<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)")
 _STRAY_END = re.compile(r"(?i)</(?:p|br)\s*>")
 """Ends that browsers take for a paragraph where none is open, and lxml for nothing."""
-_NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f\xad]")
-_KEPT = str.maketrans({" ": _SPACE, "\t": _TAB})
-_SHOWN = str.maketrans({_SPACE: " ", _TAB: "\t"})
+_BREAK = re.compile(r"\s{2,}|[^\S ]")
 
 
 class _Page:
@@ -99,7 +99,7 @@ class _Page:
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         """Begin an element."""
-        tag, above = name.rpartition("}")[2].lower(), self._open[-1]
+        tag, above = _tag(name), self._open[-1]
         self._open.append(tag)
         if self._hidden:
             return
@@ -142,21 +142,21 @@ class _Page:
 
     def data(self, data: str) -> None:
         """Take text."""
-        text = _NOT_TEXT.sub("", data)
         if self._is_title:
-            self.title += text
+            self.title += data
         elif not self._hidden and self._lines_kept:
-            self._out.append(re.sub(r"\n\s*\n", _PARAGRAPH, text).translate(_KEPT))
+            text = re.sub(r"\n\s*\n", _PARAGRAPH, data)
+            self._out.append(text.replace(" ", _SPACE).replace("\t", _TAB))
         elif not self._hidden:
-            self._out.append(re.sub(r"\s+", " ", text))
+            self._out.append(data.replace("\n", " "))
 
     def close(self) -> None:
         """End the page."""
 
     def text(self) -> str:
         """Return the text that was taken."""
-        text = "".join([*self._parts, *self._ruby])
-        return clean(re.sub(f"[ {_LINE}{_PARAGRAPH}]+", _break, text).translate(_SHOWN))
+        text = _BREAK.sub(_break, "".join([*self._parts, *self._ruby]).replace("\xad", ""))
+        return clean(text.replace(_SPACE, " ").replace(_TAB, "\t"))
 
     def _attributes(self, tag: str, attributes: Mapping[str, str]) -> None:
         label, kind = attributes.get(_LABELS.get(tag, ""), ""), attributes.get("type", "").lower()
@@ -193,9 +193,15 @@ class _Page:
         """
         row = self._rows[-1]
         if len(row) > 1:
-            cells = ("".join(self._parts[start:end]).split() for start, end in pairwise([*row, len(self._parts)]))
-            self._parts[row[0] :] = [_LINE, "\t".join(map(" ".join, cells)).rstrip("\t"), _LINE]
+            cells = ("".join(self._parts[start:end]) for start, end in pairwise([*row, len(self._parts)]))
+            line = _TAB.join(" ".join(re.split(f"[\\s{_SPACE}{_TAB}]+", cell)).strip() for cell in cells)
+            self._parts[row[0] :] = [_LINE, line.rstrip(_TAB), _LINE]
         row.clear()
+
+
+@lru_cache(1024)
+def _tag(name: str) -> str:
+    return name.rpartition("}")[2].lower()
 
 
 def _break(match: re.Match[str]) -> str:
@@ -233,16 +239,20 @@ def _parsed(markup: str, level: int = 0) -> _Page:
         from lxml import etree
     except ImportError as exc:
         raise MissingDependencyError(f"web pages need lxml: {install_command('office')}") from exc
-    text = clean(markup)
+    text = markup.strip()
+    if _XHTML.search(text[:_HEAD]):
+        with suppress(etree.XMLSyntaxError):
+            return _fed(
+                etree.XMLParser, _ENTITY.sub(lambda match: html5.get(match[1], f"&amp;{match[1]}"), text), level
+            )
     html = _CDATA.sub(lambda match: escape(match[1]) if match[1] else match[0], text)
     html = re.sub(r"(?i)(</?)noframes\b", r"\1div", _STRAY_END.sub(r"\g<0> ", html))
-    xml = _ENTITY.sub(lambda match: html5.get(match[1], f"&amp;{match[1]}"), text)
-    is_xhtml = _XHTML.search(text[:_HEAD])
-    for parser_class, source in ([(etree.XMLParser, xml)] if is_xhtml else []) + [(etree.HTMLParser, html)]:
-        page = _Page(level)
-        with suppress(etree.XMLSyntaxError):
-            parser = parser_class(target=page, huge_tree=True, encoding="utf-8", remove_comments=True, remove_pis=True)
-            parser.feed(source.encode())
-            parser.close()
-            break
+    return _fed(etree.HTMLParser, html or "<p>", level)
+
+
+def _fed(parser_class: type[HTMLParser[None] | XMLParser[None]], text: str, level: int) -> _Page:
+    page = _Page(level)
+    parser = parser_class(target=page, huge_tree=True, encoding="utf-8", remove_comments=True, remove_pis=True)
+    parser.feed(text.encode("utf-8", "replace"))
+    parser.close()
     return page
