@@ -239,7 +239,7 @@ def _parsed(markup: str, level: int = 0) -> _Page:
         from lxml import etree
     except ImportError as exc:
         raise MissingDependencyError(f"web pages need lxml: {install_command('office')}") from exc
-    text = markup.strip()
+    text = markup.replace("\0", "").strip()
     if _XHTML.search(text[:_HEAD]):
         with suppress(etree.XMLSyntaxError):
             return _fed(
