@@ -17,16 +17,13 @@ from functools import lru_cache
 from html import escape
 from html.entities import html5
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
 from vlmsearch._util.extras import install_command
 from vlmsearch.errors import MissingDependencyError
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import decoded
 from vlmsearch.media.office.content import AUTHORS_JOINT, Content, clean
-
-if TYPE_CHECKING:
-    from lxml.etree import HTMLParser, XMLParser
 
 _UNWANTED_NAMES = "annotation annotation-xml iframe link metadata noembed rp script style template xml"
 _UNWANTED = frozenset(_UNWANTED_NAMES.split())
@@ -84,7 +81,7 @@ class _Page:
     """
 
     def __init__(self, level: int) -> None:
-        self.title = ""
+        self.title: list[str] = []
         self.meta: list[tuple[str, str]] = []
         self.unread: Counter[str] = Counter()
         self._level = level
@@ -93,7 +90,6 @@ class _Page:
         self._out = self._parts
         self._open = [""]
         self._hidden = 0
-        self._is_title = False
         self._lines_kept = 0
         self._rows: list[list[int]] = [[]]
 
@@ -105,10 +101,11 @@ class _Page:
             return
         if tag in _UNWANTED and "shadowrootmode" not in attributes:
             self._hidden = len(self._open)
-        self._is_title = tag == "title" and above in ("head", "html", "body") and not self.title
         self._lines_kept += tag in _LINES_KEPT
         if tag in ("rt", "rtc"):
             self._out = self._ruby
+        elif tag == "title" and above in ("head", "html", "body") and not self.title:
+            self._out = self.title
         elif tag == "table":
             self._rows[-1].clear()
             self._rows.append([])
@@ -124,13 +121,12 @@ class _Page:
     def end(self, _: str) -> None:
         """End an element."""
         tag = self._open.pop()
-        self._is_title = False
         if self._hidden:
             self._hidden *= self._hidden <= len(self._open)
             return
         self._out.append(_BREAKS.get(tag, ""))
         self._lines_kept -= tag in _LINES_KEPT
-        if tag in ("rt", "rtc"):
+        if tag in ("rt", "rtc", "title"):
             self._out = self._parts
         elif tag == "ruby" and self._ruby:
             self._parts += [" ", *self._ruby, " "]
@@ -142,13 +138,11 @@ class _Page:
 
     def data(self, data: str) -> None:
         """Take text."""
-        if self._is_title:
-            self.title += data
-        elif not self._hidden and self._lines_kept:
-            text = re.sub(r"\n\s*\n", _PARAGRAPH, data)
-            self._out.append(text.replace(" ", _SPACE).replace("\t", _TAB))
-        elif not self._hidden:
-            self._out.append(data.replace("\n", " "))
+        if self._hidden:
+            return
+        if self._lines_kept:
+            data = re.sub(r"\n\s*\n", _PARAGRAPH, data).replace(" ", _SPACE).replace("\t", _TAB)
+        self._out.append(data if self._lines_kept else data.replace("\n", " "))
 
     def close(self) -> None:
         """End the page."""
@@ -230,7 +224,9 @@ def read_markup(markup: str) -> Content:
     said = (" ".join(value.split()) for name, value in page.meta if _DESCRIPTION.fullmatch(name))
     subject = next(filter(None, said), "")
     authors = dict.fromkeys(value for name, value in page.meta if value and _AUTHOR.fullmatch(name))
-    about = About(page.title, AUTHORS_JOINT.join(authors), "" if subject in " ".join(text.split()) else subject)
+    about = About(
+        "".join(page.title), AUTHORS_JOINT.join(authors), "" if subject in " ".join(text.split()) else subject
+    )
     return Content(text, about, dict(page.unread))
 
 
@@ -250,7 +246,7 @@ def _parsed(markup: str, level: int = 0) -> _Page:
     return _fed(etree.HTMLParser, html or "<p>", level)
 
 
-def _fed(parser_class: type[HTMLParser[None] | XMLParser[None]], text: str, level: int) -> _Page:
+def _fed(parser_class: Any, text: str, level: int) -> _Page:
     page = _Page(level)
     parser = parser_class(target=page, huge_tree=True, encoding="utf-8", remove_comments=True, remove_pis=True)
     parser.feed(text.encode("utf-8", "replace"))
