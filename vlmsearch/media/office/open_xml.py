@@ -33,18 +33,18 @@ _AFTER = (
 _MASTERS = re.compile(r".*>(slideLayout|(slide|notes|handout)Master)")
 _KINDS = (
     (r".*\.rels|\[Content_Types\]\.xml", NOTHING),  # the relations and types of the parts
-    (r">.*thumbnail|>(extended|custom)-?[pP]roperties|docProps/.*", NOTHING),  # statistics, fields of programs
+    (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),  # its state
     (r".*/ink/.*", "drawing by hand"),
-    (r".*>(customXml|customXmlProps)|customXml/.*", NOTHING),  # data that the document shows by a copy of its own
-    (r".*>(styles|stylesWithEffects|numbering|tableStyles|theme|themeOverride|font|fontTable)|.*/theme/.*", NOTHING),
-    (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),  # looks, as in the line above
-    (r".*>(settings|webSettings|presProps|viewProps|printerSettings|tags|attachedTemplate)", NOTHING),  # of programs
+    (r".*>customXml(Props)?|customXml/.*", NOTHING),  # data that the document shows by a copy of its own
+    (r".*>((table)?[sS]tyles|stylesWithEffects|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),  # looks
+    (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),  # looks as well
+    # what programs keep for themselves
+    (r".*>(settings|webSettings|presProps|viewProps|printerSettings|tags|attachedTemplate|intelligence)", NOTHING),
     (r".*>(comments(Extended|Ids|Extensible)|people|commentAuthors|authors|changesInfo|revisionInfo)", NOTHING),  # who
-    (r".*>(glossaryDocument)|.*/glossary/.*", NOTHING),  # building blocks that the document could be given
-    (r".*>(slideMaster|slideLayout)|.*/slide(Master|Layout)s/.*", NOTHING),  # those that no slide has
-    (r".*>(vbaProject|wordVbaData|keyMapCustomizations)|.*/vba\w+\.(bin|xml)", NOTHING),  # macros
-    (r"chart(Ex)?>package|.*>(diagramDrawing|vmlDrawing)", NOTHING),  # what a chart, a diagram and others repeat
-    (r".*>hyperlink", NOTHING),  # the text of a link is read
+    (r".*>glossaryDocument|.*/glossary/.*", NOTHING),  # building blocks that the document could be given
+    (r".*>((slide|notes)Master|slideLayout)|.*/slide(Master|Layout)s/.*", NOTHING),  # those that no slide has
+    (r".*>(vbaProject|wordVbaData|keyMapCustomizations|extensibility)|.*/vba\w+\.(bin|xml)", NOTHING),  # macros
+    (r"chart(Ex)?>package|.*>(diagramDrawing|vmlDrawing|hyperlink)", NOTHING),  # what others repeat; targets of links
     (r".*>(package|oleObject|aFChunk|subDocument)", "embedded document"),
     (r".*>(control|activeXControlBinary)", "form control"),
     (r".*>image", "picture"),
@@ -53,25 +53,23 @@ _KINDS = (
 )
 _LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst"})
 """Elements that a reader does not see: what was deleted or moved away, and the places of tabs."""
+_CHECKED = frozenset({*_LEFT, "sp", "Choice", "Fallback"})
 _VALUES = frozenset({"v", "pt", "text"})
 """Elements with a text that is a block: a value of a chart, in both formats of them, and a comment on a slide."""
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-_CHARACTERS |= {"den": "/", "sup": "^", "lim": " ", "mr": " "}
-"""The character that an element is, or that stands before a part of an equation."""
+"""Elements that are a character."""
+_OPERATORS = {"den": "/", "sup": "^", "d": " ", "lim": " ", "mr": " "}
+"""Parts of equations with what is before them."""
 _JOINTS = {"p": "", "rt": "", "tc": " ", "tr": "\t", "tbl": "\n", "txBody": "\n", "ser": "\n"}
 _JOINTS |= dict.fromkeys(("cat", "val", "xVal", "yVal", "bubbleSize", "lvl"), "\t")
 """Elements that are blocks, with what is between the blocks inside them; "" leaves those apart."""
-_ALTERNATIVES = frozenset({"docPr", "cNvPr", "shape", "textpath", "tblCaption", "tblDescription"})
-_ALTERNATIVE_KEYS = frozenset({"title", "descr", "alt", "string", "val"})
-"""Attributes with a text that stands for a picture, a table or a shape."""
+_ALTERNATIVES = dict.fromkeys(("docPr", "cNvPr"), ("title", "descr")) | {"shape": ("alt",), "textpath": ("string",)}
+"""Elements with attributes that have a text in the place of a picture or a shape."""
 _PLACES = frozenset({"sldId", "chart", "relIds", "altChunk", "OLEObject", "oleObj", "userShapes"})
 """Elements with the relation of a part that is read at this place."""
-_OTHERS = frozenset({"sp", "Choice", "Fallback", "numPr", "pStyle", "fldChar", "sym", "d", "e", "t"})
-_TAGS = [
-    f"{{*}}{name}" for name in sorted({*_LEFT, *_VALUES, *_CHARACTERS, *_JOINTS, *_ALTERNATIVES, *_PLACES, *_OTHERS})
-]
-_DOUBTFUL = frozenset({*_LEFT, "sp", "Choice", "Fallback"})
-_ENDING = frozenset({*_JOINTS, "d"})
+_OTHERS = ("t", "tblCaption", "tblDescription", "numPr", "pStyle", "fldChar", "sym", "e")
+_NAMES = {*_CHECKED, *_VALUES, *_CHARACTERS, *_OPERATORS, *_JOINTS, *_ALTERNATIVES, *_PLACES, *_OTHERS}
+_TAGS = [f"{{*}}{name}" for name in sorted(_NAMES)]
 _ITEM = "\0"
 """The mark at both ends of an item of a list while a document is read."""
 _HAS_CONTENT = "boolean(.//*[local-name()='t'][text()]|.//@descr|.//@*[contains(namespace-uri(),'/relationships')])"
@@ -93,6 +91,9 @@ def read(data: bytes, name: str) -> Content:
 class Parts:
     """The texts of the parts of a package.
 
+    Each open block has the text of its line and the blocks inside it. Those follow the line, so that a text box does
+    not split the word that it is anchored in.
+
     Args:
         package: The package.
         name: The name of the file in messages, quoted.
@@ -102,10 +103,13 @@ class Parts:
     """
 
     def __init__(self, package: Package, name: str) -> None:
+        self.unread: Counter[str] = Counter()
         self._package = package
         self._name = name
         self._taken: set[str] = set()
-        self.unread: Counter[str] = Counter()
+        self._open: list[tuple[list[str], list[str]]] = []
+        self._codes: list[tuple[list[str], int]] = []
+        self._categories = ""
 
     def text(self, member: str, role: str) -> str:
         """Return the text of a part, with that of the parts that belong to it.
@@ -119,7 +123,7 @@ class Parts:
             return self._embedded(member)
         root = self._package.xml(member) if role == ">officeDocument" else self._package.part(member)
         relations = self._package.relations(member, role)
-        texts = [] if root is None else [_Walk(self, relations, bool(_MASTERS.fullmatch(role))).text(root)]
+        texts = [] if root is None else [self._walk(root, relations, bool(_MASTERS.fullmatch(role)))]
         after = sorted((_AFTER.index(role), target, role) for role, target in relations.values() if role in _AFTER)
         texts += [self.text(target, role) for _, target, role in after]
         return "\n\n".join(filter(None, dict.fromkeys(texts)))
@@ -136,44 +140,27 @@ class Parts:
         self.unread.update(content.unread)
         return content.text
 
-
-class _Walk:
-    """The text of one part, from its elements in their order.
-
-    Each open block has the text of its line and the blocks inside it. Those follow the line, so that a text box does
-    not split the word that it is anchored in.
-    """
-
-    def __init__(self, parts: Parts, relations: dict[str, tuple[str, str]], is_master: bool) -> None:
-        self._parts = parts
-        self._relations = relations
-        self._is_master = is_master
-        self._open: list[tuple[list[str], list[str]]] = [([], [])]
-        self._codes: list[tuple[list[str], int]] = []
-        self._alternative = self._categories = ""
-
-    def text(self, root: _Element) -> str:
-        """Return the text below an element."""
+    def _walk(self, root: _Element, relations: dict[str, tuple[str, str]], is_master: bool) -> str:
         from lxml import etree
 
+        self._open.append(([], []))
         walk = etree.iterwalk(root, events=("start", "end"), tag=_TAGS)
         for event, element in walk:
             name = _local(element.tag)
             if event == "end":
-                if name in _ENDING:
-                    self._end(name, element)
-            elif name in _DOUBTFUL and self._is_left(name, element):
-                walk.skip_subtree()
+                if name in _JOINTS:
+                    self._close(name)
+            elif name in _CHECKED:
+                if _is_left(name, element, is_master):
+                    walk.skip_subtree()
+            elif name in _PLACES:
+                ids = [value for key, value in element.items() if "/relationships}" in key]
+                places = [relations[id] for id in ids if id in relations and _INLINE.fullmatch(relations[id][0])]
+                self._open[-1][1].extend(filter(None, (self.text(part, role) for role, part in places)))
             else:
                 self._start(name, element)
-        line, blocks = self._open[0]
+        line, blocks = self._open.pop()
         return "\n\n".join(filter(None, ["".join(line).strip(), *blocks]))
-
-    def _is_left(self, name: str, element: _Element) -> bool:
-        if name in ("Choice", "Fallback"):
-            branches = element.getparent()
-            return element is not next((branch for branch in branches if branch.xpath(_HAS_CONTENT)), None)
-        return name in _LEFT or (self._is_master and next(element.iter("{*}ph"), None) is not None)
 
     def _start(self, name: str, element: _Element) -> None:
         line, blocks = self._open[-1]
@@ -183,39 +170,34 @@ class _Walk:
             self._open.append(([], []))
         elif name in _CHARACTERS:
             line.append(_CHARACTERS[name])
+        elif name in _OPERATORS:
+            line += [_OPERATORS[name]] * (element.find(".//{*}t") is not None)
         elif name in _VALUES:
             blocks += filter(str.strip, [element.text or ""])
         elif name in _ALTERNATIVES:
-            texts = [value for key, value in element.attrib.items() if _local(key) in _ALTERNATIVE_KEYS]
-            blocks += [text for text in texts if text != self._alternative]
-            self._alternative = texts[-1] if texts else self._alternative
-        elif name in _PLACES:
-            ids = [value for key, value in element.attrib.items() if "/relationships}" in key]
-            relations = [self._relations[id] for id in ids if id in self._relations]
-            blocks += filter(
-                None, [self._parts.text(part, role) for role, part in relations if _INLINE.fullmatch(role)]
-            )
+            texts = filter(None, map(element.get, _ALTERNATIVES[name]))
+            blocks += [text for text in texts if text not in blocks[-1:]]  # both elements of a picture may have it
         else:
-            self._mark(name, element, line)
+            self._mark(name, element, line, blocks)
 
-    def _mark(self, name: str, element: _Element, line: list[str]) -> None:
-        if name == "numPr" or (name == "pStyle" and _value(element).startswith("List")):
+    def _mark(self, name: str, element: _Element, line: list[str], blocks: list[str]) -> None:
+        if name in ("tblCaption", "tblDescription"):
+            blocks.append(_value(element))
+        elif name == "numPr" or (name == "pStyle" and _value(element).startswith("List")):
             line.append(_ITEM)
         elif name == "fldChar":
             self._field(_value(element, "fldCharType"), element, line)
         elif name == "sym" and re.fullmatch("[0-9A-Fa-f]{4}", code := _value(element, "char")):
             is_symbol = "E" <= code.upper() < "F9"  # a place in the font, such as Wingdings, and no character
-            self._parts.unread.update(["symbol"] * is_symbol)
+            self.unread.update(["symbol"] * is_symbol)
             line += [chr(int(code, 16))] * (not is_symbol)
-        elif name == "d":
-            line.append(_delimiter(element, "begChr", "("))
         elif name == "e" and (before := element.getprevious()) is not None and not before.tag.endswith("Pr"):
             line.append(" ")
 
     def _field(self, kind: str, element: _Element, line: list[str]) -> None:
         """Take out what a field has before its result: its code, with the results of other fields in it."""
         if kind == "begin":
-            line += _choices(element)
+            line += _choice(element)
             self._codes.append((line, len(line)))
         elif self._codes:
             code, start = self._codes.pop()
@@ -224,23 +206,24 @@ class _Walk:
             if kind == "separate":
                 self._codes.append(([], 0))
 
-    def _end(self, name: str, element: _Element) -> None:
-        if name == "d":
-            self._open[-1][0].append(_delimiter(element, "endChr", ")"))
-            return
+    def _close(self, name: str) -> None:
         line, blocks = self._open.pop()
-        text = "".join(line)
-        if text := text.replace(_ITEM, "").strip():
+        if text := "".join(line).replace(_ITEM, "").strip():
             blocks.insert(0, f"{_ITEM}{text}{_ITEM}" if _ITEM in line else text)
-        outer, joint = self._open[-1][1], _JOINTS[name]
-        text = joint.join(blocks)
-        if not joint:
-            outer += blocks
-        elif name == "tc":
+        outer, text = self._open[-1][1], _JOINTS[name].join(blocks)
+        if name == "tc":
             outer.append(" ".join(text.split()))
+        elif not _JOINTS[name]:
+            outer += blocks
         elif text.strip() and (name != "cat" or text != self._categories):
             outer.append(text.rstrip())
         self._categories = text if name == "cat" else self._categories
+
+
+def _is_left(name: str, element: _Element, is_master: bool) -> bool:
+    if name in ("Choice", "Fallback"):
+        return element is not next((branch for branch in element.xpath("../*") if branch.xpath(_HAS_CONTENT)), None)
+    return name in _LEFT or (is_master and element.find(".//{*}ph") is not None)
 
 
 @lru_cache(maxsize=512)
@@ -248,17 +231,11 @@ def _local(name: str) -> str:
     return name.rpartition("}")[2]
 
 
-def _value(element: _Element | None, name: str = "val", default: str = "") -> str:
-    attributes = {} if element is None else element.attrib
-    return next((value for key, value in attributes.items() if _local(key) == name), default)
+def _value(element: _Element, name: str = "val") -> str:
+    return next((value for key, value in element.items() if _local(key) == name), "")
 
 
-def _delimiter(element: _Element, name: str, default: str) -> str:
-    return _value(element.find(f"{{*}}dPr/{{*}}{name}"), default=default)
-
-
-def _choices(element: _Element) -> list[str]:
-    """Return the entry that a drop-down list of a form shows."""
-    entries = [_value(entry) for entry in element.iter("{*}listEntry")]
-    number = _value(next(element.iter("{*}result"), None), default="0")
-    return entries[int(number) :][:1] if number.isdecimal() else []
+def _choice(element: _Element) -> list[str]:
+    """Return the entry that a drop-down list of a form shows, or nothing."""
+    number = next((_value(result) for result in element.iter("{*}result")), "0")
+    return [_value(entry) for entry in element.iter("{*}listEntry")][int(number) :][:1] if number.isdecimal() else []

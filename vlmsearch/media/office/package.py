@@ -11,6 +11,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -103,11 +104,12 @@ class Package:
         try:
             return etree.fromstring(data, etree.XMLParser(remove_pis=True, **options))
         except etree.XMLSyntaxError as exc:
-            root = etree.fromstring(data, etree.XMLParser(remove_pis=True, recover=True, **options))
-            if root is None:
-                raise self._corrupt(f"{member}: {one_line(exc)}") from exc
-            self.damaged += 1
-            return root
+            with suppress(etree.XMLSyntaxError):
+                root = etree.fromstring(data, etree.XMLParser(remove_pis=True, recover=True, **options))
+                if root is not None:
+                    self.damaged += 1
+                    return root
+            raise self._corrupt(f"{member}: {one_line(exc)}") from exc
 
     def part(self, member: str) -> _Element | None:
         """Return the root of an XML member, or None where nothing of it can be read.
@@ -144,12 +146,12 @@ class Package:
         root = None if part is None else self.part(part)
         relations = {}
         for relation in () if root is None else root.iter("{*}Relationship"):
-            kind, target = f"{role.rpartition('>')[2]}>{_last(relation.get('Type', ''))}", relation.get("Target", "")
-            if relation.get("TargetMode") != "External":
-                path = posixpath.normpath(posixpath.join("/", folder, target.partition("#")[0]))
-                if (key := _key(path)) in self._by_key:
-                    target = self._by_key[key]
-                    relations[relation.get("Id", "")] = kind, target
+            target = relation.get("Target", "")
+            kind = f"{role.rpartition('>')[2]}>{relation.get('Type', '').rpartition('/')[2]}"
+            key = _key(posixpath.normpath(posixpath.join("/", folder, target.partition("#")[0])))
+            if relation.get("TargetMode") != "External" and key in self._by_key:
+                target = self._by_key[key]
+                relations[relation.get("Id", "")] = kind, target
             self._roles.setdefault(target, kind)
         return relations
 
@@ -174,8 +176,8 @@ class Package:
         """Return the numbers of members that nothing opened, by kind.
 
         Args:
-            kinds: Patterns of whole names or roles of members, each with a kind; `NOTHING` if no reader misses them. The
-                first one that fits counts.
+            kinds: Patterns of whole names or roles of members, each with a kind; `NOTHING` if no reader misses them.
+                The first one that fits counts.
             counts: What else was not read, to add.
         """
         table = [(re.compile(pattern), kind) for pattern, kind in (*kinds, *_MEDIA)]
@@ -195,10 +197,6 @@ def _kind(labels: tuple[str, str], table: Sequence[tuple[re.Pattern[str], str]])
 
 def _key(path: str) -> str:
     return unquote(path).replace("\\", "/").lstrip("/").lower()
-
-
-def _last(type: str) -> str:
-    return type.rpartition("/")[2]
 
 
 def _text(element: _Element) -> str:
