@@ -109,7 +109,6 @@ class Parts:
         self._taken: set[str] = set()
         self._open: list[tuple[list[str], list[str]]] = []
         self._codes: list[tuple[list[str], int]] = []
-        self._categories = ""
 
     def text(self, member: str, role: str) -> str:
         """Return the text of a part, with that of the parts that belong to it.
@@ -144,6 +143,7 @@ class Parts:
         from lxml import etree
 
         self._open.append(([], []))
+        self._categories = ""
         walk = etree.iterwalk(root, events=("start", "end"), tag=_TAGS)
         for event, element in walk:
             name = _local(element.tag)
@@ -182,7 +182,7 @@ class Parts:
 
     def _mark(self, name: str, element: _Element, line: list[str], blocks: list[str]) -> None:
         if name in ("tblCaption", "tblDescription"):
-            blocks.append(_value(element))
+            blocks += filter(None, [_value(element)])
         elif name == "numPr" or (name == "pStyle" and _value(element).startswith("List")):
             line.append(_ITEM)
         elif name == "fldChar":
