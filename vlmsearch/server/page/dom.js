@@ -107,6 +107,7 @@ export const number = (value) => value.toLocaleString("en");
 
 export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
 
+const NAMED = 5; // kinds and endings that are named
 const DAY = /^([12]\d{3})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$/;
 
 /** Whether a value of metadata is a day, which is kept as a whole number: 20240612. */
@@ -115,6 +116,18 @@ export const isDay = (key, value) => key === "date" && typeof value === "number"
 /** A day as it is written, 2024-06-12, and as it is kept. */
 export const dayText = (value) => String(value).replace(DAY, "$1-$2-$3");
 export const dayNumber = (text) => Number(text.replaceAll("-", ""));
+
+/** Which parts of a document's file were not read, as its metadata say; "" for none. */
+export const unreadOf = ({ unread, unread_count: count } = {}) => (count > 0 && typeof unread === "string" ? unread : "");
+
+/** What the report of a run says of parts that were not read, and of files that nothing takes. */
+export function notesOf({ partly_read: partly, unread, others }) {
+  const listed = (counts, name) => Object.entries(counts ?? {}).sort((one, other) => other[1] - one[1]).slice(0, NAMED).map(name).join(", ");
+  const parts = listed(unread, ([kind, count]) => many(count, kind, `${kind.replace(/([^aeiou])y$/, "$1ie").replace(/x$/, "xe")}s`));
+  const files = Object.values(others ?? {}).reduce((sum, count) => sum + count, 0);
+  return [partly && `${many(partly, "document has", "documents have")} parts that were not read: ${parts}.`,
+    files && `${many(files, "other file")}: ${listed(others, ([ending, count]) => `${ending} ${number(count)}`)}.`].filter(Boolean);
+}
 
 /** A value of metadata as it is shown. */
 export function shown(value, key = "") {

@@ -1,7 +1,8 @@
 // The reject list: what could not be indexed, and why.
 
 import { call, inIndex } from "./api.js";
-import { h, many, number, wrapped } from "./dom.js";
+import { h, many, notesOf, number, wrapped } from "./dom.js";
+import * as state from "./state.js";
 
 const PAGE = 200;
 
@@ -9,7 +10,9 @@ export function open(main, index) {
   const body = h("div", { class: "rejects" });
   const leaving = new AbortController();
   main.replaceChildren(h("h1", { class: "title" }, "Rejects"),
-    h("p", { class: "lead" }, "Files and rows that could not be indexed. They are tried again when they change."), body);
+    h("p", { class: "lead" }, "Files and rows that could not be indexed. They are tried again when they change."),
+    ...notesOf(index).map((note) => h("p", {}, note, " ",
+      h("a", { href: state.linkTo({ ...state.EMPTY, where: { unread_count: { $gte: 1 } } }) }, "Show them"))), body);
   const load = async () => {
     body.replaceChildren(h("p", { class: "soft", role: "status" }, "Loading …"));
     try {

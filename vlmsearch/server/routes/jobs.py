@@ -114,9 +114,9 @@ class AllowedPaths(Paths):
         self._allowed = allowed
         self._private = private
 
-    def _walk(self, folder: str) -> Iterator[str | tuple[str, OSError]]:
+    def _entries(self, folder: str) -> Iterator[str | tuple[str, OSError]]:
         real = os.path.realpath(folder)
-        for entry in super()._walk(folder):
+        for entry in super()._entries(folder):
             name = entry if isinstance(entry, str) else entry[0]
             place = os.path.join(real, name[len(folder) :].lstrip(os.sep))  # no link was followed below the folder
             if not _is_in(place, self._private):
