@@ -167,7 +167,10 @@ def _allowed(index: OpenIndex, wanted: Sequence[str], options: SourceOptions, pr
         if place is None:
             raise ConfigError(f"{path!r} is not there, or not below {' or '.join(folders)}")
         paths.append(place)
-    return AllowedPaths(paths, real, private, replace(options, follow_links=False), index.pipeline.image_limits)
+    options = replace(options, follow_links=False)
+    allowed = AllowedPaths(paths, real, private, options, index.pipeline.image_limits)
+    allowed.note_index(index.pipeline.store)
+    return allowed
 
 
 @router.get("/jobs", response_model=model_of(JobList))
