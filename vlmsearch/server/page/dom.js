@@ -120,13 +120,18 @@ export const dayNumber = (text) => Number(text.replaceAll("-", ""));
 /** Which parts of a document's file were not read, as its metadata say; "" for none. */
 export const unreadOf = ({ unread, unread_count: count } = {}) => (count > 0 && typeof unread === "string" ? unread : "");
 
-/** What the report of a run says of parts that were not read, and of files that nothing takes. */
-export function notesOf({ partly_read: partly, unread, others }) {
-  const listed = (counts, name) => Object.entries(counts ?? {}).sort((one, other) => other[1] - one[1]).slice(0, NAMED).map(name).join(", ");
-  const parts = listed(unread, ([kind, count]) => many(count, kind, `${kind.replace(/([^aeiou])y$/, "$1ie").replace(/x$/, "xe")}s`));
-  const files = Object.values(others ?? {}).reduce((sum, count) => sum + count, 0);
-  return [partly && `${many(partly, "document has", "documents have")} parts that were not read: ${parts}.`,
-    files && `${many(files, "other file")}: ${listed(others, ([ending, count]) => `${ending} ${number(count)}`)}.`].filter(Boolean);
+/** What a report, or the facts of an index, say of parts that were not read and of files that were not taken. */
+export function notesOf({ partly_read: partly, unread, partly_read_in_all: inAll, left_out: leftOut, others }) {
+  const sum = (counts) => Object.values(counts ?? {}).reduce((total, count) => total + count, 0);
+  const listed = (counts, name) => Object.entries(counts).sort((one, other) => other[1] - one[1]).slice(0, NAMED).map(name).join(", ");
+  const kind = ([name, count]) => many(count, name, `${name.replace(/([^aeiou])y$/, "$1ie").replace(/x$/, "xe")}s`);
+  const ending = ([name, count]) => `${name} ${number(count)}`;
+  return [
+    partly ? `${many(partly, "document has", "documents have")} parts that were not read: ${listed(unread, kind)}.`
+      : inAll && `${many(inAll, "document", "documents")} in the index ${inAll === 1 ? "has" : "have"} parts that were not read.`,
+    sum(leftOut) && `${many(sum(leftOut), "file")} left out for want of an option: ${listed(leftOut, ending)}.`,
+    sum(others) && `${many(sum(others), "other file")}: ${listed(others, ending)}.`,
+  ].filter(Boolean);
 }
 
 /** A value of metadata as it is shown. */
