@@ -111,8 +111,9 @@ def test_the_index_itself_is_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("a dog")
     with Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
         assert pipeline.index(tmp_path).others == {}
-        (tmp_path / "indexes").touch()
-        assert pipeline.index(tmp_path).others == {"(none)": 1}
+        for name in ("indexes", "index-old.eml"):
+            (tmp_path / name).touch()
+        assert pipeline.index(tmp_path).others == {"(none)": 1, ".eml": 1}
 
 
 @pytest.mark.usefixtures("storage")

@@ -5,9 +5,8 @@ a folder                  every image and text file below it, hidden ones left o
                           link to a file is that file, wherever it is, unless `SourceOptions.follow_links` is off;
                           links to folders are left out
 a file, a glob            the same for each file
-``.pdf``                  a document a page, whose id ends in ``#page=3``, and one for the whole file, whose id is the
-                          absolute path
-films                     a document a scene, whose id ends in ``#t=12.480``, and one for the whole film
+``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file: its id is the path
+films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
 ``.docx`` ``.html`` ...   their text
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
 ``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
@@ -263,7 +262,7 @@ class Paths:
             suffix, kind = os.path.splitext(entry)[1].lower(), kind_of(entry)
             if suffix not in _SUFFIXES:
                 is_beside = self.options.video and suffix in SUBTITLE_SUFFIXES  # they are read with their films
-                others[_ending(suffix, others)] += not (is_beside or f"{entry}-".startswith(self._index))
+                others[_ending(suffix, others)] += not (is_beside or self._is_of_index(entry))
             elif kind is None or getattr(self.options, kind.option):
                 yield entry
             else:
@@ -288,7 +287,12 @@ class Paths:
         Args:
             store: The index.
         """
-        self._index = tuple(f"{os.path.abspath(place)}-" for place in store.places())
+        self._index = tuple(map(os.path.abspath, store.places()))
+
+    def _is_of_index(self, name: str) -> bool:
+        """Return whether a file is the index, or one beside it such as ``index-wal``."""
+        beside = (name[len(place) :] for place in self._index if f"{name}-".startswith(f"{place}-"))
+        return any("." not in rest for rest in beside)
 
     def others(self) -> dict[str, int]:
         """Return how many files in the folders nothing takes, by ending.
