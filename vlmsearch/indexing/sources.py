@@ -5,7 +5,7 @@ a folder                  every image and text file below it, hidden ones left o
                           link to a file is that file, wherever it is, unless `SourceOptions.follow_links` is off;
                           links to folders are left out
 a file, a glob            the same for each file
-``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file: its id is the path
+``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path
 films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
 ``.docx`` ``.html`` ...   their text
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
