@@ -49,7 +49,7 @@ def upload_files(
         strict=strict,
         on_progress=on_progress,
     )
-    return replace(report, rejects=(*report.rejects, *rejects), left_out=source.left_out())
+    return replace(report, rejects=(*report.rejects, *rejects), left_out=source.left_out(), others=source.others())
 
 
 def _to_send(item: SourceDocument) -> Document:

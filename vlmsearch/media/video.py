@@ -48,7 +48,7 @@ VIDEO_SUFFIXES = frozenset(
 """
 _CONTAINERS = "asf,avi,flv,matroska,mov,mpeg,mpegts,mxf,ogg,webm"
 """FFmpeg's names of what is read; none of them leads to another file."""
-_TEXT_SUFFIXES = (".srt", ".vtt")
+SUBTITLE_SUFFIXES = (".srt", ".vtt")
 _CUT = 10.0
 """The score of a cut, in percent: the default of ``scdet``, whose manual calls 8 to 14 good."""
 _NEIGHBOURS = 0.2
@@ -228,7 +228,7 @@ def describe(path: Path) -> FilmHeader:
 def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
     """Return the file with the subtitles of a film, None for none: ``film.srt`` before ``film.en.srt``."""
     try:
-        beside = [file for file in path.parent.iterdir() if file.suffix.lower() in _TEXT_SUFFIXES]
+        beside = [file for file in path.parent.iterdir() if file.suffix.lower() in SUBTITLE_SUFFIXES]
         beside = [file for file in beside if follow_links or not file.is_symlink()]
     except OSError:
         return None
