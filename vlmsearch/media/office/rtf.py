@@ -9,15 +9,18 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.about import About
 from vlmsearch.media.office.content import Content, clean
 from vlmsearch.media.office.layout import CELL, LINE, PARAGRAPH, laid_out
 
-_TOKEN = re.compile(rb"\\(?:([a-zA-Z]{1,32})(-?\d{1,10})? ?|'([0-9a-fA-F]{2})|(.))|([{}])|([^\\{}]+)", re.DOTALL)
+_WRITTEN = rb"[^\\{}]+|\\'[0-9a-fA-F]{2}|\\[\\{}]"
+_TOKEN = re.compile(rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|((?:" + _WRITTEN + rb")+)|([{}])|\\(.)", re.DOTALL)
+"""A control word with its number, bytes of text, the edge of a group, or a control symbol."""
+_BINARY = re.compile(rb"(?<!\\)\\bin(\d{1,10}) ?")
+_ESCAPE = re.compile(rb"\\(?:'(..)|(.))")
 _SYMBOLS = {
     **dict.fromkeys(("par", "sect", "page", "column", "\r", "\n"), PARAGRAPH),
     **dict.fromkeys(("line", "softline", "lbr"), "\n"),
@@ -66,6 +69,11 @@ class _Group:
     font: int = 0
     fallback: int = 1
 
+    def copy(self) -> _Group:
+        """Return a group in this one."""
+        states = (self.is_read, self.is_repeated, self.is_object, self.is_deleted, self.in_table)
+        return _Group(self.stream, *states, self.font, self.fallback)
+
 
 def read(data: bytes, name: str) -> Content:
     """Return the content of a document.
@@ -95,7 +103,6 @@ class _Document:
         self._group = _Group(self.body)
         self._anchored: list[list[str]] = []
         self._property: list[str] = []
-        self._bytes = bytearray()
         self._fonts: dict[int, str] = {}
         self._code_page = "cp1252"
         self._font = self._fallback = 0
@@ -104,37 +111,34 @@ class _Document:
     def read(self, data: bytes) -> None:
         """Read until the group of the document ends."""
         outer: list[_Group] = []
-        for match in _tokens(data):
-            word, number, code, symbol, brace, run = match.groups()
-            if run or code or (symbol and symbol in b"\\{}"):
+        for match in _TOKEN.finditer(_without_binaries(data)):
+            word, number, written, brace, symbol = match.groups()
+            if written:
                 if self._group.is_read:
-                    written = run.translate(None, b"\r\n\0") if run else symbol or bytes.fromhex(code.decode())
-                    self._bytes += written[self._fallback :]
-                    self._fallback = max(0, self._fallback - len(written))
+                    self._write(_ESCAPE.sub(_unescaped, written.translate(None, b"\r\n\0")))
                 continue
-            self._decode()
             if word:
                 self._control(word.decode(), int(number or 1))
             elif symbol:
                 self._put(_SYMBOLS.get(symbol.decode("latin-1"), ""))
             elif brace == b"{":
                 outer.append(self._group)
-                self._group, self._fallback = replace(self._group), 0
+                self._group, self._fallback = self._group.copy(), 0
             else:
                 self._group, self._fallback = outer.pop(), 0
                 if not outer:
                     break
             self._is_marked = symbol == b"*"
-        self._decode()
         self._group = _Group(self.body)
         self._put(PARAGRAPH)
 
-    def _decode(self) -> None:
-        """Put the bytes that were collected, in the character set of their font."""
-        if self._bytes:
-            charset = self._fonts.get(self._group.font, self._code_page)
-            self._put(self._bytes.decode(charset, "replace"))
-            self._bytes.clear()
+    def _write(self, data: bytes) -> None:
+        """Put text in the character set of its font, without what stands for a character that was read."""
+        charset = self._fonts.get(self._group.font, self._code_page)
+        if text := data[self._fallback :].decode(charset, "replace"):
+            self._fallback = 0
+            self._put(text)
+        self._fallback = max(0, self._fallback - len(data))
 
     def _put(self, text: str) -> None:
         """Add a text, unless it stands for a character that was read, or is nothing to read."""
@@ -209,18 +213,18 @@ class _Document:
         group.stream, group.is_read, group.in_table = stream, not group.is_repeated, group.in_table and word in _READ
 
 
-def _tokens(data: bytes) -> Iterator[re.Match[bytes]]:
-    """Yield the tokens of a document without what is between them as binary data."""
-    start = 0
-    while start < len(data):
-        for match in _TOKEN.finditer(data, start):
-            yield match
-            start = match.end()
-            if match[1] == b"bin":
-                start += max(0, int(match[2] or 0))
-                break
-        else:
-            break
+def _without_binaries(data: bytes) -> bytes:
+    """Return a document without its pictures and objects that are not in letters."""
+    parts, start = [], 0
+    for match in _BINARY.finditer(data):
+        if match.start() >= start:
+            parts.append(data[start : match.start()])
+            start = match.end() + int(match[1])
+    return b"".join([*parts, data[start:]])
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(match[1].decode()) if match[1] else match[2]
 
 
 def _charset(code_page: int) -> str:
