@@ -15,4 +15,4 @@ def laid_out(text: str) -> str:
     text = re.sub(f"{CELL}+(?=[{LINE}{PARAGRAPH}])", "", text)
     text = re.sub(f"{LINE}*{PARAGRAPH}[{PARAGRAPH}{LINE}]*", "\n\n", text)
     text = re.sub(f"{LINE}+", "\n", text)
-    return text.replace(CELL, "\t").replace(SPACE, " ").strip()
+    return re.sub(r"\n\s*\n", "\n\n", text.replace(CELL, "\t").replace(SPACE, " ")).strip()

@@ -16,9 +16,6 @@ from vlmsearch.media.about import About
 from vlmsearch.media.office.content import Content, clean
 from vlmsearch.media.office.layout import CELL, LINE, PARAGRAPH, laid_out
 
-_WRITTEN = rb"[^\\{}]+|\\'[0-9a-fA-F]{2}|\\[\\{}]"
-_TOKEN = re.compile(rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|((?:" + _WRITTEN + rb")+)|([{}])|\\(.)", re.DOTALL)
-"""A control word with its number, bytes of text, the edge of a group, or a control symbol."""
 _BINARY = re.compile(rb"(?<!\\)\\bin(\d{1,10}) ?")
 _ESCAPE = re.compile(rb"\\(?:'(..)|(.))")
 _SYMBOLS = {
@@ -38,6 +35,7 @@ _UNWANTED = {
     "upr",  # what it holds is there in Unicode, too
 }
 """Destinations with no text for a reader, but for that of destinations in them."""
+# A word that ends in Pr is one, too: it holds the properties of an equation.
 _REPEATED = {"nonshppict", "shprslt", "mmathPict", "nonesttables", "listpicture"}
 """Destinations that repeat something for older readers with all that is in them, and pictures of bullets."""
 _READ = {"shppict", "shpinst", "do", "ud", "result", "moMath", "moMathPara"}
@@ -51,9 +49,21 @@ _SHOWN = {"wzDescription", "gtextUNICODE"}
 _COUNTED = {"pict": "picture", "object": "embedded document"}
 _STATES = {"uc": "fallback", "f": "font", "deleted": "is_deleted", "intbl": "in_table", "trowd": "in_table"}
 """Control words that set what holds until a group ends."""
+_FONTS = {"plain", "pard", "deff", "fcharset", "cpg", "ansicpg", "mac", "pc", "pca"}
+_KNOWN = {*_SYMBOLS, *_UNWANTED, *_REPEATED, *_READ, *_ASIDE, *_ANCHORED, *_STATES, *_FONTS} | {
+    *("u", "listtext", "pntext", "title", "author", "sn", "sv")
+}
+"""Control words that say more than how the text looks."""
 _CODE_PAGES = {77: 10000, 128: 932, 129: 949, 130: 1361, 134: 936, 136: 950, 161: 1253, 162: 1254, 163: 1258, 177: 1255}
 _CODE_PAGES |= {0: 1252, 2: 1252, 178: 1256, 186: 1257, 204: 1251, 222: 874, 238: 1250, 254: 437, 255: 850}
 """Code pages of the character sets of fonts."""
+
+_TOKEN = re.compile(
+    rb"((?:\\(?!(?:%s|m\w+Pr)(?![a-zA-Z]))[a-zA-Z]+-?\d* ?)+)|(\\\*\s*)?\\([a-zA-Z]+)(-?\d{1,10})? ?"
+    rb"|((?:[^\\{}]+|\\'[0-9a-fA-F]{2}|\\[\\{}])+)|([{}])|\\(.)" % "|".join(filter(str.isalpha, _KNOWN)).encode(),
+    re.DOTALL,
+)
+"""Words that only say how the text looks; a marked word with its number; text; an edge of a group; a symbol."""
 
 
 @dataclass(slots=True)
@@ -89,7 +99,11 @@ def read(data: bytes, name: str) -> Content:
     document.read(data)
     texts = dict.fromkeys(map(laid_out, map("".join, [document.body, *document.asides])))
     title, author = (clean("".join(document.about[word])) for word in ("title", "author"))
-    return Content(clean("\n\n".join(filter(None, texts))), About(title, author), dict(document.counts))
+    return Content(
+        clean("\n\n".join(filter(None, texts))),
+        About(title, author),
+        {kind: count for kind, count in document.counts.items() if count},
+    )
 
 
 class _Document:
@@ -106,19 +120,21 @@ class _Document:
         self._fonts: dict[int, str] = {}
         self._code_page = "cp1252"
         self._font = self._fallback = 0
-        self._is_marked = self._is_item = False
+        self._is_item = False
 
     def read(self, data: bytes) -> None:
         """Read until the group of the document ends."""
         outer: list[_Group] = []
-        for match in _TOKEN.finditer(_without_binaries(data)):
-            word, number, written, brace, symbol = match.groups()
-            if written:
+        data = _without_binaries(data)
+        for match in _TOKEN.finditer(data):
+            looks, marked, word, number, written, brace, symbol = match.groups()
+            if looks:
+                self._fallback = 0
+            elif written:
                 if self._group.is_read:
                     self._write(_ESCAPE.sub(_unescaped, written.translate(None, b"\r\n\0")))
-                continue
-            if word:
-                self._control(word.decode(), int(number or 1))
+            elif word:
+                self._control(word.decode(), int(number or 1), marked is not None)
             elif symbol:
                 self._put(_SYMBOLS.get(symbol.decode("latin-1"), ""))
             elif brace == b"{":
@@ -127,8 +143,8 @@ class _Document:
             else:
                 self._group, self._fallback = outer.pop(), 0
                 if not outer:
+                    self.counts["other part"] += bool(data[match.end() :].strip(b"\0\x1a \r\n"))
                     break
-            self._is_marked = symbol == b"*"
         self._group = _Group(self.body)
         self._put(PARAGRAPH)
 
@@ -158,7 +174,7 @@ class _Document:
                     self.body += [*anchored, PARAGRAPH]
                 self._anchored.clear()
 
-    def _control(self, word: str, number: int) -> None:
+    def _control(self, word: str, number: int, is_marked: bool) -> None:
         """Follow a control word."""
         group = self._group
         if word in _SYMBOLS:
@@ -186,9 +202,9 @@ class _Document:
         elif word in ("listtext", "pntext"):
             self._is_item = True
         else:
-            self._destination(word)
+            self._destination(word, is_marked)
 
-    def _destination(self, word: str) -> None:
+    def _destination(self, word: str, is_marked: bool) -> None:
         """Begin a destination, or do nothing for a word that only says how the text looks."""
         group, stream = self._group, list[str]()
         if word in _ASIDE:
@@ -196,14 +212,13 @@ class _Document:
         elif word in _ANCHORED or (word == "sv" and "".join(self._property) in _SHOWN):
             self._anchored.append(stream)
         elif word in self.about:
-            self.about[word] = stream
+            self.about[word], group.font = stream, -1
         elif word == "sn":
             self._property = stream
         elif word in _READ:
             stream = group.stream
         else:
-            is_property = word.startswith("m") and word.endswith("Pr")  # of an equation
-            if self._is_marked or is_property or word in _UNWANTED or word in _REPEATED:
+            if is_marked or word.endswith("Pr") or word in _UNWANTED or word in _REPEATED:
                 group.is_read = False
                 group.is_repeated |= word in _REPEATED
             if word in _COUNTED and not group.is_repeated and not group.is_object:
