@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from vlmsearch._util.extras import install_command
 from vlmsearch.errors import MissingDependencyError
 from vlmsearch.media.about import About
-from vlmsearch.media.decoding import decoded
+from vlmsearch.media.decoding import decoded, page_label
 from vlmsearch.media.office.content import AUTHORS_JOINT, Content, clean
 
 _HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "math"})
@@ -89,9 +89,10 @@ def read(data: bytes, _: str) -> Content:
         from lxml import etree
     except ImportError as exc:
         raise MissingDependencyError(f"web pages need lxml: {install_command('office')}") from exc
-    text = clean(decoded(data))
+    source = decoded(data, label=page_label(data))
+    text = clean(source.text)
     if not text:
-        return Content("")
+        return Content("", unread=source.unread)
     page = _Page()
     parser = etree.HTMLParser(target=page, huge_tree=True, encoding="utf-8", remove_comments=True, remove_pis=True)
     parser.feed(text.encode())
@@ -99,4 +100,4 @@ def read(data: bytes, _: str) -> Content:
     lines = (" ".join(line.split()) for line in "".join(page.text).split("\n"))
     about = About("".join(page.title), AUTHORS_JOINT.join(dict.fromkeys(filter(None, page.authors))))
     text = re.sub(r"\n?(?:\0\n?)+", "\n\n", "\n".join(filter(None, lines)))
-    return Content(clean(text), about)
+    return Content(clean(text), about, source.unread)
