@@ -31,13 +31,11 @@ _MARKS = {
 _ESCAPES = {b"\x1b$)C": "iso2022_kr", b"\x1b$": "iso2022_jp_ext", b"\x1b(J": "iso2022_jp_ext"}
 """Escapes that say which character set has the bytes of ASCII for its letters."""
 _LANGUAGES = {
-    "da dan de deu ger en eng es spa fi fin fr fra fre is isl it ita nb nl nld dut nn no nor pt por sv swe": (
+    "da dan de deu en eng es spa fi fin fr fra is it ita nb nl nld no nor pt por sv swe": (
         *("cp1252", "mac-roman", "cp850", "cp437", "iso8859-15"),
     ),
-    "be bel bg bul mk mac mkd ru rus sr srp uk ukr": (
-        *("cp1251", "koi8-r", "koi8-u", "cp866", "mac-cyrillic", "iso8859-5", "cp855"),
-    ),
-    "bs cs ces cze hr hrv hu hun pl pol ro ron rum sk slk slo sl slv": ("cp1250", "iso8859-2", "cp852", "mac-latin2"),
+    "be bg bul mk ru rus sr srp uk ukr": ("cp1251", "koi8-r", "koi8-u", "cp866", "mac-cyrillic", "iso8859-5", "cp855"),
+    "cs ces cze hr hrv hu hun pl pol ro ron sk slk sl slv": ("cp1250", "iso8859-2", "cp852", "mac-latin2"),
     "et est lt lit lv lav": ("cp1257", "iso8859-13", "iso8859-4", "cp775"),
     "el ell gre": ("cp1253", "iso8859-7", "cp737", "mac-greek"),
     "tr tur az aze": ("cp1254", "iso8859-9", "cp857"),
@@ -83,6 +81,7 @@ _OTHER = re.compile("[^\0-\x7f]")
 _NO_TEXT = re.compile("[\0-\x08\x0e-\x19\x7f-\x9f\ue000-\uf8ff\ufffd-\uffff]")
 _META = re.compile(rb"(?is)<!--.*?-->|<\?xml([^>]{0,200})|<meta[\s/]([^>]{0,500})")
 _ATTRIBUTE = re.compile(rb"(?s)([^\s=/>\"']+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))")
+_CHARSET = re.compile(rb"(?i)charset\s*=\s*[\"']?\s*([^\s;\"']+)")
 _ERRORS = "vlmsearch.stray"
 
 
@@ -119,8 +118,7 @@ def decoded(data: bytes, *, label: str = "", language: str = "") -> DecodedText:
         >>> decoded("“Straße” für 12 €".encode("cp1252"), label="iso-8859-1").text
         '“Straße” für 12 €'
     """
-    mark = _mark(data)
-    if mark:
+    if mark := _mark(data):
         return _read(data[len(mark) :], _MARKS[mark])
     has_controls = len(data) - len(data.translate(None, _CONTROLS)) > _FEW * len(data)
     if (has_controls or b"\0" in data) and (codec := _wide_codec(data)):
@@ -142,7 +140,7 @@ def decoded(data: bytes, *, label: str = "", language: str = "") -> DecodedText:
 
 
 def opened_text(file: IO[bytes], *, is_unicode: bool = False) -> tuple[TextIOWrapper, DecodedText]:
-    """Return an open file as text, in the character set of its first 64 kB, and its beginning.
+    """Return an open file as text, and its beginning, which decides on its character set.
 
     Bytes that cannot be read are `STRAY` surrogates.
 
@@ -169,11 +167,9 @@ def page_label(data: bytes) -> str:
     """
     for head in _META.finditer(data[:4096]):
         values = {name.lower(): b"".join(value) for name, *value in _ATTRIBUTE.findall(head[1] or head[2] or b"")}
-        content = values.get(b"content", b"") if values.get(b"http-equiv", b"").lower() == b"content-type" else b""
-        label = values.get(b"encoding" if head[1] else b"charset") or b"".join(
-            re.findall(rb"(?i)charset\s*=\s*[\"']?\s*([^\s;\"']+)", content)[:1]
-        )
-        if label:
+        is_type = values.get(b"http-equiv", b"").lower() == b"content-type"
+        named = _CHARSET.search(values.get(b"content", b"")) if is_type else None
+        if label := values.get(b"encoding" if head[1] else b"charset") or (named[1] if named else b""):
             return "utf-8" if label.lower().startswith(b"utf-16") else label.decode("ascii", "replace")
     return ""
 
@@ -251,23 +247,19 @@ def _guessed(data: bytes, language: str) -> DecodedText:
 
     lines = (line for line in data.splitlines(keepends=True) if not line.isascii())
     sample = data if len(data) <= _SAMPLE else b"".join(lines)[:_SAMPLE]
+    hits = chardet.detect_all(sample, ignore_threshold=True, compat_names=False, include_encodings=_SETS)
     hints = _sets_of(language)
-    evidence, scores = dict[str, float](), dict[str, tuple[float, int]]()
-    for hit in chardet.detect_all(sample, ignore_threshold=True, compat_names=False, include_encodings=_SETS):
-        codec = hit["encoding"]
-        if codec not in _SETS or hit["confidence"] < max(evidence.values(), default=0.0) / 8:
-            continue
-        text = _read(sample, codec).text
-        others = max(len(_OTHER.findall(text)), 1)
-        weight = (1 - min(len(_ODD.findall(text)) / others, 1)) ** 3 * (2 if codec in hints else 1)
-        evidence[text] = max(evidence.get(text, 0.0), hit["confidence"] * weight)
-        prior = _PRIOR / others if codec == (hints or _SETS)[0] else 0.0
-        scores[text] = max(scores.get(text, (0.0, -len(_SETS))), (evidence[text] + prior, -_SETS.index(codec)))
-    if not scores and (wide := _wide_codec(data)):
-        return replace(_read(data, wide), unread={UNCERTAIN: 1})
-    if not scores:
+    candidates = []
+    for codec, confidence in ((hit["encoding"], hit["confidence"]) for hit in hits if hit["encoding"] in _SETS):
+        if confidence >= hits[0]["confidence"] / 8:
+            text = _read(sample, codec).text
+            others = max(len(_OTHER.findall(text)), 1)
+            evidence = confidence * (1 - min(len(_ODD.findall(text)) / others, 1)) ** 3 * (2 if codec in hints else 1)
+            prior = _PRIOR / others if codec == (hints or _SETS)[0] else 0.0
+            candidates.append((evidence + prior, -_SETS.index(codec), evidence, text))
+    if not candidates:
         raise InvalidInputError("unsupported", "it is binary data, and no text")
-    best = max(scores, key=lambda text: scores[text])
-    whole = _read(data, _SETS[-scores[best][1]])
-    is_close = evidence.pop(best) - max(evidence.values(), default=0.0) < _CLOSE
-    return replace(whole, unread={**whole.unread, **({UNCERTAIN: 1} if is_close else {})})
+    _, place, best, text = max(candidates)
+    rival = max((evidence for *_, evidence, other in candidates if other != text), default=0.0)
+    whole = _read(data, _SETS[-place])
+    return whole if best - rival >= _CLOSE else replace(whole, unread={**whole.unread, UNCERTAIN: 1})
