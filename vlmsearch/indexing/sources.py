@@ -9,6 +9,7 @@ a file, a glob            the same for each file
 films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
 ``.docx`` ``.html`` ...   their text
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
+``.tsv``                  the same, with tabs between the cells
 ``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
 ``.tar``                  a sample a document, as WebDataset has them: files of one name with other endings;
                           ``.json`` holds metadata; the id is the path of the tar, a slash and the name
@@ -17,6 +18,9 @@ films                     a document a scene, whose id ends in ``#t=12.480``; an
 
 Of a folder, PDF files, films and office documents are taken with their option in `SourceOptions`. A file that is named,
 by itself or by a glob, is taken without it.
+
+Texts, CSV and TSV are read in any character set: UTF-8, or one of `vlmsearch.media.decoding`. Front matter of Markdown
+is metadata.
 
 A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
 numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out. A
@@ -48,10 +52,13 @@ from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
+from vlmsearch.indexing.front_matter import front_matter
 from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
-from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_rows, row_word
-from vlmsearch.indexing.unread import ranked
+from vlmsearch.indexing.tables import Row, TarSample, count_rows, read_rows, row_word
+from vlmsearch.indexing.unread import ranked, unread_metadata
+from vlmsearch.media.about import About
+from vlmsearch.media.decoding import STRAY, decoded, language_of
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
@@ -60,7 +67,7 @@ from vlmsearch.stores.base import Store
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp, part_of
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
-TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv", ".parquet", ".tar"})
+TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".tar"})
 _SUFFIXES = IMAGE_SUFFIXES | TEXT_SUFFIXES | CONTAINER_SUFFIXES
 _NO_ENDING, _OTHER = "(none)", "(other)"
 _MAX_ENDING, _MAX_ENDINGS = 12, 1_000
@@ -522,18 +529,27 @@ def _read_file(name: str, options: SourceOptions) -> Item:
         return SourceDocument(Document(id, image=Path(name)), id)
     try:
         data = read_regular(name, "a text" if suffix in TEXT_SUFFIXES else "an image")
-        if suffix in TEXT_SUFFIXES:
-            return SourceDocument(Document(id, text=data.decode("utf-8-sig")), id)
     except InvalidInputError as exc:
         return Reject(id, exc.code, str(exc), Stamp("", id))
-    except UnicodeDecodeError:
-        reason = "is not UTF-8 text"
+    if suffix in TEXT_SUFFIXES:
+        try:
+            return SourceDocument(_text_document(name, id, data), id)
+        except InvalidInputError:
+            reason = "is binary data, and no text"
     else:
         if format_of(data):
             return SourceDocument(Document(id, image=Path(name)), id)
         texts, tables = (", ".join(sorted(suffixes)) for suffixes in (TEXT_SUFFIXES, TABLE_SUFFIXES))
         reason = f"is neither an image in a format that can be read nor named as a text ({texts}) or a table ({tables})"
     return Reject(id, "unsupported", f"{name!r} {reason}", Stamp(hashlib.sha256(data).hexdigest(), id))
+
+
+def _text_document(name: str, id: str, data: bytes) -> Document:
+    """Return the document of a text file; InvalidInputError for binary data."""
+    text = decoded(data, language=language_of(name))
+    is_markdown = name.lower().endswith(".md")
+    metadata, about, body = front_matter(text.text) if is_markdown else ({}, About(), text.text)
+    return Document(id, about.over(body), None, {**metadata, **about.metadata, **unread_metadata(text.unread)})
 
 
 def _read_container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Item:
@@ -599,7 +615,7 @@ def _read_row(table: str, number: int, row: Row | InvalidInputError) -> PartItem
 def _document(given: Row, table: str) -> Document:
     cells = [given] if isinstance(given, str) else given.values()
     if any(isinstance(cell, str) and STRAY.search(cell) for cell in cells):
-        raise InvalidInputError("unsupported", "not UTF-8 text")
+        raise InvalidInputError("unsupported", "no text in the character set of the table")
     row = _parse(given) if isinstance(given, str) else given
     if not isinstance(row, Mapping):
         raise InvalidInputError("invalid", "a row is a JSON object")
