@@ -116,7 +116,7 @@ def write_docx(path: Path) -> set[str]:
     document.add_paragraph("tabword\tbehindtab")
     document.sections[0].header.paragraphs[0].text = "headerword"
     document.sections[0].footer.paragraphs[0].text = "footerword"
-    commented = document.add_paragraph("commented")
+    commented = document.add_paragraph("commented ")
     document.add_comment(commented.runs, text="commentword", author="A")
     table = document.add_table(2, 2)
     table.cell(0, 0).merge(table.cell(0, 1)).text = "mergedword"
