@@ -121,8 +121,10 @@ def test_files_of_the_server_and_files_from_here_are_indexed_and_deleted(
     unread = {"unread": "2 comments", "unread_count": 2}
     rows = [{"id": str(number), "text": "x" * 30_000, **unread} for number in range(400)]  # several requests
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sent = json.loads(ok("index", tmp_path / "rows.jsonl", "--upload", "--no-passages", "--json", *where))
+    upload = ("index", tmp_path / "rows.jsonl", "--upload", "--no-passages", "--json", *where)
+    sent, again = json.loads(ok(*upload)), json.loads(ok(*upload))
     assert (sent["partly_read"], sent["unread"]) == (400, {"comment": 800})
+    assert (again["unchanged"], again["partly_read"], again["partly_read_in_all"]) == (400, 0, 400)
     assert "not read    800 comments, of 400 documents" in ok("info", *where)
     assert ok("list", "--unread", "--limit", "1", *where).startswith("0\t2 comments\txxx")
     assert ok("delete", *(row["id"] for row in rows), *where) == "400 deleted\n"

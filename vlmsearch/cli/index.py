@@ -92,10 +92,10 @@ def index(
                 remote = stack.enter_context(chosen.connect())
                 report = upload_files(remote, given, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
             elif cluster is not None:
-                advance = stack.enter_context(progress(None, quiet=is_quiet))
                 from vlmsearch.integrations.ray import index as index_on_ray
                 from vlmsearch.registry import open_store, usual_encoder
 
+                advance = stack.enter_context(progress(None, quiet=is_quiet))
                 with open_store(chosen.store) as store:
                     url = chosen.encoder or usual_encoder(store.name, store.manifest())
                 stack.enter_context(redirect_stdout(sys.stderr))  # Ray writes there

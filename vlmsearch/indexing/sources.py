@@ -266,11 +266,11 @@ class Paths:
             if not isinstance(entry, str):
                 yield entry
                 continue
-            suffix, kind = os.path.splitext(entry)[1].lower(), kind_of(entry)
+            suffix = os.path.splitext(entry)[1].lower()
             if suffix not in _SUFFIXES:
                 is_beside = self.options.video and suffix in SUBTITLE_SUFFIXES  # they are read with their films
                 others[_ending(suffix, others)] += not (is_beside or self._is_of_index(entry))
-            elif kind is None or getattr(self.options, kind.option):
+            elif (kind := kind_of(entry)) is None or getattr(self.options, kind.option):
                 yield entry
             else:
                 self._left_out.add(_escape(entry))
