@@ -34,7 +34,7 @@ _MASTERS = re.compile(r".*>(slideLayout|(slide|notes|handout)Master)")
 _KINDS = (
     (r".*\.rels|\[Content_Types\]\.xml", NOTHING),  # the relations and types of the parts
     (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),  # its state
-    (r".*/ink/.*", "drawing by hand"),
+    (r".*/ink/.*", "hand drawing"),
     (r".*>customXml(Props)?|customXml/.*", NOTHING),  # data that the document shows by a copy of its own
     (r".*>((table)?[sS]tyles|stylesWithEffects|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),  # looks
     (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),  # looks as well
