@@ -216,7 +216,7 @@ def test_pages_of_pandoc_have_all_words(tmp_path: Path) -> None:
     )
 
 
-def test_without_lxml_the_error_names_the_extra(tmp_path: Path) -> None:
+def test_without_lxml_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
         "import sys; sys.modules['lxml'] = None\n"
         "from vlmsearch import MissingDependencyError\n"
@@ -226,4 +226,5 @@ def test_without_lxml_the_error_names_the_extra(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
 
+    monkeypatch.chdir(tmp_path)
     assert done.stdout == f"web pages need lxml: {install_command('office')}\n"

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from html import escape
 from html.entities import html5
@@ -22,7 +23,7 @@ from typing import Any
 from vlmsearch._util.extras import install_command
 from vlmsearch.errors import MissingDependencyError
 from vlmsearch.media.about import About
-from vlmsearch.media.decoding import decoded
+from vlmsearch.media.decoding import decoded, page_label
 from vlmsearch.media.office.content import AUTHORS_JOINT, Content, clean
 
 _UNWANTED_NAMES = "annotation annotation-xml iframe link metadata noembed rp script style template xml"
@@ -208,7 +209,9 @@ def read(data: bytes, _: str) -> Content:
     Raises:
         MissingDependencyError: lxml is not installed.
     """
-    return read_markup(decoded(data))
+    source = decoded(data, label=page_label(data))
+    content = read_markup(source.text)
+    return replace(content, unread={**content.unread, **source.unread})
 
 
 def read_markup(markup: str) -> Content:
