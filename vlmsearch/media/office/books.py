@@ -17,6 +17,7 @@ from vlmsearch.media.office.package import NOTHING, Package
 _KINDS = (
     (r"mimetype|META-INF/.*", NOTHING),  # how the archive is packed, signed and shown
     (r"(?i).*\.(css|xpgt|otf|ttf|ttc|woff2?|eot)", NOTHING),  # styles and fonts
+    (r"(?i).*\.x?html?", "page"),  # damaged, or not of the book
     (r"(?i).*\.(js|pls|smil)", NOTHING),  # programs; how words are spoken, and when
     (r"(?i)(.*/)?(page-?map\.xml|iTunes.*|\.DS_Store|Thumbs\.db|__MACOSX/.*)", NOTHING),  # of programs
 )
@@ -65,7 +66,13 @@ def read(data: bytes, name: str) -> Content:
         elif is_contents or (_IN_SPINE if item in spine else _PAGE).search(kind):
             if member in protected:
                 raise InvalidInputError("unsupported", f"{name} is protected against copying: its text cannot be read")
-            page = pages.read(package.read(member), name)
+            try:
+                page = pages.read(package.read(member), name)
+            except InvalidInputError as exc:
+                if exc.code == "too_large":
+                    raise
+                package.leave(member)
+                continue
             (contents if is_contents else texts).setdefault(member, page.text)
             unread.update(page.unread)
     about = package.about(description)

@@ -150,7 +150,7 @@ class _Page:
 
     def text(self) -> str:
         """Return the text that was taken."""
-        text = _BREAK.sub(_break, "".join([*self._parts, *self._ruby]).replace("\xad", ""))
+        text = _BREAK.sub(_break, "".join([*self._parts, *self._ruby]))
         return clean(text.replace(_SPACE, " ").replace(_TAB, "\t"))
 
     def _attributes(self, tag: str, attributes: Mapping[str, str]) -> None:
