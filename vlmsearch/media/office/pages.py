@@ -52,6 +52,7 @@ _NAMES = {
 _BREAKS = {tag: mark for mark, tags in _NAMES.items() for tag in tags.split()}
 """Marks before and after an element. All others are inside of lines, and do not break words."""
 _LINES_KEPT = frozenset({"listing", "plaintext", "pre", "textarea", "xmp"})
+_SPECIAL = _UNWANTED | _LINES_KEPT | {"rt", "rtc", "ruby", "table", "td", "th", "title", "tr"}
 _LABELS = {"area": "alt", "img": "alt", "input": "value", "optgroup": "label", "option": "label"}
 """Attributes that are shown as text."""
 _UNSEEN_INPUTS = frozenset({"checkbox", "color", "file", "hidden", "password", "radio", "range"})
@@ -71,7 +72,6 @@ _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([A-Za-z]\w*;)")
 _CDATA = re.compile(r"(?s)<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)")
 _STRAY_END = re.compile(r"(?i)</(?:p|br)\s*>")
 """Ends that browsers take for a paragraph where none is open, and lxml for nothing."""
-_BREAK = re.compile(r"\s{2,}|[^\S ]")
 
 
 class _Page:
@@ -96,36 +96,40 @@ class _Page:
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         """Begin an element."""
-        tag, above = _tag(name), self._open[-1]
+        (tag, mark, is_plain), above = _element(name), self._open[-1]
         self._open.append(tag)
         if self._hidden:
             return
-        if tag in _UNWANTED and "shadowrootmode" not in attributes:
-            self._hidden = len(self._open)
-        self._lines_kept += tag in _LINES_KEPT
-        if tag in ("rt", "rtc"):
-            self._out = self._ruby
-        elif tag == "title" and above in ("head", "html", "body") and not self.title:
-            self._out = self.title
-        elif tag == "table":
-            self._rows[-1].clear()
-            self._rows.append([])
-        elif tag == "tr":
-            self._end_row()
-        elif tag in ("td", "th"):
-            self._rows[-1].append(len(self._parts))
-        is_apart = above == "mfrac" or (tag, above) in (("a", "sup"), ("sup", "a"))  # the number of a note
-        self._out.append(" " if is_apart else _BREAKS.get(tag, ""))
-        if attributes or tag == "img":
+        if not is_plain:
+            self._lines_kept += tag in _LINES_KEPT
+            if tag in _UNWANTED and "shadowrootmode" not in attributes:
+                self._hidden = len(self._open)
+            elif tag in ("rt", "rtc"):
+                self._out = self._ruby
+            elif tag == "title" and above in ("head", "html", "body") and not self.title:
+                self._out = self.title
+            elif tag == "table":
+                self._rows[-1].clear()
+                self._rows.append([])
+            elif tag == "tr":
+                self._end_row()
+            elif tag in ("td", "th"):
+                self._rows[-1].append(len(self._parts))
+        is_apart = above == "mfrac" or (tag in ("a", "sup") and tag != above in ("a", "sup"))  # the number of a note
+        self._out.append(" " if is_apart else mark)
+        if attributes:
             self._attributes(tag, attributes)
 
-    def end(self, _: str) -> None:
+    def end(self, name: str) -> None:
         """End an element."""
-        tag = self._open.pop()
+        tag, mark, is_plain = _element(name)
+        self._open.pop()
         if self._hidden:
             self._hidden *= self._hidden <= len(self._open)
             return
-        self._out.append(_BREAKS.get(tag, ""))
+        self._out.append(mark)
+        if is_plain:
+            return
         self._lines_kept -= tag in _LINES_KEPT
         if tag in ("rt", "rtc", "title"):
             self._out = self._parts
@@ -150,7 +154,9 @@ class _Page:
 
     def text(self) -> str:
         """Return the text that was taken."""
-        text = _BREAK.sub(_break, "".join([*self._parts, *self._ruby]))
+        paragraphs = "".join([*self._parts, *self._ruby]).split(_PARAGRAPH)
+        lines = ((" ".join(line.split()) for line in paragraph.split(_LINE)) for paragraph in paragraphs)
+        text = "\n\n".join(filter(None, map("\n".join, (filter(None, part) for part in lines))))
         return clean(text.replace(_SPACE, " ").replace(_TAB, "\t"))
 
     def _attributes(self, tag: str, attributes: Mapping[str, str]) -> None:
@@ -195,12 +201,10 @@ class _Page:
 
 
 @lru_cache(1024)
-def _tag(name: str) -> str:
-    return name.rpartition("}")[2].lower()
-
-
-def _break(match: re.Match[str]) -> str:
-    return "\n\n" if _PARAGRAPH in match[0] else "\n" if _LINE in match[0] else " "
+def _element(name: str) -> tuple[str, str, bool]:
+    """Return the name of an element, its marks, and whether that is all about it."""
+    tag = name.rpartition("}")[2].lower()
+    return tag, _BREAKS.get(tag, ""), tag not in _SPECIAL
 
 
 def read(data: bytes, _: str) -> Content:
