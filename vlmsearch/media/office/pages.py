@@ -230,11 +230,9 @@ def read_markup(markup: str) -> Content:
     text = page.text()
     said = (" ".join(value.split()) for name, value in page.meta if _DESCRIPTION.fullmatch(name))
     subject = next(filter(None, said), "")
+    subject = "" if subject in " ".join(text.split()) else subject
     authors = dict.fromkeys(value for name, value in page.meta if value and _AUTHOR.fullmatch(name))
-    about = About(
-        "".join(page.title), AUTHORS_JOINT.join(authors), "" if subject in " ".join(text.split()) else subject
-    )
-    return Content(text, about, dict(page.unread))
+    return Content(text, About("".join(page.title), AUTHORS_JOINT.join(authors), subject), dict(page.unread))
 
 
 def _parsed(markup: str, level: int = 0) -> _Page:
@@ -244,10 +242,9 @@ def _parsed(markup: str, level: int = 0) -> _Page:
         raise MissingDependencyError(f"web pages need lxml: {install_command('office')}") from exc
     text = markup.replace("\0", "").strip()
     if _XHTML.search(text[:_HEAD]):
+        xml = _ENTITY.sub(lambda match: html5.get(match[1], f"&amp;{match[1]}"), text)
         with suppress(etree.XMLSyntaxError):
-            return _fed(
-                etree.XMLParser, _ENTITY.sub(lambda match: html5.get(match[1], f"&amp;{match[1]}"), text), level
-            )
+            return _fed(etree.XMLParser, xml, level)
     html = _CDATA.sub(lambda match: escape(match[1]) if match[1] else match[0], text)
     html = re.sub(r"(?i)(</?)noframes\b", r"\1div", _STRAY_END.sub(r"\g<0> ", html))
     return _fed(etree.HTMLParser, html or "<p>", level)
