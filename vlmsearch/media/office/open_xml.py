@@ -32,11 +32,11 @@ _AFTER = (
 """Roles of parts that are read after the part that has the relation, in this order."""
 _MASTERS = re.compile(r".*>(slideLayout|(slide|notes|handout)Master)")
 _KINDS = (
-    (r".*\.rels|\[Content_Types\]\.xml", NOTHING),  # the relations and types of the parts
+    (r".*\.rels|\[Content_Types\]\.xml|>origin|_xmlsignatures/.*", NOTHING),  # relations, types, signatures of parts
     (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),  # its state
     (r".*/ink/.*", "drawing by hand"),
     (r".*>customXml(Props)?|customXml/.*", NOTHING),  # data that the document shows by a copy of its own
-    (r".*>((table)?[sS]tyles|stylesWithEffects|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),  # looks
+    (r".*>((table)?[sS]tyles|stylesWith\w*|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),  # looks
     (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),  # looks as well
     # what programs keep for themselves
     (r".*>(settings|webSettings|presProps|viewProps|printerSettings|tags|attachedTemplate|intelligence)", NOTHING),
@@ -44,15 +44,16 @@ _KINDS = (
     (r".*>glossaryDocument|.*/glossary/.*", NOTHING),  # building blocks that the document could be given
     (r".*>((slide|notes)Master|slideLayout)|.*/slide(Master|Layout)s/.*", NOTHING),  # those that no slide has
     (r".*>(vbaProject|wordVbaData|keyMapCustomizations|extensibility)|.*/vba\w+\.(bin|xml)", NOTHING),  # macros
-    (r"chart(Ex)?>package|.*>(diagramDrawing|vmlDrawing|hyperlink)", NOTHING),  # what others repeat; targets of links
+    (r"chart(Ex)?>package|.*>(diagramDrawing|vmlDrawing)", NOTHING),  # what charts, diagrams and others show
+    (r".*>(hyperlink|legacyDocTextInfo)", NOTHING),  # targets of links, and a copy of the text
     (r".*>(package|oleObject|aFChunk|subDocument)", "embedded document"),
     (r".*>(control|activeXControlBinary)", "form control"),
     (r".*>image", "picture"),
     (r".*>video", "film"),
     (r".*>audio", "sound"),
 )
-_LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst"})
-"""Elements that a reader does not see: what was deleted or moved away, and the places of tabs."""
+_LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst", "custGeom"})
+"""Elements that hold no text for a reader: what was deleted or moved away, places of tabs, outlines of shapes."""
 _CHECKED = frozenset({*_LEFT, "sp", "Choice", "Fallback"})
 _VALUES = frozenset({"v", "pt", "text"})
 """Elements with a text that is a block: a value of a chart, in both formats of them, and a comment on a slide."""
