@@ -72,7 +72,7 @@ def saved(document: Any) -> bytes:
 
 
 def read(document: Any) -> Content:
-    return read_bytes(saved(document), ".docx" if hasattr(document, "paragraphs") else ".pptx", "'a'")
+    return read_bytes(saved(document), ".docm" if hasattr(document, "paragraphs") else ".pptm", "'a'")
 
 
 def word(xml: str) -> str:

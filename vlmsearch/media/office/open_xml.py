@@ -32,26 +32,33 @@ _AFTER = (
 """Roles of parts that are read after the part that has the relation, in this order."""
 _MASTERS = re.compile(r".*>(slideLayout|(slide|notes|handout)Master)")
 _KINDS = (
-    (r".*\.rels|\[Content_Types\]\.xml|>origin|_xmlsignatures/.*", NOTHING),  # relations, types, signatures of parts
-    (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),  # its state
+    # Relations, types and signatures of the parts: they say where the others are, and who vouches for them.
+    (r".*\.rels|\[Content_Types\]\.xml|>origin|_xmlsignatures/.*", NOTHING),
+    # Statistics, names of programs, fields that fields of the text show, and a small picture of the first page.
+    (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),
     (r".*/ink/.*", "drawing by hand"),
-    (r".*>customXml(Props)?|customXml/.*", NOTHING),  # data that the document shows by a copy of its own
-    (r".*>((table)?[sS]tyles|stylesWith\w*|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),  # looks
-    (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),  # looks as well
-    # what programs keep for themselves
+    # Data behind content controls, of which the document has a copy where it shows them.
+    (r".*>customXml(Props)?|customXml/.*", NOTHING),
+    # Looks: their texts are names of styles, and patterns of numbers of lists.
+    (r".*>((table)?[sS]tyles|stylesWith\w*|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),
+    (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),
+    # What programs keep for themselves, and who wrote comments and changes.
     (r".*>(settings|webSettings|presProps|viewProps|printerSettings|tags|attachedTemplate|intelligence)", NOTHING),
-    (r".*>(comments(Extended|Ids|Extensible)|people|commentAuthors|authors|changesInfo|revisionInfo)", NOTHING),  # who
-    (r".*>glossaryDocument|.*/glossary/.*", NOTHING),  # building blocks that the document could be given
-    (r".*>((slide|notes)Master|slideLayout)|.*/slide(Master|Layout)s/.*", NOTHING),  # those that no slide has
-    (r".*>(vbaProject|wordVbaData|keyMapCustomizations|extensibility)|.*/vba\w+\.(bin|xml)", NOTHING),  # macros
-    (r"chart(Ex)?>package|.*>(diagramDrawing|vmlDrawing)", NOTHING),  # what charts, diagrams and others show
-    (r".*>(hyperlink|legacyDocTextInfo)", NOTHING),  # targets of links, and a copy of the text
+    (r".*>(comments(Extended|Ids|Extensible)|people|commentAuthors|authors|changesInfo|revisionInfo)", NOTHING),
+    # Building blocks that a user could insert, and masters and layouts that no slide has.
+    (r".*>glossaryDocument|.*/glossary/.*", NOTHING),
+    (r".*>((slide|notes)Master|slideLayout)|.*/slide(Master|Layout)s/.*", NOTHING),
+    # Macros.
+    (r".*>(vbaProject|wordVbaData|keyMapCustomizations|extensibility)|.*/vba\w+\.(bin|xml)", NOTHING),
+    # The workbook behind a chart, copies of what is read, and targets of links.
+    (r"chart(Ex)?>package|.*>(diagramDrawing|vmlDrawing|legacyDocTextInfo|hyperlink)", NOTHING),
     (r".*>(package|oleObject|aFChunk|subDocument)", "embedded document"),
     (r".*>(control|activeXControlBinary)", "form control"),
     (r".*>image", "picture"),
     (r".*>video", "film"),
     (r".*>audio", "sound"),
 )
+"""Kinds of parts that were not read."""
 _LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst", "custGeom"})
 """Elements that hold no text for a reader: what was deleted or moved away, places of tabs, outlines of shapes."""
 _CHECKED = frozenset({*_LEFT, "sp", "Choice", "Fallback"})
