@@ -37,7 +37,7 @@ _KINDS = (
     # Statistics, names of programs, fields that fields of the text show, and a small picture of the first page.
     (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),
     (r".*/ink/.*", "drawing by hand"),
-    # Data behind content controls, of which the document has a copy where it shows them.
+    # Data behind content controls: the document has a copy where it shows them.
     (r".*>customXml(Props)?|customXml/.*", NOTHING),
     # Looks: their texts are names of styles, and patterns of numbers of lists.
     (r".*>((table)?[sS]tyles|stylesWith\w*|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),
@@ -80,7 +80,9 @@ _NAMES = {*_CHECKED, *_VALUES, *_CHARACTERS, *_OPERATORS, *_JOINTS, *_ALTERNATIV
 _TAGS = [f"{{*}}{name}" for name in sorted(_NAMES)]
 _ITEM = "\0"
 """The mark at both ends of an item of a list while a document is read."""
-_HAS_CONTENT = "boolean(.//*[local-name()='t'][text()]|.//@descr|.//@*[contains(namespace-uri(),'/relationships')])"
+_RELATED = ".//@*[contains(namespace-uri(), '/relationships')][local-name() != 'embed']"
+_HAS_CONTENT = f"boolean(.//*[local-name() = 't'][text()] | .//@descr | {_RELATED})"
+"""A text, or the relation of a part that may have one, such as a chart."""
 
 
 def read(data: bytes, name: str) -> Content:
