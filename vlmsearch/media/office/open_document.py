@@ -29,7 +29,7 @@ _MEMBERS = (
     (r"(.*/)?(Obj[^/]*|content\.xml)", "embedded document"),
 )
 _MARKS = {"text:tab": (CELL, ""), "text:line-break": (LINE, ""), "text:number": ("", " "), "text:ruby-text": ("(", ")")}
-"""What stands before and behind the text of an element."""
+"""Text before and behind that of an element."""
 _MARKS |= dict.fromkeys(("MathML:mn", "MathML:mrow"), ("", " "))
 _NAMES = {
     "unwanted": (
@@ -60,7 +60,7 @@ _NAMES = {
     "aside": ("text:note", "office:annotation", "table:content-validations"),  # stands behind the document
     "control": ("form",),  # stands there, too
 }
-"""Names of elements and namespaces, by what their text is; that of others is a part of the text around them."""
+"""Names of elements and namespaces by the role of their text, if it has one."""
 _ROLES = {name: role for role, names in _NAMES.items() for name in names}
 _VALUES = ("string-value", "date-value", "time-value", "boolean-value", "value")
 """Attributes of a cell without a text."""
@@ -68,7 +68,7 @@ _VALUES = ("string-value", "date-value", "time-value", "boolean-value", "value")
 
 @dataclass(slots=True)
 class _Block:
-    """An element with a text of its own, and the texts that are anchored in it and stand behind it."""
+    """An element with a text of its own, and the texts that are anchored in it."""
 
     element: _Element
     role: str = ""
@@ -113,7 +113,7 @@ def _whole(package: Package, member: str) -> _Element:
 
 
 def _text(root: _Element, aside: list[str], counts: Counter[str], *, is_master: bool = False) -> str:
-    """Return the text of a member; what stands behind the document, and counts of what is not read, go elsewhere."""
+    """Return the text of a member; add texts behind it and counts of the unread."""
     from lxml import etree
 
     block = _Block(root)
@@ -180,7 +180,7 @@ def _is_place(element: _Element, role: str) -> bool:
 
 @lru_cache(1024)
 def _named(tag: object) -> tuple[str, str]:
-    """Return the name of an element with its namespace in short, and the role of its text."""
+    """Return the short name of an element and the role of its text."""
     space, _, local = str(tag).rpartition("}")
     space = "".join(re.findall(r"[a-zA-Z-]+", space)[-1:])
     name = f"{space}:{local}" if isinstance(tag, str) else "entity"
