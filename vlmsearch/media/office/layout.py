@@ -13,6 +13,5 @@ def laid_out(text: str) -> str:
     for end in (CELL, PARAGRAPH, LINE):
         text = text.replace(f" {end}", end).replace(f"{end} ", end)
     text = re.sub(f"{CELL}+(?=[{LINE}{PARAGRAPH}])", "", text)
-    text = re.sub(f"{LINE}*{PARAGRAPH}[{PARAGRAPH}{LINE}]*", "\n\n", text)
-    text = re.sub(f"{LINE}+", "\n", text)
-    return re.sub(r"\n\s*\n", "\n\n", text.replace(CELL, "\t").replace(SPACE, " ")).strip()
+    text = re.sub(f"{LINE}+", "\n", text).replace(PARAGRAPH, "\n\n").replace(CELL, "\t").replace(SPACE, " ")
+    return re.sub(r"\n\s*\n", "\n\n", text).strip()

@@ -61,6 +61,10 @@ _NAMES = {
     "control": ("form",),  # stands there, too
 }
 """Names of elements and namespaces by the role of their text, if it has one."""
+_PLAIN = [
+    f"{{urn:oasis:names:tc:opendocument:xmlns:text:1.0}}{name}"
+    for name in ("span", "a", "bookmark-start", "bookmark-end", "bookmark-ref", "soft-page-break")
+]
 _ROLES = {name: role for role, names in _NAMES.items() for name in names}
 _VALUES = ("string-value", "date-value", "time-value", "boolean-value", "value")
 """Attributes of a cell without a text."""
@@ -116,6 +120,7 @@ def _text(root: _Element, aside: list[str], counts: Counter[str], *, is_master: 
     """Return the text of a member; add texts behind it and counts of the unread."""
     from lxml import etree
 
+    etree.strip_tags(root, *_PLAIN)  # for speed: their texts become a part of those around them
     block = _Block(root)
     blocks = [block]
     walk = etree.iterwalk(root, events=("start", "end"))
@@ -168,7 +173,7 @@ def _close(blocks: list[_Block], aside: list[str]) -> None:
 
 
 def _laid_out(parts: list[str]) -> str:
-    return laid_out(re.sub(r"[ \t\r\n]{2,}|[\t\r\n]", " ", "".join(parts)))
+    return laid_out(re.sub("  +", " ", re.sub(r"[\t\r\n]", " ", "".join(parts))))
 
 
 def _is_place(element: _Element, role: str) -> bool:

@@ -10,6 +10,8 @@ import codecs
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.about import About
@@ -18,7 +20,7 @@ from vlmsearch.media.office.layout import CELL, LINE, PARAGRAPH, laid_out
 from vlmsearch.media.office.package import OTHER
 
 _BINARY = re.compile(rb"\\bin(\d{1,10}) ?")
-_ESCAPE = re.compile(rb"\\(?:'(..)|(.))")
+_ESCAPE = re.compile(rb"((?:\\'[0-9a-fA-F]{2}){1,9999})|\\([\\{}])")
 _SYMBOLS = {
     **dict.fromkeys(("par", "sect", "page", "column", "\r", "\n"), PARAGRAPH),
     **dict.fromkeys(("line", "softline", "lbr"), "\n"),
@@ -56,9 +58,11 @@ _CODE_PAGES = {77: 10000, 128: 932, 129: 949, 130: 1361, 134: 936, 136: 950, 161
 _CODE_PAGES |= {0: 1252, 2: 1252, 178: 1256, 186: 1257, 204: 1251, 222: 874, 238: 1250, 254: 437, 255: 850}
 """Code pages of the character sets of fonts."""
 
+_WORDS = groupby(sorted(filter(str.isalpha, _KNOWN)), itemgetter(0))
+_BY_LETTER = "|".join(f"{letter}(?:{'|'.join(word[1:] for word in words)})" for letter, words in _WORDS)
 _TOKEN = re.compile(
-    rb"((?:\\(?!(?:%s|m\w+Pr)(?![a-zA-Z]))[a-zA-Z]+-?\d* ?)+)|(\\\*\s*)?\\([a-zA-Z]+)(-?\d{1,10})? ?"
-    rb"|((?:[^\\{}]+|\\'[0-9a-fA-F]{2}|\\[\\{}])+)|([{}])|\\(.)" % "|".join(filter(str.isalpha, _KNOWN)).encode(),
+    rb"((?:\\(?!(?:%s|m\w+Pr)(?![a-zA-Z]))[a-zA-Z]+-?\d* ?){1,9999})|(\\\*\s*)?\\([a-zA-Z]+)(-?\d{1,10})? ?"
+    rb"|((?:[^\\{}]+|\\'[0-9a-fA-F]{2}|\\[\\{}]){1,99999})|([{}])|\\(.)" % _BY_LETTER.encode(),
     re.DOTALL,
 )
 """Words on looks; a mark, a word and its number; text; a brace; a symbol."""
@@ -231,7 +235,7 @@ def _without_binaries(data: bytes) -> bytes:
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(match[1].decode()) if match[1] else match[2]
+    return match[2] or bytes.fromhex(match[1].replace(b"\\'", b"").decode())
 
 
 def _charset(code_page: int) -> str:
