@@ -293,10 +293,12 @@ def test_what_is_around_an_unknown_name_and_in_unknown_elements_is_read(tmp_path
     assert read_office(path).text == "one two" + "threefour"
 
 
-def test_a_deep_document_is_read(tmp_path: Path) -> None:
+def test_deep_and_long_documents_are_read_in_time(tmp_path: Path) -> None:
     deep = "<text:span>" * 1500 + "deep" + "</text:span>" * 1500
 
     assert packed(tmp_path / "file.odt", f"<text:p>{deep} end</text:p>").text == "deep end"
+    pieces = "<text:span>a</text:span>b" * 300_000
+    assert len(packed(tmp_path / "file.odt", f"<text:p>{pieces}</text:p>").text) == 600_000
 
 
 def test_all_texts_of_a_document_are_read_or_named_as_unwanted(tmp_path: Path) -> None:

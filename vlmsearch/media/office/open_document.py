@@ -65,6 +65,7 @@ _PLAIN = [
     f"{{urn:oasis:names:tc:opendocument:xmlns:text:1.0}}{name}"
     for name in ("span", "a", "bookmark-start", "bookmark-end", "bookmark-ref", "soft-page-break")
 ]
+"""Frequent elements whose texts are put into those around them at once, for speed."""
 _ROLES = {name: role for role, names in _NAMES.items() for name in names}
 _VALUES = ("string-value", "date-value", "time-value", "boolean-value", "value")
 """Attributes of a cell without a text."""
@@ -120,7 +121,8 @@ def _text(root: _Element, aside: list[str], counts: Counter[str], *, is_master: 
     """Return the text of a member; add texts behind it and counts of the unread."""
     from lxml import etree
 
-    etree.strip_tags(root, *_PLAIN)  # for speed: their texts become a part of those around them
+    if max(map(len, root.iter())) < 10_000:  # the time for a text of that many pieces grows with their square
+        etree.strip_tags(root, *_PLAIN)
     block = _Block(root)
     blocks = [block]
     walk = etree.iterwalk(root, events=("start", "end"))
