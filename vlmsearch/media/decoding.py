@@ -208,7 +208,7 @@ def _read(data: bytes, codec: str) -> DecodedText:
         return DecodedText(data.decode(codec), codec)
     except UnicodeDecodeError:
         codecs.register_error(_ERRORS, _stray)
-    text, count = STRAY.subn("\ufffd", data.decode(codec, _ERRORS))
+    text, count = STRAY.subn("\ufffd", data.decode(codec, "surrogateescape" if codec == "utf-8" else _ERRORS))
     return DecodedText(text, codec, {UNREADABLE: count} if count else {})
 
 
