@@ -208,7 +208,7 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
 
 KINDS = (
     ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 2),
-    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 2, beside=subtitles_beside, has_texts=False),
+    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 3, beside=subtitles_beside, has_texts=False),
     ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 4, has_images=False),
 )
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
