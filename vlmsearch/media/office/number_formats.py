@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 _ANY = re.IGNORECASE | re.DOTALL
@@ -35,7 +36,7 @@ BUILT_IN = dict(enumerate(_NUMBERS + _SHARES + _DATES)) | dict(enumerate(_LEDGER
 """Formats that a file may name by their number alone."""
 _LITERAL = re.compile(r'"([^"]*)"?|\\(.)|\[\$([^\]-]*)[^\]]*\]|(_.|\* )|\*.|\[(?!(?:h+|m+|s+)\]|[<>=])[^\]]*\]', _ANY)
 _FOREIGN = re.compile(r"\[\$[^\]-]*-(?!en|[^\]]*09\])", _ANY)
-"""The start of a locale that is not English, since the numbers of those end in 09."""
+"""The start of a locale other than English, whose numbers end in 09."""
 _CONDITION = re.compile(r"\[([<>]=?|=|<>)(-?[\d.]+)\]")
 _NUMBER = re.compile(
     r"((?:[^0#?.]|\.(?![0#?]))*)((?:[0#?](?:(?:(?!E[+-])[^.])*[0#?])?)?)(,*)"  # what is before the digits; whole ones
@@ -202,6 +203,7 @@ def _date(section: str, is_1904: bool, is_foreign: bool) -> Callable[[float], st
     templates = [template.replace("\0", half) for half in (halves[0].upper().split("/") if halves else ("", ""))]
     precision = max((len(field[3] or "") for field in _FIELD.finditer(section)), default=0)
 
+    @lru_cache(maxsize=2**12)
     def shown(value: float) -> str:
         seconds = round(value * 86400, precision)
         day = timedelta(days=1462 if is_1904 else seconds < 60 * 86400)  # there is a 29 February 1900

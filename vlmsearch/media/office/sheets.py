@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
+from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -35,13 +35,13 @@ _KINDS = (
 _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
 """A character that XML cannot hold, or an underscore before what looks like one."""
 _CODE = re.compile(r'&(?:"[^"]*"|K(?:[0-9A-F]{6}|\d\d[+-]\d{3})|[PN][+-]\d+|\d+|([LCR])|(&)|.)', re.IGNORECASE)
-"""A code in a header or footer, such as a font or the number of the page."""
+"""A code in a header or footer, such as a font or a page number."""
 _DRAWN = frozenset({"drawing", "chart", "chartEx", "chartUserShapes", "diagramData"})
 _OPTIONS = {"remove_comments": True, "remove_pis": True, "resolve_entities": False, "no_network": True}
 
 
-_Shown = Callable[[str], str]
-_Formats = Callable[[str], tuple[_Shown, _Shown]]
+_Formatter = Callable[[str], str]
+_Formats = Callable[["str | None"], tuple[_Formatter, _Formatter]]
 
 
 def read(data: bytes, name: str) -> Content:
@@ -98,15 +98,17 @@ class _Workbook:
     def _cells(self, row: _Element) -> Iterator[str]:
         strings, format_of = self._strings, self._format
         for cell in row:
-            if not len(cell):
-                continue
-            kind = cell.get("t", "n")
-            number, text = format_of(cell.get("s", "0"))
             try:
-                if kind == "n":
-                    yield number(cell[-1].text)
+                value = cell[-1].text
+            except IndexError:  # an empty cell
+                continue
+            kind = cell.get("t")
+            number, text = format_of(cell.get("s"))
+            try:
+                if kind is None or kind == "n":
+                    yield number(value)
                 elif kind == "s":
-                    yield text(strings[int(cell[-1].text)])
+                    yield text(strings[int(value)])
                 elif kind == "inlineStr":
                     yield text(_line(_rich(cell)))
                 else:
@@ -114,7 +116,7 @@ class _Workbook:
             except (AttributeError, IndexError, TypeError, ValueError):  # no value, or none of its kind
                 yield self._other(cell, kind, text)
 
-    def _other(self, cell: _Element, kind: str, text: _Shown) -> str:
+    def _other(self, cell: _Element, kind: str | None, text: _Formatter) -> str:
         value: str = cell.findtext("{*}v", "")
         if not value and not (kind == "str" and len(cell) > 1):
             self.lost["formula without value"] += cell.find("{*}f") is not None
@@ -188,16 +190,17 @@ class _Workbook:
 def _formats(styles: _Element, is_1904: bool) -> _Formats:
     """Return the function that gives what shows numbers, and what shows texts, of a style."""
     codes = {item.get("numFmtId"): item.get("formatCode", "") for item in styles.iter("{*}numFmt")}
-    numbers = [style.get("numFmtId", "0") for style in styles.iterfind("{*}cellXfs/{*}xf")]
+    places = enumerate(styles.iterfind("{*}cellXfs/{*}xf"))
+    numbers = {place: style.get("numFmtId", "0") for place, style in places}
 
     @cache
-    def shown(style: str) -> tuple[_Shown, _Shown]:
-        number = numbers[int(style)] if style.isdigit() and int(style) < len(numbers) else "0"
+    def shown(style: str | None) -> tuple[_Formatter, _Formatter]:
+        number = numbers.get(int(style or 0), "0")
         code = codes.get(number) or BUILT_IN.get(int(number), GENERAL)
         if code.lower() == GENERAL.lower():
             return _general, str
         form = NumberFormat(code, is_1904=is_1904)
-        return lru_cache(maxsize=2**14)(form.number), form.text
+        return form.number, form.text
 
     return shown
 
