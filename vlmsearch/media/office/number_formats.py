@@ -18,26 +18,18 @@ GENERAL = "General"
 """The format of cells without a format."""
 _NUMBERS = (GENERAL, "0", "0.00", "#,##0", "#,##0.00", *2 * ("$#,##0;($#,##0)",), *2 * ("$#,##0.00;($#,##0.00)",))
 _SHARES = ("0%", "0.00%", "0.00E+00", "# ?/?", "# ??/??")
-_DATES = (
-    "yyyy-mm-dd",
-    "d-mmm-yy",
-    "d-mmm",
-    "mmm-yy",
-    "h:mm AM/PM",
-    "h:mm:ss AM/PM",
-    "h:mm",
-    "h:mm:ss",
-    "yyyy-mm-dd hh:mm",
-)
+_DATES = ("yyyy-mm-dd", "d-mmm-yy", "d-mmm", "mmm-yy")
+_TIMES = ("h:mm AM/PM", "h:mm:ss AM/PM", "h:mm", "h:mm:ss", "yyyy-mm-dd hh:mm")
 _LEDGER = (*2 * ("#,##0;(#,##0)",), *2 * ("#,##0.00;(#,##0.00)",), "#,##0;(#,##0);-", "$#,##0;($#,##0);$-")
 _LAST = ("#,##0.00;(#,##0.00);-", "$#,##0.00;($#,##0.00);$-", "mm:ss", "[h]:mm:ss", "mm:ss.0", "##0.0E+0", "@")
 _EAST_ASIA = dict.fromkeys((*range(27, 32), 36, *range(50, 55), 57, 58), "yyyy-mm-dd")
-BUILT_IN = dict(enumerate(_NUMBERS + _SHARES + _DATES)) | dict(enumerate(_LEDGER + _LAST, 37)) | _EAST_ASIA
+_CODES = dict(enumerate(_NUMBERS + _SHARES + _DATES + _TIMES)) | dict(enumerate(_LEDGER + _LAST, 37)) | _EAST_ASIA
+BUILT_IN = {str(number): code for number, code in _CODES.items()}
 """Formats that a file may name by their number alone."""
 _LITERAL = re.compile(r'"([^"]*)"?|\\(.)|\[\$([^\]-]*)[^\]]*\]|(_.|\* )|\*.|\[(?!(?:h+|m+|s+)\]|[<>=])[^\]]*\]', _ANY)
 _FOREIGN = re.compile(r"\[\$[^\]-]*-(?!en|[^\]]*09\])", _ANY)
 """The start of a locale other than English, whose numbers end in 09."""
-_CONDITION = re.compile(r"\[([<>]=?|=|<>)(-?[\d.]+)\]")
+_CONDITION = re.compile(r"\[([<>]=?|=|<>)(-?\d+(?:\.\d*)?)\]")
 _NUMBER = re.compile(
     r"((?:[^0#?.]|\.(?![0#?]))*)((?:[0#?](?:(?:(?!E[+-])[^.])*[0#?])?)?)(,*)"  # what is before the digits; whole ones
     r"(?:\.([0#?]*)(,*))?(?:E([+-])([0#?]+))?([^0#?]*)",  # decimals; an exponent; what is after the digits
@@ -130,8 +122,9 @@ def _shown(section: str, is_1904: bool, is_foreign: bool) -> Callable[[float], s
 def _number(
     percents: int, head: str, whole: str, commas: str, decimals: str, more: str, sign: str, power: str, tail: str
 ) -> Callable[[float], str]:
-    scale = 2 * percents - 3 * len(commas + more)
-    slots, places = whole.replace(",", ""), len(decimals)
+    scale = min(2 * percents, 30) - min(3 * len(commas + more), 30)
+    slots, decimals = whole.replace(",", ""), decimals[:30]
+    places = len(decimals)
     size, zeros, fixed = len(re.findall("[0#?]", slots)) or 1, slots.count("0"), len(decimals.rstrip("#?"))
     is_apart, has_commas = not re.fullmatch("[#?]*0*", slots), slots != whole
     width = max(zeros + has_commas * ((zeros - 1) // 3) + places + bool(decimals), 1)
@@ -222,6 +215,6 @@ def _field(code: re.Match[str]) -> str:
         return f".{{5:0{len(code[3])}}}"
     if not unit:
         return code[0].translate(_LIFT).replace("{", "{{").replace("}", "}}")
-    if code[1]:
-        return _DURATIONS.get(unit, "") % (len(text) - 2)
+    if code[1] and unit in _DURATIONS:
+        return _DURATIONS[unit] % (len(text) - 2)
     return _WORDS.get(text) or (_FIELDS[unit] % min(len(text), 2) if unit in _FIELDS else "{0.year}" * (unit in "ye"))

@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -37,9 +37,10 @@ _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
 _CODE = re.compile(r'&(?:"[^"]*"|K(?:[0-9A-F]{6}|\d\d[+-]\d{3})|[PN][+-]\d+|\d+|([LCR])|(&)|.)', re.IGNORECASE)
 """A code in a header or footer, such as a font or a page number."""
 _DRAWN = frozenset({"drawing", "chart", "chartEx", "chartUserShapes", "diagramData"})
-_OPTIONS = {"remove_comments": True, "remove_pis": True, "resolve_entities": False, "no_network": True}
+_SAFE = {"resolve_entities": False, "no_network": True, "huge_tree": True}
+_OPTIONS = {"remove_comments": True, "remove_pis": True, "recover": True, **_SAFE}
 
-
+_number_format = lru_cache(maxsize=2**10)(NumberFormat)  # files have the same ones
 _Formatter = Callable[[str], str]
 _Formats = Callable[["str | None"], tuple[_Formatter, _Formatter]]
 
@@ -69,9 +70,8 @@ class _Workbook:
         strings = self._elements(parts["sharedStrings"], "{*}si") if "sharedStrings" in parts else ()
         self._strings = [_line(_rich(string)) for string in strings]
         is_1904 = any(item.get("date1904") in ("1", "true") for item in self._root.iter("{*}workbookPr"))
-        self._format: _Formats = (
-            _formats(package.xml(parts["styles"]), is_1904) if "styles" in parts else lambda _: (_general, str)
-        )
+        styles = package.xml(parts["styles"]) if "styles" in parts else self._root  # which has no styles
+        self._format = _formats(styles, is_1904)
 
     def paragraphs(self) -> Iterator[str]:
         """Yield the name of each sheet, its rows as one paragraph, and what lies on it."""
@@ -147,12 +147,12 @@ class _Workbook:
                 yield from self._beside(target)
 
     def _comments(self, member: str, is_threaded: bool) -> Iterator[str]:
-        authors = []
+        authors: dict[str, str] = {}
         for element in self._elements(member, ("{*}author", "{*}comment")):
             if element.tag.endswith("}author"):
-                authors.append(element.text or "")
+                authors[str(len(authors))] = element.text or ""
             # A thread has a copy here for old programs, which begins with an advertisement.
-            elif not (is_threaded and authors[int(element.get("authorId", 0))].startswith("tc=")):
+            elif not (is_threaded and authors.get(element.get("authorId"), "").startswith("tc=")):
                 yield _plain(_rich(element))
 
     def _drawn(self, member: str) -> Iterator[str]:
@@ -174,9 +174,7 @@ class _Workbook:
         """Yield the elements of names in a member, which are emptied afterwards."""
         from lxml import etree
 
-        stream = etree.iterparse(
-            BytesIO(self._package.read(member)), tag=names, recover=True, huge_tree=True, **_OPTIONS
-        )
+        stream = etree.iterparse(BytesIO(self._package.read(member)), tag=names, **_OPTIONS)
         try:
             for _, element in stream:
                 yield element
@@ -191,15 +189,15 @@ def _formats(styles: _Element, is_1904: bool) -> _Formats:
     """Return the function that gives what shows numbers, and what shows texts, of a style."""
     codes = {item.get("numFmtId"): item.get("formatCode", "") for item in styles.iter("{*}numFmt")}
     places = enumerate(styles.iterfind("{*}cellXfs/{*}xf"))
-    numbers = {place: style.get("numFmtId", "0") for place, style in places}
+    numbers = {str(place): style.get("numFmtId", "0") for place, style in places}
 
     @cache
     def shown(style: str | None) -> tuple[_Formatter, _Formatter]:
-        number = numbers.get(int(style or 0), "0")
-        code = codes.get(number) or BUILT_IN.get(int(number), GENERAL)
+        number = numbers.get(style or "0", "0")
+        code = codes.get(number) or BUILT_IN.get(number, GENERAL)
         if code.lower() == GENERAL.lower():
             return _general, str
-        form = NumberFormat(code, is_1904=is_1904)
+        form = _number_format(code, is_1904=is_1904)
         return form.number, form.text
 
     return shown
