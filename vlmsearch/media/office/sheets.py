@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +25,8 @@ _KINDS = (
     (r"xl/(calcChain|metadata|volatileDependencies|featurePropertyBag/.*|richData/.*)\.xml", NOTHING),  # how cells come
     (r"xl/(tables|queryTables|pivotTables|slicers|timelines)/.*", NOTHING),  # the cells have what they show
     (r"xl/(pivotCache|slicerCaches|timelineCaches|externalLinks)/.*|xl/connections\.xml", NOTHING),  # copies of sources
+    (r".*>(work|chart|dialog)sheet", NOTHING),  # no program shows a sheet that is not listed
+    (r".*>(hyperlink|externalLink\w*)", NOTHING),  # the text of a link is read; other workbooks are not this one
     (r"xl/revisions/.*|xl/activeX/.*\.bin|xl/vba.*", NOTHING),  # what cells were; states of form controls; macros
     (r"xl/activeX/.*", "form control"),
     (r"xl/embeddings/.*", "embedded document"),
@@ -204,16 +205,9 @@ def _formats(styles: _Element, is_1904: bool) -> _Formats:
 
 
 def _relations(package: Package, member: str) -> dict[str, tuple[str, str]]:
-    """Return the role and the target of each relation of a member, or of the package."""
-    folder, name = posixpath.split(member)
-    part = posixpath.join(folder, "_rels", f"{name}.rels")
-    members = {path.lower().replace("\\", "/"): path for path in package.names}
-    relations = {}
-    for relation in package.xml(members[part.lower()]) if part.lower() in members else ():
-        target = posixpath.normpath(posixpath.join("/", folder, relation.get("Target", ""))).lstrip("/").lower()
-        if relation.get("TargetMode") != "External" and target in members:
-            relations[relation.get("Id", "")] = relation.get("Type", "").rpartition("/")[2], members[target]
-    return relations
+    """Return the type and the target of each relation of a member, or of the package."""
+    relations = package.relations(member)
+    return {id: (role.rpartition(">")[2], target) for id, (role, target) in relations.items()}
 
 
 def _general(value: str) -> str:
