@@ -33,9 +33,10 @@ _NEAR, _SPACE = 0.6, 0.2
 """Distance of neighbours at most, and of words at least, as shares of the height."""
 _SLANT = 0.01
 """Slope that gives a line a width."""
-_RIGHT_TO_LEFT = "\u0590-\u065f\u066e-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"
-"""Letters of Arabic and Hebrew. Their digits are not among them: numbers are written from the left."""
-_PHRASE = re.compile(f"[{_RIGHT_TO_LEFT}]+(?: [{_RIGHT_TO_LEFT}]+)*")
+_HEBREW = "\u0591-\u05bd\u05bf-\u05f4\ufb1d-\ufb4f"
+_ARABIC = "\u0610-\u061a\u0620-\u065f\u066e-\u06d3\u06d5-\u06ef\u06fa-\u08ff\ufb50-\ufdff\ufe70-\ufefc"
+"""Letters, without signs and digits: numbers are written from the left."""
+_PHRASE = re.compile(f"[{_HEBREW}{_ARABIC}]+(?: [{_HEBREW}{_ARABIC}]+)*")
 _PRESENTATION_FORMS = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]+")
 _LETTERS = r"[^\W\d_]+"
 _CUT = re.compile(

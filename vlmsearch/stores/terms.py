@@ -93,8 +93,9 @@ _UNSEEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_NON_JOINER = "(?<=[\u0620-\u06ff])\u200c(?=[\u0620-\u06ff])"
-_IGNORED = re.compile(f"(?!{_NON_JOINER})[{_UNSEEN}]")
+_ARABIC = "[\u0620-\u06ff]"
+_NON_JOINER = f"\u200c(?<={_ARABIC}.)(?={_ARABIC})"
+_IGNORED = re.compile(f"[{_UNSEEN}](?:(?<!{_ARABIC}\u200c)|(?!{_ARABIC}))")
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
 _PART_OF_WORD = rf"(?:[^\W\d_]|[{_MARKS}])+"
 _CUT_WORD = re.compile(rf"(?<!\w)({_PART_OF_WORD})(?:[-\u2010]\n|{_NON_JOINER})({_PART_OF_WORD})")
