@@ -21,6 +21,7 @@ from pypdf.generic import (
 )
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
+from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
 from vlmsearch import Paths, Pipeline, SourceOptions
@@ -169,6 +170,17 @@ def test_a_file_in_arabic_has_its_english_lines_in_order(tmp_path: Path) -> None
     *lines, last = text_of(by_typst(tmp_path / "a.pdf", body)).split("\n")
     assert " ".join(" ".join(lines).split()) == ARABIC
     assert last == "The area is 42 of 50."
+
+
+def test_presentation_forms_and_words_drawn_from_their_end_are_put_right(tmp_path: Path) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"))
+    pdfmetrics.registerFont(TTFont("DejaVu", "DejaVuSans.ttf"))
+    for drawn in ("\ufedd\ufe8e\ufed3\ufec1\ufef7\ufe8d \ufee1\ufefc\ufeb3", "םולש", "مدرسة كبيرة مرحبا"):
+        canvas.setFont("DejaVu", 14)
+        canvas.drawString(80, 760, drawn)
+        canvas.showPage()
+    canvas.save()
+    assert text_of(tmp_path / "a.pdf").split("\n") == ["سلام الأطفال", "שלום", "مدرسة كبيرة مرحبا"]
 
 
 # ---- forms and annotations

@@ -37,6 +37,9 @@ _HEBREW = "\u0591-\u05bd\u05bf-\u05f4\ufb1d-\ufb4f"
 _ARABIC = "\u0610-\u061a\u0620-\u065f\u066e-\u06d3\u06d5-\u06ef\u06fa-\u08ff\ufb50-\ufdff\ufe70-\ufefc"
 """Letters, without signs and digits: numbers are written from the left."""
 _PHRASE = re.compile(f"[{_HEBREW}{_ARABIC}]+(?: [{_HEBREW}{_ARABIC}]+)*")
+_LAST_LETTERS = "[ةىךםןףץ]"
+"""Letters that words end with, and never begin with."""
+_REVERSED, _IN_ORDER = re.compile(rf"\b{_LAST_LETTERS}\w"), re.compile(rf"\w{_LAST_LETTERS}\b")
 _PRESENTATION_FORMS = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]+")
 _LETTERS = r"[^\W\d_]+"
 _CUT = re.compile(
@@ -131,6 +134,8 @@ def _text(page: PdfPage, spelling: Spelling) -> str:
         edits = [*_breaks_in_lines(text, box), *_phrases_turned(text, box)]
     for start, end, replacement in sorted(edits, reverse=True):
         text = f"{text[:start]}{replacement}{text[end:]}"
+    if len(_REVERSED.findall(text)) > len(_IN_ORDER.findall(text)):  # drawn from their end
+        text = _PHRASE.sub(lambda phrase: phrase[0][::-1], text)
     text = _PRESENTATION_FORMS.sub(lambda forms: unicodedata.normalize("NFKC", forms[0]), text)
     return well_formed(_NOT_TEXT.sub("", spelling.whole_words(text).replace("\r\n", "\n"))).strip()
 
