@@ -26,7 +26,7 @@ from vlmsearch._util.text import well_formed
 if TYPE_CHECKING:
     from pypdfium2 import PdfPage, PdfTextPage
 
-_BREAK = re.compile(r"(?<=[^\s]) *\r\n *(?=[^\s])")
+_BREAK = re.compile(r"\r\n *(?=\S)")
 _BESIDE = 0.3
 """Minimum share of its height that a character has beside its neighbour in the line."""
 _NEAR, _SPACE = 0.6, 0.2
@@ -39,7 +39,8 @@ _ARABIC = "\u0610-\u061a\u0620-\u065f\u066e-\u06d3\u06d5-\u06ef\u06fa-\u08ff\ufb
 _PHRASE = re.compile(f"[{_HEBREW}{_ARABIC}]+(?: [{_HEBREW}{_ARABIC}]+)*")
 _LAST_LETTERS = "[ةىךםןףץ]"
 """Letters that words end with, and never begin with."""
-_REVERSED, _IN_ORDER = re.compile(rf"\b{_LAST_LETTERS}\w"), re.compile(rf"\w{_LAST_LETTERS}\b")
+_REVERSED = re.compile(rf"{_LAST_LETTERS}(?<!\w.)(?=\w)")
+_IN_ORDER = re.compile(rf"{_LAST_LETTERS}(?<=\w.)(?!\w)")
 _PRESENTATION_FORMS = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]+")
 _LETTERS = r"[^\W\d_]+"
 _CUT = re.compile(
@@ -131,10 +132,10 @@ def _text(page: PdfPage, spelling: Spelling) -> str:
         if not text.isascii() and max(text) > "\uffff":  # places are counted in units of UTF-16
             text = "".join(map(chr, array("H", text.encode("utf-16-le"))))
         box = _boxes(content, len(text))
-        edits = [*_breaks_in_lines(text, box), *_phrases_turned(text, box)]
+        edits = [*_breaks_in_lines(text, box), *(() if text.isascii() else _phrases_turned(text, box))]
     for start, end, replacement in sorted(edits, reverse=True):
         text = f"{text[:start]}{replacement}{text[end:]}"
-    if len(_REVERSED.findall(text)) > len(_IN_ORDER.findall(text)):  # drawn from their end
+    if edits and len(_REVERSED.findall(text)) > len(_IN_ORDER.findall(text)):  # drawn from their end
         text = _PHRASE.sub(lambda phrase: phrase[0][::-1], text)
     text = _PRESENTATION_FORMS.sub(lambda forms: unicodedata.normalize("NFKC", forms[0]), text)
     return well_formed(_NOT_TEXT.sub("", spelling.whole_words(text).replace("\r\n", "\n"))).strip()
@@ -174,12 +175,14 @@ def _breaks_in_lines(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[in
         after = box(end)
         if abs(after.left - margin) < 1:  # most lines begin below each other: half of the work
             continue
+        while text[start - 1] == " ":
+            start -= 1
         margin, before = after.left, box(start - 1)
         heights = before.top - before.bottom, after.top - after.bottom
         distance = max(after.left - before.right, before.left - after.right)
         is_beside = min(before.top, after.top) - max(before.bottom, after.bottom) > _BESIDE * min(heights) > 0
         if is_beside and distance < _NEAR * max(heights):
-            yield start, end, " " if " " in line_break[0] or distance > _SPACE * min(heights) else ""
+            yield start, end, " " if " " in text[start:end] or distance > _SPACE * min(heights) else ""
 
 
 def _phrases_turned(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[int, int, str]]:
