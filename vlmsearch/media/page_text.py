@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from ctypes import create_string_buffer
 from itertools import groupby
+from string import punctuation
 from typing import TYPE_CHECKING, NamedTuple
 
 from vlmsearch._util.text import well_formed
@@ -52,7 +53,7 @@ _CUT = re.compile(
 PDFium has U+FFFE there, without a line break, or a hyphen and a line break.
 """
 _LAST_WORD = re.compile(rf"(-?)({_LETTERS})\Z")
-_WHOLE_WORD = re.compile(rf"\b{_LETTERS}(?:-{_LETTERS})*\b")
+_AROUND_WORDS = f"{punctuation}‘’“”„«»…"  # noqa: RUF001
 _SIGN = re.compile("\u2010( *(?:\r\n|\\Z))?")
 _MIN_WORD, _MAX_WORD = 4, 50
 """Minimum letters of a word that is known to stand alone, and maximum of any."""
@@ -86,25 +87,26 @@ class Spelling:
         """Return the text of the next page without the hyphens of its lines."""
         self._texts.append(text)
         at_ends = {sign[1] is not None for sign in _SIGN.finditer(text)}
-        self._has_signs |= True in at_ends
+        self._has_signs |= True in at_ends or any(name in self.producer for name in ("Skia/PDF", "WeasyPrint"))
         is_written = False in at_ends
         return _CUT.sub(lambda cut: self._end(cut, is_written), text)
 
     def _end(self, cut: re.Match[str], is_written: bool) -> str:
         """Return the end of a line behind the beginning of a word."""
+        is_sign, (tail, after) = cut[0][0] == "\u2010", cut.groups()
+        if (is_sign and not is_written) or (not is_sign and self._has_signs):
+            return "" if is_sign else "-\r\n"
         while self._texts:
-            self._words.update(_WHOLE_WORD.findall(_CUT.sub("0", self._texts.pop()).casefold()))
-        sign, (tail, after) = cut[0][0], cut.groups()
+            whole = _CUT.sub("0", self._texts.pop()).casefold().split()
+            self._words.update(word.strip(_AROUND_WORDS) for word in whole)
         [(before, head)] = _LAST_WORD.findall(cut.string[max(cut.start() - _MAX_WORD, 0) : cut.start()])
         first, last = head.casefold(), tail.casefold()
         if (compound := f"{first}-{last}") in self._words or f"{first}{last}" in self._words:
             is_own = compound in self._words
-        elif sign == "\u2010" or self._has_signs or any(name in self.producer for name in ("Skia/PDF", "WeasyPrint")):
-            is_own = sign != "\u2010" or is_written
         else:
             is_name = head[-1].islower() and tail[0].isupper()
             is_own = is_name or all(len(part) >= _MIN_WORD and part in self._words for part in (first, last))
-        return "-\r\n" if is_own or before or after else ""
+        return "-\r\n" if is_own or is_sign or before or after else ""
 
 
 def page_text(page: PdfPage, number: int, spelling: Spelling) -> str:
