@@ -45,7 +45,7 @@ def test_a_page_has_its_text_and_its_image(tmp_path: Path) -> None:
     assert red > 180
     assert max(green, blue) < 60
     assert np.asarray(image)[5, 5].tolist() == [255, 255, 255]
-    assert pdf.describe(path) == (2, About("Two pages"))
+    assert pdf.describe(path) == (2, About("Two pages"), {})
 
 
 def test_an_image_path_names_a_page_or_a_region_of_it(tmp_path: Path) -> None:

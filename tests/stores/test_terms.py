@@ -190,6 +190,44 @@ def test_codes_are_terms_with_their_parts() -> None:
     assert shares("ＡＢ-4711", "ab4711"), "in full width"
 
 
+# ---- what nobody sees, and words that a line cuts
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("das donau\u00addampf\u00adschiff", "Donaudampfschiff"),
+        ("Donaudampfschiff", "donau\u00addampf\u00adschiff"),
+        ("vlm\u200bsearch", "vlmsearch"),
+        ("\ufeffword\u2060joined", "wordjoined"),
+        ("Auf\u200clage", "Auflage"),
+        ("\u202bשלום\u202c", "שלום"),
+        ("क्\u200dष", "क्ष"),
+        ("ภาษา\u200bไทย", "ษาไ"),
+        ("من می\u200cخواهم", "می خواهم"),
+        ("من می\u200cخواهم", "می\u200cخواهم"),
+        ("من می\u200cخواهم", "میخواهم"),
+        ("من میخواهم", "می\u200cخواهم"),
+    ],
+)
+def test_characters_that_nobody_sees_are_in_no_word(text: str, query: str) -> None:
+    assert shares(text, query)
+    assert not shares(text, "zebra")
+
+
+@pytest.mark.parametrize("text", ["a well-\nknown fact", "a well-known fact", "a wellknown fact"])
+def test_a_word_with_a_hyphen_is_found_as_one_word_too(text: str) -> None:
+    assert shares(text, "well-known")
+    assert shares(text, "wellknown") == (text != "a well-known fact")
+    assert query_terms("well-known", "auto")[0].of(["en"]) == ("well", "wellknown")
+    assert [term.term for term in query_terms("state-of-the-art", "auto")] == ["state", "art"]
+
+
+def test_a_cut_word_has_the_stem_of_the_whole() -> None:
+    assert terms_of("manu-\nfacturing", "auto")[0] == ["manu", "factur", "manufactur"]
+    assert terms_of("2-\n3 and A -\nB", "auto")[0] == ["2", "3", "and", "a", "b"]
+
+
 # ---- queries
 
 
@@ -230,6 +268,11 @@ def test_a_text_is_found_by_itself_or_has_no_words(text: str) -> None:
         ("我今天去北京大学", "北京大学", ["北京大学"]),
         ("我今天去北京", "京", ["京"]),
         ("see AB-4711 here", "4711", ["4711"]),
+        ("das Donau\u00addampf\u00adschiff fährt", "donaudampfschiff", ["Donau\u00addampf\u00adschiff"]),
+        ("ภาษา\u200bไทย ดี", "ภาษาไทย", ["ภาษา\u200bไทย"]),
+        ("a well-\nknown fact", "wellknown", ["well-\nknown"]),
+        ("a well-\nknown fact", "known", ["known"]),
+        ("a wellknown fact", "well-known", ["wellknown"]),
         ("nothing", "dog", []),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -157,11 +158,13 @@ def _pages(file: File, limits: ImageLimits) -> Iterator[PartItem]:
 
     cover: tuple[str, bytes | None] = ("", None)
     try:
-        count, about = pdf.describe(file.path)
+        count, about, counts = pdf.describe(file.path)
+        unread = Counter(counts)
         for page in pdf.read_pages(file.path, limits):
             if isinstance(page, pdf.Page):
                 fragment = f"#page={page.number}"
                 cover = (fragment, page.image) if page.number == 1 else cover
+                unread += Counter(page.unread)
                 yield file.part(fragment, page.text, page.image, {"page": page.number})
             else:
                 number, exc = page
@@ -169,7 +172,7 @@ def _pages(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     except InvalidInputError as exc:
         yield file.reject(exc)
         return
-    yield file.whole(about, "", {"pages": count, "parts": count}, cover=cover)
+    yield file.whole(about, "", {"pages": count, "parts": count}, cover=cover, unread=unread)
 
 
 def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
@@ -207,7 +210,7 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
 
 
 KINDS = (
-    ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 2),
+    ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 3),
     ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 3, beside=subtitles_beside, has_texts=False),
     ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 4, has_images=False),
 )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import re
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vlmsearch._util.extras import install_command
-from vlmsearch._util.text import well_formed
 from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.media.about import About
+from vlmsearch.media.annotations import ATTACHMENT, FORM, flatten
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
+from vlmsearch.media.page_text import Spelling, page_text
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage
@@ -42,8 +43,8 @@ _FILE, _FORMAT, _PASSWORD, _SECURITY = 2, 3, 4, 5
 """PDFium's reasons for not opening a file: fpdfview.h, FPDF_ERR."""
 _HEADER = 54
 """Bytes of a BMP before its pixels."""
-_NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
-_SOFT_HYPHEN = re.compile("[\u00ad\ufffe\x02]\r?\n?")
+_FORM_WITHOUT_PAGES = 2
+"""A form whose pages are made by a program as it is filled in: fpdf_formfill.h, FORMTYPE_XFA_FULL."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,19 @@ class Page:
         number: From 1.
         text: The text, in lines; "" for a scan.
         image: The picture of the page, as the bytes of a BMP.
+        unread: Numbers of what is not read, by kind.
     """
 
     number: int
     text: str
     image: bytes
+    unread: Mapping[str, int]
 
 
-def describe(path: Path) -> tuple[int, About]:
-    """Return the number of pages of a PDF, and what it says of itself.
+def describe(path: Path) -> tuple[int, About, Mapping[str, int]]:
+    """Return the number of pages of a PDF, its title, and what is not read.
+
+    The last are numbers by kind, beside those of its pages.
 
     Raises:
         InvalidInputError: It cannot be opened: ``unreadable``, ``empty``, ``corrupt``, ``truncated``, or
@@ -70,7 +75,9 @@ def describe(path: Path) -> tuple[int, About]:
         MissingDependencyError: pypdfium2 is not installed.
     """
     with _opened(path) as document:
-        return len(document), About(*(_said(document, key) for key in ("Title", "Author", "Subject", "Keywords")))
+        about = About(*(_said(document, key) for key in ("Title", "Author", "Subject", "Keywords")))
+        unread = {ATTACHMENT: document.count_attachments(), FORM: int(document.get_formtype() == _FORM_WITHOUT_PAGES)}
+        return len(document), about, +Counter(unread)
 
 
 def read_pages(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Page | tuple[int, InvalidInputError]]:
@@ -82,7 +89,7 @@ def read_pages(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Pag
         InvalidInputError: The file cannot be opened, as for `describe`.
         MissingDependencyError: pypdfium2 is not installed.
     """
-    number, count = 0, 1
+    number, count, spelling = 0, 1, Spelling()
     document: PdfDocument | None = None
     try:
         while number < count:
@@ -90,11 +97,12 @@ def read_pages(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Pag
                 if document is not None:
                     document.close()
                 document = _open(path)
+                spelling.producer = _said(document, "Producer")
                 count = len(document)
             if number >= count:  # it became shorter meanwhile
                 return
             number += 1
-            yield _read_page(document, path, number, limits)
+            yield _read_page(document, path, number, limits, spelling)
     finally:
         if document is not None:
             document.close()
@@ -115,11 +123,17 @@ def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) ->
 
 
 def _read_page(
-    document: PdfDocument, path: Path, number: int, limits: ImageLimits
+    document: PdfDocument, path: Path, number: int, limits: ImageLimits, spelling: Spelling
 ) -> Page | tuple[int, InvalidInputError]:
     try:
         with _loaded(document, path, number) as page:
-            return Page(number, _text(page), _draw(page, _name(path, number), limits))
+            image = _draw(page, _name(path, number), limits)
+            annotations = flatten(page)
+            text = "" if annotations.has_any else page_text(page, number, spelling)
+        if annotations.has_any:
+            with _loaded(document, path, number) as page:
+                text = annotations.below(page_text(page, number, spelling))
+        return Page(number, text, image, annotations.unread)
     except InvalidInputError as exc:
         return number, exc
 
@@ -145,15 +159,6 @@ def _loaded(document: PdfDocument, path: Path, number: int) -> Iterator[PdfPage]
         raise InvalidInputError("corrupt", f"{_name(path, number)} is damaged: {one_line(exc)}") from exc
     except MemoryError as exc:
         raise InvalidInputError("too_large", f"{_name(path, number)} needs more memory than there is") from exc
-
-
-def _text(page: PdfPage) -> str:
-    content = page.get_textpage()
-    try:
-        text = content.get_text_range(errors="replace")
-    finally:
-        content.close()
-    return well_formed(_NOT_TEXT.sub("", _SOFT_HYPHEN.sub("", text).replace("\r\n", "\n"))).strip()
 
 
 def scale_of(page: PdfPage) -> float:

@@ -4,6 +4,10 @@
   stemmer (Porter2), other languages those of their own (https://snowballstem.org).
 * In scripts without spaces, each character is a term, and so is each pair of neighbours. Hangul counts as one, since
   endings are part of its words. A character is a letter with the signs that belong to it.
+* Characters that nobody sees, such as soft hyphens, are in no word (Unicode's Default_Ignorable_Code_Point). The
+  non-joiner of Arabic script is a break, as Persian has it within words.
+* A word with such a break, or a hyphen at the end of a line, is also one term: "well-" before "known" is found by
+  "well-known", by "known" and by "wellknown".
 * A code of letters and digits is a term, and so are its parts: ``AB-4711`` is found by "ab4711", "AB 4711" and "4711".
 
 The ``language`` of an index says which stems: a code of `LANGUAGES` for all documents, ``none`` for words as they are,
@@ -85,7 +89,17 @@ _UNSPACED = (  # Thai, Lao, Myanmar, Khmer, kana and Han; and Hangul
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u3130-\u318f\u31f0-\u31ff"
     "\u3400-\u9fff\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 )
+_UNSEEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_ARABIC = "[\u0620-\u06ff]"
+_NON_JOINER = f"\u200c(?<={_ARABIC}.)(?={_ARABIC})"
+_IGNORED = re.compile(f"[{_UNSEEN}](?:(?<!{_ARABIC}\u200c)|(?!{_ARABIC}))")
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
+_PART_OF_WORD = rf"(?:[^\W\d_]|[{_MARKS}])+"
+_CUT_WORD = re.compile(rf"(?<!\w)({_PART_OF_WORD})(?:[-\u2010]\n|{_NON_JOINER})({_PART_OF_WORD})")
+_COMPOUND = re.compile(rf"(?<![\w-])({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_WORD})(?![\w-])")
 _ASCII_WORD = re.compile("[a-z0-9]+")
 _CODE = re.compile(r"[^\W_]+(?:[-_./][^\W_]+)+")
 _RUN = re.compile(f"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
@@ -303,7 +317,7 @@ def plain_words(text: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", well_formed(text)).casefold()
+    folded = unicodedata.normalize("NFKC", _IGNORED.sub("", well_formed(text))).casefold()
     return unicodedata.normalize("NFC", folded)
 
 
@@ -346,8 +360,13 @@ def terms_of(text: str, language: str) -> tuple[list[str], str]:
     words = plain_words(text)
     if language == AUTO:
         language = language_of(words) if text.isascii() or _PERSIAN.isdisjoint(text) else "fa"
-    terms = list(chain.from_iterable(map(_terms_by(language).__getitem__, words)))
+    cut_words = [f"{start}{end}" for start, end in _CUT_WORD.findall(_folded(text))] if _may_cut(text) else []
+    terms = list(chain.from_iterable(map(_terms_by(language).__getitem__, [*words, *cut_words])))
     return terms + _codes(text), language
+
+
+def _may_cut(text: str) -> bool:
+    return any(sign in text for sign in ("-\n", "\u2010\n", "\u200c"))
 
 
 class _Terms(dict[str, tuple[str, ...]]):
@@ -446,7 +465,7 @@ class QueryTerm:
 
     Attributes:
         term: The term, by the language of the query.
-        words: The words of the query that it stands for.
+        words: The words of the query that it stands for, also those that are written in one word without their hyphen.
         times: Times that it counts, at most `MAX_REPEATS`.
         language: The index's.
 
@@ -545,10 +564,12 @@ def query_terms(query: str, language: str) -> list[QueryTerm]:
     """
     own = _own_language(plain_words(query), language)
     terms: dict[str, QueryTerm] = {}
+    compounds = {word: [start + end] for start, end in _COMPOUND.findall(_folded(query)) for word in (start, end)}
 
     def add(term: str, word: str, times: int, *, is_stem: bool) -> None:
         said = terms.get(term, QueryTerm(term, (), 0, language, is_stem))
-        terms[term] = replace(said, words=(*said.words, word), times=min(said.times + times, MAX_REPEATS))
+        words = (*said.words, word, *(compounds.get(word, ()) if is_stem else ()))
+        terms[term] = replace(said, words=words, times=min(said.times + times, MAX_REPEATS))
 
     for word, times in query_words(query, language).items():
         is_stem = not _is_code(word) and not _UNSPACED_CHARACTER.search(word)
@@ -574,9 +595,13 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
         >>> spans_of("A dog!", query_terms("dogs", "auto"), "auto")
         [(2, 5)]
     """
+    if _IGNORED.search(text):
+        seen = [place for place in range(len(text)) if not _IGNORED.match(text, place)]
+        spans = spans_of("".join(text[place] for place in seen), terms, language)
+        return [(seen[start], seen[end - 1] + 1) for start, end in spans]
     own = _own_language(plain_words(text), language)
     wanted = {term for asked in terms for term in asked.of([own])}
-    spans: list[tuple[int, int]] = []
+    spans = []
     for word in _WORD.finditer(text):
         for run in _RUN.finditer(word[0]):
             start = word.start() + run.start()
@@ -585,7 +610,10 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
                     spans.append((start, start + len(run[0])))
                 continue
             spans += _marked(run[0], start, wanted)
-    return spans
+    for cut in _CUT_WORD.finditer(text) if _may_cut(text) else ():
+        if not wanted.isdisjoint(_terms_by(own)[_folded(cut[1] + cut[2])]):
+            spans = [span for span in spans if not cut.start() <= span[0] < cut.end()] + [cut.span()]
+    return sorted(spans)
 
 
 def _marked(run: str, start: int, wanted: set[str]) -> list[tuple[int, int]]:

@@ -1,0 +1,212 @@
+"""The text of a page of a PDF, in lines, as a reader sees it.
+
+PDFium gives the characters in the order of the page. Their boxes tell what it gets wrong:
+
+* Raised and lowered characters stay on their line.
+* Words in Arabic and Hebrew that come from their end are turned round.
+
+A hyphen at the end of a line goes, unless the word has it anyway. Then the line break stays behind it, and terms of
+both forms are in the index.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from ctypes import create_string_buffer
+from itertools import groupby
+from string import punctuation
+from typing import TYPE_CHECKING, NamedTuple
+
+from vlmsearch._util.text import well_formed
+
+if TYPE_CHECKING:
+    from pypdfium2 import PdfPage, PdfTextPage
+
+_BREAK = re.compile(r"\r\n *(?=\S)")
+_BESIDE = 0.3
+"""Minimum share of its height that a character has beside its neighbour in the line."""
+_NEAR, _SPACE = 0.6, 0.2
+"""Distance of neighbours at most, and of words at least, as shares of the height."""
+_SLANT = 0.01
+"""Slope that gives a line a width."""
+_HEBREW = "\u0591-\u05bd\u05bf-\u05f4\ufb1d-\ufb4f"
+_ARABIC = "\u0610-\u061a\u0620-\u065f\u066e-\u06d3\u06d5-\u06ef\u06fa-\u08ff\ufb50-\ufdff\ufe70-\ufefc"
+"""Letters, without signs and digits: numbers are written from the left."""
+_PHRASE = re.compile(f"[{_HEBREW}{_ARABIC}]+(?: [{_HEBREW}{_ARABIC}]+)*")
+_LAST_LETTERS = "[ةىךםןףץ]"
+"""Letters that words end with, and never begin with."""
+_REVERSED = re.compile(rf"{_LAST_LETTERS}(?<!\w.)(?=\w)")
+_IN_ORDER = re.compile(rf"{_LAST_LETTERS}(?<=\w.)(?!\w)")
+_PRESENTATION_FORMS = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]+")
+_LETTERS = r"[^\W\d_]+"
+_CUT = re.compile(
+    "[\ufffe\u00ad\x02\u2010-](?<=[^\\W\\d_].)"
+    rf"(?:(?<=[-\u2010]) *\r\n|(?<![-\u2010]) *(?:\r\n)?) *(?=({_LETTERS})(-(?! *\r\n))?)"
+)
+"""A cut in a word at the end of a line.
+
+PDFium has U+FFFE there, without a line break, or a hyphen and a line break.
+"""
+_LAST_WORD = re.compile(rf"(-?)({_LETTERS})\Z")
+_AROUND_WORDS = f"{punctuation}‘’“”„«»…"  # noqa: RUF001
+_SIGN = re.compile("\u2010( *(?:\r\n|\\Z))?")
+_MIN_WORD, _MAX_WORD = 4, 50
+"""Minimum letters of a word that is known to stand alone, and maximum of any."""
+_NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\u00ad\ufffe\uffff]")
+
+
+class _Box(NamedTuple):
+    """The place of a character in points, with the height of its font."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+
+class Spelling:
+    """The spelling of a file, which tells what a hyphen at a line's end is.
+
+    Chromium and WeasyPrint add U+2010 there, so that any other hyphen is a word's own.
+
+    Attributes:
+        producer: The program that wrote the file.
+    """
+
+    def __init__(self) -> None:
+        self.producer = ""
+        self._texts, self._words = list[str](), set[str]()
+        self._has_signs = False
+
+    def whole_words(self, text: str) -> str:
+        """Return the text of the next page without the hyphens of its lines."""
+        self._texts.append(text)
+        at_ends = {sign[1] is not None for sign in _SIGN.finditer(text)}
+        self._has_signs |= True in at_ends or any(name in self.producer for name in ("Skia/PDF", "WeasyPrint"))
+        is_written = False in at_ends
+        return _CUT.sub(lambda cut: self._end(cut, is_written), text)
+
+    def _end(self, cut: re.Match[str], is_written: bool) -> str:
+        """Return the end of a line behind the beginning of a word."""
+        is_sign, (tail, after) = cut[0][0] == "\u2010", cut.groups()
+        if (is_sign and not is_written) or (not is_sign and self._has_signs):
+            return "" if is_sign else "-\r\n"
+        while self._texts:
+            whole = _CUT.sub("0", self._texts.pop()).casefold().split()
+            self._words.update(word.strip(_AROUND_WORDS) for word in whole)
+        [(before, head)] = _LAST_WORD.findall(cut.string[max(cut.start() - _MAX_WORD, 0) : cut.start()])
+        first, last = head.casefold(), tail.casefold()
+        if (compound := f"{first}-{last}") in self._words or f"{first}{last}" in self._words:
+            is_own = compound in self._words
+        else:
+            is_name = head[-1].islower() and tail[0].isupper()
+            is_own = is_name or all(len(part) >= _MIN_WORD and part in self._words for part in (first, last))
+        return "-\r\n" if is_own or is_sign or before or after else ""
+
+
+def page_text(page: PdfPage, number: int, spelling: Spelling) -> str:
+    """Return what a page says; "" for a scan.
+
+    Args:
+        page: The page.
+        number: Its number, from 1.
+        spelling: How the words of the pages before it are written.
+    """
+    from pypdfium2 import PdfDocument
+    from pypdfium2.raw import FPDF_VIEWERREF_GetName
+
+    FPDF_VIEWERREF_GetName(page.pdf, b"Direction", direction := create_string_buffer(4), 4)
+    if direction.value != b"R2L":
+        return _text(page, spelling)
+    with closing(PdfDocument.new()) as copy:  # without what is said of the order of pages: PDFium turns lines by it
+        copy.import_pages(page.pdf, [number - 1])
+        return _text(copy[0], spelling)
+
+
+def _text(page: PdfPage, spelling: Spelling) -> str:
+    with closing(_content(page)) as content:
+        text = content.get_text_range(errors="replace")
+        if not text.isascii() and max(text) > "\uffff":  # places are counted in units of UTF-16
+            text = "".join(map(chr, array("H", text.encode("utf-16-le"))))
+        box = _boxes(content, len(text))
+        edits = [*_breaks_in_lines(text, box), *(() if text.isascii() else _phrases_turned(text, box))]
+    for start, end, replacement in sorted(edits, reverse=True):
+        text = f"{text[:start]}{replacement}{text[end:]}"
+    if edits and len(_REVERSED.findall(text)) > len(_IN_ORDER.findall(text)):  # drawn from their end
+        text = _PHRASE.sub(lambda phrase: phrase[0][::-1], text)
+    text = _PRESENTATION_FORMS.sub(lambda forms: unicodedata.normalize("NFKC", forms[0]), text)
+    return well_formed(_NOT_TEXT.sub("", spelling.whole_words(text).replace("\r\n", "\n"))).strip()
+
+
+def _content(page: PdfPage) -> PdfTextPage:
+    from pypdfium2.raw import FPDF_PAGEOBJ_TEXT, FPDFPageObj_Transform
+
+    content = page.get_textpage()
+    if content.count_chars():
+        return content
+    content.close()
+    for line in page.get_objects((FPDF_PAGEOBJ_TEXT,), max_depth=1):  # vertical ones without a width, which it skips
+        FPDFPageObj_Transform(line, 1, 0, _SLANT, 1, 0, 0)
+    return page.get_textpage()
+
+
+def _boxes(content: PdfTextPage, length: int) -> Callable[[int], _Box]:
+    """Return a function that gives the box of a character in a text of this length."""
+    from pypdfium2.raw import FS_RECTF, FPDFText_GetCharIndexFromTextIndex, FPDFText_GetLooseCharBox
+
+    box, is_same = FS_RECTF(), content.count_chars() == length  # but for characters that are no text
+
+    def box_at(place: int) -> _Box:
+        index = place if is_same else FPDFText_GetCharIndexFromTextIndex(content, place)
+        FPDFText_GetLooseCharBox(content, index, box)
+        return _Box(box.left, box.bottom, box.right, box.top)
+
+    return box_at
+
+
+def _breaks_in_lines(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[int, int, str]]:
+    """Yield line breaks between neighbours in a line, and what stands in their place."""
+    margin = math.nan
+    for line_break in _BREAK.finditer(text):
+        start, end = line_break.span()
+        after = box(end)
+        if abs(after.left - margin) < 1:  # most lines begin below each other: half of the work
+            continue
+        while text[start - 1] == " ":
+            start -= 1
+        margin, before = after.left, box(start - 1)
+        heights = before.top - before.bottom, after.top - after.bottom
+        distance = max(after.left - before.right, before.left - after.right)
+        is_beside = min(before.top, after.top) - max(before.bottom, after.bottom) > _BESIDE * min(heights) > 0
+        if is_beside and distance < _NEAR * max(heights):
+            yield start, end, " " if " " in text[start:end] or distance > _SPACE * min(heights) else ""
+
+
+def _phrases_turned(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[int, int, str]]:
+    """Yield phrases in Arabic and Hebrew, in the order in which they are read."""
+    for phrase in _PHRASE.finditer(text):
+        start, end = phrase.span()
+        boxes = [box(place) for place in range(start, end)]
+        words, at = list[str](), 0
+        for word in phrase[0].split(" "):
+            words.append(_word_turned(word, boxes[at : at + len(word)]))
+            at += len(word) + 1
+        yield start, end, " ".join(reversed(words) if _is_rightward(boxes) else words)
+
+
+def _word_turned(word: str, boxes: Sequence[_Box]) -> str:
+    if _is_rightward(boxes):
+        return word[::-1]
+    glyphs = ("".join(letter for letter, _ in glyph) for _, glyph in groupby(zip(word, boxes), lambda pair: pair[1]))
+    return "".join(glyph if glyph.startswith(("ل", "الل")) else glyph[::-1] for glyph in glyphs)
+
+
+def _is_rightward(boxes: Sequence[_Box]) -> bool:
+    """Return whether characters follow each other from left to right."""
+    width, height = boxes[-1].left - boxes[0].left, boxes[-1].bottom - boxes[0].bottom
+    return width > abs(height) and boxes[-1].right > boxes[0].right
