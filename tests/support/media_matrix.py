@@ -16,6 +16,7 @@ from typing import Any
 
 from vlmsearch import Paths, Pipeline, SourceOptions
 from vlmsearch.indexing.unread import UNREAD
+from vlmsearch.stores.terms import NONE, terms_of
 
 ROWS: Mapping[str, tuple[str, str]] = {
     "title": ("title and author", "titleword authorword"),
@@ -464,6 +465,8 @@ def _outcome(row: str, texts: str, unread: str) -> str:
     words = ROWS[row][1]
     if words.startswith("said: "):
         return "said" if words.removeprefix("said: ") in unread else "lost"
+    if row == "hyphen":  # texts keep it, and words do not have it
+        return "read" if set(words.split()) <= set(terms_of(texts, NONE)[0]) else "lost"
     if all(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", texts.casefold()) for word in words.casefold().split()):
         return "read"
     kinds = {"embedded": "attachment", "chart": "chart"}
