@@ -188,6 +188,14 @@ def test_what_is_not_read_for_sure_is_said() -> None:
     assert decoded("Grüße \ufffd".encode()).text == "Grüße \ufffd"
 
 
+@pytest.mark.parametrize("between", ["\n", "<br>"])
+def test_letters_late_in_a_long_text_decide(between: str) -> None:
+    text = (
+        f"plain words{between}" * 9_000 + f"Die Straße führt über die Brücke.{between}" * 9 + f"more{between}" * 9_000
+    )
+    assert decoded(text.encode("cp1252")) == DecodedText(text, "cp1252")
+
+
 @pytest.mark.parametrize(
     "data", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x01\0", bytes(range(256)) * 4, b"\x01\x02\x03\x01" * 9]
 )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -87,6 +88,7 @@ _ODD = re.compile(
 )
 """Characters that stand in no text, or seldom."""
 _OTHER = re.compile("[^\0-\x7f]")
+_LINE = re.compile(rb"[^\n]{1,400}\n?")
 _NO_TEXT = re.compile("[\0-\x08\x0e-\x19\x7f-\x9f\ue000-\uf8ff\ufffd-\uffff]")
 _META = re.compile(rb"(?is)<!--.*?-->|<\?xml([^>]{0,200})|<meta[\s/]([^>]{0,500})")
 _ATTRIBUTE = re.compile(rb"(?s)([^\s=/>\"']+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))")
@@ -254,8 +256,8 @@ def _guessed(data: bytes, language: str) -> DecodedText:
     """Return the text of bytes in the likeliest character set."""
     import chardet
 
-    lines = (line for line in data.splitlines(keepends=True) if not line.isascii())
-    sample = data if len(data) <= _SAMPLE else b"".join(lines)[:_SAMPLE]
+    lines = (line[0] for line in _LINE.finditer(data) if not line[0].isascii())
+    sample = data if len(data) <= _SAMPLE else b"".join(islice(lines, _SAMPLE // 40))[:_SAMPLE]
     hits = chardet.detect_all(sample, ignore_threshold=True, compat_names=False, include_encodings=_SETS)
     hints = _sets_of(language)
     candidates = []
