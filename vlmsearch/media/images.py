@@ -84,7 +84,7 @@ _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|un
 def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
     """Return the bytes of an image file.
 
-    Of the part of a file that a path names, they are those of a BMP; see `part_of`.
+    Of the part of a file that a path names, they are those of a BMP; of an attachment its own. See `part_of`.
 
     Errors as `read_regular`, ``unreadable`` also for one in object storage without ``limits.remote``; for a part also
     those of `open_image`.
@@ -118,10 +118,10 @@ def file_of(path: Path) -> Path:
 
 
 def _read_part(part: Part, limits: ImageLimits) -> bytes:
-    """Return the image of a page, a moment or a region, as a BMP."""
+    """Return the image of a page, a moment, an attachment or a region."""
     path = Path(part.of)
     if part.region is None:
-        value = {"path": part.of, "page": part.page, "seconds": part.seconds, "limits": asdict(limits)}
+        value = {**asdict(part), "limits": asdict(limits)}
         return call(f"{__name__}:drawn_part", value, process_limits(limits), name=repr(part.of))[1][0]
     left, top, width, height = part.region or (0, 0, 0, 0)
     with opened_image(path, limits=limits) as image:
@@ -135,19 +135,25 @@ def _read_part(part: Part, limits: ImageLimits) -> bytes:
 
 
 def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[None, list[bytes]]]:
-    """Draw a page of a PDF or a frame of a film as a BMP.
+    """Draw a page of a PDF or a frame of a film as a BMP, or read an attachment of a mail.
 
     This runs in a child process.
     """
-    path, limits = Path(value["path"]), ImageLimits(**value["limits"])
-    if value["page"] is not None:
+    path, limits = Path(value["of"]), ImageLimits(**value["limits"])
+    if value["attachment"] is not None:
+        from vlmsearch.media.mail import attachment_bytes
+
+        yield None, [attachment_bytes(path, value["message"], value["attachment"])]
+    elif value["page"] is not None:
         from vlmsearch.media.pdf import page_image
 
         yield None, [page_image(path, value["page"], limits)]
-    else:
+    elif value["seconds"] is not None:
         from vlmsearch.media.video import frame_image
 
         yield None, [frame_image(path, value["seconds"], limits)]
+    else:
+        raise InvalidInputError("invalid", f"a message of {str(path)!r} has no image: name an attachment")
 
 
 def read_regular(path: Path | str, what: str) -> bytes:
@@ -222,7 +228,11 @@ def image_size(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[int, i
 
     Errors as `open_image`.
     """
-    name, data = repr(str(path)), read_image(path, limits)
+    return encoded_size(read_image(path, limits), repr(str(path)), limits)
+
+
+def encoded_size(data: bytes, name: str, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[int, int]:
+    """Return the width and the height of an image in memory, as `image_size` does."""
     with _rejecting(name, format_of(data), data):
         return _read_header(data, name, None, limits).image.size
 

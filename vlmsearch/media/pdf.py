@@ -114,6 +114,23 @@ def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) ->
             return _draw(page, _name(path, number), limits)
 
 
+def page_texts(path: Path) -> Iterator[str]:
+    """Yield the text of each page of a PDF, without drawing it; "" for a scan and for a page that cannot be read.
+
+    Raises:
+        InvalidInputError: The file cannot be opened, as for `describe`.
+        MissingDependencyError: pypdfium2 is not installed.
+    """
+    with _opened(path) as document:
+        for number in range(1, len(document) + 1):
+            try:
+                with _loaded(document, path, number) as page:
+                    text = _text(page)
+            except InvalidInputError:
+                text = ""
+            yield text
+
+
 def _read_page(
     document: PdfDocument, path: Path, number: int, limits: ImageLimits
 ) -> Page | tuple[int, InvalidInputError]:

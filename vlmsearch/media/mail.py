@@ -1,0 +1,466 @@
+"""Mail: ``.eml``, ``.mbox`` and Outlook's ``.msg``, with what it says in its headers, its text and its attachments.
+
+Python's own parser takes a mail apart. Header fields and texts are decoded here: the parser's own decoders raise for
+what mail programs write, or put marks in place of bytes that they do not know.
+"""
+
+from __future__ import annotations
+
+import binascii
+import mimetypes
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timezone
+from email._policybase import Compat32
+from email.errors import CloseBoundaryNotFoundDefect, InvalidBase64LengthDefect, InvalidBase64PaddingDefect
+from email.message import Message
+from email.parser import BytesParser
+from email.utils import parsedate_to_datetime
+from functools import partial
+from io import BufferedReader
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media import office
+from vlmsearch.media.decoding import decoded
+from vlmsearch.media.files import open_regular
+from vlmsearch.media.images import encoded_size, format_of, read_regular
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.media.office.content import Content, clean
+from vlmsearch.types import Scalar
+
+MAIL_SUFFIXES = frozenset({".eml", ".mbox", ".msg"})
+"""Endings, in lower case, of the files that are read."""
+MAX_MESSAGE_BYTES = 100 * 2**20
+"""The largest message of a mailbox that is read."""
+_MAILS = frozenset({".eml", ".msg"})
+_FIELDS = {"title": "subject", "author": "from", "to": "to", "cc": "cc"}
+"""Metadata and the header fields that they come from."""
+_MAX_DEPTH = 20
+"""Mails inside mails that are read."""
+_MIN_SIDE = 32
+"""Pixels below which a picture counts rows, draws a line or is an icon: nobody would look for it."""
+_LINE = 2**20
+_WORD = re.compile(r"=\?([\w.:+-]+)(?:\*[\w-]*)?\?([bq])\?(.*?)\?=", re.IGNORECASE | re.DOTALL)
+"""An encoded word of RFC 2047, wherever it stands: programs put them inside words and quotes, too."""
+_FROM = re.compile(rb"From (?:\S+\s*$|.*\d:\d\d)")
+_FIELD = re.compile(rb"[!-9;-~]+:")
+_QUOTED_FROM = re.compile(rb"^(>*)>From ")
+_PARTS = re.compile(r"^--(\S.*?)[ \t]*\r?\n(?=content-)", re.IGNORECASE | re.MULTILINE)
+"""A boundary before a part, of a mail that does not name it."""
+_STATUS = re.compile(rb"(?mi)^X-Mozilla-Status:\s*([0-9a-f]{4})")
+_EXPUNGED = 8
+"""The bit of Mozilla's status of a deleted message that is still in the file."""
+_PGP = re.compile(r"-----BEGIN PGP MESSAGE-----.*?(?:-----END PGP MESSAGE-----|\Z)", re.DOTALL)
+_PGP_SIGNED = re.compile(
+    r"-----BEGIN PGP SIGNED MESSAGE-----\n(?:\S.*\n)*|-----BEGIN PGP SIGNATURE-----.*?(?:-----END[^\n]*-----|\Z)",
+    re.DOTALL,
+)
+_UNWANTED = frozenset(
+    {
+        "application/applefile",  # what a Macintosh keeps beside a file, such as its icon
+        "application/pgp-keys",  # for programs, as signatures are
+        "application/pgp-signature",
+        "application/pkcs7-signature",
+        "application/x-pkcs7-signature",
+        "text/watch-html",  # the same text once more, for other programs
+        "text/x-amp-html",
+        "text/x-moz-deleted",  # the place of an attachment that the reader deleted
+    }
+)
+"""Parts that hold nothing for a reader."""
+_REPORTS = frozenset({"message/delivery-status", "message/disposition-notification", "message/feedback-report"})
+"""Parts that are made of header fields alone."""
+_CARDS = frozenset({"text/calendar", "text/vcard", "text/x-vcard", "text/directory", "application/ics"})
+_CARD_LINE = re.compile(r'(?m)^(?:[\w-]+\.)?([\w-]+)((?:;(?:"[^"]*"|[^":\n])*)?):(.*?)\r?$')
+_CARD_NAME = re.compile(r';CN="?([^";:]+)')
+_CARD_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\d")
+_CARD_FIELDS = re.compile(
+    "SUMMARY|DESCRIPTION|LOCATION|DTSTART|DTEND|DUE|ORGANIZER|ATTENDEE|COMMENT|FN|ORG|TITLE|ROLE|TEL|EMAIL|ADR|NOTE|URL"
+)
+"""Fields of invitations (RFC 5545) and of business cards (RFC 6350) that people read."""
+
+
+class _Raw(Compat32):
+    """The policy that leaves header fields as they are in the file."""
+
+    def header_fetch_parse(self, _: str, value: str) -> str:
+        """Return a field."""
+        return value
+
+
+_RAW = _Raw()
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """An attachment: its file name, its media type, and its bytes, or the mail that it is."""
+
+    name: str
+    kind: str
+    data: bytes = b""
+    mail: Mail | None = None
+
+    def read(self, limits: ImageLimits) -> Content | bytes | None:
+        """Return its content, or the bytes of a picture; None for what nothing here reads, or is damaged.
+
+        A picture that is too small to see is empty.
+        """
+        suffix = os.path.splitext(self.name)[1].lower() or mimetypes.guess_extension(self.kind) or ""
+        kind = self.kind if self.kind != "application/octet-stream" else mimetypes.guess_type(self.name)[0] or ""
+        try:
+            if self.mail:
+                return Content(self.mail.text, unread=self.mail.unread)
+            if format_of(self.data):
+                is_icon = min(encoded_size(self.data, repr(self.name), limits)) < _MIN_SIDE
+                return Content("") if is_icon else self.data
+            if suffix in office.OFFICE_SUFFIXES:
+                content = office.read_bytes(self.data, suffix, repr(self.name))
+                return Content(content.about.over(content.text), unread=content.unread)
+            if suffix == ".pdf":
+                return _pdf(self.data)
+        except (InvalidInputError, MissingDependencyError):
+            return None
+        if not self.data or not (kind.startswith("text/") or kind in _CARDS):
+            return None
+        text = _decoded(self.data)
+        return Content(clean(_card(text) if kind in _CARDS else text))
+
+
+@dataclass
+class Mail:
+    """A mail as it is read.
+
+    Attributes:
+        metadata: Its subject as ``title``, its sender as ``author``, ``to``, ``cc``, ``date`` and ``sent``.
+        texts: The texts of its parts, in order.
+        cards: Invitations and business cards, which often come twice.
+        attachments: Its attachments, with those of mails that are attached.
+        unread: Numbers of parts that were not read, by kind.
+    """
+
+    metadata: dict[str, Scalar] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    cards: dict[str, None] = field(default_factory=dict)
+    attachments: list[Attachment] = field(default_factory=list)
+    unread: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def when(self) -> dict[str, Scalar]:
+        """The time of the mail, as metadata."""
+        return {key: value for key, value in self.metadata.items() if key in ("date", "sent")}
+
+    @property
+    def text(self) -> str:
+        """Subject, sender, text and the names of the attachments, a paragraph each."""
+        names = "\n".join(attachment.name for attachment in self.attachments)
+        above = (str(self.metadata.get(key, "")) for key in ("title", "author"))
+        return clean("\n\n".join(filter(None, [*above, *map(clean, self.texts), *self.cards, names])))
+
+    def take(self, part: Message, depth: int = 0) -> None:
+        """Add what is in a part."""
+        kind, name, parts = part.get_content_type(), _file_name(part), _parts(part)
+        self.unread["damaged part"] += any(isinstance(defect, CloseBoundaryNotFoundDefect) for defect in part.defects)
+        if kind in _UNWANTED or name.lower() == "smime.p7s":
+            return
+        if kind == "multipart/encrypted" or kind.endswith("pkcs7-mime"):
+            self.unread["encrypted part" if "signed" not in str(part.get_param("smime-type")) else "signed part"] += 1
+        elif kind == "multipart/alternative" and parts:
+            self._take_alternatives(parts, depth)
+        elif kind in _REPORTS and parts:
+            self.texts += ("\n".join(f"{key}: {_words(value)}" for key, value in block.items()) for block in parts)
+        elif part.get_content_maintype() == "message":
+            self._take_mail(part, name, depth)
+        elif parts:
+            for child in parts:
+                self.take(child, depth)
+        elif part.get_content_maintype() == "multipart":
+            self._take_unmarked(part, depth)
+        elif kind == "application/ms-tnef" or name.lower() == "winmail.dat":
+            self.unread["winmail.dat"] += 1
+        else:
+            self._take_leaf(part, kind, name, depth)
+
+    def _take_leaf(self, part: Message, kind: str, name: str, depth: int) -> None:
+        data = _bytes(part)
+        suffix = os.path.splitext(name)[1].lower()
+        damage = (InvalidBase64LengthDefect, InvalidBase64PaddingDefect)
+        self.unread["damaged part"] += any(isinstance(defect, damage) for defect in part.defects)
+        charset = str(part.get_content_charset(""))
+        if kind in _CARDS:
+            self.cards[clean(_card(_decoded(data, charset)))] = None
+        elif suffix in _MAILS and depth < _MAX_DEPTH:
+            self._take_message(data, suffix, name, depth)
+        elif name or not kind.startswith("text/") or part.get_content_disposition() == "attachment":
+            self.attachments.append(Attachment(name, kind, data))
+        elif kind == "text/plain":
+            self._take_plain(part, _decoded(data, charset))
+        elif kind == "text/rtf":
+            self.texts.append(office.read_bytes(data, ".rtf", "the text of the mail").text)
+        else:
+            named = f"\ufeff{_decoded(data, charset)}".encode() if charset else data  # else the page may name it
+            self.texts.append(office.read_bytes(named, ".html", "the text of the mail").text)
+
+    def _take_message(self, data: bytes, suffix: str, name: str, depth: int) -> None:
+        """Take a mail that is attached as a file."""
+        try:
+            self._add_mail(_read(_parsed(data, suffix), depth + 1), name)
+        except (InvalidInputError, MissingDependencyError):
+            self.attachments.append(Attachment(name, "application/octet-stream", data))
+
+    def _take_plain(self, part: Message, text: str) -> None:
+        text, count = _PGP.subn("", _PGP_SIGNED.sub("", text.replace("\r\n", "\n")))
+        self.unread["encrypted part"] += count
+        is_flowed = str(part.get_param("format")).lower() == "flowed"
+        self.texts.append(_joined(text, str(part.get_param("delsp")).lower() == "yes") if is_flowed else text)
+
+    def _take_alternatives(self, parts: list[Message], depth: int) -> None:
+        """Take the richest of several forms of a text: the plain one, unless another has far more words."""
+        plain, rich = Mail(), Mail()
+        for part in parts:
+            (plain if part.get_content_type() == "text/plain" else rich).take(part, depth)
+        words, plain_words = (set(" ".join(side.texts).split()) for side in (rich, plain))
+        is_stub = 4 * len(words - plain_words) > len(words) and 4 * len(words) >= len(plain_words)
+        self.texts += rich.texts if is_stub else plain.texts
+        for side in (plain, rich):
+            self._add(side)
+
+    def _add(self, other: Mail) -> None:
+        self.cards |= other.cards
+        self.attachments += other.attachments
+        self.unread += other.unread
+
+    def _take_mail(self, part: Message, name: str, depth: int) -> None:
+        """Take a mail inside this one, and its attachments."""
+        parts = _parts(part)
+        if not parts or depth >= _MAX_DEPTH:
+            self.unread["attachment"] += 1
+            return
+        message, encoding = parts[0], part.get("content-transfer-encoding", "")
+        if encoding.strip().lower() == "base64" and not message.keys():  # Python's parser takes that for its text
+            message["content-transfer-encoding"] = "base64"
+            message = _parsed(_bytes(message))
+        self._add_mail(_read(message, depth + 1), name)
+
+    def _add_mail(self, mail: Mail, name: str) -> None:
+        self.attachments.append(Attachment(name or str(mail.metadata.get("title", "")), "message/rfc822", mail=mail))
+        self.attachments += mail.attachments
+
+    def _take_unmarked(self, part: Message, depth: int) -> None:
+        """Take the parts of a mail whose boundary is missing or wrong: a line that looks like one counts."""
+        given = part.get_payload()
+        text = given if isinstance(given, str) else ""
+        if boundary := _PARTS.search(text):
+            part.set_param("boundary", boundary[1])
+            head = f"Content-Type: {part['content-type']}\n\n"
+            self.take(_parsed(f"{head}{text}".encode("utf-8", "surrogateescape")), depth)
+        else:
+            self.texts.append(_decoded(text.encode("utf-8", "surrogateescape")))
+
+
+def read_mails(path: Path) -> Iterator[tuple[int | None, Mail | InvalidInputError]]:
+    """Yield the mails of a file, with their numbers in a mailbox, one in memory at a time.
+
+    A message that cannot be read comes as the reason. One that was deleted keeps its number, and does not come.
+
+    Raises:
+        InvalidInputError: ``unreadable``, ``empty``, ``corrupt``, ``too_large``, or ``unsupported`` for the items of
+            Outlook that are no mails.
+        MissingDependencyError: olefile is not installed.
+    """
+    suffix = path.suffix.lower()
+    if suffix in _MAILS:
+        yield None, _read_bytes(read_regular(path, "a mail"), suffix, repr(str(path)))
+        return
+    for number, data in enumerate(_messages(path), 1):
+        if not _is_deleted(data):
+            try:
+                yield number, _read_bytes(data, ".eml", f"message {number} of {str(path)!r}")
+            except InvalidInputError as exc:
+                yield number, exc
+
+
+def attachment_bytes(path: Path, message: int | None, number: int) -> bytes:
+    """Return an attachment of a mail, or of a message of a mailbox.
+
+    Raises:
+        InvalidInputError: There is none of that number, or the file cannot be read, as for `read_mails`.
+    """
+    for at, mail in read_mails(path):
+        if at == message and isinstance(mail, Mail) and number <= len(mail.attachments):
+            return mail.attachments[number - 1].data
+    raise InvalidInputError("invalid", f"{str(path)!r} has no attachment {number} there")
+
+
+def _messages(path: Path) -> Iterator[bytes]:
+    """Yield the messages of a mailbox; one that is too large only as far as that.
+
+    A line that begins with ``From`` begins a message where it comes after an empty line and before a header field.
+    """
+    lines: list[bytes] = []
+    held, size, is_first, is_blank = b"", 0, True, True
+    with open_regular(path, "a mailbox") as file:
+        for line in iter(partial(BufferedReader(file).readline, _LINE), b""):
+            if held and _FIELD.match(line):
+                if not is_first:
+                    yield b"".join(lines)
+                lines, held, size, is_first = [], b"", 0, False
+            elif held:
+                lines.append(held)
+                held = b""
+            if is_blank and line.startswith(b"From ") and _FROM.match(line):
+                held, is_blank = line, False
+                continue
+            if is_first and line.strip():
+                raise InvalidInputError("corrupt", f"{str(path)!r} is no mailbox: it does not begin with 'From '")
+            is_blank = not line.strip()
+            size += len(line)
+            if size <= MAX_MESSAGE_BYTES + _LINE:
+                lines.append(_QUOTED_FROM.sub(rb"\1From ", line) if line.startswith(b">") else line)
+    if not is_first:
+        yield b"".join(lines)
+
+
+def _is_deleted(data: bytes) -> bool:
+    status = _STATUS.search(data)
+    return status is not None and bool(int(status[1], 16) & _EXPUNGED)
+
+
+def _read_bytes(data: bytes, suffix: str, name: str) -> Mail:
+    """Return the mail in a file; ``corrupt`` for whatever stops the parser."""
+    if suffix == ".eml" and not _FIELD.search(data[:_LINE]) and b"\0" in data:
+        raise InvalidInputError("corrupt", f"{name} is no mail: it has no header")
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise InvalidInputError("too_large", f"{name} is too large: a mail has at most {MAX_MESSAGE_BYTES:,} bytes")
+    try:
+        return _read(_parsed(data, suffix))
+    except (InvalidInputError, MissingDependencyError, MemoryError):
+        raise
+    except Exception as exc:
+        raise InvalidInputError("corrupt", f"{name} is damaged, or is no mail: {one_line(exc)}") from exc
+
+
+def _parsed(data: bytes, suffix: str = ".eml") -> Message:
+    """Return the parts of a mail."""
+    if suffix == ".msg":
+        from vlmsearch.media.outlook import message_of
+
+        return message_of(data)
+    return BytesParser(policy=_RAW).parsebytes(data.removeprefix(b"\xef\xbb\xbf").lstrip())
+
+
+def _read(message: Message, depth: int = 0) -> Mail:
+    """Return what is in a mail."""
+    fields = {key: _words(", ".join(message.get_all(name, []))) for key, name in _FIELDS.items()}
+    mail = Mail({key: value for key, value in fields.items() if value})
+    for value in (*message.get_all("date", []), *message.get_all("received", [])):
+        with suppress(TypeError, ValueError, IndexError, OverflowError):
+            sent = parsedate_to_datetime(value.rpartition(";")[2].strip())
+            moment = (sent if sent.tzinfo else sent.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+            mail.metadata |= {"date": 10_000 * sent.year + 100 * sent.month + sent.day, "sent": moment.isoformat()}
+            break
+    mail.take(message, depth)
+    mail.unread = +mail.unread
+    return mail
+
+
+def _parts(part: Message) -> list[Message]:
+    given = part.get_payload()
+    return [child for child in given if isinstance(child, Message)] if isinstance(given, list) else []
+
+
+def _bytes(part: Message) -> bytes:
+    data = part.get_payload(decode=True)
+    return data if isinstance(data, bytes) else b""
+
+
+def _file_name(part: Message) -> str:
+    """Return the name of the file that a part is; "" for none."""
+    given = part.get_param("filename", None, "content-disposition") or part.get_param("name", "")
+    if isinstance(given, tuple):  # of RFC 2231
+        name = _decoded(given[2].encode("raw-unicode-escape"), given[0] or "")
+    else:
+        name = _words(str(given))
+    return re.split(r"[\\/]", clean(name))[-1].strip()
+
+
+def _words(field: str) -> str:
+    """Return a header field as people read it, in one line."""
+    words: list[tuple[str, bytes]] = []
+    end = 0
+    for word in _WORD.finditer(field):
+        if not words or field[end : word.start()].strip():  # space between encoded words is none
+            words.append(("", field[end : word.start()].encode("utf-8", "surrogateescape")))
+        words.append((word[1].lower(), _word_bytes(word)))
+        end = word.end()
+    words.append(("", field[end:].encode("utf-8", "surrogateescape")))
+    runs = groupby(words, itemgetter(0))  # a character may be cut between words
+    text = "".join(_decoded(b"".join(data for _, data in run), charset) for charset, run in runs)
+    return clean(re.sub(r'"([^"]*)"(?=\s*<)', r"\1", " ".join(text.split())))
+
+
+def _word_bytes(word: re.Match[str]) -> bytes:
+    data = word[3].encode("utf-8", "surrogateescape")
+    if word[2] in "qQ":
+        return binascii.a2b_qp(data, header=True)
+    try:
+        return binascii.a2b_base64(data + b"==")
+    except binascii.Error:
+        return word[0].encode("utf-8", "surrogateescape")
+
+
+def _decoded(data: bytes, charset: str = "") -> str:
+    with suppress(LookupError, ValueError):
+        if charset not in ("", "us-ascii"):
+            return data.decode(charset)
+    return decoded(data)
+
+
+def _joined(text: str, is_delsp: bool) -> str:
+    """Return a text of ``format=flowed`` with its paragraphs on lines of their own."""
+    lines: list[str] = []
+    before, is_open = "", False
+    for line in text.split("\n"):
+        words = line.lstrip(">")
+        quotes = line[: len(line) - len(words)]
+        words = words.removeprefix(" ")
+        if is_open and quotes == before and words != "-- ":
+            lines[-1] += words
+        else:
+            lines.append(f"{quotes} {words}" if quotes else words)
+        before, is_open = quotes, words.endswith(" ") and words != "-- "
+        if is_open and is_delsp:
+            lines[-1] = lines[-1][:-1]
+    return "\n".join(lines)
+
+
+def _card(text: str) -> str:
+    """Return the fields of an invitation or a business card that people read, a line each."""
+    lines = []
+    text = re.sub(r"(?s)BEGIN:(VTIMEZONE|VALARM)\b.*?END:\1", "", re.sub(r"\r?\n[ \t]", "", text))
+    for name, parameters, value in _CARD_LINE.findall(text):
+        if _CARD_FIELDS.fullmatch(name.upper()):
+            fields = re.split(r"(?<!\\);", _CARD_TIME.sub(r"\1-\2-\3 \4:\5", value))
+            values = filter(None, (*_CARD_NAME.findall(parameters), *fields))
+            lines.append(re.sub(r"\\(.)", lambda char: "\n" if char[1] in "nN" else char[1], ", ".join(values)))
+    return "\n".join(lines)
+
+
+def _pdf(data: bytes) -> Content:
+    """Return the text of a PDF; pages without text count as not read."""
+    from vlmsearch.media import pdf
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "attachment.pdf")
+        path.write_bytes(data)
+        texts = list(pdf.page_texts(path))
+        about = pdf.describe(path)[1]
+    empty = texts.count("")
+    return Content(about.over("\n\n".join(filter(None, texts))), unread={"page": empty} if empty else {})
