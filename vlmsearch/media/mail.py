@@ -50,10 +50,11 @@ _MIN_SIDE = 32
 _LINE = 2**20
 _WORD = re.compile(r"=\?([\w.:+-]+)(?:\*[\w-]*)?\?([bq])\?(.*?)\?=", re.IGNORECASE | re.DOTALL)
 """An encoded word of RFC 2047, wherever it stands: programs put them inside words and quotes, too."""
-_FROM = re.compile(rb"From (?:\S+\s*$|.*\d:\d\d)")
-_FIELD = re.compile(rb"[!-9;-~]+:")
+_FROM = re.compile(rb"From .*\d:\d\d.*\d{4}")
+_BARE_FROM = re.compile(rb"From \S*\s*$")
+_FIELD = re.compile(rb">?From |[!-9;-~]+:")
 _QUOTED_FROM = re.compile(rb"^(>*)>From ")
-_PARTS = re.compile(r"^--(\S.*?)[ \t]*\r?\n(?=content-)", re.IGNORECASE | re.MULTILINE)
+_PARTS = re.compile(r"^--([\w'()+,./:=?-]+)[ \t]*\r?\n(?=content-)", re.IGNORECASE | re.MULTILINE)
 """A boundary before a part, of a mail that does not name it."""
 _STATUS = re.compile(rb"(?mi)^X-Mozilla-Status:\s*([0-9a-f]{4})")
 _EXPUNGED = 8
@@ -162,7 +163,8 @@ class Mail:
         """Subject, sender, text and the names of the attachments, a paragraph each."""
         names = "\n".join(attachment.name for attachment in self.attachments)
         above = (str(self.metadata.get(key, "")) for key in ("title", "author"))
-        return clean("\n\n".join(filter(None, [*above, *map(clean, self.texts), *self.cards, names])))
+        text = "\n\n".join([*above, *self.texts, *self.cards, names]).replace("\r\n", "\n")
+        return clean(re.sub(r"\n\s*\n", "\n\n", text))
 
     def take(self, part: Message, depth: int = 0) -> None:
         """Add what is in a part."""
@@ -189,11 +191,10 @@ class Mail:
             self._take_leaf(part, kind, name, depth)
 
     def _take_leaf(self, part: Message, kind: str, name: str, depth: int) -> None:
+        charset, suffix = str(part.get_content_charset("")), os.path.splitext(name)[1].lower()
         data = _bytes(part)
-        suffix = os.path.splitext(name)[1].lower()
         damage = (InvalidBase64LengthDefect, InvalidBase64PaddingDefect)
         self.unread["damaged part"] += any(isinstance(defect, damage) for defect in part.defects)
-        charset = str(part.get_content_charset(""))
         if kind in _CARDS:
             self.cards[clean(_card(_decoded(data, charset)))] = None
         elif suffix in _MAILS and depth < _MAX_DEPTH:
@@ -257,12 +258,13 @@ class Mail:
         """Take the parts of a mail whose boundary is missing or wrong: a line that looks like one counts."""
         given = part.get_payload()
         text = given if isinstance(given, str) else ""
-        if boundary := _PARTS.search(text):
-            part.set_param("boundary", boundary[1])
-            head = f"Content-Type: {part['content-type']}\n\n"
-            self.take(_parsed(f"{head}{text}".encode("utf-8", "surrogateescape")), depth)
-        else:
-            self.texts.append(_decoded(text.encode("utf-8", "surrogateescape")))
+        boundary = _PARTS.search(text)
+        head = f'Content-Type: multipart/mixed; boundary="{boundary[1]}"\n\n' if boundary else ""
+        data = text.encode("utf-8", "surrogateescape")
+        parts = _parts(_parsed(head.encode() + data)) if boundary else []
+        for child in parts:
+            self.take(child, depth)
+        self.texts += [] if parts else [_decoded(data)]
 
 
 def read_mails(path: Path) -> Iterator[tuple[int | None, Mail | InvalidInputError]]:
@@ -302,7 +304,8 @@ def attachment_bytes(path: Path, message: int | None, number: int) -> bytes:
 def _messages(path: Path) -> Iterator[bytes]:
     """Yield the messages of a mailbox; one that is too large only as far as that.
 
-    A line that begins with ``From`` begins a message where it comes after an empty line and before a header field.
+    A line that begins with ``From`` begins a message where it has a date or follows an empty line, and a header field
+    comes next: programs quote others or not, and some write no empty line between messages.
     """
     lines: list[bytes] = []
     held, size, is_first, is_blank = b"", 0, True, True
@@ -315,7 +318,7 @@ def _messages(path: Path) -> Iterator[bytes]:
             elif held:
                 lines.append(held)
                 held = b""
-            if is_blank and line.startswith(b"From ") and _FROM.match(line):
+            if line.startswith(b"From ") and (_FROM.match(line) or (is_blank and _BARE_FROM.match(line))):
                 held, is_blank = line, False
                 continue
             if is_first and line.strip():
@@ -377,6 +380,10 @@ def _parts(part: Message) -> list[Message]:
 
 
 def _bytes(part: Message) -> bytes:
+    """Return what is encoded in a part; what follows the name of the encoding, such as a comment, does not count."""
+    if encoding := re.match(r"\s*([\w-]+)[^\w-]", part.get("content-transfer-encoding", "")):
+        part.replace_header("content-transfer-encoding", encoding[1])
+    part.del_param("charset")  # Python looks it up, and raises for one that is damaged
     data = part.get_payload(decode=True)
     return data if isinstance(data, bytes) else b""
 
