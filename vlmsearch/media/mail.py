@@ -380,11 +380,13 @@ def _parts(part: Message) -> list[Message]:
 
 
 def _bytes(part: Message) -> bytes:
-    """Return what is encoded in a part; what follows the name of the encoding, such as a comment, does not count."""
-    if encoding := re.match(r"\s*([\w-]+)[^\w-]", part.get("content-transfer-encoding", "")):
-        part.replace_header("content-transfer-encoding", encoding[1])
-    part.del_param("charset")  # Python looks it up, and raises for one that is damaged
-    data = part.get_payload(decode=True)
+    """Return what is encoded in a part, without Python's look at its header, which raises for damaged ones."""
+    bare = Message(_RAW)
+    encoding = re.match(r"\s*([\w-]+)", part.get("content-transfer-encoding", ""))  # and what follows, a comment
+    bare["content-transfer-encoding"] = encoding[1] if encoding else "8bit"
+    bare.set_payload(part.get_payload())
+    data = bare.get_payload(decode=True)
+    part.defects += bare.defects
     return data if isinstance(data, bytes) else b""
 
 
