@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import timezone
 from email._policybase import Compat32
@@ -54,7 +55,7 @@ _FROM = re.compile(rb"From .*\d:\d\d.*\d{4}")
 _BARE_FROM = re.compile(rb"From \S*\s*$")
 _FIELD = re.compile(rb">?From |[!-9;-~]+:")
 _QUOTED_FROM = re.compile(rb"^(>*)>From ")
-_PARTS = re.compile(r"^--([\w'()+,./:=?-]+)[ \t]*\r?\n(?=content-)", re.IGNORECASE | re.MULTILINE)
+_PARTS = re.compile(rb"^--([\w'()+,./:=?-]+)[ \t]*\r?\n(?=content-)", re.IGNORECASE | re.MULTILINE)
 """A boundary before a part, of a mail that does not name it."""
 _STATUS = re.compile(rb"(?mi)^X-Mozilla-Status:\s*([0-9a-f]{4})")
 _EXPUNGED = 8
@@ -256,12 +257,10 @@ class Mail:
 
     def _take_unmarked(self, part: Message, depth: int) -> None:
         """Take the parts of a mail whose boundary is missing or wrong: a line that looks like one counts."""
-        given = part.get_payload()
-        text = given if isinstance(given, str) else ""
-        boundary = _PARTS.search(text)
-        head = f'Content-Type: multipart/mixed; boundary="{boundary[1]}"\n\n' if boundary else ""
-        data = text.encode("utf-8", "surrogateescape")
-        parts = _parts(_parsed(head.encode() + data)) if boundary else []
+        data = _bytes(part)
+        boundary = _PARTS.search(data)
+        head = b'Content-Type: multipart/mixed; boundary="%b"\n\n' % boundary[1] if boundary else b""
+        parts = _parts(_parsed(head + data)) if boundary else []
         for child in parts:
             self.take(child, depth)
         self.texts += [] if parts else [_decoded(data)]
@@ -375,18 +374,18 @@ def _read(message: Message, depth: int = 0) -> Mail:
 
 
 def _parts(part: Message) -> list[Message]:
-    given = part.get_payload()
-    return [child for child in given if isinstance(child, Message)] if isinstance(given, list) else []
+    given = part.get_payload() if part.is_multipart() else ()
+    return [child for child in given if isinstance(child, Message)]
 
 
 def _bytes(part: Message) -> bytes:
     """Return what is encoded in a part, without Python's look at its header, which raises for damaged ones."""
-    bare = Message(_RAW)
-    encoding = re.match(r"\s*([\w-]+)", part.get("content-transfer-encoding", ""))  # and what follows, a comment
+    bare = copy(part)
+    encoding = re.match(r"\s*([\w-]+)", part.get("content-transfer-encoding", ""))  # a comment may follow
+    for name in ("content-type", "content-transfer-encoding"):
+        del bare[name]
     bare["content-transfer-encoding"] = encoding[1] if encoding else "8bit"
-    bare.set_payload(part.get_payload())
     data = bare.get_payload(decode=True)
-    part.defects += bare.defects
     return data if isinstance(data, bytes) else b""
 
 
