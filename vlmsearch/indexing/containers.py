@@ -210,8 +210,12 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
 
 
 def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
-    """Yield a mail and its attachments, or the messages of a mailbox and theirs, and the whole mailbox."""
+    """Yield a mail and its attachments, or those of each message of a mailbox.
+
+    The mailbox itself comes last.
+    """
     from vlmsearch.media import mail
+    from vlmsearch.media.attachments import read_attachment
 
     messages = parts = 0
     try:
@@ -222,7 +226,7 @@ def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
                 continue
             unread = Counter(message.unread)
             for at, attachment in enumerate(message.attachments, 1):
-                content = attachment.read(limits)
+                content = read_attachment(attachment, limits)
                 unread["attachment"] += content is None
                 image = content if isinstance(content, bytes) else None
                 text, left = (content.text, content.unread) if isinstance(content, Content) else ("", {})
@@ -237,8 +241,9 @@ def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
                 count = {"parts": parts} if parts else {}
                 yield file.whole(About(), message.text, {**message.metadata, **count}, unread=+unread)
             else:
+                part = Part("", message=number)
                 metadata = {**message.metadata, **unread_metadata(+unread)}
-                yield file.part(str(Part("", message=number)), message.text, None, metadata)
+                yield file.part(str(part), message.text or part.name, None, metadata)
                 parts += 1
     except InvalidInputError as exc:
         yield file.reject(exc)

@@ -50,7 +50,8 @@ from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, c
 from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_rows, row_word
-from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
+from vlmsearch.media.files import read_regular
+from vlmsearch.media.images import IMAGE_SUFFIXES, format_of
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
 from vlmsearch.stores.base import Store

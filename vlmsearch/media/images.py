@@ -27,10 +27,9 @@ from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
-from vlmsearch.media.files import open_regular
+from vlmsearch.media.files import read_regular
 from vlmsearch.media.limits import (
     DEFAULT_LIMITS,
-    MAX_FILE_BYTES,
     TURNS,
     ImageBytes,
     ImageLimits,
@@ -40,7 +39,7 @@ from vlmsearch.media.limits import (
     pixel_bytes,
     process_limits,
 )
-from vlmsearch.media.remote import read_remote, remote_url
+from vlmsearch.media.remote import remote_url
 from vlmsearch.types import ImageSource, Part, check_here, part_of
 
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
@@ -135,7 +134,7 @@ def _read_part(part: Part, limits: ImageLimits) -> bytes:
 
 
 def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[None, list[bytes]]]:
-    """Draw a page of a PDF or a frame of a film as a BMP, or read an attachment of a mail.
+    """Draw a page or a frame of a film as a BMP, or read an attachment.
 
     This runs in a child process.
     """
@@ -154,20 +153,6 @@ def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[N
         yield None, [frame_image(path, value["seconds"], limits)]
     else:
         raise InvalidInputError("invalid", f"a message of {str(path)!r} has no image: name an attachment")
-
-
-def read_regular(path: Path | str, what: str) -> bytes:
-    """Return the bytes of a file; InvalidInputError ``unreadable``, ``empty`` or ``too_large``.
-
-    A path may be a URL of object storage: see `vlmsearch.media.remote`.
-    """
-    if url := remote_url(path):
-        data = read_remote(url, MAX_FILE_BYTES)
-        check_count(len(data), "bytes", MAX_FILE_BYTES, repr(url))
-        return data
-    with open_regular(path, what) as file:
-        check_count(os.fstat(file.fileno()).st_size, "bytes", MAX_FILE_BYTES, repr(str(path)))
-        return file.readall()
 
 
 def format_of(data: bytes) -> str:

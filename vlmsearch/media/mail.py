@@ -7,7 +7,6 @@ what mail programs write, or put marks in place of bytes that they do not know.
 from __future__ import annotations
 
 import binascii
-import mimetypes
 import os
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from datetime import timezone
 from email._policybase import Compat32
-from email.errors import CloseBoundaryNotFoundDefect, InvalidBase64LengthDefect, InvalidBase64PaddingDefect
+from email.errors import CloseBoundaryNotFoundDefect, InvalidBase64LengthDefect
 from email.message import Message
 from email.parser import BytesParser
 from email.utils import parsedate_to_datetime
@@ -26,15 +25,12 @@ from io import BufferedReader
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.media import office
 from vlmsearch.media.decoding import decoded
-from vlmsearch.media.files import open_regular
-from vlmsearch.media.images import encoded_size, format_of, read_regular
-from vlmsearch.media.limits import ImageLimits
-from vlmsearch.media.office.content import Content, clean
+from vlmsearch.media.files import open_regular, read_regular
+from vlmsearch.media.office.content import clean
 from vlmsearch.types import Scalar
 
 MAIL_SUFFIXES = frozenset({".eml", ".mbox", ".msg"})
@@ -46,8 +42,6 @@ _FIELDS = {"title": "subject", "author": "from", "to": "to", "cc": "cc"}
 """Metadata and the header fields that they come from."""
 _MAX_DEPTH = 20
 """Mails inside mails that are read."""
-_MIN_SIDE = 32
-"""Pixels below which a picture counts rows, draws a line or is an icon: nobody would look for it."""
 _LINE = 2**20
 _WORD = re.compile(r"=\?([\w.:+-]+)(?:\*[\w-]*)?\?([bq])\?(.*?)\?=", re.IGNORECASE | re.DOTALL)
 """An encoded word of RFC 2047, wherever it stands: programs put them inside words and quotes, too."""
@@ -62,7 +56,7 @@ _EXPUNGED = 8
 """The bit of Mozilla's status of a deleted message that is still in the file."""
 _PGP = re.compile(r"-----BEGIN PGP MESSAGE-----.*?(?:-----END PGP MESSAGE-----|\Z)", re.DOTALL)
 _PGP_SIGNED = re.compile(
-    r"-----BEGIN PGP SIGNED MESSAGE-----\n(?:\S.*\n)*|-----BEGIN PGP SIGNATURE-----.*?(?:-----END[^\n]*-----|\Z)",
+    r"-----BEGIN PGP SIGNED MESSAGE-----\n(?:[^\n]+\n)*|-----BEGIN PGP SIGNATURE-----.*?(?:-----END[^\n]*-----|\Z)",
     re.DOTALL,
 )
 _UNWANTED = frozenset(
@@ -80,7 +74,8 @@ _UNWANTED = frozenset(
 """Parts that hold nothing for a reader."""
 _REPORTS = frozenset({"message/delivery-status", "message/disposition-notification", "message/feedback-report"})
 """Parts that are made of header fields alone."""
-_CARDS = frozenset({"text/calendar", "text/vcard", "text/x-vcard", "text/directory", "application/ics"})
+CARDS = frozenset({"text/calendar", "text/vcard", "text/x-vcard", "text/directory", "application/ics"})
+"""Media types of invitations and business cards."""
 _CARD_LINE = re.compile(r'(?m)^(?:[\w-]+\.)?([\w-]+)((?:;(?:"[^"]*"|[^":\n])*)?):(.*?)\r?$')
 _CARD_NAME = re.compile(r';CN="?([^";:]+)')
 _CARD_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\d")
@@ -110,31 +105,6 @@ class Attachment:
     data: bytes = b""
     mail: Mail | None = None
 
-    def read(self, limits: ImageLimits) -> Content | bytes | None:
-        """Return its content, or the bytes of a picture; None for what nothing here reads, or is damaged.
-
-        A picture that is too small to see is empty.
-        """
-        suffix = os.path.splitext(self.name)[1].lower() or mimetypes.guess_extension(self.kind) or ""
-        kind = self.kind if self.kind != "application/octet-stream" else mimetypes.guess_type(self.name)[0] or ""
-        try:
-            if self.mail:
-                return Content(self.mail.text, unread=self.mail.unread)
-            if format_of(self.data):
-                is_icon = min(encoded_size(self.data, repr(self.name), limits)) < _MIN_SIDE
-                return Content("") if is_icon else self.data
-            if suffix in office.OFFICE_SUFFIXES:
-                content = office.read_bytes(self.data, suffix, repr(self.name))
-                return Content(content.about.over(content.text), unread=content.unread)
-            if suffix == ".pdf":
-                return _pdf(self.data)
-        except (InvalidInputError, MissingDependencyError):
-            return None
-        if not self.data or not (kind.startswith("text/") or kind in _CARDS):
-            return None
-        text = _decoded(self.data)
-        return Content(clean(_card(text) if kind in _CARDS else text))
-
 
 @dataclass
 class Mail:
@@ -156,12 +126,12 @@ class Mail:
 
     @property
     def when(self) -> dict[str, Scalar]:
-        """The time of the mail, as metadata."""
+        """Return the time of the mail as metadata."""
         return {key: value for key, value in self.metadata.items() if key in ("date", "sent")}
 
     @property
     def text(self) -> str:
-        """Subject, sender, text and the names of the attachments, a paragraph each."""
+        """Return subject, sender, text and the names of the attachments, a paragraph each."""
         names = "\n".join(attachment.name for attachment in self.attachments)
         above = (str(self.metadata.get(key, "")) for key in ("title", "author"))
         text = "\n\n".join([*above, *self.texts, *self.cards, names]).replace("\r\n", "\n")
@@ -194,21 +164,21 @@ class Mail:
     def _take_leaf(self, part: Message, kind: str, name: str, depth: int) -> None:
         charset, suffix = str(part.get_content_charset("")), os.path.splitext(name)[1].lower()
         data = _bytes(part)
-        damage = (InvalidBase64LengthDefect, InvalidBase64PaddingDefect)
-        self.unread["damaged part"] += any(isinstance(defect, damage) for defect in part.defects)
-        if kind in _CARDS:
-            self.cards[clean(_card(_decoded(data, charset)))] = None
+        self.unread["damaged part"] += any(isinstance(defect, InvalidBase64LengthDefect) for defect in part.defects)
+        if kind in CARDS:
+            self.cards[clean(card_text(decoded_text(data, charset)))] = None
         elif suffix in _MAILS and depth < _MAX_DEPTH:
             self._take_message(data, suffix, name, depth)
         elif name or not kind.startswith("text/") or part.get_content_disposition() == "attachment":
             self.attachments.append(Attachment(name, kind, data))
         elif kind == "text/plain":
-            self._take_plain(part, _decoded(data, charset))
-        elif kind == "text/rtf":
-            self.texts.append(office.read_bytes(data, ".rtf", "the text of the mail").text)
+            self._take_plain(part, decoded_text(data, charset))
         else:
-            named = f"\ufeff{_decoded(data, charset)}".encode() if charset else data  # else the page may name it
-            self.texts.append(office.read_bytes(named, ".html", "the text of the mail").text)
+            is_page = kind != "text/rtf"
+            data = f"\ufeff{decoded_text(data, charset)}".encode() if charset and is_page else data
+            content = office.read_bytes(data, ".html" if is_page else ".rtf", "the text of the mail")
+            self.texts.append(content.text)  # its pictures are attachments, or not in the mail
+            self.unread.update({kind: count for kind, count in content.unread.items() if kind != "picture"})
 
     def _take_message(self, data: bytes, suffix: str, name: str, depth: int) -> None:
         """Take a mail that is attached as a file."""
@@ -263,17 +233,21 @@ class Mail:
         parts = _parts(_parsed(head + data)) if boundary else []
         for child in parts:
             self.take(child, depth)
-        self.texts += [] if parts else [_decoded(data)]
+        self.texts += [] if parts else [decoded_text(data)]
 
 
-def read_mails(path: Path) -> Iterator[tuple[int | None, Mail | InvalidInputError]]:
-    """Yield the mails of a file, with their numbers in a mailbox, one in memory at a time.
+def read_mails(path: Path, only: int | None = None) -> Iterator[tuple[int | None, Mail | InvalidInputError]]:
+    """Yield the mails of a file, each with its number in a mailbox.
 
-    A message that cannot be read comes as the reason. One that was deleted keeps its number, and does not come.
+    One is in memory at a time. A message that cannot be read comes as the reason. One that was deleted keeps its
+    number, and does not come.
+
+    Args:
+        path: The file.
+        only: The number of the message that is wanted, of a mailbox; None for all.
 
     Raises:
-        InvalidInputError: ``unreadable``, ``empty``, ``corrupt``, ``too_large``, or ``unsupported`` for the items of
-            Outlook that are no mails.
+        InvalidInputError: ``unreadable``, ``empty``, ``corrupt`` or ``too_large``.
         MissingDependencyError: olefile is not installed.
     """
     suffix = path.suffix.lower()
@@ -281,7 +255,7 @@ def read_mails(path: Path) -> Iterator[tuple[int | None, Mail | InvalidInputErro
         yield None, _read_bytes(read_regular(path, "a mail"), suffix, repr(str(path)))
         return
     for number, data in enumerate(_messages(path), 1):
-        if not _is_deleted(data):
+        if only in (None, number) and not _is_deleted(data):
             try:
                 yield number, _read_bytes(data, ".eml", f"message {number} of {str(path)!r}")
             except InvalidInputError as exc:
@@ -294,7 +268,7 @@ def attachment_bytes(path: Path, message: int | None, number: int) -> bytes:
     Raises:
         InvalidInputError: There is none of that number, or the file cannot be read, as for `read_mails`.
     """
-    for at, mail in read_mails(path):
+    for at, mail in read_mails(path, message):
         if at == message and isinstance(mail, Mail) and number <= len(mail.attachments):
             return mail.attachments[number - 1].data
     raise InvalidInputError("invalid", f"{str(path)!r} has no attachment {number} there")
@@ -379,21 +353,29 @@ def _parts(part: Message) -> list[Message]:
 
 
 def _bytes(part: Message) -> bytes:
-    """Return what is encoded in a part, without Python's look at its header, which raises for damaged ones."""
+    """Return the bytes that are encoded in a part.
+
+    Its header is left out, at which Python looks, and raises for a damaged one.
+    """
     bare = copy(part)
     encoding = re.match(r"\s*([\w-]+)", part.get("content-transfer-encoding", ""))  # a comment may follow
     for name in ("content-type", "content-transfer-encoding"):
         del bare[name]
     bare["content-transfer-encoding"] = encoding[1] if encoding else "8bit"
     data = bare.get_payload(decode=True)
-    return data if isinstance(data, bytes) else b""
+    if not isinstance(data, bytes):
+        return b""
+    if any(isinstance(defect, InvalidBase64LengthDefect) for defect in part.defects):  # not decoded: a cut one
+        digits = re.sub(rb"[^A-Za-z0-9+/]", b"", data)
+        return binascii.a2b_base64(digits[: len(digits) // 4 * 4])
+    return data
 
 
 def _file_name(part: Message) -> str:
     """Return the name of the file that a part is; "" for none."""
     given = part.get_param("filename", None, "content-disposition") or part.get_param("name", "")
     if isinstance(given, tuple):  # of RFC 2231
-        name = _decoded(given[2].encode("raw-unicode-escape"), given[0] or "")
+        name = decoded_text(given[2].encode("raw-unicode-escape"), given[0] or "")
     else:
         name = _words(str(given))
     return re.split(r"[\\/]", clean(name))[-1].strip()
@@ -410,7 +392,7 @@ def _words(field: str) -> str:
         end = word.end()
     words.append(("", field[end:].encode("utf-8", "surrogateescape")))
     runs = groupby(words, itemgetter(0))  # a character may be cut between words
-    text = "".join(_decoded(b"".join(data for _, data in run), charset) for charset, run in runs)
+    text = "".join(decoded_text(b"".join(data for _, data in run), charset) for charset, run in runs)
     return clean(re.sub(r'"([^"]*)"(?=\s*<)', r"\1", " ".join(text.split())))
 
 
@@ -424,7 +406,8 @@ def _word_bytes(word: re.Match[str]) -> bytes:
         return word[0].encode("utf-8", "surrogateescape")
 
 
-def _decoded(data: bytes, charset: str = "") -> str:
+def decoded_text(data: bytes, charset: str = "") -> str:
+    """Return the text in bytes, in a character set that may be wrong or unknown."""
     with suppress(LookupError, ValueError):
         if charset not in ("", "us-ascii"):
             return data.decode(charset)
@@ -449,7 +432,7 @@ def _joined(text: str, is_delsp: bool) -> str:
     return "\n".join(lines)
 
 
-def _card(text: str) -> str:
+def card_text(text: str) -> str:
     """Return the fields of an invitation or a business card that people read, a line each."""
     lines = []
     text = re.sub(r"(?s)BEGIN:(VTIMEZONE|VALARM)\b.*?END:\1", "", re.sub(r"\r?\n[ \t]", "", text))
@@ -459,16 +442,3 @@ def _card(text: str) -> str:
             values = filter(None, (*_CARD_NAME.findall(parameters), *fields))
             lines.append(re.sub(r"\\(.)", lambda char: "\n" if char[1] in "nN" else char[1], ", ".join(values)))
     return "\n".join(lines)
-
-
-def _pdf(data: bytes) -> Content:
-    """Return the text of a PDF; pages without text count as not read."""
-    from vlmsearch.media import pdf
-
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "attachment.pdf")
-        path.write_bytes(data)
-        texts = list(pdf.page_texts(path))
-        about = pdf.describe(path)[1]
-    empty = texts.count("")
-    return Content(about.over("\n\n".join(filter(None, texts))), unread={"page": empty} if empty else {})

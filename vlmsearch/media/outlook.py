@@ -24,23 +24,18 @@ _CODE_PAGES = {
     936: "gbk",
     949: "euc-kr",
     950: "big5",
-    20127: "us-ascii",
     20866: "koi8-r",
-    21866: "koi8-u",
     50220: "iso-2022-jp",
-    51932: "euc-jp",
-    51949: "euc-kr",
-    54936: "gb18030",
     65001: "utf-8",
 }
-"""Character sets by the numbers that Windows has for them, beside those of ``windows-`` and ``iso-8859-``."""
+"""Character sets by their numbers in Windows, beside those of ``windows-`` and ``iso-8859-``."""
 _RTF_START = (
     rb"{\rtf1\ansi\mac\deff0\deftab720{\fonttbl;}{\f0\fnil \froman \fswiss \fmodern \fscript \fdecor MS Sans Serif"
     rb"SymbolArialTimes New RomanCourier{\colortbl\red0\green0\blue0"
     b"\r\n"
     rb"\par \pard\plain\f0\fs20\b\i\u\tab\tx"
 )
-"""What compressed RTF may refer to before its own beginning (MS-OXRTFCP)."""
+"""The text before compressed RTF, to which it refers (MS-OXRTFCP)."""
 _WINDOW = 4096
 _EPOCH = datetime(1601, 1, 1, tzinfo=timezone.utc)
 
@@ -98,7 +93,7 @@ class _Storage:
 
     @property
     def charset(self) -> str:
-        """The character set of texts in bytes."""
+        """Return the character set of texts in bytes."""
         page = self.number(0x3FDE) or self.number(0x3FFD)
         if 28591 <= page <= 28606:
             return f"iso-8859-{page - 28590}"

@@ -115,7 +115,9 @@ def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) ->
 
 
 def page_texts(path: Path) -> Iterator[str]:
-    """Yield the text of each page of a PDF, without drawing it; "" for a scan and for a page that cannot be read.
+    """Yield the text of each page of a PDF, without drawing it.
+
+    It is "" for a scan, and for a page that cannot be read.
 
     Raises:
         InvalidInputError: The file cannot be opened, as for `describe`.
