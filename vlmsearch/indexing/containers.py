@@ -233,9 +233,9 @@ def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
                 if image or text or left:
                     named = {"title": attachment.name, "filename": attachment.name} if attachment.name else {}
                     inner = attachment.mail.metadata if attachment.mail else {}
-                    metadata = {**message.when, **named, **inner, **unread_metadata(left)}
-                    fragment = str(Part("", message=number, attachment=at))
-                    yield file.part(fragment, text or (attachment.name if left else ""), image, metadata)
+                    metadata = {**message.metadata, **named, **inner, **unread_metadata(left)}
+                    part = Part("", message=number, attachment=at)
+                    yield file.part(str(part), text if image else text or attachment.name or part.name, image, metadata)
                     parts += 1
             if number is None:
                 count = {"parts": parts} if parts else {}

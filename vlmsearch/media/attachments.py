@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 
 from vlmsearch.errors import InvalidInputError, MissingDependencyError
 from vlmsearch.media import office
+from vlmsearch.media.decoding import decoded
 from vlmsearch.media.images import encoded_size, format_of
 from vlmsearch.media.limits import ImageLimits
-from vlmsearch.media.mail import CARDS, Attachment, card_text, decoded_text
+from vlmsearch.media.mail import CARDS, Attachment, card_text
 from vlmsearch.media.office.content import Content, clean
 
 _MIN_SIDE = 32
@@ -41,8 +42,8 @@ def read_attachment(attachment: Attachment, limits: ImageLimits) -> Content | by
         return None
     if not data or not (kind.startswith("text/") or kind in CARDS):
         return None
-    text = decoded_text(data)
-    return Content(clean(card_text(text) if kind in CARDS else text))
+    text = decoded(data)
+    return Content(clean(card_text(text.text) if kind in CARDS else text.text), unread=text.unread)
 
 
 def _pdf(data: bytes) -> Content:

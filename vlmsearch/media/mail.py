@@ -51,25 +51,14 @@ _FIELD = re.compile(rb">?From |[!-9;-~]+:")
 _QUOTED_FROM = re.compile(rb"^(>*)>From ")
 _PARTS = re.compile(rb"^--([\w'()+,./:=?-]+)[ \t]*\r?\n(?=content-)", re.IGNORECASE | re.MULTILINE)
 """A boundary before a part, of a mail that does not name it."""
-_STATUS = re.compile(rb"(?mi)^X-Mozilla-Status:\s*([0-9a-f]{4})")
-_EXPUNGED = 8
-"""The bit of Mozilla's status of a deleted message that is still in the file."""
-_PGP = re.compile(r"-----BEGIN PGP MESSAGE-----.*?(?:-----END PGP MESSAGE-----|\Z)", re.DOTALL)
-_PGP_SIGNED = re.compile(
-    r"-----BEGIN PGP SIGNED MESSAGE-----\n(?:[^\n]+\n)*|-----BEGIN PGP SIGNATURE-----.*?(?:-----END[^\n]*-----|\Z)",
-    re.DOTALL,
-)
-_UNWANTED = frozenset(
-    {
-        "application/applefile",  # what a Macintosh keeps beside a file, such as its icon
-        "application/pgp-keys",  # for programs, as signatures are
-        "application/pgp-signature",
-        "application/pkcs7-signature",
-        "application/x-pkcs7-signature",
-        "text/watch-html",  # the same text once more, for other programs
-        "text/x-amp-html",
-        "text/x-moz-deleted",  # the place of an attachment that the reader deleted
-    }
+_HEAD = 512
+_DELETED = re.compile(rb"(?mi)^X-Mozilla-Status:\s*[0-9a-f]{3}[89a-f]")
+"""Mozilla's mark of a deleted message, which stays in the file: a bit of the last digit."""
+_PGP = re.compile(r"(?s)-----BEGIN PGP (MESSAGE|SIGNATURE)-----.*?(?:-----END PGP \1-----|\Z)")
+# signatures and keys, for programs; what a Macintosh keeps beside a file, such as its icon; the same text once more,
+# for some programs; the place of an attachment that the reader deleted
+_UNWANTED = re.compile(
+    r"application/((pgp|(x-)?pkcs7)-signature|pgp-keys|applefile)|text/(watch-html|x-amp-html|x-moz-deleted)"
 )
 """Parts that hold nothing for a reader."""
 _REPORTS = frozenset({"message/delivery-status", "message/disposition-notification", "message/feedback-report"})
@@ -125,11 +114,6 @@ class Mail:
     unread: Counter[str] = field(default_factory=Counter)
 
     @property
-    def when(self) -> dict[str, Scalar]:
-        """Return the time of the mail as metadata."""
-        return {key: value for key, value in self.metadata.items() if key in ("date", "sent")}
-
-    @property
     def text(self) -> str:
         """Return subject, sender, text and the names of the attachments, a paragraph each."""
         names = "\n".join(attachment.name for attachment in self.attachments)
@@ -141,7 +125,7 @@ class Mail:
         """Add what is in a part."""
         kind, name, parts = part.get_content_type(), _file_name(part), _parts(part)
         self.unread["damaged part"] += any(isinstance(defect, CloseBoundaryNotFoundDefect) for defect in part.defects)
-        if kind in _UNWANTED or name.lower() == "smime.p7s":
+        if _UNWANTED.fullmatch(kind) or name.lower() == "smime.p7s":
             return
         if kind == "multipart/encrypted" or kind.endswith("pkcs7-mime"):
             self.unread["encrypted part" if "signed" not in str(part.get_param("smime-type")) else "signed part"] += 1
@@ -166,16 +150,16 @@ class Mail:
         data = _bytes(part)
         self.unread["damaged part"] += any(isinstance(defect, InvalidBase64LengthDefect) for defect in part.defects)
         if kind in CARDS:
-            self.cards[clean(card_text(decoded_text(data, charset)))] = None
+            self.cards[clean(card_text(decoded(data, label=charset).text))] = None
         elif suffix in _MAILS and depth < _MAX_DEPTH:
             self._take_message(data, suffix, name, depth)
         elif name or not kind.startswith("text/") or part.get_content_disposition() == "attachment":
             self.attachments.append(Attachment(name, kind, data))
         elif kind == "text/plain":
-            self._take_plain(part, decoded_text(data, charset))
+            self._take_plain(part, decoded(data, label=charset).text)
         else:
             is_page = kind != "text/rtf"
-            data = f"\ufeff{decoded_text(data, charset)}".encode() if charset and is_page else data
+            data = f"\ufeff{decoded(data, label=charset).text}".encode() if charset and is_page else data
             content = office.read_bytes(data, ".html" if is_page else ".rtf", "the text of the mail")
             self.texts.append(content.text)  # its pictures are attachments, or not in the mail
             self.unread.update({kind: count for kind, count in content.unread.items() if kind != "picture"})
@@ -188,8 +172,8 @@ class Mail:
             self.attachments.append(Attachment(name, "application/octet-stream", data))
 
     def _take_plain(self, part: Message, text: str) -> None:
-        text, count = _PGP.subn("", _PGP_SIGNED.sub("", text.replace("\r\n", "\n")))
-        self.unread["encrypted part"] += count
+        self.unread["encrypted part"] += _PGP.findall(text).count("MESSAGE")
+        text = _PGP.sub("", text).replace("\r\n", "\n")
         is_flowed = str(part.get_param("format")).lower() == "flowed"
         self.texts.append(_joined(text, str(part.get_param("delsp")).lower() == "yes") if is_flowed else text)
 
@@ -202,12 +186,9 @@ class Mail:
         is_stub = 4 * len(words - plain_words) > len(words) and 4 * len(words) >= len(plain_words)
         self.texts += rich.texts if is_stub else plain.texts
         for side in (plain, rich):
-            self._add(side)
-
-    def _add(self, other: Mail) -> None:
-        self.cards |= other.cards
-        self.attachments += other.attachments
-        self.unread += other.unread
+            self.cards |= side.cards
+            self.attachments += side.attachments
+            self.unread += side.unread
 
     def _take_mail(self, part: Message, name: str, depth: int) -> None:
         """Take a mail inside this one, and its attachments."""
@@ -233,7 +214,7 @@ class Mail:
         parts = _parts(_parsed(head + data)) if boundary else []
         for child in parts:
             self.take(child, depth)
-        self.texts += [] if parts else [decoded_text(data)]
+        self.texts += [] if parts else [decoded(data).text]
 
 
 def read_mails(path: Path, only: int | None = None) -> Iterator[tuple[int | None, Mail | InvalidInputError]]:
@@ -255,7 +236,7 @@ def read_mails(path: Path, only: int | None = None) -> Iterator[tuple[int | None
         yield None, _read_bytes(read_regular(path, "a mail"), suffix, repr(str(path)))
         return
     for number, data in enumerate(_messages(path), 1):
-        if only in (None, number) and not _is_deleted(data):
+        if only in (None, number) and not _DELETED.search(data[:_HEAD]):
             try:
                 yield number, _read_bytes(data, ".eml", f"message {number} of {str(path)!r}")
             except InvalidInputError as exc:
@@ -281,32 +262,24 @@ def _messages(path: Path) -> Iterator[bytes]:
     comes next: programs quote others or not, and some write no empty line between messages.
     """
     lines: list[bytes] = []
-    held, size, is_first, is_blank = b"", 0, True, True
+    held, size, is_blank, count = b"", 0, True, 0
     with open_regular(path, "a mailbox") as file:
         for line in iter(partial(BufferedReader(file).readline, _LINE), b""):
             if held and _FIELD.match(line):
-                if not is_first:
+                if count:
                     yield b"".join(lines)
-                lines, held, size, is_first = [], b"", 0, False
-            elif held:
+                lines, size, count = [], 0, count + 1
+            elif size <= MAX_MESSAGE_BYTES:
                 lines.append(held)
-                held = b""
-            if line.startswith(b"From ") and (_FROM.match(line) or (is_blank and _BARE_FROM.match(line))):
-                held, is_blank = line, False
-                continue
-            if is_first and line.strip():
-                raise InvalidInputError("corrupt", f"{str(path)!r} is no mailbox: it does not begin with 'From '")
-            is_blank = not line.strip()
-            size += len(line)
-            if size <= MAX_MESSAGE_BYTES + _LINE:
+            held, was_blank, is_blank = b"", is_blank, not line.strip()
+            if _FROM.match(line) or (was_blank and _BARE_FROM.match(line)):
+                held = line
+            elif size <= MAX_MESSAGE_BYTES:
                 lines.append(_QUOTED_FROM.sub(rb"\1From ", line) if line.startswith(b">") else line)
-    if not is_first:
-        yield b"".join(lines)
-
-
-def _is_deleted(data: bytes) -> bool:
-    status = _STATUS.search(data)
-    return status is not None and bool(int(status[1], 16) & _EXPUNGED)
+            size += len(line)
+    if not count:
+        raise InvalidInputError("corrupt", f"{str(path)!r} is no mailbox: no line begins with 'From '")
+    yield b"".join(lines)
 
 
 def _read_bytes(data: bytes, suffix: str, name: str) -> Mail:
@@ -375,7 +348,7 @@ def _file_name(part: Message) -> str:
     """Return the name of the file that a part is; "" for none."""
     given = part.get_param("filename", None, "content-disposition") or part.get_param("name", "")
     if isinstance(given, tuple):  # of RFC 2231
-        name = decoded_text(given[2].encode("raw-unicode-escape"), given[0] or "")
+        name = decoded(given[2].encode("raw-unicode-escape"), label=given[0] or "").text
     else:
         name = _words(str(given))
     return re.split(r"[\\/]", clean(name))[-1].strip()
@@ -392,7 +365,7 @@ def _words(field: str) -> str:
         end = word.end()
     words.append(("", field[end:].encode("utf-8", "surrogateescape")))
     runs = groupby(words, itemgetter(0))  # a character may be cut between words
-    text = "".join(decoded_text(b"".join(data for _, data in run), charset) for charset, run in runs)
+    text = "".join(decoded(b"".join(data for _, data in run), label=charset).text for charset, run in runs)
     return clean(re.sub(r'"([^"]*)"(?=\s*<)', r"\1", " ".join(text.split())))
 
 
@@ -404,14 +377,6 @@ def _word_bytes(word: re.Match[str]) -> bytes:
         return binascii.a2b_base64(data + b"==")
     except binascii.Error:
         return word[0].encode("utf-8", "surrogateescape")
-
-
-def decoded_text(data: bytes, charset: str = "") -> str:
-    """Return the text in bytes, in a character set that may be wrong or unknown."""
-    with suppress(LookupError, ValueError):
-        if charset not in ("", "us-ascii"):
-            return data.decode(charset)
-    return decoded(data)
 
 
 def _joined(text: str, is_delsp: bool) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from email.message import Message
 from email.parser import BytesParser, HeaderParser
@@ -18,7 +17,7 @@ from vlmsearch.media.decoding import decoded
 if TYPE_CHECKING:
     from olefile import OleFileIO
 
-_EMBEDDED = 5
+_EMBEDDED, _STREAM = 5, 2
 _CODE_PAGES = {
     932: "shift_jis",
     936: "gbk",
@@ -63,18 +62,15 @@ class _Storage:
     def __init__(self, ole: OleFileIO, path: list[str], head: int) -> None:
         self.ole, self.path = ole, path
         entries = self._stream("__properties_version1.0")[head:]
-        self._fixed = {
-            number: value for _, number, _, value in struct.iter_unpack("<HHI8s", entries[: len(entries) // 16 * 16])
-        }
+        entries = entries[: len(entries) // 16 * 16]
+        self._fixed: dict[int, int] = dict(struct.iter_unpack("<2xH4xQ", entries))
+        page = self.number(0x3FDE) or self.number(0x3FFD)
+        is_iso = 28591 <= page <= 28606
+        self.charset = f"iso-8859-{page - 28590}" if is_iso else _CODE_PAGES.get(page, f"windows-{page}")
 
-    def number(self, property: int, default: int = 0) -> int:
-        """Return a number."""
-        return struct.unpack("<I4x", self._fixed[property])[0] if property in self._fixed else default
-
-    def time(self, property: int) -> datetime | None:
-        """Return a time."""
-        ticks = struct.unpack("<Q", self._fixed.get(property, bytes(8)))[0]
-        return _EPOCH + timedelta(microseconds=ticks // 10) if ticks else None
+    def number(self, property: int) -> int:
+        """Return a number or a time; 0 where it is missing."""
+        return self._fixed.get(property, 0)
 
     def data(self, property: int) -> bytes:
         """Return bytes; none where they are missing."""
@@ -84,30 +80,21 @@ class _Storage:
         """Return the text of the first property that has one."""
         for property in properties:
             if data := self._stream(f"__substg1.0_{property:04X}001F"):
-                return data.decode("utf-16-le", "replace").strip("\0")
+                return str(data, "utf-16-le", "replace").strip("\0")
             if data := self._stream(f"__substg1.0_{property:04X}001E"):
-                with suppress(LookupError, ValueError):
-                    return data.decode(self.charset or "utf-8").strip("\0")
-                return decoded(data).strip("\0")
+                return decoded(data, label=self.charset).text.strip("\0")
         return ""
 
-    @property
-    def charset(self) -> str:
-        """Return the character set of texts in bytes."""
-        page = self.number(0x3FDE) or self.number(0x3FFD)
-        if 28591 <= page <= 28606:
-            return f"iso-8859-{page - 28590}"
-        return _CODE_PAGES.get(page, f"windows-{page}" if page else "")
-
-    def storages(self, prefix: str) -> list[list[str]]:
-        """Return the paths of the storages whose names begin so."""
+    def attachments(self) -> Iterator[Message]:
+        """Yield the attachments in their order."""
         depth = len(self.path)
-        names = {tuple(entry[: depth + 1]) for entry in self.ole.listdir() if entry[:depth] == self.path}
-        return sorted(list(name) for name in names if len(name) > depth and name[depth].startswith(prefix))
+        names = {entry[depth] for entry in self.ole.listdir() if entry[:depth] == self.path}
+        for name in sorted(name for name in names if name.startswith("__attach_version1.0_")):
+            yield _attachment(_Storage(self.ole, [*self.path, name], 8))
 
     def _stream(self, name: str) -> bytes:
         path = [*self.path, name]
-        return self.ole.openstream(path).read() if self.ole.get_type(path) == 2 else b""
+        return bytes(self.ole.openstream(path).read()) if self.ole.get_type(path) == _STREAM else b""
 
 
 def _message(storage: _Storage) -> Message:
@@ -116,55 +103,43 @@ def _message(storage: _Storage) -> Message:
         if not name.lower().startswith("content-"):
             message[name] = value
     sender, address = storage.text(0x0C1A, 0x0042), storage.text(0x5D01, 0x0C1F)
-    sent = storage.time(0x0039) or storage.time(0x0E06)
+    sent = storage.number(0x0039) or storage.number(0x0E06)
     given = {
         "Subject": storage.text(0x0037),
         "From": f"{sender} <{address}>" if "@" in address and address != sender else sender,
-        "To": storage.text(0x0E04),
-        "Cc": storage.text(0x0E03),
-        "Date": format_datetime(sent) if sent else "",
+        "To": storage.text(0x0E04).replace("; ", ", "),
+        "Cc": storage.text(0x0E03).replace("; ", ", "),
+        "Date": format_datetime(_EPOCH + timedelta(microseconds=sent // 10)) if sent else "",
     }
     for name, value in given.items():
         if value and name not in message:
-            message[name] = value.replace("; ", ", ") if name in ("To", "Cc") else value
-    plain, html = storage.text(0x1000), storage.data(0x1013)
-    text = html or storage.text(0x1013).encode()
-    bodies = [_leaf("text/plain", plain.encode(), "utf-8")] if plain else []
-    bodies += [_leaf("text/html", text, storage.charset if html else "utf-8")] if text else []
-    rtf = storage.data(0x1009) if not bodies else b""
-    bodies += [_leaf("text/rtf", _expanded(rtf))] if rtf else []
-    attached = [_attachment(storage, path) for path in storage.storages("__attach_version1.0_")]
-    return _multipart(message, "mixed", [_multipart(Message(), "alternative", bodies), *attached])
+            message[name] = value
+    plain, page = storage.text(0x1000), storage.text(0x1013)
+    bodies = [_part("text/plain", plain.encode(), charset="utf-8")] if plain else []
+    bodies += [_part("text/html", page.encode(), charset="utf-8")] if page else []
+    bodies += [_part("text/html", data, charset=storage.charset)] if (data := storage.data(0x1013)) else []
+    bodies += [_part("text/rtf", _expanded(data))] if not bodies and (data := storage.data(0x1009)) else []
+    both = [_part("multipart/alternative", bodies)] if bodies else []
+    message["Content-Type"] = "multipart/mixed"
+    message.set_payload([*both, *storage.attachments()])
+    return message
 
 
-def _attachment(storage: _Storage, path: list[str]) -> Message:
-    attachment = _Storage(storage.ole, path, 8)
-    name = attachment.text(0x3707, 0x3704, 0x3001)
-    kind = attachment.text(0x370E) or "application/octet-stream"
-    if attachment.number(0x3705) == _EMBEDDED:
-        part = _leaf("message/rfc822", b"", name=name)
-        part.set_payload([_message(_Storage(storage.ole, [*path, "__substg1.0_3701000D"], 24))])
-        return part
-    data = attachment.data(0x3701)
+def _attachment(storage: _Storage) -> Message:
+    name = storage.text(0x3707, 0x3704, 0x3001)
+    kind, data = storage.text(0x370E) or "application/octet-stream", storage.data(0x3701)
+    if storage.number(0x3705) == _EMBEDDED:
+        inner = _Storage(storage.ole, [*storage.path, "__substg1.0_3701000D"], 24)
+        return _part("message/rfc822", [_message(inner)], name=name)
     if kind.lower().startswith("multipart/"):  # a signed mail, as it was sent
         return BytesParser().parsebytes(data)
-    return _leaf(kind, data, name=name)
+    return _part(kind, data, name=name)
 
 
-def _multipart(part: Message, kind: str, children: Iterable[Message]) -> Message:
-    part["Content-Type"] = f"multipart/{kind}"
-    part.set_payload([*children])
-    return part
-
-
-def _leaf(kind: str, data: bytes, charset: str = "", *, name: str = "") -> Message:
+def _part(kind: str, content: bytes | Sequence[Message], **parameters: str) -> Message:
     part = Message()
-    part["Content-Type"] = kind
-    if charset:
-        part.set_param("charset", charset)
-    if name:
-        part.add_header("Content-Disposition", "attachment", filename=name)
-    part.set_payload(data.decode("ascii", "surrogateescape"))
+    part.add_header("Content-Type", kind, **{key: value for key, value in parameters.items() if value})
+    part.set_payload(content.decode("ascii", "surrogateescape") if isinstance(content, bytes) else [*content])
     return part
 
 

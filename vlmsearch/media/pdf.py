@@ -117,20 +117,16 @@ def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) ->
 def page_texts(path: Path) -> Iterator[str]:
     """Yield the text of each page of a PDF, without drawing it.
 
-    It is "" for a scan, and for a page that cannot be read.
+    It is "" for a scan.
 
     Raises:
-        InvalidInputError: The file cannot be opened, as for `describe`.
+        InvalidInputError: The file cannot be opened, as for `describe`, or a page is ``corrupt``.
         MissingDependencyError: pypdfium2 is not installed.
     """
     with _opened(path) as document:
         for number in range(1, len(document) + 1):
-            try:
-                with _loaded(document, path, number) as page:
-                    text = _text(page)
-            except InvalidInputError:
-                text = ""
-            yield text
+            with _loaded(document, path, number) as page:
+                yield _text(page)
 
 
 def _read_page(
