@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -664,8 +665,13 @@ def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 def _sum(first: IndexReport, second: IndexReport) -> IndexReport:
     """Return the sums of two reports."""
-    names = [field.name for field in fields(IndexReport) if field.name != "left_out"]  # files, which are not sent
-    return IndexReport(**{name: getattr(first, name) + getattr(second, name) for name in names})
+    names = [field.name for field in fields(IndexReport) if field.name not in ("left_out", "others")]  # are not sent
+    sums = {name: _added(getattr(first, name), getattr(second, name)) for name in names}
+    return IndexReport(**sums)
+
+
+def _added(first: Any, second: Any) -> Any:
+    return dict(Counter(first) + Counter(second)) if isinstance(first, Mapping) else first + second
 
 
 # -------------------------------------------------------------------------------------------------------------- errors

@@ -264,6 +264,7 @@ class Pipeline(Index):
         from vlmsearch.indexing.items import id_of
 
         seen: set[str] = set()
+        source.note_index(self.store)
 
         def note(item: Item) -> Item:
             if prune:
@@ -548,12 +549,13 @@ class Pipeline(Index):
 
     @override
     def info(self) -> Mapping[str, Any]:
+        from vlmsearch.indexing.unread import unread_info
         from vlmsearch.search.info import index_info
 
         self._check_process()
         encoder, store = self._follow()
         manifest = store.manifest() or Manifest(encoder.fingerprint, tuple(encoder.spaces), "")
-        return index_info(store, manifest, encoder.domains)
+        return {**index_info(store, manifest, encoder.domains), **unread_info(store)}
 
     @override
     def rejects(self) -> list[Reject]:

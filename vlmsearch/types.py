@@ -1194,6 +1194,12 @@ class IndexReport(HtmlDisplay):
         left_out: Numbers of files in the folders that an option takes, by the option: see `SourceOptions`.
         passages: Number of passages that the new and updated documents have.
         cut: Documents whose beginning alone the model read, since their passages were not asked for.
+        partly_read: New and updated documents of files with parts that were not read.
+        unread: Numbers of these parts, by kind, such as ``{"comment": 2, "chart": 1}``.
+        partly_read_in_all: Documents of the whole index with such parts. They are counted where a run of `index` meets
+            unchanged documents.
+        others: Numbers of files in the folders that nothing takes, by ending, and ``(none)`` for no ending. Hidden ones
+            do not count.
 
     Example:
         >>> IndexReport(added=3, unchanged=2).seen
@@ -1210,6 +1216,10 @@ class IndexReport(HtmlDisplay):
     left_out: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     passages: int = 0
     cut: int = 0
+    partly_read: int = 0
+    unread: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    partly_read_in_all: int = 0
+    others: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def __repr__(self) -> str:
         counts = [f"{name}={count:,}" for name, count in self.counts().items()]
@@ -1222,16 +1232,15 @@ class IndexReport(HtmlDisplay):
         """Return the counts that are not 0, by the names of the fields.
 
         Returns:
-            The counts; of a field that lists inputs, their number.
+            The counts; of a field that lists inputs, their number, and of one with numbers by kind, their sum.
 
         Example:
             >>> IndexReport(added=3, rejects=(Reject("a.jpg", "truncated", "a.jpg ends early"),)).counts()
             {'added': 3, 'rejects': 1}
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        left_out = sum(values.pop("left_out").values())
         counts = {name: len(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        counts["left_out"] = left_out
+        counts |= {name: sum(value.values()) for name, value in values.items() if isinstance(value, Mapping)}
         return {name: count for name, count in counts.items() if isinstance(count, int) and count}
 
     @property

@@ -16,10 +16,8 @@ def test_pages_are_indexed_shown_explained_and_deleted(tmp_path: Path) -> None:
     assert "were left out, since they are read with an option: --pdf\n" in left_out.stderr
     (tmp_path / "note.txt").write_text("stock prices")
     assert ok("index", tmp_path, *store, "--encoder", "onnx:demo").startswith("1 added")
-    named = run("index", path, *store)
-    assert "unreadable" in named.stderr
-    assert "is a PDF, which is read with --pdf" in named.stderr
     assert ok("index", tmp_path, "--pdf", *store).startswith("4 added, 0 updated, 1 unchanged")
+    assert ok("index", path, *store).startswith("0 added, 0 updated, 1 unchanged")
     [line] = ok("search", "a red dog", "--min-score", "0.5", *store).splitlines()
     assert line.split("\t")[1:] == [f"{path}#page=1", "a red dog"]
     [match] = json.loads(ok("search", "a red dog", "--min-score", "0.5", "--json", *store))["matches"]

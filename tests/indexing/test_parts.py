@@ -131,18 +131,15 @@ def test_a_file_that_is_gone_is_pruned_with_its_pages(pipeline: Pipeline, tmp_pa
     assert set(pipeline.store.ids()) == ids_of(other, 1)
 
 
-def test_without_the_option_pages_stay_and_a_file_that_is_named_says_which_it_needs(
-    pipeline: Pipeline, tmp_path: Path
-) -> None:
+def test_a_file_that_is_named_is_read_without_its_option_and_stays(pipeline: Pipeline, tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "a.pdf", ["one", "two"])
     (tmp_path / "note.txt").write_text("a note")
-    run(pipeline, tmp_path)
-    assert counts(pipeline.index(tmp_path, prune=True)) == (0, 0, 1, 0)
-    [reject] = pipeline.index(path).rejects
-    assert (reject.code, reject.message) == ("unreadable", f"{str(path)!r} is a PDF, which is read with `pdf`")
+    assert counts(pipeline.index(path)) == (3, 0, 0, 0)
+    assert counts(pipeline.index(str(tmp_path / "*.pdf"))) == (0, 0, 1, 0)  # what a shell makes of it is the same
+    report = pipeline.index(tmp_path, prune=True)
+    assert (counts(report), report.left_out) == ((1, 0, 0, 0), {"pdf": 1})
     assert set(pipeline.store.ids()) == ids_of(path, 2) | {str(tmp_path / "note.txt")}
-    assert counts(run(pipeline, path)) == (0, 0, 1, 0)
-    assert not reject_list_of(pipeline.store).rejects()
+    assert counts(run(pipeline, tmp_path)) == (0, 0, 2, 0)
 
 
 def test_a_file_that_breaks_is_rejected_without_its_pages_until_it_is_mended(

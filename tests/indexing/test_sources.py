@@ -3,10 +3,13 @@ import json
 import os
 import subprocess
 import sys
+from array import array
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, strategies as st
+from PIL import Image
 
 from tests.support.folders import shut
 from vlmsearch import ConfigError, Document, Reject, Stamp
@@ -71,7 +74,7 @@ def test_a_file_of_no_kind_that_is_taken_is_rejected_with_those_that_are(tmp_pat
     (found,) = rejects(touch(tmp_path / "x.json", b"{}"))
     assert found.code == "unsupported"
     assert found.message.startswith(f"'{tmp_path}/x.json' is neither an image in a format that can be read nor named")
-    assert "a text (.md, .txt) or a table (.csv, .jsonl, .ndjson, .parquet, .tar)" in found.message
+    assert "a text (.md, .txt) or a table (.csv, .jsonl, .ndjson, .parquet, .tar, .tsv)" in found.message
 
 
 def test_messages_hold_no_byte_that_no_store_takes(tmp_path: Path) -> None:
@@ -316,8 +319,8 @@ def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:
     touch(tmp_path / "a.csv", b"colour,size\nred,3\n")
     with pytest.raises(ConfigError, match="needs a header"):
         list(Paths([tmp_path / "a.csv"]))
-    touch(tmp_path / "b.csv", "id,größe\na,3\n".encode("latin-1"))
-    with pytest.raises(ConfigError, match="header is not UTF-8"):
+    touch(tmp_path / "b.csv", "id,größe\na,Größe 3\n".encode().replace(b"\xc3\xb6", b"\xff", 1))
+    with pytest.raises(ConfigError, match="header is no text"):
         list(Paths([tmp_path / "b.csv"]))
 
 
@@ -348,13 +351,16 @@ def test_long_cells_are_read(tmp_path: Path) -> None:
         ("docs.csv", b'id,text\na,one\nb,"caf\xe9"\nc,caf\xc3\xa9\n'),
     ],
 )
-def test_a_row_that_is_no_utf_8_is_rejected_and_the_others_are_taken(tmp_path: Path, name: str, data: bytes) -> None:
+def test_a_row_that_is_no_text_is_rejected_and_the_others_are_taken(tmp_path: Path, name: str, data: bytes) -> None:
     table = touch(tmp_path / name, data)
     assert [(doc.id, doc.text) for doc in documents(table)] == [("a", "one"), ("c", "café")]
     (found,) = rejects(table)
     assert found.code == "unsupported"
     line = 2 if name == "docs.jsonl" else 3
-    assert (found.id, found.message) == (f"{table}:{line}", f"{name}, line {line}: not UTF-8 text")
+    assert (found.id, found.message) == (
+        f"{table}:{line}",
+        f"{name}, line {line}: no text in the character set of the table",
+    )
 
 
 def test_a_table_that_cannot_be_read_is_rejected_and_covers_nothing(tmp_path: Path) -> None:
@@ -374,9 +380,19 @@ def test_a_table_that_cannot_be_read_is_rejected_and_covers_nothing(tmp_path: Pa
 
 
 def test_text_files_that_cannot_be_read_are_rejected(tmp_path: Path) -> None:
-    touch(tmp_path / "latin.txt", b"caf\xe9")
+    picture = BytesIO()
+    Image.new("RGB", (8, 8), "red").save(picture, "PNG")
+    names = {
+        "png.txt": picture.getvalue(),
+        "doubles.md": array("d", range(1, 99)).tobytes(),
+        "noise.txt": b"caf\xe9\0x",
+    }
+    for name, data in names.items():
+        touch(tmp_path / name, data)
     os.symlink(tmp_path / "nowhere", tmp_path / "gone.md")
-    assert {Path(r.id).name: r.code for r in rejects(tmp_path)} == {"latin.txt": "unsupported", "gone.md": "unreadable"}
+    codes = dict.fromkeys(names, "unsupported") | {"gone.md": "unreadable"}
+    assert {Path(r.id).name: r.code for r in rejects(tmp_path)} == codes
+    assert f"'{tmp_path}/png.txt' is binary data, and no text" in [r.message for r in rejects(tmp_path)]
 
 
 def test_pipes_and_devices_are_never_read(tmp_path: Path) -> None:

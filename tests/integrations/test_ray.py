@@ -36,6 +36,8 @@ def make_sources(folder: Path, count: int = 5, rows: int = 5) -> list[str]:
         {"id": f"row-{number}", "text": f"word{number} and more", "year": number} for number in range(rows)
     ]
     table += [{"id": "linked", "image": "photos/0001.png"}, {"id": "nothing"}]
+    table[0] |= {"unread": "1 chart", "unread_count": 1}
+    (photos / "a.eml").touch()
     (folder / "rows.jsonl").write_text("\n".join([*map(json.dumps, table), "no json"]))
     write_parquet(folder / "rows.parquet", [{"id": f"pq-{seed}", "image": png(seed)} for seed in range(count)])
     files: dict[str, bytes | str | dict[str, object]] = {f"{seed}.png": png(seed) for seed in range(count)}
@@ -77,6 +79,7 @@ def test_the_index_is_the_one_of_one_process_and_is_kept_in_step(tmp_path: Path)
     report = index(sources, encoder="mock:", store=two, on_progress=done.append)
     assert (report.added, len(report.rejects), report.unchanged) == (22, 3, 0)
     assert done[-1] == report.seen
+    assert (report.partly_read, report.unread, report.others) == (1, {"chart": 1}, {".eml": 1})
     assert_same(one, two)
     (tmp_path / "photos/0000.png").unlink()
     (tmp_path / "photos/0001.png").write_bytes(png(999))
@@ -93,6 +96,15 @@ def test_several_writers_fill_an_index_that_a_server_keeps(postgres_url: str, ma
     two = f"{postgres_url}?table=ray_{os.getpid()}"
     assert index(sources, encoder="mock:", store=two, options=RayOptions(writers=2)).added == 602
     assert_same(one, two, within=1e-6)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_file_of_several_documents_that_is_named_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("a dog in the snow")
+    (tmp_path / "page.html").write_text("<p>a cat")
+    report = index([tmp_path / "note.txt", tmp_path / "page.html"], encoder="mock:", store=f"sqlite:{tmp_path}/index")
+    assert (report.added, [reject.code for reject in report.rejects]) == (1, ["unreadable"])
+    assert "which a cluster does not read" in report.rejects[0].message
 
 
 @pytest.mark.usefixtures("cluster")

@@ -198,7 +198,7 @@ def test_apple_mail_puts_attachments_between_pieces_of_one_form(tmp_path: Path) 
         ("Content-Type: multipart/mixed", b"--x1\r\nContent-Type: text/plain\r\n\r\none\r\n--x1--", "one"),
         ("Content-Type: multipart/mixed; boundary=y", b"--x\r\ncontent-type: text/html\r\n\r\n<p>one\r\n--x--", "one"),
         ("Content-Type: multipart/mixed", b"no parts", "no parts"),
-        ("MIME-Version: 1.0", SIGNED, "signed"),
+        ("MIME-Version: 1.0", SIGNED, "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\nsigned"),
     ],
 )  # fmt: skip
 def test_encodings_and_forms_of_texts_are_undone(tmp_path: Path, head: str, data: bytes, read: str) -> None:

@@ -47,19 +47,6 @@ def page(tmp_path: Path, data: str | bytes) -> Content:
     return read_office(path)
 
 
-def test_a_page_has_all_its_text_a_block_a_line_and_no_scripts(tmp_path: Path) -> None:
-    read = page(
-        tmp_path,
-        "<!doctype html><title>Snow &amp; ice</title><style>p{}</style><body><div>in <b>a</b> div</div>"
-        "<dl><dt>term<dd>what it is</dl><table><tr><td>a<td>b</tr></table><img alt='a cat' src=x>"
-        "<script>if (a < b) alert('no')</script><noscript>no</noscript><p>one<br>two\nthree</p>"
-        "<svg><title>no</title></svg>",
-    )
-
-    assert read.about.title == "Snow & ice"
-    assert read.text.splitlines() == ["in a div", "term", "what it is", "a b", "a cat", "one", "two three"]
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -136,11 +123,6 @@ def test_random_damage_never_raises_anything_else(tmp_path: Path) -> None:
             except InvalidInputError as exc:
                 results.add(exc.code)
     assert results >= {"read", "corrupt"}
-
-
-def test_deep_and_long_pages_take_time_in_proportion(tmp_path: Path) -> None:
-    assert page(tmp_path, "<div>" * 200_000 + "a").text == "a"
-    assert len(page(tmp_path, "<p>word</p>" * 100_000).text.splitlines()) == 100_000
 
 
 def test_without_kreuzberg_the_error_names_the_extra_and_pages_are_read(

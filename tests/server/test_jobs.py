@@ -129,9 +129,26 @@ def test_subtitles_that_are_a_link_do_not_lead_out_of_an_allowed_folder(
     film(tmp_path / "photos" / "holiday.mp4", (3,))
     (tmp_path / "secret" / "private.srt").write_text("1\n00:00:00,000 --> 00:00:02,000\nthe salaries\n\n")
     (tmp_path / "photos" / "holiday.srt").symlink_to(tmp_path / "secret" / "private.srt")
-    job = start(service, {"kind": "index", "paths": ["holiday.mp4"], "video": True})
+    job = start(service, {"kind": "index", "paths": ["holiday.mp4"]})  # it is named, and needs no option
     assert follow(service, job["id"])[-1][1]["result"]["added"] == 2
     assert "salaries" not in service.http.get("/api/v1/indexes/default/documents").text
+
+
+def test_a_job_says_what_was_not_read_and_what_nothing_takes(service: RunningService, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "a.eml").touch()
+    unread = {"unread": "2 comments, 1 chart", "unread_count": 3}
+    (tmp_path / "photos" / "table.jsonl").write_text(json.dumps({"id": "a", "text": "a dog", **unread}))
+    for partly_read, parts, in_all in ((1, {"comment": 2, "chart": 1}, 0), (0, {}, 1)):
+        job = start(service, {"kind": "index", "paths": [".", "table.jsonl"]})
+        result = follow(service, job["id"])[-1][1]["result"]
+        assert result["others"] == {".eml": 1, ".jsonl": 1}
+        counts = [result[name] for name in ("partly_read", "unread", "partly_read_in_all")]
+        assert counts == [partly_read, parts, in_all]
+    info = service.http.get("/api/v1/indexes/default").json()
+    assert (info["partly_read"], info["unread"]) == (1, {"comment": 2, "chart": 1})
+    where = {"where": json.dumps({"unread_count": {"$gte": 1}})}
+    [document] = service.http.get("/api/v1/indexes/default/documents", params=where).json()["documents"]
+    assert document["metadata"] == unread
 
 
 def test_what_is_the_services_own_is_not_read_below_an_allowed_folder(tmp_path: Path) -> None:

@@ -63,9 +63,10 @@ def index(
 ) -> None:
     """Index images and texts: folders, files, globs, and tables in JSONL, CSV, Parquet or tar, also of s3:// and gs://.
 
-    --pdf, --video and --office each need the extra of that name. Symbolic links to files are followed, links to
-    folders are not. Unchanged files are skipped. Files that cannot be used are listed and do not stop the run; if there
-    are no others, the exit code is 1. You may interrupt it: the next run continues.
+    --pdf, --video and --office take such files of folders; one that you name is read without them. Each kind needs the
+    extra of that name. Symbolic links to files are followed, links to folders are not. Unchanged files are skipped.
+    Files that cannot be used are listed and do not stop the run; if there are no others, the exit code is 1. You may
+    interrupt it: the next run continues.
 
     With --server, PATHS are paths on the server that its operator allowed; with --upload they are paths here.
     """
@@ -86,14 +87,15 @@ def index(
             report = remote.index(paths, prune=prune, retry_rejects=retry_rejects, options=source, on_progress=advance)
         else:
             given = Paths(paths, options=source, limits=chosen.image_limits, prune_empty=prune_empty)
-            advance = stack.enter_context(progress(given if cluster is None else None, quiet=is_quiet))
             if upload:
+                advance = stack.enter_context(progress(given, quiet=is_quiet))
                 remote = stack.enter_context(chosen.connect())
                 report = upload_files(remote, given, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
             elif cluster is not None:
                 from vlmsearch.integrations.ray import index as index_on_ray
                 from vlmsearch.registry import open_store, usual_encoder
 
+                advance = stack.enter_context(progress(None, quiet=is_quiet))
                 with open_store(chosen.store) as store:
                     url = chosen.encoder or usual_encoder(store.name, store.manifest())
                 stack.enter_context(redirect_stdout(sys.stderr))  # Ray writes there
@@ -109,6 +111,8 @@ def index(
                 )
             else:
                 pipeline = stack.enter_context(chosen.open_here(create=True, seen=paths))
+                given.note_index(pipeline.store)
+                advance = stack.enter_context(progress(given, quiet=is_quiet))
                 report = pipeline.index(
                     given, prune=prune, retry_rejects=retry_rejects, strict=strict, on_progress=advance
                 )

@@ -18,6 +18,7 @@ from vlmsearch.cli.common import (
     short_path,
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
+from vlmsearch.indexing.unread import unread_text
 from vlmsearch.types import Reject
 from vlmsearch.wire import to_json
 
@@ -47,11 +48,12 @@ def info(chosen: IndexChoice, rejects: bool, scores: Path | None, queries: Path 
         with chosen.connect() as remote:
             facts, listed, ranker = remote.info(), remote.rejects() if rejects else [], "index"
     else:
+        from vlmsearch.indexing.unread import unread_info
         from vlmsearch.search.info import index_info
         from vlmsearch.stores.base import RejectList, WordSearch
 
         with chosen.open_store() as store:
-            facts = index_info(store, need_manifest(store))
+            facts = {**index_info(store, need_manifest(store)), **unread_info(store)}
             listed = store.rejects() if rejects and isinstance(store, RejectList) else []
             ranker = "index" if isinstance(store, WordSearch) else "store"
     if scores is not None:
@@ -79,7 +81,7 @@ def _write_scores(path: Path, chosen: IndexChoice, queries: Path | None) -> None
 
 def _print(facts: Mapping[str, Any], listed: Sequence[Reject], ranker: str) -> None:
     known = {"fingerprint", "created", "spaces", "words", "tuning", "relevance", "threshold", "rejected", "name", "can"}
-    known |= {"domains", "uncalibrated", *([] if facts["passages"] else ["passages"])}
+    known |= {"domains", "uncalibrated", "partly_read", "unread", *([] if facts["passages"] else ["passages"])}
     for name, value in facts.items():
         if name not in known:
             click.echo(f"{name:<11} {value}")
@@ -99,5 +101,7 @@ def _print(facts: Mapping[str, Any], listed: Sequence[Reject], ranker: str) -> N
     codes = facts["rejected"]
     rejected = "not kept by this store" if codes is None else ", ".join(f"{n} {code}" for code, n in codes.items())
     click.echo(f"rejected    {rejected or 'none'}")
+    if count := facts.get("partly_read"):
+        click.echo(f"not read    {unread_text(facts['unread'])}, of {count:,} documents: `vlmsearch list --unread`")
     for reject in listed:
         click.echo(f"  {reject.code:<12} {reject.message}")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import click
 
 from vlmsearch.cli.common import print_first, with_flags
+from vlmsearch.indexing.unread import SHOWN, endings_text, partly_read
 from vlmsearch.types import IndexReport
 
 
@@ -40,10 +41,11 @@ def progress(
 
 
 def print_report(report: IndexReport, *, verbose: bool = False) -> None:
-    """Print the report of a run, with the first rejected files.
+    """Print the report of a run, with the first rejected files and the most frequent endings.
 
     With ``verbose`` all of them are printed.
     """
+    limit = None if verbose else SHOWN
     rate = report.seen / report.seconds if report.seconds else 0.0
     parts = [f"{report.added} added", f"{report.updated} updated", f"{report.unchanged} unchanged"]
     parts += [f"{report.pruned} pruned"] if report.pruned else []
@@ -57,6 +59,13 @@ def print_report(report: IndexReport, *, verbose: bool = False) -> None:
         total = sum(report.left_out.values())
         flags = ", ".join(with_flags(f"`{name}`") for name in report.left_out)
         click.echo(f"{total} {'file' if total == 1 else 'files'} left out: add {flags}", err=True)
+    if report.others:
+        total = sum(report.others.values())
+        click.echo(
+            f"{total:,} other {'file' if total == 1 else 'files'}: {endings_text(report.others, limit)}", err=True
+        )
+    if note := partly_read(report, limit):
+        click.echo(f"{note} (vlmsearch list --unread)", err=True)
     if report.unlabelled:
         click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)
     print_rejects(report, verbose=verbose)

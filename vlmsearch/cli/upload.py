@@ -49,7 +49,9 @@ def upload_files(
         strict=strict,
         on_progress=on_progress,
     )
-    return replace(report, rejects=(*report.rejects, *rejects), left_out=source.left_out())
+    in_all = (remote.info().get("partly_read") or 0) if report.unchanged else 0
+    report = replace(report, rejects=(*report.rejects, *rejects), partly_read_in_all=in_all)
+    return replace(report, left_out=source.left_out(), others=source.others())
 
 
 def _to_send(item: SourceDocument) -> Document:

@@ -43,6 +43,7 @@ def watch(
 
     given = Paths(folders, options=source, limits=chosen.image_limits)
     with chosen.open_here(create=True) as pipeline:
+        given.note_index(pipeline.store)
         with progress(given, quiet=as_json) as advance:
             reports = pipeline.watch(given, retry_rejects=retry_rejects, on_progress=advance)
             first = next(reports)

@@ -41,6 +41,7 @@ from vlmsearch.indexing.items import Container, Item, ReadOptions, SourceDocumen
 from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
 from vlmsearch.indexing.records import Ready, digest, encode
 from vlmsearch.indexing.sources import Paths, file_id, file_name, is_file
+from vlmsearch.indexing.unread import count_unread, endings_text, ranked, unread_in
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
@@ -136,6 +137,8 @@ class Tally:
     pruned: int = 0
     passages: int = 0
     cut: int = 0
+    partly_read: int = 0
+    unread: Counter[str] = field(default_factory=Counter)
     rejects: list[Reject] = field(default_factory=list)
 
     @property
@@ -155,10 +158,14 @@ class Tally:
             self.unlabelled += outcome.unlabels
             self.passages += len(outcome.passages)
             self.cut += outcome.is_cut
+            unread = unread_in(outcome.document.metadata)
+            self.unread.update(unread)
+            self.partly_read += bool(unread)
 
     def report(self, seconds: float) -> IndexReport:
         """Return it as the report of a run."""
-        return IndexReport(**{**vars(self), "rejects": tuple(self.rejects)}, seconds=seconds)
+        values = {**vars(self), "rejects": tuple(self.rejects), "unread": ranked(self.unread)}
+        return IndexReport(**values, seconds=seconds)
 
 
 class Flow:
@@ -645,7 +652,8 @@ def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[st
         seen: The ids of all inputs, to remove the other documents of the source; None to remove none.
 
     Returns:
-        The report, with the numbers of removed documents, and of files that were left out.
+        The report, with the numbers of removed documents, and of files that were left out or that nothing takes.
+        Where documents are unchanged, it says how many of the index have unread parts.
     """
     bad = {reject.id for reject in report.rejects}
     release(store, lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
@@ -656,7 +664,8 @@ def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[st
         gone = [id for id, stamp in stamps.items() if source.covers(id, stamp)]
         release(store, lambda reject: not _was_seen(reject.id, seen) and source.covers(reject.id, reject.stamp))
         report = replace(report, pruned=report.pruned + store.delete(gone), rejects=(*report.rejects, *lost))
-    return replace(report, left_out=source.left_out())
+    in_all = (count_unread(store)[0] or 0) if report.unchanged else 0
+    return replace(report, left_out=source.left_out(), others=source.others(), partly_read_in_all=in_all)
 
 
 def checked_report(source: Paths, report: IndexReport) -> IndexReport:
@@ -666,7 +675,8 @@ def checked_report(source: Paths, report: IndexReport) -> IndexReport:
         if report.left_out:
             names = ", ".join(f"`{option}`" for option in report.left_out)
             raise ConfigError(f"all files in {where} were left out, since they are read with an option: {names}")
-        raise ConfigError(f"no images, texts or rows in {where}")
+        others = f", but other files: {endings_text(report.others)}; name a table itself" if report.others else ""
+        raise ConfigError(f"no images, texts or rows in {where}{others}")
     return report
 
 

@@ -81,6 +81,8 @@ Item: TypeAlias = Union[SourceDocument, Reject, Container]
 class SourceOptions(Options):
     """Options of what is read in files. All but images, texts and tables costs time, so it is off by default.
 
+    ``pdf``, ``video`` and ``office`` are about folders. A file that is named, also by a glob, is read without them.
+
     Attributes:
         pdf: Take each page of PDF files, as its text and its image. Needs the extra ``pdf``.
         video: Take a frame of each scene of films, with the subtitles that are shown meanwhile. Needs the extra

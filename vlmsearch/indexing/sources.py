@@ -5,17 +5,22 @@ a folder                  every image and text file below it, hidden ones left o
                           link to a file is that file, wherever it is, unless `SourceOptions.follow_links` is off;
                           links to folders are left out
 a file, a glob            the same for each file
-``.pdf``                  with `SourceOptions.pdf`: a document a page, whose id ends in ``#page=3``, and one for the
-                          whole file, whose id is the absolute path
-films                     with `SourceOptions.video`: a document a scene, whose id ends in ``#t=12.480``, and one for
-                          the whole film
-``.docx`` ``.html`` ...   with `SourceOptions.office`: their text
+``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path
+films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
+``.docx`` ``.html`` ...   their text
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
+``.tsv``                  the same, with tabs between the cells
 ``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
 ``.tar``                  a sample a document, as WebDataset has them: files of one name with other endings;
                           ``.json`` holds metadata; the id is the path of the tar, a slash and the name
 ``s3://`` ``gs://``       each of these in object storage; the id of a file is its URL
 ========================  ==========================================================================================
+
+Of a folder, PDF files, films and office documents are taken with their option in `SourceOptions`. A file that is named,
+by itself or by a glob, is taken without it.
+
+Texts, CSV and TSV are read in any character set: UTF-8, or one of `vlmsearch.media.decoding`. Front matter of Markdown
+is metadata.
 
 A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
 numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out. A
@@ -47,19 +52,27 @@ from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
+from vlmsearch.indexing.front_matter import front_matter
 from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
-from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_rows, row_word
+from vlmsearch.indexing.tables import Row, TarSample, count_rows, read_rows, row_word
+from vlmsearch.indexing.unread import ranked, unread_metadata
+from vlmsearch.media.about import About
+from vlmsearch.media.decoding import STRAY, decoded, language_of
 from vlmsearch.media.files import read_regular
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
+from vlmsearch.media.video import SUBTITLE_SUFFIXES
 from vlmsearch.stores.base import Store
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp, part_of
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
-TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv", ".parquet", ".tar"})
+TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".tar"})
 _SUFFIXES = IMAGE_SUFFIXES | TEXT_SUFFIXES | CONTAINER_SUFFIXES
+_NO_ENDING, _OTHER = "(none)", "(other)"
+_MAX_ENDING, _MAX_ENDINGS = 12, 1_000
+"""Characters of an ending, and endings that are counted. What is behind the last dot of a long name is no ending."""
 _FILES = 64
 """Files that are read as one unit."""
 _ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
@@ -116,6 +129,9 @@ class Paths:
         self._unread: set[str] = set()
         self._left_out: set[str] = set()
         """Files in the folders that another option takes; nothing that came from them counts as gone."""
+        self._others: dict[str, Counter[str]] = {}
+        """The files in each folder that nothing takes, by ending."""
+        self._index: tuple[str, ...] = ()
         for path in self.given:
             self._take(path)
 
@@ -194,7 +210,7 @@ class Paths:
         """
         some = copy(self)
         vars(some).update(
-            _files=list(names), folders=[], tables=[], _listed={}, _table_ids=frozenset(), _left_out=set()
+            _files=list(names), folders=[], tables=[], _listed={}, _table_ids=frozenset(), _left_out=set(), _others={}
         )
         return some
 
@@ -244,12 +260,25 @@ class Paths:
 
     def _walk(self, folder: str) -> Iterator[_FileEntry]:
         """Yield what is taken of a folder."""
-        for entry in _walk(folder, self.options.follow_links):
-            kind = kind_of(entry) if isinstance(entry, str) else None
-            if kind is None or getattr(self.options, kind.option):
+        others = Counter[str]()
+        is_counted = not any(_is_in(folder, other) for other in self.folders if other != folder)
+        self._others[folder] = others if is_counted else Counter()
+        for entry in self._entries(folder):
+            if not isinstance(entry, str):
                 yield entry
-            elif isinstance(entry, str):
+                continue
+            suffix = os.path.splitext(entry)[1].lower()
+            if suffix not in _SUFFIXES:
+                is_beside = self.options.video and suffix in SUBTITLE_SUFFIXES  # they are read with their films
+                others[_ending(suffix, others)] += not (is_beside or self._is_of_index(entry))
+            elif (kind := kind_of(entry)) is None or getattr(self.options, kind.option):
+                yield entry
+            else:
                 self._left_out.add(_escape(entry))
+
+    def _entries(self, folder: str) -> Iterator[_FileEntry]:
+        """Yield all files below a folder, and what cannot be listed."""
+        return _walk(folder, self.options.follow_links)
 
     def left_out(self) -> dict[str, int]:
         """Return how many files in the folders were left out for want of an option.
@@ -259,6 +288,27 @@ class Paths:
         """
         counts = Counter(kind.option for name in self._left_out if (kind := kind_of(name)))
         return {field.name: counts[field.name] for field in fields(SourceOptions) if counts[field.name]}
+
+    def note_index(self, store: Store) -> None:
+        """Take notice of the index that this is read into: its own files are none of `others`.
+
+        Args:
+            store: The index.
+        """
+        self._index = tuple(map(os.path.abspath, store.places()))
+
+    def _is_of_index(self, name: str) -> bool:
+        """Return whether a file is the index, or one beside it such as ``index-wal``."""
+        beside = (name[len(place) :] for place in self._index if f"{name}-".startswith(f"{place}-"))
+        return any("." not in rest for rest in beside)
+
+    def others(self) -> dict[str, int]:
+        """Return how many files in the folders nothing takes, by ending.
+
+        Returns:
+            The numbers, the highest first, ``(none)`` for files without an ending; none before the folders were listed.
+        """
+        return ranked(+sum(self._others.values(), Counter[str]()))
 
     def indexed_files(self, store: Store) -> set[str]:
         """Return the names of the files in the folders that an index has documents of.
@@ -421,7 +471,7 @@ def _is_table(name: str) -> bool:
 
 
 def _walk(folder: str, follow_links: bool) -> Iterator[_FileEntry]:
-    """Yield the files below a folder that are taken.
+    """Yield the files below a folder, without hidden ones.
 
     For a folder that cannot be listed, its name and the error come instead.
     """
@@ -441,7 +491,7 @@ def _walk(folder: str, follow_links: bool) -> Iterator[_FileEntry]:
         for entry in entries:
             if _is_folder(entry):
                 folders += [] if entry.is_symlink() else [entry.path]
-            elif os.path.splitext(entry.name)[1].lower() in _SUFFIXES and (follow_links or not entry.is_symlink()):
+            elif follow_links or not entry.is_symlink():
                 yield entry.path
         left += reversed(folders)
 
@@ -452,10 +502,14 @@ def _walk_remote(folder: str) -> Iterator[_FileEntry]:
     except OSError as exc:
         yield folder, exc
         return
-    for url in urls:
-        is_hidden = "/." in url.removeprefix(folder)
-        if not is_hidden and os.path.splitext(url)[1].lower() in _SUFFIXES:
-            yield url
+    yield from (url for url in urls if "/." not in url.removeprefix(folder))
+
+
+def _ending(suffix: str, others: Counter[str]) -> str:
+    """Return the ending that a file is counted by. There are not too many of them."""
+    if len(suffix) <= 1 or len(suffix) > _MAX_ENDING or CONTROLS.search(suffix) or " " in suffix:
+        return _NO_ENDING
+    return suffix if suffix in others or len(others) < _MAX_ENDINGS else _OTHER
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -470,18 +524,19 @@ def _read_file(name: str, options: SourceOptions) -> Item:
     id = _escape(name)
     kind = kind_of(name)
     if kind is not None:
-        return _read_container(kind, name, id, options)
+        return _read_container(kind, name, id, options)  # in a folder with its option alone: see `Paths._walk`
     suffix = os.path.splitext(name)[1].lower()
     if suffix in IMAGE_SUFFIXES:
         return SourceDocument(Document(id, image=Path(name)), id)
     try:
         data = read_regular(name, "a text" if suffix in TEXT_SUFFIXES else "an image")
-        if suffix in TEXT_SUFFIXES:
-            return SourceDocument(Document(id, text=data.decode("utf-8-sig")), id)
     except InvalidInputError as exc:
         return Reject(id, exc.code, str(exc), Stamp("", id))
-    except UnicodeDecodeError:
-        reason = "is not UTF-8 text"
+    if suffix in TEXT_SUFFIXES:
+        try:
+            return SourceDocument(_text_document(name, id, data), id)
+        except InvalidInputError:
+            reason = "is binary data, and no text"
     else:
         if format_of(data):
             return SourceDocument(Document(id, image=Path(name)), id)
@@ -490,9 +545,15 @@ def _read_file(name: str, options: SourceOptions) -> Item:
     return Reject(id, "unsupported", f"{name!r} {reason}", Stamp(hashlib.sha256(data).hexdigest(), id))
 
 
+def _text_document(name: str, id: str, data: bytes) -> Document:
+    """Return the document of a text file; InvalidInputError for binary data."""
+    text = decoded(data, language=language_of(name))
+    is_markdown = name.lower().endswith(".md")
+    metadata, about, body = front_matter(text.text) if is_markdown else ({}, About(), text.text)
+    return Document(id, about.over(body), None, {**metadata, **about.metadata, **unread_metadata(text.unread)})
+
+
 def _read_container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Item:
-    if not getattr(options, kind.option):
-        return Reject(id, "unreadable", f"{name!r} is {kind.name}, which is read with `{kind.option}`", Stamp("", id))
     if remote_url(name):
         return Reject(id, "unreadable", f"{name!r} is {kind.name}, which is read on this machine alone", Stamp("", id))
     try:
@@ -555,7 +616,7 @@ def _read_row(table: str, number: int, row: Row | InvalidInputError) -> PartItem
 def _document(given: Row, table: str) -> Document:
     cells = [given] if isinstance(given, str) else given.values()
     if any(isinstance(cell, str) and STRAY.search(cell) for cell in cells):
-        raise InvalidInputError("unsupported", "not UTF-8 text")
+        raise InvalidInputError("unsupported", "no text in the character set of the table")
     row = _parse(given) if isinstance(given, str) else given
     if not isinstance(row, Mapping):
         raise InvalidInputError("invalid", "a row is a JSON object")

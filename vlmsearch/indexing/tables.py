@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import errno
-import io
 import json
 import math
 import os
@@ -25,10 +24,12 @@ from typing import IO, TextIO, TypeAlias, Union
 
 from vlmsearch._util.extras import install_command
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.indexing.unread import unread_metadata
+from vlmsearch.media.decoding import STRAY, UNCERTAIN, DecodedText, opened_text
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.media.remote import open_remote, remote_url
-from vlmsearch.types import MAX_INT
+from vlmsearch.types import MAX_INT, Scalar
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,6 @@ MAX_ROW_CHARS = 16 * 2**20
 
 A longer text goes into a file of its own.
 """
-STRAY = re.compile("[\udc80-\udcff]")
-"""The surrogates that bytes which are not UTF-8 are read as."""
 _RESERVED = ("id", "text", "image")
 _ENDINGS = {".txt": "text", ".text": "text", ".caption": "text", ".json": "json"}
 _PARQUET_ROWS = 64
@@ -71,7 +70,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Pyt
 def read_rows(table: str) -> Rows:
     """Yield rows with their numbers: those of lines in JSONL and CSV; last the error of a table that cannot be read on.
 
-    Bytes that are not UTF-8 come as surrogates; a row that is too large comes as its error.
+    Bytes that are no text come as surrogates; a row that is too large comes as its error.
     """
     try:
         with _open(table) as file:
@@ -79,9 +78,10 @@ def read_rows(table: str) -> Rows:
                 yield from _parquet_rows(table, file)
             elif table.lower().endswith(".tar"):
                 yield from _samples(file)
+            elif table.lower().endswith((".csv", ".tsv")):
+                yield from _csv_rows(table, *opened_text(file))
             else:
-                with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as text:
-                    yield from _csv_rows(table, text) if table.lower().endswith(".csv") else _lines(text)
+                yield from _lines(opened_text(file, is_unicode=True)[0])
     except OSError as exc:
         yield 0, exc
 
@@ -210,18 +210,23 @@ def _lines(file: TextIO) -> Iterator[tuple[int, str | InvalidInputError]]:
             yield number, line
 
 
-def _csv_rows(table: str, file: TextIO) -> Iterator[tuple[int, Row]]:
+def _csv_rows(table: str, file: TextIO, head: DecodedText) -> Iterator[tuple[int, Row]]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_CHARS))  # of the process: raised, and never lowered
     lines: list[str] = []
-    reader = csv.DictReader(_noted(table, file, lines))
+    header = head.text.partition("\n")[0]
+    has_tabs = table.lower().endswith(".tsv") or ("\t" in header and "," not in header)  # "Unicode text" of Excel
+    reader = csv.DictReader(_noted(table, file, lines), delimiter="\t" if has_tabs else ",")
+    unread = unread_metadata({UNCERTAIN: 1} if UNCERTAIN in head.unread else {})
     try:
         _check_header(table, reader.fieldnames)
         lines.clear()
         for row in reader:
             _check_quotes(table, reader.line_num, lines)
+            said = {} if "".join(lines).isascii() else unread
             lines.clear()
             named = {key: value for key, value in row.items() if key is None or key.strip()}
-            yield reader.line_num, {key: _cell(key, value) for key, value in named.items() if _is_filled(value)}
+            cells = {key: _cell(key, value) for key, value in named.items() if _is_filled(value)}
+            yield reader.line_num, {**cells, **said}
     except csv.Error as exc:
         raise ConfigError(f"{table}, line {reader.line_num}, cannot be read as CSV: {exc}") from exc
 
@@ -256,7 +261,7 @@ def _check_quotes(table: str, last: int, lines: Sequence[str]) -> None:
 
 def _check_header(table: str, header: Sequence[str] | None) -> None:
     if any(map(STRAY.search, header or ())):
-        raise ConfigError(f"{table} cannot be read: its header is not UTF-8 text")
+        raise ConfigError(f"{table} cannot be read: its header is no text")
     if not set(_RESERVED) & set(header or ()):
         raise ConfigError(f"{table} needs a header with at least one of id, text and image; it has {header}")
     twice = [name for name, count in Counter(header).items() if count > 1 and name.strip()]
@@ -282,8 +287,11 @@ def _cell(column: str, value: object) -> object:
 
     In a column of metadata it is a number or bool where it is written as one.
     """
-    if not isinstance(value, str) or column in _RESERVED:
-        return value
+    return value if not isinstance(value, str) or column in _RESERVED else typed(value)
+
+
+def typed(value: str) -> Scalar:
+    """Return a number or a bool that is written as one, and any other text."""
     if _INTEGER.fullmatch(value) and abs(int(value)) <= MAX_INT:
         return int(value)
     if _NUMBER.fullmatch(value) and math.isfinite(float(value)):

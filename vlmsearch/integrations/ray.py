@@ -51,6 +51,7 @@ from vlmsearch.indexing.items import NO_OPTIONS, Container, Item, SourceDocument
 from vlmsearch.indexing.passages import Splitter
 from vlmsearch.indexing.records import Ready, encode, plain
 from vlmsearch.indexing.sources import Paths, read_unit
+from vlmsearch.indexing.unread import COUNT, UNREAD
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder, open_store
@@ -294,12 +295,18 @@ def _examine(
     rejected: Sequence[ray.ObjectRef[dict[str, Reject]]],
 ) -> Iterator[pa.Table]:
     """Yield what is to be done about each document."""
-    items = [item for item in _rows(batch) if not isinstance(item, Container)]  # which `index` refuses
+    items = [_refused(item) if isinstance(item, Container) else item for item in _rows(batch)]
     ids = [item.document.id for item in items if isinstance(item, SourceDocument) and is_id(item.document.id)]
     known: dict[str, Stamp] = ray.get(random.choice(keepers).stamps.remote(ids))
     prepare = _preparing(settings, described)
     examiner = Examiner(described.fingerprint, prepare, settings.options, _fetched(rejected[0]), described.splitter)
     yield from _tables(_without_bytes(examiner.examine(item, _stamp_of(item, known), False)) for item in items)
+
+
+def _refused(container: Container) -> Reject:
+    """Return a file of several documents as a Reject."""
+    message = f"{container.id!r} is a file of several documents, which a cluster does not read: index it on one machine"
+    return Reject(container.id, "unreadable", message, Stamp("", container.source))
 
 
 def _stamp_of(item: Item, known: Mapping[str, Stamp]) -> Stamp | None:
@@ -368,7 +375,8 @@ def _counted(outcome: Outcome) -> Outcome:
     if not isinstance(outcome, Ready):
         return outcome
     passages = tuple(replace(passage, heading="", text="") for passage in outcome.passages)
-    return replace(outcome, document=Document(outcome.id), image=None, passages=passages)
+    metadata = {key: value for key, value in outcome.document.metadata.items() if key in (UNREAD, COUNT)}
+    return replace(outcome, document=Document(outcome.id, metadata=metadata), image=None, passages=passages)
 
 
 def _save(batch: pa.Table, keepers: Sequence[ActorHandle[Any]]) -> pa.Table:

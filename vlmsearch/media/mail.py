@@ -149,20 +149,28 @@ class Mail:
         charset, suffix = str(part.get_content_charset("")), os.path.splitext(name)[1].lower()
         data = _bytes(part)
         self.unread["damaged part"] += any(isinstance(defect, InvalidBase64LengthDefect) for defect in part.defects)
-        if kind in CARDS:
-            self.cards[clean(card_text(decoded(data, label=charset).text))] = None
-        elif suffix in _MAILS and depth < _MAX_DEPTH:
+        is_body = kind.startswith("text/") and not name and part.get_content_disposition() != "attachment"
+        if suffix in _MAILS and depth < _MAX_DEPTH:
             self._take_message(data, suffix, name, depth)
-        elif name or not kind.startswith("text/") or part.get_content_disposition() == "attachment":
+            return
+        try:
+            text = decoded(data, label=charset) if is_body or kind in CARDS else None
+        except InvalidInputError:  # of no text
+            text = None
+        if text is None or (kind == "text/rtf" and not data.startswith(b"{")):
             self.attachments.append(Attachment(name, kind, data))
+            return
+        self.unread.update(text.unread)
+        if kind in CARDS:
+            self.cards[clean(card_text(text.text))] = None
         elif kind == "text/plain":
-            self._take_plain(part, decoded(data, label=charset).text)
+            self._take_plain(part, text.text)
         else:
             is_page = kind != "text/rtf"
-            data = f"\ufeff{decoded(data, label=charset).text}".encode() if charset and is_page else data
-            content = office.read_bytes(data, ".html" if is_page else ".rtf", "the text of the mail")
-            self.texts.append(content.text)  # its pictures are attachments, or not in the mail
-            self.unread.update({kind: count for kind, count in content.unread.items() if kind != "picture"})
+            page = f"\ufeff{text.text}".encode() if charset and is_page else data  # else the page may name it
+            content = office.read_bytes(page, ".html" if is_page else ".rtf", "the text of the mail")
+            self.texts.append(content.text)
+            self.unread.update(content.unread)
 
     def _take_message(self, data: bytes, suffix: str, name: str, depth: int) -> None:
         """Take a mail that is attached as a file."""
@@ -214,7 +222,7 @@ class Mail:
         parts = _parts(_parsed(head + data)) if boundary else []
         for child in parts:
             self.take(child, depth)
-        self.texts += [] if parts else [decoded(data).text]
+        self.texts += [] if parts else [_text(data)]
 
 
 def read_mails(path: Path, only: int | None = None) -> Iterator[tuple[int | None, Mail | InvalidInputError]]:
@@ -348,7 +356,7 @@ def _file_name(part: Message) -> str:
     """Return the name of the file that a part is; "" for none."""
     given = part.get_param("filename", None, "content-disposition") or part.get_param("name", "")
     if isinstance(given, tuple):  # of RFC 2231
-        name = decoded(given[2].encode("raw-unicode-escape"), label=given[0] or "").text
+        name = _text(given[2].encode("raw-unicode-escape"), given[0] or "")
     else:
         name = _words(str(given))
     return re.split(r"[\\/]", clean(name))[-1].strip()
@@ -365,7 +373,7 @@ def _words(field: str) -> str:
         end = word.end()
     words.append(("", field[end:].encode("utf-8", "surrogateescape")))
     runs = groupby(words, itemgetter(0))  # a character may be cut between words
-    text = "".join(decoded(b"".join(data for _, data in run), label=charset).text for charset, run in runs)
+    text = "".join(_text(b"".join(data for _, data in run), charset) for charset, run in runs)
     return clean(re.sub(r'"([^"]*)"(?=\s*<)', r"\1", " ".join(text.split())))
 
 
@@ -377,6 +385,12 @@ def _word_bytes(word: re.Match[str]) -> bytes:
         return binascii.a2b_base64(data + b"==")
     except binascii.Error:
         return word[0].encode("utf-8", "surrogateescape")
+
+
+def _text(data: bytes, label: str = "") -> str:
+    with suppress(InvalidInputError):
+        return decoded(data, label=label).text
+    return data.decode("ascii", "replace")
 
 
 def _joined(text: str, is_delsp: bool) -> str:

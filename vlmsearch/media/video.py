@@ -29,6 +29,7 @@ from vlmsearch._util.extras import install_command
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.media.about import About
+from vlmsearch.media.decoding import decoded, language_of
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
@@ -48,7 +49,7 @@ VIDEO_SUFFIXES = frozenset(
 """
 _CONTAINERS = "asf,avi,flv,matroska,mov,mpeg,mpegts,mxf,ogg,webm"
 """FFmpeg's names of what is read; none of them leads to another file."""
-_TEXT_SUFFIXES = (".srt", ".vtt")
+SUBTITLE_SUFFIXES = (".srt", ".vtt")
 _CUT = 10.0
 """The score of a cut, in percent: the default of ``scdet``, whose manual calls 8 to 14 good."""
 _NEIGHBOURS = 0.2
@@ -226,15 +227,17 @@ def describe(path: Path) -> FilmHeader:
 
 
 def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
-    """Return the file with the subtitles of a film, None for none: ``film.srt`` before ``film.en.srt``."""
+    """Return the file with the subtitles of a film, None for none.
+
+    ``film.srt`` comes before ``film.en.srt``, and that before ``film.en.forced.srt``.
+    """
+    named = re.compile(rf"{re.escape(path.stem)}(?:\.[A-Za-z]+(?:[-_][A-Za-z0-9]+)*){{0,3}}")
     try:
-        beside = [file for file in path.parent.iterdir() if file.suffix.lower() in _TEXT_SUFFIXES]
-        beside = [file for file in beside if follow_links or not file.is_symlink()]
+        beside = [file for file in path.parent.iterdir() if file.suffix.lower() in SUBTITLE_SUFFIXES]
+        beside = [file for file in beside if named.fullmatch(file.stem) and (follow_links or not file.is_symlink())]
     except OSError:
         return None
-    same = sorted(file for file in beside if file.stem == path.stem)
-    of_language = sorted(file for file in beside if Path(file.stem).stem == path.stem and file.stem != path.stem)
-    return next(iter(same + of_language), None)
+    return min(beside, key=lambda file: (file.stem.count("."), file), default=None)
 
 
 @dataclass(frozen=True)
@@ -462,20 +465,15 @@ def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
         with open_regular(beside, "a subtitle") as file:
             data = file.read(_SUBTITLE_BYTES)
         form = "webvtt" if beside.suffix.lower() == ".vtt" else "srt"
-        with av.open(BytesIO(_as_utf8(data)), format=form) as container:
+        with av.open(BytesIO(_as_utf8(data, language_of(beside))), format=form) as container:
             return [cue for packet in container.demux() for cue in _cues_of(packet, packet.decode(), 0.0)]
     except (InvalidInputError, av.FFmpegError, ValueError):
         return None
 
 
-def _as_utf8(data: bytes) -> bytes:
-    """Return a text in UTF-8: subtitles come in UTF-16 with its mark, and in old Western code pages, too."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", "replace").encode()
-    try:
-        return data.decode("utf-8-sig").encode()
-    except UnicodeDecodeError:
-        return data.decode("cp1252", "replace").encode()
+def _as_utf8(data: bytes, language: str = "") -> bytes:
+    """Return a text in UTF-8, from any character set of its language."""
+    return decoded(data, language=language).text.encode()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from functools import singledispatch
 from typing import Any
 
 from vlmsearch._util.markup import escape
+from vlmsearch.indexing.unread import endings_text, partly_read
 from vlmsearch.notebook.pictures import Pictures
 from vlmsearch.notebook.plots import evaluation_charts, scores_chart
 from vlmsearch.search.curves import Evaluation
@@ -145,8 +146,11 @@ def _report(report: IndexReport) -> str:
         for reject in report.rejects[:_MAX_ROWS]
     ]
     more = _more(len(report.rejects))
+    others = f"other files: {endings_text(report.others)}" if report.others else ""
+    notes = "".join(f"<p>{escape(note)}</p>" for note in (partly_read(report), others) if note)
     return _root(
         _table(("documents", ""), counts, numbers=(1,))
+        + notes
         + (_table(("rejected", "input", "reason"), rejects) + more if rejects else "")
     )
 

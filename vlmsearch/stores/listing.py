@@ -51,8 +51,8 @@ class Outline(NamedTuple):
 class ReadsKeys(Protocol):
     """A store that reads some keys of all documents without reading the documents."""
 
-    def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
-        """Yield the outlines of all documents, in any order."""
+    def outlines(self, keys: Collection[str], where: Filter | None = None) -> Iterator[Outline]:
+        """Yield the outlines of documents that pass a filter, and perhaps of others."""
 
 
 class GalleryPlace(NamedTuple):
@@ -171,7 +171,7 @@ def _passing(store: Store, keys: Collection[str], where: Filter | None) -> Itera
     """Yield the outlines of the documents that pass a filter."""
     wanted = {*keys, *(keys_of(where) if where else ())}
     if isinstance(store, ReadsKeys):
-        outlines = store.outlines(wanted)
+        outlines = store.outlines(wanted, where)
     else:
         documents = (document for some in pages(list(store.ids())) for document in store.get(some))
         outlines = (Outline(read.id, read.image is not None, read.metadata) for read in documents)

@@ -97,6 +97,17 @@ def test_what_cannot_be_used_is_named_and_stays(page: Page, store: Store, tmp_pa
     assert list(store.ids()) == ["whole.png"]
 
 
+def test_a_text_in_another_character_set_is_not_made_unreadable(page: Page, store: Store, tmp_path: Path) -> None:
+    page.goto("/?index=empty")
+    page.get_by_role("button", name="Add files").click()
+    (tmp_path / "note.txt").write_bytes("Grüße".encode("cp1252"))
+    page.locator("#upload-files").set_input_files(tmp_path / "note.txt")
+    dialog = page.get_by_role("dialog", name="Add files")
+    dialog.get_by_role("button", name="Add 1 file").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("\u201cnote.txt\u201d is not in UTF-8.")
+    assert len(store) == 0
+
+
 def test_the_keys_are_shown(page: Page) -> None:
     page.goto("/?q=a+heart")
     expect(page.locator(".card").first).to_be_visible()

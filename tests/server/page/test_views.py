@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,37 @@ def test_a_folder_is_indexed_with_its_progress(page: Page, gallery: RunningServi
     page.reload()
     expect(page.locator(".jobs li").first).to_contain_text("1 added")
     gallery.service.indexes["gallery"].pipeline.delete([str(folder / "late.png")])
+
+
+def test_what_was_not_read_is_said_of_a_job_an_index_and_a_document(page: Page, gallery: RunningService) -> None:
+    folder = gallery_folder(gallery) / "papers"
+    folder.mkdir(exist_ok=True)
+    for name in ("lease.docx", "page.html", "a.eml", "note.txt"):
+        (folder / name).write_text("a note")
+    unread = {"unread": "2 comments, 1 text box", "unread_count": 3}
+    (folder / "table.jsonl").write_text(json.dumps({"id": "lease", "text": "a lease of a house", **unread}))
+    said = "1 document has parts that were not read: 2 comments, 1 text box."
+    page.goto("/?view=activity")
+    for path, notes in (
+        ("table.jsonl", [said]),
+        ("table.jsonl", ["1 document in the index has parts that were not read."]),
+        (".", ["2 files left out for want of an option: office 2.", "2 other files: .eml 1, .jsonl 1."]),
+    ):
+        count = page.locator(".jobs li").count()
+        page.get_by_label("Index a folder").fill(str(folder / path))
+        page.keyboard.press("Enter")
+        expect(page.locator(".jobs li")).to_have_count(count + 1)
+        for note in notes:
+            expect(page.locator(".jobs li").first).to_contain_text(note, timeout=60_000)
+    page.goto("/?view=rejects")
+    expect(page.locator("main")).to_contain_text(said)
+    page.get_by_role("link", name="Show them").click()
+    settled(page)
+    page.locator(".card .open").click()
+    about = page.locator("dialog.picture .about")
+    expect(about).to_contain_text("Not read: 2 comments, 1 text box.")
+    expect(about.locator("dt", has_text="unread")).to_have_count(0)
+    gallery.service.indexes["gallery"].pipeline.delete(["lease", str(folder / "note.txt")])
 
 
 def test_a_folder_that_is_not_allowed_is_refused_in_words(page: Page, problems: Problems) -> None:

@@ -11,8 +11,8 @@ from vlmsearch.media.files import read_regular
 from vlmsearch.media.office.content import Content
 
 _READERS = {
-    ".docm": "word",
-    ".docx": "word",
+    ".docm": "open_xml",
+    ".docx": "open_xml",
     ".epub": "books",
     ".htm": "pages",
     ".html": "pages",
@@ -20,8 +20,8 @@ _READERS = {
     ".odp": "open_document",
     ".ods": "open_document",
     ".odt": "open_document",
-    ".pptm": "slides",
-    ".pptx": "slides",
+    ".pptm": "open_xml",
+    ".pptx": "open_xml",
     ".rtf": "rtf",
     ".xhtml": "pages",
     ".xlsm": "sheets",

@@ -11,7 +11,7 @@ from vlmsearch.media.about import About
 
 AUTHORS_JOINT = "; "
 """Separator of authors."""
-_NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
+_NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\xad]")
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ class Content:
 
 
 def clean(text: str) -> str:
-    """Return a text in valid Unicode, without control characters, and without space around it."""
+    """Return a text in valid Unicode, without control characters, soft hyphens and space around it."""
     return well_formed(_NOT_TEXT.sub("", text.replace("\r\n", "\n"))).strip()

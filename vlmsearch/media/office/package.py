@@ -6,12 +6,15 @@ as an ``other part`` where no pattern fits. So a part that nobody thought of is 
 
 from __future__ import annotations
 
+import posixpath
 import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from vlmsearch._util.extras import install_command
 from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
@@ -51,8 +54,9 @@ class Package:
         self._name = name
         self._left = MAX_BYTES
         self._opened: set[str] = set()
+        self._roles: dict[str, str] = {}
         self.damaged = 0
-        """Number of XML members of which only a part could be read."""
+        """Number of XML members that were not read as a whole, since they are damaged."""
         if data.startswith(_OLE):
             raise InvalidInputError("unsupported", f"{name} is encrypted, or in a format of before 2007: save it anew")
         try:
@@ -60,6 +64,7 @@ class Package:
         except Exception as exc:
             raise self._corrupt(exc) from exc
         self.names = tuple(dict.fromkeys(info.filename for info in self._archive.infolist() if not info.is_dir()))
+        self._by_key = {_key(member): member for member in self.names}
 
     def read(self, member: str) -> bytes:
         """Return the bytes of a member, which counts as read.
@@ -99,11 +104,60 @@ class Package:
         try:
             return etree.fromstring(data, etree.XMLParser(remove_pis=True, **options))
         except etree.XMLSyntaxError as exc:
-            root = etree.fromstring(data, etree.XMLParser(remove_pis=True, recover=True, **options))
-            if root is None:
-                raise self._corrupt(f"{member}: {one_line(exc)}") from exc
+            with suppress(etree.XMLSyntaxError):
+                root = etree.fromstring(data, etree.XMLParser(remove_pis=True, recover=True, **options))
+                if root is not None:
+                    self.damaged += 1
+                    return root
+            raise self._corrupt(f"{member}: {one_line(exc)}") from exc
+
+    def part(self, member: str) -> _Element | None:
+        """Return the root of an XML member, or None where nothing of it can be read.
+
+        The member counts as read, and `damaged` counts one that is damaged in part or as a whole.
+
+        Raises:
+            InvalidInputError: As for `read`, but not ``corrupt``.
+        """
+        try:
+            return self.xml(member)
+        except InvalidInputError as exc:
+            if exc.code != "corrupt":
+                raise
             self.damaged += 1
-            return root
+            self._opened.add(member)
+            return None
+
+    def relations(self, member: str = "", role: str = "") -> dict[str, tuple[str, str]]:
+        """Return the relations of a member, or of the whole package (ECMA-376, part 2).
+
+        A role is the type of a relation after that of its owner, such as ``slide>image``. `unread` knows all targets
+        by their roles, also those that are elsewhere.
+
+        Args:
+            member: A member; "" for the package.
+            role: The role of the member.
+
+        Returns:
+            Role and target of each relation by its identifier, where the target is a member.
+        """
+        folder, name = posixpath.split(member)
+        part = self._by_key.get(_key(posixpath.join(folder, "_rels", f"{name}.rels")))
+        root = None if part is None else self.part(part)
+        relations = {}
+        for relation in () if root is None else root.iter("{*}Relationship"):
+            target = relation.get("Target", "")
+            kind = f"{role.rpartition('>')[2]}>{relation.get('Type', '').rpartition('/')[2]}"
+            key = _key(posixpath.normpath(posixpath.join("/", folder, target.partition("#")[0])))
+            if relation.get("TargetMode") != "External" and key in self._by_key:
+                target = self._by_key[key]
+                relations[relation.get("Id", "")] = kind, target
+            self._roles.setdefault(target, kind)
+        return relations
+
+    def leave(self, member: str) -> None:
+        """Count a member as not read, although it was opened."""
+        self._opened.discard(member)
 
     def about(self, member: str) -> About:
         """Return the title and the authors in a member with Dublin Core.
@@ -122,13 +176,14 @@ class Package:
         """Return the numbers of members that nothing opened, by kind.
 
         Args:
-            kinds: Patterns of whole names of members, each with a kind, or `NOTHING` for what no reader misses. The
-                first one that fits counts.
+            kinds: Patterns of whole names or roles of members, each with a kind; `NOTHING` if no reader misses them.
+                The first one that fits counts.
             counts: What else was not read, to add.
         """
-        table = [*kinds, *_MEDIA]
+        table = [(re.compile(pattern), kind) for pattern, kind in (*kinds, *_MEDIA)]
         total = sum(counts, Counter({"damaged part": self.damaged}))
-        total.update(_kind(name, table) for name in self.names if name not in self._opened)
+        names = dict.fromkeys([*self.names, *self._roles])
+        total.update(_kind((name, self._roles.get(name, name)), table) for name in names if name not in self._opened)
         return {kind: count for kind, count in sorted(total.items()) if kind and count}
 
     def _corrupt(self, why: object) -> InvalidInputError:
@@ -136,8 +191,12 @@ class Package:
         return InvalidInputError("corrupt", f"{self._name} is damaged, or is not what its name says: {reason}")
 
 
-def _kind(name: str, table: Sequence[tuple[str, str]]) -> str:
-    return next((kind for pattern, kind in table if re.fullmatch(pattern, name)), OTHER)
+def _kind(labels: tuple[str, str], table: Sequence[tuple[re.Pattern[str], str]]) -> str:
+    return next((kind for pattern, kind in table if any(map(pattern.fullmatch, labels))), OTHER)
+
+
+def _key(path: str) -> str:
+    return unquote(path).replace("\\", "/").lstrip("/").lower()
 
 
 def _text(element: _Element) -> str:

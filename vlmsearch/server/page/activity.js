@@ -1,7 +1,7 @@
 // What the server is working on: index jobs and others, with their progress; and how to start one.
 
 import { call } from "./api.js";
-import { h, many, number, say } from "./dom.js";
+import { h, many, notesOf, number, say } from "./dom.js";
 import { isOver, start, watch } from "./jobs.js";
 import * as state from "./state.js";
 
@@ -108,7 +108,8 @@ function result(job) {
     const said = [[got.added, "added"], [got.updated, "updated"], [got.unchanged, "unchanged"], [got.pruned, "removed"]]
       .filter(([count]) => count).map(([count, name]) => `${number(count)} ${name}`);
     return [h("p", {}, said.join(" · ") || "Nothing to do", rejected ? " · " : "",
-      rejected ? h("a", { href: state.linkTo({ ...state.EMPTY, view: "rejects" }) }, `${number(rejected)} left out`) : "")];
+      rejected ? h("a", { href: state.linkTo({ ...state.EMPTY, view: "rejects" }) }, `${number(rejected)} left out`) : ""),
+    ...notesOf(got).map((note) => h("p", { class: "soft" }, note))];
   }
   if (job.kind === "describe" && got) {
     return [h("p", {}, `${number(got.described)} described`, got.rejects.length ? ` · ${number(got.rejects.length)} left out` : "")];

@@ -108,6 +108,7 @@ export const number = (value) => value.toLocaleString("en");
 
 export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
 
+const NAMED = 5; // kinds and endings that are named
 const DAY = /^([12]\d{3})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$/;
 
 /** Whether a value of metadata is a day, which is kept as a whole number: 20240612. */
@@ -116,6 +117,23 @@ export const isDay = (key, value) => key === "date" && typeof value === "number"
 /** A day as it is written, 2024-06-12, and as it is kept. */
 export const dayText = (value) => String(value).replace(DAY, "$1-$2-$3");
 export const dayNumber = (text) => Number(text.replaceAll("-", ""));
+
+/** Which parts of a document's file were not read, as its metadata say; "" for none. */
+export const unreadOf = ({ unread, unread_count: count } = {}) => (count > 0 && typeof unread === "string" ? unread : "");
+
+/** What a report, or the facts of an index, say of parts that were not read and of files that were not taken. */
+export function notesOf({ partly_read: partly, unread, partly_read_in_all: inAll, left_out: leftOut, others }) {
+  const sum = (counts) => Object.values(counts ?? {}).reduce((total, count) => total + count, 0);
+  const listed = (counts, name) => Object.entries(counts).sort((one, other) => other[1] - one[1]).slice(0, NAMED).map(name).join(", ");
+  const kind = ([name, count]) => many(count, name, `${name.replace(/([^aeiou])y$/, "$1ie").replace(/x$/, "xe")}s`);
+  const ending = ([name, count]) => `${name} ${number(count)}`;
+  return [
+    partly ? `${many(partly, "document has", "documents have")} parts that were not read: ${listed(unread, kind)}.`
+      : inAll && `${many(inAll, "document", "documents")} in the index ${inAll === 1 ? "has" : "have"} parts that were not read.`,
+    sum(leftOut) && `${many(sum(leftOut), "file")} left out for want of an option: ${listed(leftOut, ending)}.`,
+    sum(others) && `${many(sum(others), "other file")}: ${listed(others, ending)}.`,
+  ].filter(Boolean);
+}
 
 /** A value of metadata as it is shown. */
 export function shown(value, key = "") {

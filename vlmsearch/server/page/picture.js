@@ -1,13 +1,14 @@
 // One document: its picture, its text and metadata, and why it was found.
 
 import { call, fileOf, imageOf, inIndex, thumbnailOf, withImage } from "./api.js";
-import { h, icon, ICONS, number, openDialog, partOf, placeOf, say, shortName, shown, toOpen, wrapped } from "./dom.js";
+import { h, icon, ICONS, number, openDialog, partOf, placeOf, say, shortName, shown, toOpen, unreadOf, wrapped } from "./dom.js";
 import { drawBoxes, drawText, drawVeil, drawWhy } from "./explained.js";
 import { toggled } from "./filters.js";
 import { label, remove, selection } from "./selection.js";
 import * as state from "./state.js";
 import { Zoom } from "./zoom.js";
 
+const UNREAD = new Set(["unread", "unread_count"]); // the metadata that `unreadOf` puts into words
 const AHEAD = 8; // items before the end of the list at which more are asked for
 
 /** Shows one of a list's documents at a time, and the next. */
@@ -111,11 +112,13 @@ function openPicture(id, options) {
     dialog.classList.toggle("no-picture", !item.image);
     if (item.text) drawText(text, item.text, null, passage);
     const by = item.metadata?.described_by;
+    const unread = unreadOf(item.metadata);
     body.replaceChildren(
       h("h2", { title: id }, wrapped(name)),
       passage ? h("p", { class: "soft" }, `Passage ${passage.number}: ${placeOf(passage)}`) : "",
       by ? h("p", { class: "soft" }, `Described by ${by.replace(/ [0-9a-f]{8}$/, "")}.`) : "",
       text,
+      unread ? h("p", { class: "soft" }, `Not read: ${unread}.`) : "",
       item.parts && Object.keys(item.parts).length ? others(Object.entries(item.parts)) : "",
       h("div", { class: "actions" },
         part?.seconds && item.image && h("button", { class: "primary", onclick: (event) => play(event.target) }, `Play from ${part.name}`),
@@ -152,7 +155,8 @@ function openPicture(id, options) {
   };
 
   const details = (item) => h("dl", { class: "metadata" },
-    ...Object.entries(item.metadata ?? {}).filter(([key]) => key !== "ocr").flatMap(([key, value]) => [h("dt", {}, key), h("dd", {},
+    ...Object.entries(item.metadata ?? {}).filter(([key]) => key !== "ocr" && !(unreadOf(item.metadata) && UNREAD.has(key)))
+      .flatMap(([key, value]) => [h("dt", {}, key), h("dd", {},
       typeof value === "string" && value.length > 60 ? value : h("button", { class: "link", title: "Show those alike",
         onclick: () => state.go({ where: toggled({ ...state.current.where, [key]: undefined }, key, value), open: "" }) },
       shown(value, key)))]),

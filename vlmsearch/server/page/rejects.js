@@ -1,20 +1,25 @@
 // The reject list: what could not be indexed, and why.
 
 import { call, inIndex } from "./api.js";
-import { h, many, number, wrapped } from "./dom.js";
+import { h, many, notesOf, number, wrapped } from "./dom.js";
+import * as state from "./state.js";
 
 const PAGE = 200;
 
 export function open(main, index) {
   const body = h("div", { class: "rejects" });
+  const partly = h("div", {});
   const leaving = new AbortController();
   main.replaceChildren(h("h1", { class: "title" }, "Rejects"),
-    h("p", { class: "lead" }, "Files and rows that could not be indexed. They are tried again when they change."), body);
+    h("p", { class: "lead" }, "Files and rows that could not be indexed. They are tried again when they change."), partly, body);
   const load = async () => {
     body.replaceChildren(h("p", { class: "soft", role: "status" }, "Loading …"));
     try {
       const { rejects } = await call(inIndex(index.name, "/rejects"), undefined, { signal: leaving.signal });
       draw(body, rejects);
+      const notes = notesOf(await call(inIndex(index.name), undefined, { signal: leaving.signal }));
+      partly.replaceChildren(...notes.map((note) => h("p", { class: "lead" }, note, " ",
+        h("a", { href: state.linkTo({ ...state.EMPTY, where: { unread_count: { $gte: 1 } } }) }, "Show them"))));
     } catch (error) {
       if (leaving.signal.aborted) return;
       body.replaceChildren(h("div", { class: "state problem", role: "alert" }, h("p", {}, error.message),
@@ -28,7 +33,7 @@ export function open(main, index) {
 function draw(body, rejects) {
   if (!rejects.length) {
     body.replaceChildren(h("div", { class: "state" }, h("h2", {}, "Nothing was rejected"),
-      h("p", {}, "Everything that was given to this index is in it.")));
+      h("p", {}, "Every file and row that was given to this index is in it.")));
     return;
   }
   const codes = new Map();

@@ -169,10 +169,18 @@ async function formOf(files, caption) {
   const form = new FormData();
   const documents = await Promise.all(files.map(async ([id, file], at) => {
     const metadata = { type: typeOf(file), date: dayOf(file) };
-    if (!isImage(file)) return { id, text: await file.text(), metadata };
+    if (!isImage(file)) return { id, text: await textOf(file), metadata };
     form.set(`file-${at}`, file, "image");
     return { id, image: `part:file-${at}`, metadata, ...(caption && { text: caption }) };
   }));
   form.set("documents", JSON.stringify({ documents }));
   return form;
+}
+
+async function textOf(file) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+  } catch {
+    throw new Error(`“${file.name}” is not in UTF-8. Save it in that, or index it from a folder: other character sets are read there.`);
+  }
 }

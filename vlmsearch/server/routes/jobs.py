@@ -114,9 +114,9 @@ class AllowedPaths(Paths):
         self._allowed = allowed
         self._private = private
 
-    def _walk(self, folder: str) -> Iterator[str | tuple[str, OSError]]:
+    def _entries(self, folder: str) -> Iterator[str | tuple[str, OSError]]:
         real = os.path.realpath(folder)
-        for entry in super()._walk(folder):
+        for entry in super()._entries(folder):
             name = entry if isinstance(entry, str) else entry[0]
             place = os.path.join(real, name[len(folder) :].lstrip(os.sep))  # no link was followed below the folder
             if not _is_in(place, self._private):
@@ -167,7 +167,10 @@ def _allowed(index: OpenIndex, wanted: Sequence[str], options: SourceOptions, pr
         if place is None:
             raise ConfigError(f"{path!r} is not there, or not below {' or '.join(folders)}")
         paths.append(place)
-    return AllowedPaths(paths, real, private, replace(options, follow_links=False), index.pipeline.image_limits)
+    options = replace(options, follow_links=False)
+    allowed = AllowedPaths(paths, real, private, options, index.pipeline.image_limits)
+    allowed.note_index(index.pipeline.store)
+    return allowed
 
 
 @router.get("/jobs", response_model=model_of(JobList))

@@ -178,10 +178,10 @@ class MongoIndex(RowByRowStore):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         return list(map(content_of, page))
 
-    def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
-        """Read the outlines of all documents."""
+    def outlines(self, keys: Collection[str], where: Filter | None = None) -> Iterator[Outline]:
+        """Read the outlines of the documents that pass a filter."""
         names = {f"{part}.{escape(key)}": 1 for part in ("metadata", "exact") for key in keys}
-        for page in self.scan({"image": 1, **names}, DOCUMENTS):
+        for page in self.scan({"image": 1, **names}, {**DOCUMENTS, **(compile_filter(where) if where else {})}):
             yield from map(outline_of, page)
 
     def count(self) -> RowCount:

@@ -527,15 +527,17 @@ class PostgresStore(DatabaseStore):
         for page in self._scan("id"):
             yield from (id for (id,) in page)
 
-    def _scan(self, columns: str, values: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows of all documents, some at a time, by id. Ids come first."""
-        last = ""
+    def _scan(
+        self, columns: str, values: Sequence[object] = (), where: Filter | None = None
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of the documents that pass a filter, some at a time, by id. Ids come first."""
+        last, condition = "", compile_filter(where)
         while self.as_opened() is not None:
             query = (
-                f"SELECT {columns} FROM {self._tables.documents} d WHERE id > %s AND {IS_DOCUMENT} ORDER BY id "
-                f"LIMIT {PAGE}"
+                f"SELECT {columns} FROM {self._tables.documents} d WHERE id > %s AND {IS_DOCUMENT} "
+                f"AND {condition.text} ORDER BY id LIMIT {PAGE}"
             )
-            page = self._run("list documents", query, (*values, last))
+            page = self._run("list documents", query, (*values, last, *condition.values))
             if page:
                 yield page
             if len(page) < PAGE:
@@ -554,13 +556,13 @@ class PostgresStore(DatabaseStore):
         rows = self._run("list documents", query, (id, *condition.values, count))
         return [document_row(*row).document for row in rows]
 
-    def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
-        """Read the outlines of all documents."""
+    def outlines(self, keys: Collection[str], where: Filter | None = None) -> Iterator[Outline]:
+        """Read the outlines of the documents that pass a filter."""
         wanted = [escape(key) for key in keys]
         own = (
             "coalesce((SELECT jsonb_object_agg(k, d.metadata->k) FROM unnest(%s::text[]) k WHERE d.metadata ? k), '{}')"
         )
-        for page in self._scan(f"id, image IS NOT NULL, {own}", (wanted,)):
+        for page in self._scan(f"id, image IS NOT NULL, {own}", (wanted,), where):
             yield from (Outline(id, has_image, metadata_of(own)) for id, has_image, own in page)
 
     def count(self) -> RowCount:

@@ -343,8 +343,8 @@ class SqliteStore(DatabaseStore):
             rows = list(islice(tables.rows_after(db, id, wanted), count))
             return sorted((row.document for row in tables.numbered(db, rows)), key=attrgetter("id"))
 
-    def outlines(self, keys: Collection[str]) -> Iterator[Outline]:
-        """Read the outlines of all documents, as they are at one instant."""
+    def outlines(self, keys: Collection[str], where: Filter | None = None) -> Iterator[Outline]:
+        """Read the outlines of all documents, as they are at one instant. An overview filters them."""
         if self.as_opened() is not None:
             with self._reading("list documents") as (db, tables):
                 yield from tables.outlines(db, keys)

@@ -1,0 +1,97 @@
+"""Front matter of Markdown: the fields in front of the text, in YAML between ``---``, or in TOML between ``+++``.
+
+Its form is that of Jekyll (https://jekyllrb.com/docs/front-matter/) and Hugo.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import date, time
+from itertools import islice
+
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.indexing.facts import DATE
+from vlmsearch.indexing.tables import typed
+from vlmsearch.media.about import About
+from vlmsearch.types import MAX_METADATA_KEYS, Scalar, check_metadata
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+_MAX_CHARS = 2**15
+_BLOCK = re.compile(r"(?ms)(?:---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n(.*?)^\+\+\+)[ \t]*(?:\r?\n|\Z)\s*")
+_DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ].*)?")
+_JOINT = "; "
+
+
+def front_matter(text: str) -> tuple[dict[str, Scalar], About, str]:
+    r"""Return the fields in front of a text, its title and author, and the text.
+
+    A field of a field has a name with a dot. Several values are joined. A block that cannot be read stays text.
+
+    Example:
+        >>> front_matter("---\ntitle: Winter\ntags: [dog, snow]\ndate: 2024-02-01\n---\n\nA dog.\n")
+        ({'tags': 'dog; snow', 'date': 20240201}, About(title='Winter', author='', subject='', keywords=''), 'A dog.\n')
+    """
+    block = _BLOCK.match(text, 0, _MAX_CHARS)
+    if block is None:
+        return {}, About(), text
+    try:
+        fields = _fields(_yaml(block[1]) if block[1] is not None else tomllib.loads(block[2]))
+    except (TypeError, ValueError, RecursionError, InvalidInputError):  # that of TOML among them
+        return {}, About(), text
+    title, author = (next((str(fields.pop(key)) for key in keys if key in fields), "") for keys in _ABOUT)
+    return fields, About(title, author), text[block.end() :]
+
+
+_ABOUT = (("title", "Title"), ("author", "Author", "authors", "author.name"))
+"""The names of a title, and of authors."""
+
+
+def _yaml(block: str) -> object:
+    """Return what is in a block of YAML, as strings."""
+    import yaml
+
+    try:
+        return yaml.load(block, yaml.BaseLoader)  # noqa: S506 - makes strings, lists and dictionaries alone
+    except yaml.YAMLError as exc:
+        raise ValueError("not YAML") from exc
+
+
+def _fields(data: object) -> dict[str, Scalar]:
+    """Return the values in a mapping by their names.
+
+    TypeError unless it is a mapping; ValueError where it has too many parts, as aliases of aliases make.
+    """
+    if not isinstance(data, Mapping):
+        raise TypeError("no mapping")
+    values: dict[str, list[Scalar]] = {}
+    parts = list(islice(_parts(data, ""), MAX_METADATA_KEYS + 1))
+    if len(parts) > MAX_METADATA_KEYS:
+        raise ValueError("too many parts")
+    for name, value in parts:
+        if value is not None and value not in ("", "~", "null"):
+            values.setdefault(name, []).append(value)
+    fields = {name: some[0] if len(some) == 1 else _JOINT.join(map(str, some)) for name, some in values.items()}
+    if day := _DAY.fullmatch(str(fields.get(DATE))):
+        fields[DATE] = int("".join(day.groups()))
+    check_metadata(fields)
+    return fields
+
+
+def _parts(value: object, name: str) -> Iterator[tuple[str, Scalar | None]]:
+    """Yield the values in some data with their names, and nothing for each mapping and list."""
+    if isinstance(value, (Mapping, list)):
+        yield name, None
+        for key, part in value.items() if isinstance(value, Mapping) else ((None, part) for part in value):
+            yield from _parts(part, name if key is None else f"{name}.{key}" if name else str(key))
+    elif isinstance(value, (date, time)):
+        yield name, value.isoformat()
+    elif isinstance(value, (int, float)):
+        yield name, value
+    else:
+        yield name, typed(str(value))
