@@ -388,7 +388,7 @@ def _word_bytes(word: re.Match[str]) -> bytes:
 
 
 def _text(data: bytes, label: str = "") -> str:
-    with suppress(InvalidInputError):
+    with suppress(ValueError):  # bytes of no text, or a damaged label
         return decoded(data, label=label).text
     return data.decode("ascii", "replace")
 
