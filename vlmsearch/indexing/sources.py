@@ -8,9 +8,9 @@ a file, a glob            the same for each file
 ``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path
 films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
 ``.docx`` ``.html`` ...   their text
-``.eml`` ``.msg``         a document a mail, and one an attachment, whose id ends in ``#attachment=2``
-``.mbox``                 a document a message (``#message=3``) and an attachment (``#message=3&attachment=2``); and one
-                          for the whole mailbox
+``.eml`` ``.msg``         a document a mail; and one an attachment, whose id ends in ``#attachment=2``
+``.mbox``                 a document a message, whose id ends in ``#message=3``; one an attachment of it
+                          (``#message=3&attachment=2``); and one for the whole mailbox
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
 ``.tsv``                  the same, with tabs between the cells
 ``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
