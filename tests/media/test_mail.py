@@ -2,7 +2,9 @@
 
 import mailbox
 import random
+import re
 import struct
+import sys
 import tracemalloc
 import zipfile
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from tests.support.outlook import Properties, mail_tree, outlook_mail
 from vlmsearch import InvalidInputError
+from vlmsearch._util.extras import install_command
 from vlmsearch.media.attachments import read_attachment
 from vlmsearch.media.limits import DEFAULT_LIMITS
 from vlmsearch.media.mail import MAX_MESSAGE_BYTES, Mail, attachment_bytes, read_mails
@@ -512,6 +515,19 @@ def test_a_mail_of_outlook_in_compressed_rtf_alone_is_read(tmp_path: Path) -> No
     for body in (plain, packed):
         mail = mail_in(tmp_path, outlook_mail({0x37: "a", 0x1009: body}), "mail.msg")
         assert mail.text == "a\n\nThe keeper feeds two gulls."
+
+
+def test_without_olefile_a_mail_of_outlook_is_tried_again_and_an_attached_one_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = outlook_mail({0x37: "a"})
+    outer = written()
+    outer.add_attachment(data, maintype="application", subtype="vnd.ms-outlook", filename="a.msg")
+    monkeypatch.setitem(sys.modules, "olefile", None)
+    with pytest.raises(InvalidInputError, match=re.escape(install_command("msg"))) as caught:
+        mail_in(tmp_path, data, "a.msg")
+    assert caught.value.code == "unreadable"
+    assert contents(mail_in(tmp_path, bytes(outer))) == {"a.msg": None}
 
 
 def test_a_signed_mail_of_outlook_is_read_through_its_signature(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ class Mail:
         """Take a mail that is attached as a file."""
         try:
             self._add_mail(_read(_parsed(data, suffix), depth + 1), name)
-        except (InvalidInputError, MissingDependencyError):
+        except InvalidInputError:
             self.attachments.append(Attachment(name, "application/octet-stream", data))
 
     def _take_plain(self, part: Message, text: str) -> None:
@@ -237,7 +237,7 @@ def read_mails(path: Path, only: int | None = None) -> Iterator[tuple[int | None
 
     Raises:
         InvalidInputError: ``unreadable``, ``empty``, ``corrupt`` or ``too_large``.
-        MissingDependencyError: olefile is not installed.
+        MissingDependencyError: lxml is not installed.
     """
     suffix = path.suffix.lower()
     if suffix in _MAILS:

@@ -11,7 +11,7 @@ from email.utils import format_datetime
 from typing import TYPE_CHECKING
 
 from vlmsearch._util.extras import install_command
-from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.errors import InvalidInputError, one_line
 from vlmsearch.media.decoding import decoded
 
 if TYPE_CHECKING:
@@ -43,13 +43,12 @@ def message_of(data: bytes) -> Message:
     """Return the parts of a mail.
 
     Raises:
-        InvalidInputError: ``corrupt``.
-        MissingDependencyError: olefile is not installed.
+        InvalidInputError: ``corrupt``; ``unreadable`` where olefile is not installed, so that it is tried again.
     """
     try:
         from olefile import OleFileIO
     except ImportError as exc:
-        raise MissingDependencyError(f"mail of Outlook needs olefile: {install_command('msg')}") from exc
+        raise InvalidInputError("unreadable", f"mail of Outlook needs olefile: {install_command('msg')}") from exc
     try:
         return _message(_Storage(OleFileIO(data), [], 32))
     except (OSError, ValueError, struct.error, IndexError) as exc:
