@@ -467,6 +467,7 @@ def test_a_mail_of_outlook_is_read_as_another_reader_does(tmp_path: Path) -> Non
             {0x3705: 5, 0x3001: "The tide"},
             {0x3705: 1, 0x3704: "SCENE~1.PNG", 0x3701: png()},
             {0x3705: 2, 0x3707: "elsewhere.txt"},
+            {0x3705: 1, 0x3707: "über uns.txt", 0x3701: "Öre".encode()},
         ],
         inner={1: inner},
     )  # fmt: skip
@@ -479,6 +480,7 @@ def test_a_mail_of_outlook_is_read_as_another_reader_does(tmp_path: Path) -> Non
     read = contents(mail)
     assert text_of(read["The tide"]).startswith("The tide\n\nHigh water at six.")
     assert (text_of(read["low.txt"]), read["SCENE~1.PNG"], read["elsewhere.txt"]) == ("Low", png(), None)
+    assert text_of(read["über uns.txt"]) == "Öre"
     other = oxmsg.Message.load(data)
     assert (other.subject, other.body) == ("Grüße", "The keeper feeds\r\ntwo gulls.")
     assert other.attachments[0].file_bytes == b"notes " * 2000
@@ -498,6 +500,8 @@ def test_headers_and_code_pages_of_outlook_are_read(tmp_path: Path) -> None:
     mail = mail_in(tmp_path, outlook_mail(old), "mail.msg")
     assert mail.text == "Привет\n\nJürgen <j@example.org>\n\nЖизнь"
     assert mail.metadata["sent"] == "2024-05-01T08:00:00+00:00"
+    never = outlook_mail({0x37: "a", 0x39: datetime(9999, 1, 1, tzinfo=timezone.utc)})
+    assert "sent" not in mail_in(tmp_path, never, "mail.msg").metadata
     page: Properties = {0x37: "a", 0x1013: "<p>Жизнь</p>".encode("cp1251"), 0x3FDE: 1251}
     assert mail_in(tmp_path, outlook_mail(page), "mail.msg").text == "a\n\nЖизнь"
 

@@ -36,7 +36,8 @@ _RTF_START = (
 )
 """The text before compressed RTF, to which it refers (MS-OXRTFCP)."""
 _WINDOW = 4096
-_EPOCH = datetime(1601, 1, 1, tzinfo=timezone.utc)
+_EPOCH, _LAST = datetime(1601, 1, 1, tzinfo=timezone.utc), 2**61
+"""The time 0, and one that no mail has."""
 
 
 def message_of(data: bytes) -> Message:
@@ -108,7 +109,7 @@ def _message(storage: _Storage) -> Message:
         "From": f"{sender} <{address}>" if "@" in address and address != sender else sender,
         "To": storage.text(0x0E04).replace("; ", ", "),
         "Cc": storage.text(0x0E03).replace("; ", ", "),
-        "Date": format_datetime(_EPOCH + timedelta(microseconds=sent // 10)) if sent else "",
+        "Date": format_datetime(_EPOCH + timedelta(microseconds=sent // 10)) if 0 < sent < _LAST else "",
     }
     for name, value in given.items():
         if value and name not in message:
