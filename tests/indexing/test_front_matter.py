@@ -59,6 +59,11 @@ def test_the_fields_in_front_of_a_text_are_its_metadata(tmp_path: Path) -> None:
     }
 
 
+def test_an_empty_block_is_no_text() -> None:
+    assert front_matter("---\r\n---\r\n\r\nA dog.\r\n")[2] == "A dog.\r\n"
+    assert front_matter("+++\n+++\nA dog.\n")[2] == "A dog.\n"
+
+
 def test_toml_and_lists_of_mappings_are_read() -> None:
     toml = '+++\ntitle = "Winter"\ndate = 2024-05-01T10:00:00Z\nmade = 2023-01-02\ntags = ["a", "b"]\n+++\nA dog.\n'
     fields, about, text = front_matter(toml)

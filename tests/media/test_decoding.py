@@ -98,7 +98,7 @@ def read(data: bytes, language: str) -> DecodedText:
 
 @pytest.mark.parametrize("has_name", [False, True], ids=["alone", "with the language"])
 @pytest.mark.parametrize(
-    ("size", "right", "surely_wrong", "unsure"), [(1000, 0.98, 0, 0.15), (200, 0.97, 0.005, 0.2), (50, 0.9, 0.01, 0.3)]
+    ("size", "right", "surely_wrong", "unsure"), [(1000, 0.99, 0, 0.05), (200, 0.98, 0, 0.1), (50, 0.95, 0.005, 0.3)]
 )
 def test_character_sets_are_told_apart(
     size: int, right: float, surely_wrong: float, unsure: float, has_name: bool
@@ -144,6 +144,7 @@ def test_character_sets_are_told_apart(
         ("no-such-set", "каша".encode(), "каша"),
         ("gbk", "耻逼".encode("gbk"), "耻逼"),  # whose bytes are valid UTF-8
         ("gbk", "каша и 家居".encode(), "каша и 家居"),
+        ("gb2312", "Смотритель маяка".encode(), "Смотритель маяка"),
         ("utf-8", "家".encode("utf-16"), "家"),
     ],
 )

@@ -202,6 +202,31 @@ def test_subtitles_in_a_file_beside_the_film_come_before_its_own(tmp_path: Path,
     assert [frame.text for frame in scenes(path)] == ["Grüße aus Łódź", "zwei"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "charset"),
+    [
+        ("film.ru.srt", "Смотритель маяка", "koi8-r"),
+        ("film.srt", "Смотритель маяка открывает дверь", "cp1251"),
+        ("film.pt-BR.srt", "Não há pão", "cp1252"),
+        ("film.jpn.forced.srt", "灯台守の娘", "cp932"),
+    ],
+)
+def test_subtitles_are_read_in_any_character_set(tmp_path: Path, name: str, text: str, charset: str) -> None:
+    path = film(tmp_path / "film.mkv", (3,))
+    (tmp_path / name).write_bytes(f"1\n00:00:00,500 --> 00:00:01,500\n{text}\n\n".encode(charset))
+    assert [frame.text for frame in scenes(path)] == [text]
+
+
+def test_the_plainest_name_of_subtitles_comes_first(tmp_path: Path) -> None:
+    names = ("film.srt", "film.de.srt", "film.en-419.forced.vtt", "film.en.sdh.srt", "film.2.srt", "film2.srt")
+    for name in ("film.mkv", *names):
+        (tmp_path / name).touch()
+    for name in names[:4]:
+        assert subtitles_beside(tmp_path / "film.mkv") == tmp_path / name
+        (tmp_path / name).unlink()
+    assert subtitles_beside(tmp_path / "film.mkv") is None
+
+
 def test_a_western_code_page_is_read_and_what_is_no_subtitle_is_not(tmp_path: Path) -> None:
     path = film(tmp_path / "film.mkv", (3,), subtitles=[(1, 2, "its own")])
     beside = tmp_path / "film.srt"

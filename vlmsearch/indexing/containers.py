@@ -254,7 +254,7 @@ def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
 
 KINDS = (
     ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 2),
-    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 2, beside=subtitles_beside, has_texts=False),
+    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 3, beside=subtitles_beside, has_texts=False),
     ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 4, has_images=False),
     ContainerFormat("a mail", MAIL_SUFFIXES, "office", _mail),
 )

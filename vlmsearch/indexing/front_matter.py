@@ -41,7 +41,7 @@ def front_matter(text: str) -> tuple[dict[str, Scalar], About, str]:
     if block is None:
         return {}, About(), text
     try:
-        fields = _fields(_yaml(block[1]) if block[1] is not None else tomllib.loads(block[2]))
+        fields = _fields((_yaml(block[1]) or {}) if block[2] is None else tomllib.loads(block[2]))
     except (TypeError, ValueError, RecursionError, InvalidInputError):  # that of TOML among them
         return {}, About(), text
     title, author = (next((str(fields.pop(key)) for key in keys if key in fields), "") for keys in _ABOUT)

@@ -213,7 +213,7 @@ def _lines(file: TextIO) -> Iterator[tuple[int, str | InvalidInputError]]:
 def _csv_rows(table: str, file: TextIO, head: DecodedText) -> Iterator[tuple[int, Row]]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_CHARS))  # of the process: raised, and never lowered
     lines: list[str] = []
-    header = head.text.partition("\n")[0]
+    header = next(iter(head.text.splitlines()), "")
     has_tabs = table.lower().endswith(".tsv") or ("\t" in header and "," not in header)  # "Unicode text" of Excel
     reader = csv.DictReader(_noted(table, file, lines), delimiter="\t" if has_tabs else ",")
     unread = unread_metadata({UNCERTAIN: 1} if UNCERTAIN in head.unread else {})

@@ -49,32 +49,41 @@ _LANGUAGES = {
 }
 """Character sets of old texts, the likelier ones first, by the codes of their languages."""
 _SETS = [name for sets in _LANGUAGES.values() for name in sets]
+_FIRST = frozenset(sets[0] for sets in _LANGUAGES.values())
 _CODECS = {"gbk": "gb18030", "euc-jp": "euc_jis_2004", "x-user-defined": "", "replacement": ""}
 """Python's names of character sets, where webencodings has others or none."""
 _DOUBLE = frozenset({"big5hkscs", "cp932", "cp949", "euc_jis_2004", "gb18030"})
 """Character sets whose letters have two bytes, as some of UTF-8 have."""
+_ACCIDENTS = 8
+"""Fewer letters of two bytes may be valid UTF-8 by accident."""
 _THREE_BYTES = re.compile(rb"[\xe0-\xef][\x80-\xbf]{2}")
 _HEAD = 2**16
 """Bytes at the beginning of a table that decide on its character set."""
-_SAMPLE = 2**14
+_SAMPLE = 2**13
 """Bytes of lines with letters beyond ASCII that are compared."""
-_CLOSE = 0.02
-"""Difference of the evidence for two texts below which the choice is close."""
+_CLOSE, _DOUBT = 0.02, 0.1
+"""Difference of the evidence for two texts below which the choice is close.
+
+The second number is divided by the letters beyond ASCII, and added: few letters are little evidence.
+"""
 _PRIOR = 0.02
-"""Score of the likeliest character set before any evidence, times the letters beyond ASCII."""
+"""Score of the likeliest character set before any evidence, times the letters beyond ASCII.
+
+The first ones of other languages have half of it.
+"""
 _FEW = 0.05
 """Share of controls in a text at most.
 
 In a text with a label, twice the share of characters may be unreadable.
 """
 _HIGH = bytes(range(128, 256))
-_CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1a\x1b"))
+_CONTROLS = bytes(set(range(32)) - set(b"\b\t\n\v\f\r\x1a\x1b"))
 _ODD = re.compile(
     r"[\x80-\x9f\udc80-\udcff\ue000-\uf8ff]"  # controls, and what has no meaning
-    r"|[a-zß-ÿ][À-ÖØ-ÞĂĄĆČĎĐĒĖĘĚĢĪĶĹĽŁŃŅŇŐŔŘŚŞŠŢŤŪŮŰŸŹŻŽ]|[а-яё][А-ЯЁ]"  # a capital inside a word  # noqa: RUF001
+    r"|[a-zß-ÿ][À-ÖØ-ÞĂĄĆČĎĐĒĖĘĚĢĪĶĹĽŁŃŅŇŐŔŘŚŞŠŢŤŪŮŰŸŹŻŽ]|[а-џ][Ѐ-Я]"  # a capital inside a word  # noqa: RUF001
     r"|[A-Za-zÀ-ɏ][Ͱ-ۿ]|[Ͱ-ۿ][A-Za-zÀ-ɏ]|(?<![^\W_])[Ͱ-ۿ](?![^\W_])"  # another alphabet, a letter of it alone
     r"|(?<=[^\W\d_])[¡-©«¬®-¶¸¹»-¿×÷ˆ-˝†-•‰₠-◿](?=[^\W\d_])"  # a sign  # noqa: RUF001
-    r"|[─-▟](?![─-▟\s])"  # a box
+    r"|(?<=[^\W\d_])[⁰-₎─-▟]|[─-▟](?=[^\W_])"  # a box beside a letter
 )
 """Characters that stand in no text, or seldom."""
 _OTHER = re.compile("[^\0-\x7f]")
@@ -130,7 +139,7 @@ def decoded(data: bytes, *, label: str = "", language: str = "") -> DecodedText:
     others = len(text.text) - ascii_bytes - bad
     if has_controls or (bad and b"\0" in data):
         raise InvalidInputError("unsupported", "it is binary data, and no text")
-    if others >= bad and (named not in _DOUBLE or not others or _THREE_BYTES.search(data)):
+    if others >= bad and (named not in _DOUBLE or not 0 < others < _ACCIDENTS or _THREE_BYTES.search(data)):
         return text
     if named not in ("", "utf-8"):
         text = _read(data, named)
@@ -208,7 +217,7 @@ def _read(data: bytes, codec: str) -> DecodedText:
         return DecodedText(data.decode(codec), codec)
     except UnicodeDecodeError:
         codecs.register_error(_ERRORS, _stray)
-    text, count = STRAY.subn("\ufffd", data.decode(codec, _ERRORS))
+    text, count = STRAY.subn("\ufffd", data.decode(codec, "surrogateescape" if codec == "utf-8" else _ERRORS))
     return DecodedText(text, codec, {UNREADABLE: count} if count else {})
 
 
@@ -251,15 +260,15 @@ def _guessed(data: bytes, language: str) -> DecodedText:
     hints = _sets_of(language)
     candidates = []
     for codec, confidence in ((hit["encoding"], hit["confidence"]) for hit in hits if hit["encoding"] in _SETS):
-        if confidence >= hits[0]["confidence"] / 8:
-            text = _read(sample, codec).text
-            others = max(len(_OTHER.findall(text)), 1)
-            evidence = confidence * (1 - min(len(_ODD.findall(text)) / others, 1)) ** 3 * (2 if codec in hints else 1)
-            prior = _PRIOR / others if codec == (hints or _SETS)[0] else 0.0
-            candidates.append((evidence + prior, -_SETS.index(codec), evidence, text))
+        text = _read(sample, codec).text
+        others = max(len(_OTHER.findall(text)), 1)
+        evidence = confidence * (1 - min(len(_ODD.findall(text)) / others, 1)) ** 3 * (2 if codec in hints else 1)
+        prior = _PRIOR / others * (codec == (hints or _SETS)[0] or (codec in _FIRST) / 2)
+        candidates.append((evidence + prior, -_SETS.index(codec), evidence, text))
     if not candidates:
         raise InvalidInputError("unsupported", "it is binary data, and no text")
     _, place, best, text = max(candidates)
+    close = _CLOSE + _DOUBT / max(len(_OTHER.findall(text)), 1)
     rival = max((evidence for *_, evidence, other in candidates if other != text), default=0.0)
     whole = _read(data, _SETS[-place])
-    return whole if best - rival >= _CLOSE else replace(whole, unread={**whole.unread, UNCERTAIN: 1})
+    return whole if best - rival >= close else replace(whole, unread={**whole.unread, UNCERTAIN: 1})

@@ -92,6 +92,17 @@ def test_what_is_not_read_is_said_and_what_nobody_misses_is_not(tmp_path: Path) 
     assert read.unread == {"film": 1, "missing part": 2, "other part": 2, "picture": 2, "sound": 1}
 
 
+def test_a_damaged_page_is_said_and_the_others_are_read(tmp_path: Path) -> None:
+    items = item("a", "a.xhtml") + item("b", "b.xhtml") + item("c", "c.xhtml")
+    members = {f"The book/{name}.xhtml": XHTML.format(f"Page {name}") for name in ("a", "b", "unlisted")}
+    members["The book/c.xhtml"] = "\x00\x01\x02" * 100
+    path = book(tmp_path / "a.epub", items, itemrefs("a", "b", "c"), members)
+    path.write_bytes(path.read_bytes().replace(b"Page b", b"Page x"))  # its checksum is another
+
+    assert read_office(path).text == "Page a"
+    assert read_office(path).unread == {"page": 3}
+
+
 def test_tables_of_contents_are_read_where_they_say_more(tmp_path: Path) -> None:
     nav = XHTML.format(
         '<nav><a>One</a><br/><a>The end</a></nav><nav role="doc-pagelist" type="page-list"><a>ix</a></nav>'

@@ -34,12 +34,13 @@ def shown(**data: Any) -> dict[str, Any]:
         "other": "application/x-other",
         "pdf": "application/pdf",
     }
+    kinds |= {"load": "application/vnd.bokehjs_load.v0+json", "script": "application/javascript"}
     return {"output_type": "display_data", "metadata": {}, "data": {kinds[name]: value for name, value in data.items()}}
 
 
 def test_cells_and_what_they_show_come_in_order() -> None:
     read = notebook(
-        text(["# The birds #\n", "\n", "A *part*ly **bold**ed word"]),
+        text(["# The birds #\n", "\n", "A *part*ly **bold**ed word, H<sub>2</sub>O"]),
         code(["x = 1\n", "print(x)"], {"output_type": "stream", "name": "stdout", "text": ["1\n", "2\n"]}),
         {"cell_type": "raw", "source": "raw words", "metadata": {}},
         code(
@@ -51,7 +52,7 @@ def test_cells_and_what_they_show_come_in_order() -> None:
     )
 
     assert read.text == (
-        "The birds\n\nA partly bolded word\n\nx = 1\nprint(x)\n\n1\n2\n\n\nraw words\n\n1/0\n\n"
+        "The birds\n\nA partly bolded word, H2O\n\nx = 1\nprint(x)\n\n1\n2\n\n\nraw words\n\n1/0\n\n"
         "ZeroDivisionError: by zero\n\nx\n\na  b\nc  d"
     )
     assert (read.about.title, read.about.author, read.unread) == ("The birds", "Ann; Ben", {})
@@ -74,6 +75,7 @@ def test_cells_and_what_they_show_come_in_order() -> None:
         (shown(pdf=PICTURE), "", {"other part": 1}),
         (shown(plain="IntSlider(value=3)", widget={"model_id": "x"}), "IntSlider(value=3)", {}),
         (shown(widget={"model_id": "x"}), "", {}),
+        (shown(load="", script="load()"), "", {}),
         (shown(plain="<x>", html="<script>draw()</script>"), "<x>", {"other part": 1}),
         (shown(other="x"), "", {"other part": 1}),
         ({"output_type": "stream", "text": "\x1b[1m10%\r 50%\rdone\r\nnext\r"}, "done\nnext", {}),

@@ -72,7 +72,7 @@ def saved(document: Any) -> bytes:
 
 
 def read(document: Any) -> Content:
-    return read_bytes(saved(document), ".docx" if hasattr(document, "paragraphs") else ".pptx", "'a'")
+    return read_bytes(saved(document), ".docm" if hasattr(document, "paragraphs") else ".pptm", "'a'")
 
 
 def word(xml: str) -> str:
@@ -150,6 +150,7 @@ LINES = {
     t("5 ") + r('<w:sym w:font="Arial" w:char="03A9"/>'): "5 Ω",
     t("bet") + r(alternate(box("inside"), box("inside"))) + t("ween"): "between\n\ninside",
     t("bet") + r(alternate("<w:drawing/>", box("inside"))) + t("ween"): "between\n\ninside",
+    t("bet") + r(alternate('<a:blip r:embed="rId1"/>', box("inside"))) + t("ween"): "between\n\ninside",
     r(alternate(PICTURE, f"<w:pict>{box('other')}</w:pict>")) + t("below"): "below\n\nA dog",
     r("<w:rPr><w:vanish/></w:rPr><w:t>hidden</w:t>"): "hidden",
     r('<w:pict><v:shape><v:textpath string="DRAFT"/></v:shape></w:pict>') + t("a"): "a\n\nDRAFT",

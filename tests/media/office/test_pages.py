@@ -120,6 +120,16 @@ def test_xhtml_that_is_not_well_formed_is_read_as_html() -> None:
     )
 
 
+def test_entities_that_a_page_declares_are_not_expanded_and_read_no_file(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    doctype = (
+        f'<!DOCTYPE html [<!ENTITY a "aaa"><!ENTITY b "&a;&a;"><!ENTITY c SYSTEM "file://{tmp_path}/secret.txt">]>'
+    )
+    markup = f'<?xml version="1.0"?>{doctype}<html xmlns="http://www.w3.org/1999/xhtml"><p>x &b; &c;</p></html>'
+
+    assert page(markup, ".xhtml").text == "x &b; &c;"
+
+
 def test_a_page_says_its_title_authors_and_description_once() -> None:
     head = "<title>T</title><meta name=description content='About  terns'><meta name=author content=Ann>"
     read = page(f"{head}<meta name=DC.creator content=Ben><meta property=og:description content=no><p>x")

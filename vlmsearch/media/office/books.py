@@ -5,9 +5,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Mapping
-from unicodedata import normalize
-from urllib.parse import unquote
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.office import pages
@@ -17,6 +14,7 @@ from vlmsearch.media.office.package import NOTHING, Package
 _KINDS = (
     (r"mimetype|META-INF/.*", NOTHING),  # how the archive is packed, signed and shown
     (r"(?i).*\.(css|xpgt|otf|ttf|ttc|woff2?|eot)", NOTHING),  # styles and fonts
+    (r"(?i).*\.x?html?", "page"),  # damaged, or not of the book
     (r"(?i).*\.(js|pls|smil)", NOTHING),  # programs; how words are spoken, and when
     (r"(?i)(.*/)?(page-?map\.xml|iTunes.*|\.DS_Store|Thumbs\.db|__MACOSX/.*)", NOTHING),  # of programs
 )
@@ -42,9 +40,8 @@ def read(data: bytes, name: str) -> Content:
         InvalidInputError: As for `Package`; ``unsupported`` where its pages are protected.
     """
     package = Package(data, name)
-    members = {_folded(member): member for member in package.names} | {member: member for member in package.names}
-    files = package.xml(_CONTAINER).iter("{*}rootfile") if _CONTAINER in members else ()
-    named = [_member(members, "", file.get("full-path", "")) for file in files]
+    files = package.xml(_CONTAINER).iter("{*}rootfile") if _CONTAINER in package.names else ()
+    named = [package.named("", file.get("full-path", "")) for file in files]
     description = next(filter(None, [*named, *(name for name in package.names if name.endswith(".opf"))]), "")
     if not description:
         raise InvalidInputError("corrupt", f"{name} is damaged, or is not what its name says: it names no pages")
@@ -52,20 +49,26 @@ def read(data: bytes, name: str) -> Content:
     manifest = {item.get("id"): item for item in root.iter("{*}item")}
     spine = [manifest.get(reference.get("idref")) for reference in root.iter("{*}itemref")]
     unread = Counter({"missing part": spine.count(None)})
-    encrypted = package.xml(_ENCRYPTION).xpath(_PROTECTED) if _ENCRYPTION in members else ()
-    protected = {_member(members, "", reference) for reference in encrypted}
+    encrypted = package.xml(_ENCRYPTION).xpath(_PROTECTED) if _ENCRYPTION in package.names else ()
+    protected = {package.named("", reference) for reference in encrypted}
     texts: dict[str, str] = {}
     contents: dict[str, str] = {}
     for item in dict.fromkeys([*(item for item in spine if item is not None), *manifest.values()]):
         href, kind = item.get("href", ""), item.get("media-type", "")
-        member = _member(members, posixpath.dirname(description), href)
+        member = package.named(posixpath.dirname(description), href)
         is_contents = kind == _CONTENTS or "nav" in item.get("properties", "").split()
         if not member:
             unread["missing part"] += not re.match(r"\w+:", href)
         elif is_contents or (_IN_SPINE if item in spine else _PAGE).search(kind):
             if member in protected:
                 raise InvalidInputError("unsupported", f"{name} is protected against copying: its text cannot be read")
-            page = pages.read(package.read(member), name)
+            try:
+                page = pages.read(package.read(member), name)
+            except InvalidInputError as exc:
+                if exc.code == "too_large":
+                    raise
+                package.leave(member)
+                continue
             (contents if is_contents else texts).setdefault(member, page.text)
             unread.update(page.unread)
     about = package.about(description)
@@ -75,17 +78,6 @@ def read(data: bytes, name: str) -> Content:
     lines = (line for line in labels if _words(line) - words)
     text = "\n\n".join(filter(None, (*texts.values(), "\n".join(lines))))
     return Content(text, about, package.unread(_KINDS, unread))
-
-
-def _member(members: Mapping[str, str], folder: str, reference: str) -> str:
-    """Return the member that a URL reference names, in letters of any case; "" for none."""
-    path = re.split("[#?]", reference)[0]
-    paths = [posixpath.normpath(posixpath.join(folder, path)).lstrip("/") for path in (unquote(path), path)]
-    return next((members[path] for path in (*paths, *map(_folded, paths)) if path in members), "")
-
-
-def _folded(path: str) -> str:
-    return normalize("NFC", path).casefold().replace("\\", "/")
 
 
 def _words(text: str) -> set[str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 CELL, PARAGRAPH, LINE, SPACE = "\x1c", "\x1d", "\x1e", "\x1f"
-"""A tab or the end of a cell, the ends of a paragraph and of a line, and a space that stays at the end of a line."""
+"""Marks of a tab, a paragraph's end, a line's end, and a space that stays."""
 
 
 def laid_out(text: str) -> str:
-    """Return a text with tabs, line breaks and spaces for the marks, and nothing for empty paragraphs and rows."""
+    """Return a text with tabs, line breaks and spaces for its marks."""
     for end in (CELL, PARAGRAPH, LINE):
         text = text.replace(f" {end}", end).replace(f"{end} ", end)
     text = re.sub(f"{CELL}+(?=[{LINE}{PARAGRAPH}])", "", text)
-    text = re.sub(f"{LINE}*{PARAGRAPH}[{PARAGRAPH}{LINE}]*", "\n\n", text)
-    text = re.sub(f"{LINE}+", "\n", text)
-    return re.sub(r"\n\s*\n", "\n\n", text.replace(CELL, "\t").replace(SPACE, " ")).strip()
+    text = re.sub(f"{LINE}+", "\n", text).replace(PARAGRAPH, "\n\n").replace(CELL, "\t").replace(SPACE, " ")
+    return re.sub(r"\n\s*\n", "\n\n", text).strip()

@@ -15,8 +15,8 @@ from vlmsearch.media.office.content import AUTHORS_JOINT, Content, clean
 from vlmsearch.media.office.package import OTHER
 
 _CHART = re.compile(r"application/vnd\.(plotly|vega|bokeh)")
-_NOTHING = re.compile(r"text/plain|application/(javascript|vnd\.jupyter\.widget)")
-"""Programs, and controls, whose state only a running program knows."""
+_NOTHING = re.compile(r"text/plain|application/(javascript|vnd\.(\w+_load|jupyter\.widget))")
+"""Programs, and controls: only a running program knows their state."""
 _OLD = {"text": "text/plain", "html": "text/html", "latex": "text/latex"}
 _OLD |= {name: f"image/{name}" for name in ("jpeg", "png", "svg")}
 """Media types of what an output of format 3 holds under other names."""
@@ -24,8 +24,8 @@ _STAND_IN = re.compile(r"(?s)\s*<.*>\s*")
 """The text of an object that is shown in another form, such as ``<Figure size 640x480>``."""
 _COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _HEADING = re.compile(r"(?m)^#{1,6}[ \t]+(.+)$|^(\S.*)\n=+[ \t]*$")
-_EMPHASIS = re.compile(r"(?<=\w)(\*{1,3})(\w[\w ]*)\1|(\*{1,3})(\w[\w ]*)\3(?=\w)")
-"""Marks of emphasis inside of words, which a reader does not see."""
+_EMPHASIS = re.compile(r"(?<=\w)(\*{1,3})(\w[\w ]*)\1|(\*{1,3})(\w[\w ]*)\3(?=\w)|</?(?:b|em|i|strong|sub|sup|u)>")
+"""Marks that may be inside of words, which a reader does not see."""
 _DATA = re.compile(r"data:(\w+/[\w.+-]+);base64,[\w+/=]+")
 
 

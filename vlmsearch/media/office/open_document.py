@@ -29,7 +29,7 @@ _MEMBERS = (
     (r"(.*/)?(Obj[^/]*|content\.xml)", "embedded document"),
 )
 _MARKS = {"text:tab": (CELL, ""), "text:line-break": (LINE, ""), "text:number": ("", " "), "text:ruby-text": ("(", ")")}
-"""What stands before and behind the text of an element."""
+"""Text before and behind that of an element."""
 _MARKS |= dict.fromkeys(("MathML:mn", "MathML:mrow"), ("", " "))
 _NAMES = {
     "unwanted": (
@@ -60,7 +60,12 @@ _NAMES = {
     "aside": ("text:note", "office:annotation", "table:content-validations"),  # stands behind the document
     "control": ("form",),  # stands there, too
 }
-"""Names of elements and namespaces, by what their text is; that of others is a part of the text around them."""
+"""Names of elements and namespaces by the role of their text, if it has one."""
+_PLAIN = [
+    f"{{urn:oasis:names:tc:opendocument:xmlns:text:1.0}}{name}"
+    for name in ("span", "a", "bookmark-start", "bookmark-end", "bookmark-ref", "soft-page-break")
+]
+"""Frequent elements whose texts are put into those around them at once, for speed."""
 _ROLES = {name: role for role, names in _NAMES.items() for name in names}
 _VALUES = ("string-value", "date-value", "time-value", "boolean-value", "value")
 """Attributes of a cell without a text."""
@@ -68,7 +73,7 @@ _VALUES = ("string-value", "date-value", "time-value", "boolean-value", "value")
 
 @dataclass(slots=True)
 class _Block:
-    """An element with a text of its own, and the texts that are anchored in it and stand behind it."""
+    """An element with a text of its own, and the texts that are anchored in it."""
 
     element: _Element
     role: str = ""
@@ -113,9 +118,11 @@ def _whole(package: Package, member: str) -> _Element:
 
 
 def _text(root: _Element, aside: list[str], counts: Counter[str], *, is_master: bool = False) -> str:
-    """Return the text of a member; what stands behind the document, and counts of what is not read, go elsewhere."""
+    """Return the text of a member; add texts behind it and counts of the unread."""
     from lxml import etree
 
+    if max(map(len, root.iter())) < 10_000:  # the time for a text of that many pieces grows with their square
+        etree.strip_tags(root, *_PLAIN)
     block = _Block(root)
     blocks = [block]
     walk = etree.iterwalk(root, events=("start", "end"))
@@ -168,7 +175,7 @@ def _close(blocks: list[_Block], aside: list[str]) -> None:
 
 
 def _laid_out(parts: list[str]) -> str:
-    return laid_out(re.sub(r"[ \t\r\n]{2,}|[\t\r\n]", " ", "".join(parts)))
+    return laid_out(re.sub("  +", " ", re.sub(r"[\t\r\n]", " ", "".join(parts))))
 
 
 def _is_place(element: _Element, role: str) -> bool:
@@ -180,7 +187,7 @@ def _is_place(element: _Element, role: str) -> bool:
 
 @lru_cache(1024)
 def _named(tag: object) -> tuple[str, str]:
-    """Return the name of an element with its namespace in short, and the role of its text."""
+    """Return the short name of an element and the role of its text."""
     space, _, local = str(tag).rpartition("}")
     space = "".join(re.findall(r"[a-zA-Z-]+", space)[-1:])
     name = f"{space}:{local}" if isinstance(tag, str) else "entity"

@@ -32,27 +32,35 @@ _AFTER = (
 """Roles of parts that are read after the part that has the relation, in this order."""
 _MASTERS = re.compile(r".*>(slideLayout|(slide|notes|handout)Master)")
 _KINDS = (
-    (r".*\.rels|\[Content_Types\]\.xml", NOTHING),  # the relations and types of the parts
-    (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),  # its state
+    # Relations, types and signatures of the parts: they say where the others are, and who vouches for them.
+    (r".*\.rels|\[Content_Types\]\.xml|>origin|_xmlsignatures/.*", NOTHING),
+    # Statistics, names of programs, fields that fields of the text show, and a small picture of the first page.
+    (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),
     (r".*/ink/.*", "hand drawing"),
-    (r".*>customXml(Props)?|customXml/.*", NOTHING),  # data that the document shows by a copy of its own
-    (r".*>((table)?[sS]tyles|stylesWithEffects|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),  # looks
-    (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),  # looks as well
-    # what programs keep for themselves
+    # Data behind content controls: the document has a copy where it shows them.
+    (r".*>customXml(Props)?|customXml/.*", NOTHING),
+    # Looks: their texts are names of styles, and patterns of numbers of lists.
+    (r".*>((table)?[sS]tyles|stylesWith\w*|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),
+    (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),
+    # What programs keep for themselves, and who wrote comments and changes.
     (r".*>(settings|webSettings|presProps|viewProps|printerSettings|tags|attachedTemplate|intelligence)", NOTHING),
-    (r".*>(comments(Extended|Ids|Extensible)|people|commentAuthors|authors|changesInfo|revisionInfo)", NOTHING),  # who
-    (r".*>glossaryDocument|.*/glossary/.*", NOTHING),  # building blocks that the document could be given
-    (r".*>((slide|notes)Master|slideLayout)|.*/slide(Master|Layout)s/.*", NOTHING),  # those that no slide has
-    (r".*>(vbaProject|wordVbaData|keyMapCustomizations|extensibility)|.*/vba\w+\.(bin|xml)", NOTHING),  # macros
-    (r"chart(Ex)?>package|.*>(diagramDrawing|vmlDrawing|hyperlink)", NOTHING),  # what others repeat; targets of links
+    (r".*>(comments(Extended|Ids|Extensible)|people|commentAuthors|authors|changesInfo|revisionInfo)", NOTHING),
+    # Building blocks that a user could insert, and masters and layouts that no slide has.
+    (r".*>glossaryDocument|.*/glossary/.*", NOTHING),
+    (r".*>((slide|notes)Master|slideLayout)|.*/slide(Master|Layout)s/.*", NOTHING),
+    # Macros.
+    (r".*>(vbaProject|wordVbaData|keyMapCustomizations|extensibility)|.*/vba\w+\.(bin|xml)", NOTHING),
+    # The workbook behind a chart, copies of what is read, and targets of links.
+    (r"chart(Ex)?>package|.*>(diagramDrawing|vmlDrawing|legacyDocTextInfo|hyperlink)", NOTHING),
     (r".*>(package|oleObject|aFChunk|subDocument)", "embedded document"),
     (r".*>(control|activeXControlBinary)", "form control"),
     (r".*>image", "picture"),
     (r".*>video", "film"),
     (r".*>audio", "sound"),
 )
-_LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst"})
-"""Elements that a reader does not see: what was deleted or moved away, and the places of tabs."""
+"""Kinds of parts that were not read."""
+_LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst", "custGeom"})
+"""Elements that hold no text for a reader: what was deleted or moved away, places of tabs, outlines of shapes."""
 _CHECKED = frozenset({*_LEFT, "sp", "Choice", "Fallback"})
 _VALUES = frozenset({"v", "pt", "text"})
 """Elements with a text that is a block: a value of a chart, in both formats of them, and a comment on a slide."""
@@ -72,7 +80,9 @@ _NAMES = {*_CHECKED, *_VALUES, *_CHARACTERS, *_OPERATORS, *_JOINTS, *_ALTERNATIV
 _TAGS = [f"{{*}}{name}" for name in sorted(_NAMES)]
 _ITEM = "\0"
 """The mark at both ends of an item of a list while a document is read."""
-_HAS_CONTENT = "boolean(.//*[local-name()='t'][text()]|.//@descr|.//@*[contains(namespace-uri(),'/relationships')])"
+_RELATED = ".//@*[contains(namespace-uri(), '/relationships')][local-name() != 'embed']"
+_HAS_CONTENT = f"boolean(.//*[local-name() = 't'][text()] | .//@descr | {_RELATED})"
+"""A text, or the relation of a part that may have one, such as a chart."""
 
 
 def read(data: bytes, name: str) -> Content:

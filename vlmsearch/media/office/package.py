@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 from urllib.parse import unquote
 
 from vlmsearch._util.extras import install_command
@@ -148,12 +149,16 @@ class Package:
         for relation in () if root is None else root.iter("{*}Relationship"):
             target = relation.get("Target", "")
             kind = f"{role.rpartition('>')[2]}>{relation.get('Type', '').rpartition('/')[2]}"
-            key = _key(posixpath.normpath(posixpath.join("/", folder, target.partition("#")[0])))
-            if relation.get("TargetMode") != "External" and key in self._by_key:
-                target = self._by_key[key]
-                relations[relation.get("Id", "")] = kind, target
-            self._roles.setdefault(target, kind)
+            named = "" if relation.get("TargetMode") == "External" else self.named(folder, target)
+            if named:
+                relations[relation.get("Id", "")] = kind, named
+            self._roles.setdefault(named or target, kind)
         return relations
+
+    def named(self, folder: str, reference: str) -> str:
+        """Return the member that a URL reference names, in letters of any case; "" for none."""
+        path = posixpath.join("/", folder, re.split("[#?]", reference)[0])
+        return self._by_key.get(_key(posixpath.normpath(path)), "")
 
     def leave(self, member: str) -> None:
         """Count a member as not read, although it was opened."""
@@ -196,7 +201,7 @@ def _kind(labels: tuple[str, str], table: Sequence[tuple[re.Pattern[str], str]])
 
 
 def _key(path: str) -> str:
-    return unquote(path).replace("\\", "/").lstrip("/").lower()
+    return normalize("NFC", unquote(path)).replace("\\", "/").lstrip("/").lower()
 
 
 def _text(element: _Element) -> str:

@@ -18,16 +18,13 @@ from functools import lru_cache
 from html import escape
 from html.entities import html5
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
 from vlmsearch._util.extras import install_command
 from vlmsearch.errors import MissingDependencyError
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import decoded, page_label
 from vlmsearch.media.office.content import AUTHORS_JOINT, Content, clean
-
-if TYPE_CHECKING:
-    from lxml.etree import HTMLParser, XMLParser
 
 _UNWANTED_NAMES = "annotation annotation-xml iframe link metadata noembed rp script style template xml"
 _UNWANTED = frozenset(_UNWANTED_NAMES.split())
@@ -55,6 +52,7 @@ _NAMES = {
 _BREAKS = {tag: mark for mark, tags in _NAMES.items() for tag in tags.split()}
 """Marks before and after an element. All others are inside of lines, and do not break words."""
 _LINES_KEPT = frozenset({"listing", "plaintext", "pre", "textarea", "xmp"})
+_SPECIAL = _UNWANTED | _LINES_KEPT | {"rt", "rtc", "ruby", "table", "td", "th", "title", "tr"}
 _LABELS = {"area": "alt", "img": "alt", "input": "value", "optgroup": "label", "option": "label"}
 """Attributes that are shown as text."""
 _UNSEEN_INPUTS = frozenset({"checkbox", "color", "file", "hidden", "password", "radio", "range"})
@@ -74,7 +72,6 @@ _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([A-Za-z]\w*;)")
 _CDATA = re.compile(r"(?s)<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)")
 _STRAY_END = re.compile(r"(?i)</(?:p|br)\s*>")
 """Ends that browsers take for a paragraph where none is open, and lxml for nothing."""
-_BREAK = re.compile(r"\s{2,}|[^\S ]")
 
 
 class _Page:
@@ -85,7 +82,7 @@ class _Page:
     """
 
     def __init__(self, level: int) -> None:
-        self.title = ""
+        self.title: list[str] = []
         self.meta: list[tuple[str, str]] = []
         self.unread: Counter[str] = Counter()
         self._level = level
@@ -94,44 +91,47 @@ class _Page:
         self._out = self._parts
         self._open = [""]
         self._hidden = 0
-        self._is_title = False
         self._lines_kept = 0
         self._rows: list[list[int]] = [[]]
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         """Begin an element."""
-        tag, above = _tag(name), self._open[-1]
+        (tag, mark, is_plain), above = _element(name), self._open[-1]
         self._open.append(tag)
         if self._hidden:
             return
-        if tag in _UNWANTED and "shadowrootmode" not in attributes:
-            self._hidden = len(self._open)
-        self._is_title = tag == "title" and above in ("head", "html", "body") and not self.title
-        self._lines_kept += tag in _LINES_KEPT
-        if tag in ("rt", "rtc"):
-            self._out = self._ruby
-        elif tag == "table":
-            self._rows[-1].clear()
-            self._rows.append([])
-        elif tag == "tr":
-            self._end_row()
-        elif tag in ("td", "th"):
-            self._rows[-1].append(len(self._parts))
-        is_apart = above == "mfrac" or (tag, above) in (("a", "sup"), ("sup", "a"))  # the number of a note
-        self._out.append(" " if is_apart else _BREAKS.get(tag, ""))
-        if attributes or tag == "img":
+        if not is_plain:
+            self._lines_kept += tag in _LINES_KEPT
+            if tag in _UNWANTED and "shadowrootmode" not in attributes:
+                self._hidden = len(self._open)
+            elif tag in ("rt", "rtc"):
+                self._out = self._ruby
+            elif tag == "title" and above in ("head", "html", "body") and not self.title:
+                self._out = self.title
+            elif tag == "table":
+                self._rows[-1].clear()
+                self._rows.append([])
+            elif tag == "tr":
+                self._end_row()
+            elif tag in ("td", "th"):
+                self._rows[-1].append(len(self._parts))
+        is_apart = above == "mfrac" or (tag in ("a", "sup") and tag != above in ("a", "sup"))  # the number of a note
+        self._out.append(" " if is_apart else mark)
+        if attributes:
             self._attributes(tag, attributes)
 
-    def end(self, _: str) -> None:
+    def end(self, name: str) -> None:
         """End an element."""
-        tag = self._open.pop()
-        self._is_title = False
+        tag, mark, is_plain = _element(name)
+        self._open.pop()
         if self._hidden:
             self._hidden *= self._hidden <= len(self._open)
             return
-        self._out.append(_BREAKS.get(tag, ""))
+        self._out.append(mark)
+        if is_plain:
+            return
         self._lines_kept -= tag in _LINES_KEPT
-        if tag in ("rt", "rtc"):
+        if tag in ("rt", "rtc", "title"):
             self._out = self._parts
         elif tag == "ruby" and self._ruby:
             self._parts += [" ", *self._ruby, " "]
@@ -143,20 +143,20 @@ class _Page:
 
     def data(self, data: str) -> None:
         """Take text."""
-        if self._is_title:
-            self.title += data
-        elif not self._hidden and self._lines_kept:
-            text = re.sub(r"\n\s*\n", _PARAGRAPH, data)
-            self._out.append(text.replace(" ", _SPACE).replace("\t", _TAB))
-        elif not self._hidden:
-            self._out.append(data.replace("\n", " "))
+        if self._hidden:
+            return
+        if self._lines_kept:
+            data = re.sub(r"\n\s*\n", _PARAGRAPH, data).replace(" ", _SPACE).replace("\t", _TAB)
+        self._out.append(data if self._lines_kept else data.replace("\n", " "))
 
     def close(self) -> None:
         """End the page."""
 
     def text(self) -> str:
         """Return the text that was taken."""
-        text = _BREAK.sub(_break, "".join([*self._parts, *self._ruby]).replace("\xad", ""))
+        paragraphs = "".join([*self._parts, *self._ruby]).split(_PARAGRAPH)
+        lines = ((" ".join(line.split()) for line in paragraph.split(_LINE)) for paragraph in paragraphs)
+        text = "\n\n".join(filter(None, map("\n".join, (filter(None, part) for part in lines))))
         return clean(text.replace(_SPACE, " ").replace(_TAB, "\t"))
 
     def _attributes(self, tag: str, attributes: Mapping[str, str]) -> None:
@@ -201,12 +201,10 @@ class _Page:
 
 
 @lru_cache(1024)
-def _tag(name: str) -> str:
-    return name.rpartition("}")[2].lower()
-
-
-def _break(match: re.Match[str]) -> str:
-    return "\n\n" if _PARAGRAPH in match[0] else "\n" if _LINE in match[0] else " "
+def _element(name: str) -> tuple[str, str, bool]:
+    """Return the name of an element, its marks, and whether that is all about it."""
+    tag = name.rpartition("}")[2].lower()
+    return tag, _BREAKS.get(tag, ""), tag not in _SPECIAL
 
 
 def read(data: bytes, _: str) -> Content:
@@ -232,9 +230,9 @@ def read_markup(markup: str) -> Content:
     text = page.text()
     said = (" ".join(value.split()) for name, value in page.meta if _DESCRIPTION.fullmatch(name))
     subject = next(filter(None, said), "")
+    subject = "" if subject in " ".join(text.split()) else subject
     authors = dict.fromkeys(value for name, value in page.meta if value and _AUTHOR.fullmatch(name))
-    about = About(page.title, AUTHORS_JOINT.join(authors), "" if subject in " ".join(text.split()) else subject)
-    return Content(text, about, dict(page.unread))
+    return Content(text, About("".join(page.title), AUTHORS_JOINT.join(authors), subject), dict(page.unread))
 
 
 def _parsed(markup: str, level: int = 0) -> _Page:
@@ -242,18 +240,17 @@ def _parsed(markup: str, level: int = 0) -> _Page:
         from lxml import etree
     except ImportError as exc:
         raise MissingDependencyError(f"web pages need lxml: {install_command('office')}") from exc
-    text = markup.strip()
+    text = markup.replace("\0", "").strip()
     if _XHTML.search(text[:_HEAD]):
+        xml = _ENTITY.sub(lambda match: html5.get(match[1], f"&amp;{match[1]}"), text)
         with suppress(etree.XMLSyntaxError):
-            return _fed(
-                etree.XMLParser, _ENTITY.sub(lambda match: html5.get(match[1], f"&amp;{match[1]}"), text), level
-            )
+            return _fed(etree.XMLParser, xml, level)
     html = _CDATA.sub(lambda match: escape(match[1]) if match[1] else match[0], text)
     html = re.sub(r"(?i)(</?)noframes\b", r"\1div", _STRAY_END.sub(r"\g<0> ", html))
     return _fed(etree.HTMLParser, html or "<p>", level)
 
 
-def _fed(parser_class: type[HTMLParser[None] | XMLParser[None]], text: str, level: int) -> _Page:
+def _fed(parser_class: Any, text: str, level: int) -> _Page:
     page = _Page(level)
     parser = parser_class(target=page, huge_tree=True, encoding="utf-8", remove_comments=True, remove_pis=True)
     parser.feed(text.encode("utf-8", "replace"))

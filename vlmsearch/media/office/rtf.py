@@ -1,7 +1,7 @@
 """Rich Text Format: ``.rtf``, as in its specification 1.9.1.
 
-Text is read wherever it stands, unless it is in a destination that is named here, or in one that is marked as new and
-is not named here. Bytes are collected before they are decoded, since a character may be several of them.
+A text is read unless its destination is named here as unwanted, or is marked as one that readers may skip. Bytes that
+stand together are decoded together, since a character may be several of them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import codecs
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.about import About
 from vlmsearch.media.office.content import Content, clean
 from vlmsearch.media.office.layout import CELL, LINE, PARAGRAPH, laid_out
+from vlmsearch.media.office.package import OTHER
 
-_BINARY = re.compile(rb"(?<!\\)\\bin(\d{1,10}) ?")
-_ESCAPE = re.compile(rb"\\(?:'(..)|(.))")
+_BINARY = re.compile(rb"\\bin(\d{1,10}) ?")
+_ESCAPE = re.compile(rb"((?:\\'[0-9a-fA-F]{2}){1,9999})|\\([\\{}])")
 _SYMBOLS = {
     **dict.fromkeys(("par", "sect", "page", "column", "\r", "\n"), PARAGRAPH),
     **dict.fromkeys(("line", "softline", "lbr"), "\n"),
@@ -31,15 +34,14 @@ _UNWANTED = {
     *("fonttbl", "colortbl", "stylesheet", "listtable", "listoverridetable", "filetbl", "revtbl"),  # how it looks
     *("fldinst", "xe", "tc", "rxe", "txe", "template", "info", "sp"),  # codes, marks of indexes, and properties
     *("ftnsep", "ftnsepc", "ftncn", "aftnsep", "aftnsepc", "aftncn"),  # lines between a text and its notes
-    *("pict", "object"),  # counted
-    "upr",  # what it holds is there in Unicode, too
+    *("keywords", "subject", "doccomm", "comment", "operator", "category"),  # descriptions of the file
+    *("pict", "object", "upr"),  # counted; what is there in Unicode, too
 }
-"""Destinations with no text for a reader, but for that of destinations in them."""
-# A word that ends in Pr is one, too: it holds the properties of an equation.
+"""Destinations without a text of their own, as those whose names end in ``Pr``: the properties of equations."""
 _REPEATED = {"nonshppict", "shprslt", "mmathPict", "nonesttables", "listpicture"}
-"""Destinations that repeat something for older readers with all that is in them, and pictures of bullets."""
+"""Destinations with nothing to read in them: repetitions for older readers, and pictures of bullets."""
 _READ = {"shppict", "shpinst", "do", "ud", "result", "moMath", "moMathPara"}
-"""Destinations that are marked as new, or stand in those with no text, and are a part of the text."""
+"""Destinations that are read although they may be skipped, or stand in unwanted ones."""
 _ASIDE = {"footnote", "annotation", *(edge + page for edge in ("header", "footer") for page in ("", "l", "r", "f"))}
 """Destinations whose text stands behind the document."""
 _ANCHORED = {"shptxt", "dptxbxtext", "ffl"}
@@ -49,26 +51,26 @@ _SHOWN = {"wzDescription", "gtextUNICODE"}
 _COUNTED = {"pict": "picture", "object": "embedded document"}
 _STATES = {"uc": "fallback", "f": "font", "deleted": "is_deleted", "intbl": "in_table", "trowd": "in_table"}
 """Control words that set what holds until a group ends."""
-_FONTS = {"plain", "pard", "deff", "fcharset", "cpg", "ansicpg", "mac", "pc", "pca"}
-_KNOWN = {*_SYMBOLS, *_UNWANTED, *_REPEATED, *_READ, *_ASIDE, *_ANCHORED, *_STATES, *_FONTS} | {
-    *("u", "listtext", "pntext", "title", "author", "sn", "sv")
-}
+_KNOWN = {*_SYMBOLS, *_UNWANTED, *_REPEATED, *_READ, *_ASIDE, *_ANCHORED, *_STATES, "u", "listtext", "pntext", "title"}
+_KNOWN |= {"author", "sn", "sv", "plain", "pard", "deff", "fcharset", "cpg", "ansicpg", "mac", "pc", "pca"}
 """Control words that say more than how the text looks."""
 _CODE_PAGES = {77: 10000, 128: 932, 129: 949, 130: 1361, 134: 936, 136: 950, 161: 1253, 162: 1254, 163: 1258, 177: 1255}
 _CODE_PAGES |= {0: 1252, 2: 1252, 178: 1256, 186: 1257, 204: 1251, 222: 874, 238: 1250, 254: 437, 255: 850}
 """Code pages of the character sets of fonts."""
 
+_WORDS = groupby(sorted(filter(str.isalpha, _KNOWN)), itemgetter(0))
+_BY_LETTER = "|".join(f"{letter}(?:{'|'.join(word[1:] for word in words)})" for letter, words in _WORDS)
 _TOKEN = re.compile(
-    rb"((?:\\(?!(?:%s|m\w+Pr)(?![a-zA-Z]))[a-zA-Z]+-?\d* ?)+)|(\\\*\s*)?\\([a-zA-Z]+)(-?\d{1,10})? ?"
-    rb"|((?:[^\\{}]+|\\'[0-9a-fA-F]{2}|\\[\\{}])+)|([{}])|\\(.)" % "|".join(filter(str.isalpha, _KNOWN)).encode(),
+    rb"((?:\\(?!(?:%s|m\w+Pr)(?![a-zA-Z]))[a-zA-Z]+-?\d* ?){1,9999})|(\\\*\s*)?\\([a-zA-Z]+)(-?\d{1,10})? ?"
+    rb"|((?:[^\\{}]+|\\'[0-9a-fA-F]{2}|\\[\\{}]){1,99999})|([{}])|\\(.)" % _BY_LETTER.encode(),
     re.DOTALL,
 )
-"""Words that only say how the text looks; a marked word with its number; text; an edge of a group; a symbol."""
+"""Words on looks; a mark, a word and its number; text; a brace; a symbol."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """What holds until a group ends."""
+    """Settings that hold until a group ends."""
 
     stream: list[str]
     is_read: bool = True
@@ -91,19 +93,14 @@ def read(data: bytes, name: str) -> Content:
     Raises:
         InvalidInputError: ``corrupt`` where it does not begin as such a document.
     """
-    if not re.match(rb"[\s\0\xef\xbb\xbf]*\{\\rtf", data):
-        raise InvalidInputError(
-            "corrupt", f"{name} is damaged, or is not what its name says: it does not begin with {{\\rtf"
-        )
+    start = re.match(rb"[\s\0\xef\xbb\xbf]*(?=\{\\rtf)", data)
+    if not start:
+        raise InvalidInputError("corrupt", f"{name} is not what its name says: its beginning is not '{{\\rtf'")
     document = _Document()
-    document.read(data)
+    document.read(_without_binaries(data[start.end() :]))
     texts = dict.fromkeys(map(laid_out, map("".join, [document.body, *document.asides])))
     title, author = (clean("".join(document.about[word])) for word in ("title", "author"))
-    return Content(
-        clean("\n\n".join(filter(None, texts))),
-        About(title, author),
-        {kind: count for kind, count in document.counts.items() if count},
-    )
+    return Content(clean("\n\n".join(filter(None, texts))), About(title, author), dict(document.counts))
 
 
 class _Document:
@@ -125,7 +122,6 @@ class _Document:
     def read(self, data: bytes) -> None:
         """Read until the group of the document ends."""
         outer: list[_Group] = []
-        data = _without_binaries(data)
         for match in _TOKEN.finditer(data):
             looks, marked, word, number, written, brace, symbol = match.groups()
             if looks:
@@ -143,13 +139,13 @@ class _Document:
             else:
                 self._group, self._fallback = outer.pop(), 0
                 if not outer:
-                    self.counts["other part"] += bool(data[match.end() :].strip(b"\0\x1a \r\n"))
+                    self.counts.update([OTHER] if data[match.end() :].strip(b"\0\x1a \r\n") else [])
                     break
         self._group = _Group(self.body)
         self._put(PARAGRAPH)
 
     def _write(self, data: bytes) -> None:
-        """Put text in the character set of its font, without what stands for a character that was read."""
+        """Add bytes of text in the character set of their font."""
         charset = self._fonts.get(self._group.font, self._code_page)
         if text := data[self._fallback :].decode(charset, "replace"):
             self._fallback = 0
@@ -157,7 +153,7 @@ class _Document:
         self._fallback = max(0, self._fallback - len(data))
 
     def _put(self, text: str) -> None:
-        """Add a text, unless it stands for a character that was read, or is nothing to read."""
+        """Add a text, unless it is unwanted or repeats a character for older readers."""
         group = self._group
         if self._fallback and text.isprintable():
             self._fallback -= 1
@@ -169,7 +165,7 @@ class _Document:
             elif group.stream[-1:] == [LINE] and not (group.in_table or self._is_item):
                 text = PARAGRAPH + text
             group.stream.append(text)
-            if text in (PARAGRAPH, LINE) and group.stream is self.body:
+            if text[-1:] in (PARAGRAPH, LINE) and group.stream is self.body:
                 for anchored in self._anchored:
                     self.body += [*anchored, PARAGRAPH]
                 self._anchored.clear()
@@ -232,18 +228,18 @@ def _without_binaries(data: bytes) -> bytes:
     """Return a document without its pictures and objects that are not in letters."""
     parts, start = [], 0
     for match in _BINARY.finditer(data):
-        if match.start() >= start:
+        if match.start() >= start and not data.endswith(b"\\", 0, match.start()):
             parts.append(data[start : match.start()])
             start = match.end() + int(match[1])
     return b"".join([*parts, data[start:]])
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(match[1].decode()) if match[1] else match[2]
+    return match[2] or bytes.fromhex(match[1].replace(b"\\'", b"").decode())
 
 
 def _charset(code_page: int) -> str:
-    """Return the name of the character set of a code page, or of Western Europe's for one that is not known."""
+    """Return the name of the character set of a code page, or the Western one."""
     try:
         return codecs.lookup("mac_roman" if code_page == 10000 else f"cp{code_page}").name
     except LookupError:
