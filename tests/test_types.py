@@ -91,6 +91,9 @@ def test_metadata_are_limited() -> None:
         (Part("p.jpg", region=(10, 20, 300, 40)), "p.jpg#xywh=10,20,300,40", "10,20,300,40"),
         (Part("r.pdf#page=3", region=(0, 0, 1, 1)), "r.pdf#page=3#xywh=0,0,1,1", "0,0,1,1"),
         (Part("a\n#b", page=1), "a\n#b#page=1", "page 1"),
+        (Part("a.eml", attachment=2), "a.eml#attachment=2", "attachment 2"),
+        (Part("b.mbox", message=3), "b.mbox#message=3", "message 3"),
+        (Part("b.mbox", message=3, attachment=2), "b.mbox#message=3&attachment=2", "message 3, attachment 2"),
     ],
 )
 def test_a_part_is_written_and_read(part: Part, id: str, name: str) -> None:
@@ -103,7 +106,8 @@ def test_a_part_is_written_and_read(part: Part, id: str, name: str) -> None:
     "id",
     ["/a/r.pdf", "#page=1", "a#page=0", "a#page=01", "a#page=-1", "a#page=1.5", "a#page=1 ", "a#page=1\n", "a#Page=1",
      "a#t=1", "a#t=1.5", "a#t=1.5000", "a#t=-1.500", "a#t=٣.٣٣٣", "a#xywh=1,2,0,4", "a#xywh=1,2,3", "a#xywh=1,2,3,4,5",
-     "a#xywh=percent:1,2,3,4", "a#page=3&t=1.000", "a#page=٣", "a#nothing", "a#page=1234567890"],
+     "a#xywh=percent:1,2,3,4", "a#page=3&t=1.000", "a#page=٣", "a#nothing", "a#page=1234567890",
+     "a#message=0", "a#message=3&", "a#attachment=2&message=3", "a#message=3&page=2", "#message=1"],
 )  # fmt: skip
 def test_what_is_nearly_a_fragment_is_none(id: str) -> None:
     assert part_of(id) is None

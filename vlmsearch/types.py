@@ -59,10 +59,13 @@ HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs."""
 MAX_INT = 2**63 - 1
 _PART = re.compile(
-    r"(?P<of>.+)#(?:(?P<kind>page|passage)=(?P<number>[1-9][0-9]{0,8})|t=(?P<t>[0-9]{1,9}\.[0-9]{3})"
+    r"(?P<of>.+)#(?:(?P<numbers>(?:page|passage|message|(?:message=[1-9][0-9]{0,8}&)?attachment)=[1-9][0-9]{0,8})"
+    r"|t=(?P<t>[0-9]{1,9}\.[0-9]{3})"
     r"|xywh=(?P<xy>[0-9]{1,9},[0-9]{1,9}),(?P<wh>[1-9][0-9]{0,8},[1-9][0-9]{0,8}))",
     re.DOTALL,
 )
+_NUMBERED = ("page", "passage", "message", "attachment")
+"""The parts that have numbers."""
 PASSAGE = "#passage="
 """The beginning of the fragment of a passage."""
 _WEB = re.compile("(https?):/{1,2}(?=[^/])")
@@ -215,11 +218,13 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a file: a page, a moment or a region; or a passage of a long text. One of the four is set.
+    """A part of a file: a page, a moment, a region, a message or an attachment; or a passage of a long text.
 
-    A document that is such a part has the id of the file with a fragment, which `str` gives. Pages have that of RFC
-    8118 (``#page=3``). Moments and regions have those of W3C Media Fragments URI 1.0: ``#t=12.480`` in seconds, and
-    ``#xywh=10,20,300,40`` in pixels of the upright image. A passage (``#passage=3``) is no document of its own.
+    One of them is set; of an attachment in a mailbox, its message too. A document that is such a part has the id of the
+    file with a fragment, which `str` gives. Pages have that of RFC 8118 (``#page=3``). Moments and regions have those
+    of W3C Media Fragments URI 1.0: ``#t=12.480`` in seconds, and ``#xywh=10,20,300,40`` in pixels of the upright image.
+    Mail has ``#attachment=2``, ``#message=3`` and ``#message=3&attachment=2``. A passage (``#passage=3``) is no
+    document of its own.
 
     Attributes:
         of: Id of the file, or its path; of a passage the id of its document.
@@ -227,6 +232,8 @@ class Part:
         seconds: Time from the beginning, to the millisecond.
         region: Left and top edge, width and height.
         passage: Number of the passage, from 1.
+        message: Number of the message in a mailbox, from 1.
+        attachment: Number of the attachment of the mail or the message, from 1.
 
     Example:
         >>> str(Part("/a/film.mp4", seconds=12.48))
@@ -238,22 +245,25 @@ class Part:
     seconds: float | None = None
     region: tuple[int, int, int, int] | None = None
     passage: int | None = None
+    message: int | None = None
+    attachment: int | None = None
 
     def __str__(self) -> str:
         if self.seconds is not None:
             return f"{self.of}#t={self.seconds:.3f}"
-        return f"{self.of}#xywh={self.name}" if self.region else f"{self.of}#{self.name.replace(' ', '=')}"
+        name = f"xywh={self.name}" if self.region else self.name.replace(", ", "&").replace(" ", "=")
+        return f"{self.of}#{name}"
 
     @property
     def name(self) -> str:
-        """Return the part in words: ``page 3``, ``passage 3``, ``0:12`` or ``10,20,300,40``."""
+        """Return the part in words: ``page 3``, ``0:12``, ``10,20,300,40`` or ``message 3, attachment 2``."""
         if self.seconds is not None:
             minutes, seconds = divmod(int(self.seconds), 60)
             hours, minutes = divmod(minutes, 60)
             return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
         if self.region is not None:
             return ",".join(map(str, self.region))
-        return f"page {self.page}" if self.passage is None else f"passage {self.passage}"
+        return ", ".join(f"{kind} {number}" for kind in _NUMBERED if (number := getattr(self, kind)) is not None)
 
 
 def part_of(id: str) -> Part | None:
@@ -274,9 +284,10 @@ def part_of(id: str) -> Part | None:
     match = _PART.fullmatch(id) if "#" in id else None
     if match is None:
         return None
-    if match["kind"]:
-        number = int(match["number"])
-        return Part(match["of"], passage=number) if match["kind"] == "passage" else Part(match["of"], page=number)
+    if match["numbers"]:
+        given = dict(pair.split("=") for pair in match["numbers"].split("&"))
+        page, passage, message, attachment = (int(given[kind]) if kind in given else None for kind in _NUMBERED)
+        return Part(match["of"], page, passage=passage, message=message, attachment=attachment)
     if match["t"]:
         return Part(match["of"], seconds=float(match["t"]))
     left, top, width, height = map(int, f"{match['xy']},{match['wh']}".split(","))
@@ -297,6 +308,26 @@ def file_of_part(id: str) -> str:
         '/a/report.pdf'
     """
     while part := part_of(id):
+        id = part.of
+    return id
+
+
+def group_of(id: str) -> str:
+    """Return the id of what a search shows once: a file with its parts, or a message of a mailbox with its attachments.
+
+    Args:
+        id: Id of a document or a passage.
+
+    Returns:
+        The id of the file or the message.
+
+    Example:
+        >>> group_of("/a/box.mbox#message=3&attachment=2"), group_of("/a/report.pdf#page=3")
+        ('/a/box.mbox#message=3', '/a/report.pdf')
+    """
+    while part := part_of(id):
+        if part.message:
+            return str(Part(part.of, message=part.message))
         id = part.of
     return id
 

@@ -115,6 +115,13 @@ def test_a_page_is_shown_in_the_place_of_its_file_where_it_says_or_scores_nearly
     }
 
 
+def test_messages_of_a_mailbox_are_kept_one_by_one_and_a_mail_is_shown_before_its_attachments() -> None:
+    found = [("b#message=2&attachment=1", 0.9), ("b#message=1", 0.8), ("b#message=2", 0.7), ("b", 0.6)]
+    kept, others = group_parts([*found, ("a", 0.5), ("a#attachment=1", 0.4)], 0.0, {"a": 2.0, "a#attachment=1": 1.9})
+    assert kept == [("b#message=2&attachment=1", 0.9), ("b#message=1", 0.8), ("b", 0.6), ("a", 0.5)]
+    assert others == {"b#message=2&attachment=1": {"b#message=2": 0.7}, "a": {"a#attachment=1": 0.4}}
+
+
 def test_of_a_file_of_many_parts_the_first_are_named() -> None:
     many = [(f"a#page={number}", 1 - number / 1000) for number in range(1, 500)]
     kept, others = group_parts(many, 0.0)

@@ -26,10 +26,12 @@ from vlmsearch.indexing.unread import unread_metadata
 from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import ImageLimits
+from vlmsearch.media.mail import MAIL_SUFFIXES
 from vlmsearch.media.office import OFFICE_SUFFIXES
+from vlmsearch.media.office.content import Content
 from vlmsearch.media.video import VIDEO_SUFFIXES, subtitles_beside
 from vlmsearch.stores.base import Store
-from vlmsearch.types import Document, Reject, Scalar, Stamp, part_of
+from vlmsearch.types import Document, Part, Reject, Scalar, Stamp, part_of
 
 Read: TypeAlias = Callable[["File", ImageLimits], Iterator[PartItem]]
 CHILD = f"{__name__}:child_parts"
@@ -56,9 +58,10 @@ class File:
     def part(self, fragment: str, text: str | None, image: bytes | None, metadata: dict[str, Scalar]) -> SourceDocument:
         """Return the document of a part.
 
-        Its image is named by the path with the same fragment.
+        Its image, if it has one, is named by the path with the same fragment.
         """
-        document = Document(f"{self.id}{fragment}", text or None, Path(f"{self.path}{fragment}"), metadata)
+        path = None if image is None else Path(f"{self.path}{fragment}")
+        document = Document(f"{self.id}{fragment}", text or None, path, metadata)
         return SourceDocument(document, self.id, image, ocr=self.ocr)
 
     def whole(
@@ -117,17 +120,15 @@ def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions)
     ocr = options.ocr and kind.has_images
     version = with_passages(version) if options.passages and kind.has_texts else version
     version = with_mark(version) if ocr else version
-    return Container(
-        id, id, version, partial(_read_parts, kind.option, File(Path(name), id, version, ocr, options.follow_links))
-    )
+    return Container(id, id, version, partial(_read_parts, File(Path(name), id, version, ocr, options.follow_links)))
 
 
-def _read_parts(option: str, file: File, reading: ReadOptions) -> Iterator[PartItem]:
+def _read_parts(file: File, reading: ReadOptions) -> Iterator[PartItem]:
     """Read the parts of a file in a child process.
 
     A file that cannot be read is rejected.
     """
-    value = {**asdict(file), "path": str(file.path), "option": option}
+    value = {**asdict(file), "path": str(file.path)}
     try:
         yield from received(CHILD, value, reading, name=repr(str(file.path)))
     except InvalidInputError as exc:
@@ -139,8 +140,9 @@ def child_parts(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[
     given = {name: value[name] for name in ("id", "version", "ocr", "follow_links")}
     file = File(Path(value["path"]), **given)
     reading = reading_of(value)
-    kind = next(kind for kind in KINDS if kind.option == value["option"])
-    yield from sent(kind.read(file, reading.limits), reading)
+    kind = kind_of(value["path"])
+    if kind is not None:
+        yield from sent(kind.read(file, reading.limits), reading)
 
 
 def _digest(name: str) -> str:
@@ -209,10 +211,54 @@ def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
     yield file.whole(content.about, content.text, {}, unread=content.unread)
 
 
+def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
+    """Yield a mail and its attachments, or those of each message of a mailbox.
+
+    The mailbox itself comes last.
+    """
+    from vlmsearch.media import mail
+    from vlmsearch.media.attachments import read_attachment
+
+    messages = parts = 0
+    try:
+        for number, message in mail.read_mails(file.path):
+            messages += 1
+            if not isinstance(message, mail.Mail):
+                yield file.reject(message, str(Part("", message=number)))
+                continue
+            unread = Counter(message.unread)
+            for at, attachment in enumerate(message.attachments, 1):
+                content = read_attachment(attachment, limits)
+                unread["attachment"] += content is None
+                image = content if isinstance(content, bytes) else None
+                text, left = (content.text, content.unread) if isinstance(content, Content) else ("", {})
+                if image or text or left:
+                    named = {"title": attachment.name, "filename": attachment.name} if attachment.name else {}
+                    inner = attachment.mail.metadata if attachment.mail else {}
+                    metadata = {**message.metadata, **named, **inner, **unread_metadata(left)}
+                    part = Part("", message=number, attachment=at)
+                    yield file.part(str(part), text if image else text or attachment.name or part.name, image, metadata)
+                    parts += 1
+            if number is None:
+                count = {"parts": parts} if parts else {}
+                yield file.whole(About(), message.text, {**message.metadata, **count}, unread=+unread)
+            else:
+                part = Part("", message=number)
+                metadata = {**message.metadata, **unread_metadata(+unread)}
+                yield file.part(str(part), message.text or part.name, None, metadata)
+                parts += 1
+    except InvalidInputError as exc:
+        yield file.reject(exc)
+        return
+    if file.path.suffix.lower() == ".mbox":
+        yield file.whole(About(), "", {"messages": messages, "parts": parts})
+
+
 KINDS = (
     ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 3),
     ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 3, beside=subtitles_beside, has_texts=False),
     ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 4, has_images=False),
+    ContainerFormat("a mail", MAIL_SUFFIXES, "office", _mail),
 )
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
 

@@ -87,7 +87,8 @@ class SourceOptions(Options):
         pdf: Take each page of PDF files, as its text and its image. Needs the extra ``pdf``.
         video: Take a frame of each scene of films, with the subtitles that are shown meanwhile. Needs the extra
             ``video``.
-        office: Take the text of office documents, e-books and web pages. Needs the extra ``office``.
+        office: Take the text of office documents, e-books, web pages and mails, and attachments of mails. Needs the
+            extra ``office``.
         ocr: Read the text in images, pages and frames that have none beside them. Needs the extra ``ocr``.
         passages: Encode a text that is longer than the model reads in passages. Otherwise its beginning alone is
             encoded.

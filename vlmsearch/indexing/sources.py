@@ -8,6 +8,9 @@ a file, a glob            the same for each file
 ``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path
 films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
 ``.docx`` ``.html`` ...   their text
+``.eml`` ``.msg``         a document a mail; and one an attachment, whose id ends in ``#attachment=2``
+``.mbox``                 a document a message, whose id ends in ``#message=3``; one an attachment of it
+                          (``#message=3&attachment=2``); and one for the whole mailbox
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
 ``.tsv``                  the same, with tabs between the cells
 ``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
@@ -16,8 +19,8 @@ films                     a document a scene, whose id ends in ``#t=12.480``; an
 ``s3://`` ``gs://``       each of these in object storage; the id of a file is its URL
 ========================  ==========================================================================================
 
-Of a folder, PDF files, films and office documents are taken with their option in `SourceOptions`. A file that is named,
-by itself or by a glob, is taken without it.
+Of a folder, PDF files, films, office documents and mails are taken with their option in `SourceOptions`. A file that is
+named, by itself or by a glob, is taken without it.
 
 Texts, CSV and TSV are read in any character set: UTF-8, or one of `vlmsearch.media.decoding`. Front matter of Markdown
 is metadata.
@@ -59,7 +62,8 @@ from vlmsearch.indexing.tables import Row, TarSample, count_rows, read_rows, row
 from vlmsearch.indexing.unread import ranked, unread_metadata
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import STRAY, decoded, language_of
-from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
+from vlmsearch.media.files import read_regular
+from vlmsearch.media.images import IMAGE_SUFFIXES, format_of
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
 from vlmsearch.media.video import SUBTITLE_SUFFIXES

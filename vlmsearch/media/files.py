@@ -10,6 +10,8 @@ from io import FileIO
 from pathlib import Path
 
 from vlmsearch.errors import InvalidInputError
+from vlmsearch.media.limits import MAX_FILE_BYTES, check_count
+from vlmsearch.media.remote import read_remote, remote_url
 
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
@@ -39,3 +41,17 @@ def open_regular(path: Path | str, what: str) -> Iterator[FileIO]:
     except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
         reason = getattr(exc, "strerror", None) or exc
         raise InvalidInputError("unreadable", f"{name} cannot be read: {reason}") from exc
+
+
+def read_regular(path: Path | str, what: str) -> bytes:
+    """Return the bytes of a file; InvalidInputError ``unreadable``, ``empty`` or ``too_large``.
+
+    A path may be a URL of object storage: see `vlmsearch.media.remote`.
+    """
+    if url := remote_url(path):
+        data = read_remote(url, MAX_FILE_BYTES)
+        check_count(len(data), "bytes", MAX_FILE_BYTES, repr(url))
+        return data
+    with open_regular(path, what) as file:
+        check_count(os.fstat(file.fileno()).st_size, "bytes", MAX_FILE_BYTES, repr(str(path)))
+        return file.readall()

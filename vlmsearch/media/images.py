@@ -27,10 +27,9 @@ from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
-from vlmsearch.media.files import open_regular
+from vlmsearch.media.files import read_regular
 from vlmsearch.media.limits import (
     DEFAULT_LIMITS,
-    MAX_FILE_BYTES,
     TURNS,
     ImageBytes,
     ImageLimits,
@@ -40,7 +39,7 @@ from vlmsearch.media.limits import (
     pixel_bytes,
     process_limits,
 )
-from vlmsearch.media.remote import read_remote, remote_url
+from vlmsearch.media.remote import remote_url
 from vlmsearch.types import ImageSource, Part, check_here, part_of
 
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
@@ -84,7 +83,7 @@ _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|un
 def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
     """Return the bytes of an image file.
 
-    Of the part of a file that a path names, they are those of a BMP; see `part_of`.
+    Of the part of a file that a path names, they are those of a BMP; of an attachment its own. See `part_of`.
 
     Errors as `read_regular`, ``unreadable`` also for one in object storage without ``limits.remote``; for a part also
     those of `open_image`.
@@ -118,10 +117,10 @@ def file_of(path: Path) -> Path:
 
 
 def _read_part(part: Part, limits: ImageLimits) -> bytes:
-    """Return the image of a page, a moment or a region, as a BMP."""
+    """Return the image of a page, a moment, an attachment or a region."""
     path = Path(part.of)
     if part.region is None:
-        value = {"path": part.of, "page": part.page, "seconds": part.seconds, "limits": asdict(limits)}
+        value = {**asdict(part), "limits": asdict(limits)}
         return call(f"{__name__}:drawn_part", value, process_limits(limits), name=repr(part.of))[1][0]
     left, top, width, height = part.region or (0, 0, 0, 0)
     with opened_image(path, limits=limits) as image:
@@ -135,33 +134,25 @@ def _read_part(part: Part, limits: ImageLimits) -> bytes:
 
 
 def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[None, list[bytes]]]:
-    """Draw a page of a PDF or a frame of a film as a BMP.
+    """Draw a page or a frame of a film as a BMP, or read an attachment.
 
     This runs in a child process.
     """
-    path, limits = Path(value["path"]), ImageLimits(**value["limits"])
-    if value["page"] is not None:
+    path, limits = Path(value["of"]), ImageLimits(**value["limits"])
+    if value["attachment"] is not None:
+        from vlmsearch.media.mail import attachment_bytes
+
+        yield None, [attachment_bytes(path, value["message"], value["attachment"])]
+    elif value["page"] is not None:
         from vlmsearch.media.pdf import page_image
 
         yield None, [page_image(path, value["page"], limits)]
-    else:
+    elif value["seconds"] is not None:
         from vlmsearch.media.video import frame_image
 
         yield None, [frame_image(path, value["seconds"], limits)]
-
-
-def read_regular(path: Path | str, what: str) -> bytes:
-    """Return the bytes of a file; InvalidInputError ``unreadable``, ``empty`` or ``too_large``.
-
-    A path may be a URL of object storage: see `vlmsearch.media.remote`.
-    """
-    if url := remote_url(path):
-        data = read_remote(url, MAX_FILE_BYTES)
-        check_count(len(data), "bytes", MAX_FILE_BYTES, repr(url))
-        return data
-    with open_regular(path, what) as file:
-        check_count(os.fstat(file.fileno()).st_size, "bytes", MAX_FILE_BYTES, repr(str(path)))
-        return file.readall()
+    else:
+        raise InvalidInputError("invalid", f"a message of {str(path)!r} has no image: name an attachment")
 
 
 def format_of(data: bytes) -> str:
@@ -222,7 +213,11 @@ def image_size(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[int, i
 
     Errors as `open_image`.
     """
-    name, data = repr(str(path)), read_image(path, limits)
+    return encoded_size(read_image(path, limits), repr(str(path)), limits)
+
+
+def encoded_size(data: bytes, name: str, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[int, int]:
+    """Return the width and the height of an image in memory, as `image_size` does."""
     with _rejecting(name, format_of(data), data):
         return _read_header(data, name, None, limits).image.size
 

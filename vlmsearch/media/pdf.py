@@ -122,6 +122,21 @@ def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) ->
             return _draw(page, _name(path, number), limits)
 
 
+def page_texts(path: Path) -> Iterator[str]:
+    """Yield the text of each page of a PDF, without drawing it.
+
+    It is "" for a scan.
+
+    Raises:
+        InvalidInputError: The file cannot be opened, as for `describe`, or a page is ``corrupt``.
+        MissingDependencyError: pypdfium2 is not installed.
+    """
+    with _opened(path) as document:
+        for number in range(1, len(document) + 1):
+            with _loaded(document, path, number) as page:
+                yield _text(page)
+
+
 def _read_page(
     document: PdfDocument, path: Path, number: int, limits: ImageLimits, spelling: Spelling
 ) -> Page | tuple[int, InvalidInputError]:

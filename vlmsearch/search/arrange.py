@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import normalise, value_order
-from vlmsearch.types import PASSAGE, Document, Field, Match, Passage, Record, Scalar, document_of, file_of_part, part_of
+from vlmsearch.types import PASSAGE, Document, Field, Match, Passage, Record, Scalar, document_of, group_of, part_of
 
 MAX_PARTS = 100
 """Maximum number of other parts of a file, or passages of a document, in a match."""
@@ -59,7 +59,7 @@ def group_parts(
     others: dict[str, dict[str, float]] = {}
     kept = []
     for id, score in ranked:
-        first = best.setdefault(file_of_part(id) if by_file else document_of(id), id)
+        first = best.setdefault(group_of(id) if by_file else document_of(id), id)
         if first == id:
             kept.append((id, score))
         elif score >= min_score and len(parts := others.setdefault(first, {})) < MAX_PARTS:
@@ -67,7 +67,8 @@ def group_parts(
     pages: dict[str, tuple[float, float, str]] = {}
     for id, score in {**dict.fromkeys(words, 0.0), **dict(ranked)}.items() if by_file else ():
         page = part_of(document_of(id))
-        cover = best.get(page.of, "") if page is not None and page.region is None else ""
+        is_scene = page is not None and (page.page or page.seconds is not None)  # a mail is no title of its attachments
+        cover = best.get(page.of, "") if page is not None and is_scene else ""
         if page is not None and document_of(cover) == page.of:
             said = words.get(id, 0.0) if 0 < _ANSWER * words.get(cover, 0.0) <= words.get(id, 0.0) else 0.0
             pages[cover] = max(pages.get(cover, (0.0, 0.0, id)), (said, score, id), key=itemgetter(0, 1))

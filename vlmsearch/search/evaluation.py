@@ -217,7 +217,10 @@ def search_all(
         seconds = (time.perf_counter() - begun) / len(answers)
         for query, matches in zip(queries[start:], answers):
             kept = [match for match in matches if only is None or only in match.fields]
-            results[query.id] = QueryResult({id_of(match): match.score for match in kept}, seconds)
+            scores: dict[str, float] = {}
+            for match in kept:  # a mailbox has several, the best first
+                scores.setdefault(id_of(match), match.score)
+            results[query.id] = QueryResult(scores, seconds)
             on_search()
     return results
 

@@ -33,7 +33,7 @@ from vlmsearch.stores.base import WordSearch, reject_list_of
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.terms import query_terms, query_words, spans_of
 from vlmsearch.stores.versions import HitContent, read_current
-from vlmsearch.types import WORDS, Document, Modality, Scalar, document_of, file_of_part, is_id, local_image
+from vlmsearch.types import WORDS, Document, Modality, Scalar, document_of, group_of, is_id, local_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -82,7 +82,7 @@ def explain(
     if options.reranker is not None:
         relevance, judged, order = _reread(judge.store, query.text or "", options, examined.order, (row, relevance))
     order, _ = group_parts(list(order), 0.0, examined.bm25, by_file=options.group)
-    of = file_of_part if options.group else document_of
+    of = group_of if options.group else document_of
     better = next((other for other, _ in order if of(other) == of(row)), row)
     place = next((place for place, (other, _) in enumerate(order, 1) if other == row), None)
     before = sum(score >= relevance for _, score in order) if place is None else place - 1

@@ -18,7 +18,7 @@ from pathlib import Path
 from vlmsearch.errors import ConfigError
 from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.search.query import Query
-from vlmsearch.types import ImageInput, Match, RemoteImage, file_of_part, local_image
+from vlmsearch.types import ImageInput, Match, RemoteImage, group_of, local_image
 
 _ID_BYTES = 6
 """Bytes of the digest of an id: among 10,000 that are shown, two in three million searches confuse two."""
@@ -67,7 +67,7 @@ class Cursor:
         return base64.urlsafe_b64encode(b"".join([self.query, *sorted(shown)])).decode()
 
     def _digest(self, id: str) -> bytes:
-        shown = file_of_part(id) if self.groups else id
+        shown = group_of(id) if self.groups else id
         return hashlib.blake2b(shown.encode(), digest_size=_ID_BYTES).digest()
 
 

@@ -223,14 +223,14 @@ def _jpeg(image: PIL.Image.Image, quality: int) -> bytes:
 
 
 def original(path: Path, limits: ImageLimits) -> SentImage:
-    """Return an image file as it is. A page becomes a PNG, another part of a file a JPEG.
+    """Return an image file, or an attachment, as it is. A page becomes a PNG, another part of a file a JPEG.
 
     Raises:
         InvalidInputError: The file does not exist, or is no image.
     """
     tag = _tag(path, "original")
     part = named_part(path)
-    if part is not None:
+    if part is not None and part.attachment is None:
         image = open_image(path, limits=limits)
         if part.page is None:
             return SentImage(_jpeg(image, _ORIGINAL_QUALITY), "image/jpeg", tag)

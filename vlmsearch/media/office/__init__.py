@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.media.images import read_regular
+from vlmsearch.media.files import read_regular
 from vlmsearch.media.office.content import Content
 
 _READERS = {

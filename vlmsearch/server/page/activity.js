@@ -9,7 +9,7 @@ const KINDS = { index: "Index", label: "Label", describe: "Describe pictures", d
 
 /** What an index job takes beside images, texts and tables, by the field of its request. */
 const KINDS_OF_FILES = {
-  pdf: "pages of PDF files", video: "scenes of films", office: "office documents and web pages", ocr: "text in pictures",
+  pdf: "pages of PDF files", video: "scenes of films", office: "office documents, web pages and mails", ocr: "text in pictures",
 };
 
 export function open(main, index) {

@@ -56,7 +56,7 @@ export function bar(share, { middle = false, line = null } = {}) {
   return held;
 }
 
-const PART = /^(.+)#(?:(page|passage)=([1-9]\d{0,8})|t=(\d{1,9}\.\d{3})|xywh=(\d{1,9},\d{1,9},[1-9]\d{0,8},[1-9]\d{0,8}))$/s;
+const PART = /^(.+)#(?:((?:page|passage|message|(?:message=[1-9]\d{0,8}&)?attachment)=[1-9]\d{0,8})|t=(\d{1,9}\.\d{3})|xywh=(\d{1,9},\d{1,9},[1-9]\d{0,8},[1-9]\d{0,8}))$/s;
 
 /** A time in seconds as 0:12, or 1:02:03. */
 function clock(seconds) {
@@ -65,12 +65,13 @@ function clock(seconds) {
   return hours ? `${hours}:${two(minutes)}:${left}` : `${minutes}:${left}`;
 }
 
-/** Which part of which file an id names: a page, a moment, a region or a passage; null for a document of its own. */
+/** Which part of which file an id names: a page, a moment, a message, an attachment, ...; null for a document of its own. */
 export function partOf(id) {
-  const [, of, kind, count, seconds, region] = PART.exec(id) ?? [];
+  const [, of, numbers, seconds, region] = PART.exec(id) ?? [];
   if (of === undefined) return null;
-  const name = kind ? `${kind} ${count}` : seconds ? clock(Number(seconds)) : region;
-  return { of, page: kind === "page" && count, passage: kind === "passage" && Number(count), seconds, name, fragment: id.slice(of.length) };
+  const name = numbers?.replaceAll("=", " ").replace("&", ", ") ?? (seconds ? clock(Number(seconds)) : region);
+  const { page, passage } = Object.fromEntries(new URLSearchParams(numbers));
+  return { of, page, passage: passage && Number(passage), seconds, name, fragment: id.slice(of.length) };
 }
 
 /** What is opened of a match: its document, at the passage that fits. */

@@ -11,7 +11,7 @@ const LONGEST = 60;
 const OF_FILES = ["type", "folder", "date"]; // what every file has: shown first
 const LISTS = ["type", "folder"]; // shown as lists, however many values they have
 // about the inside of a file: nothing to choose by
-const PLACES = new Set(["ocr", "page", "pages", "parts", "seconds", "duration", "unread", "unread_count"]);
+const PLACES = new Set(["ocr", "messages", "page", "pages", "parts", "seconds", "duration", "unread", "unread_count"]);
 
 const known = new Map(); // by index
 

@@ -19,7 +19,7 @@ from vlmsearch.stores.sqlite.arrays import StoredArrays
 from vlmsearch.stores.sqlite.codes import BLOCK, CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, passing
 from vlmsearch.stores.sqlite.tables import Tables, TableState, undamaged
-from vlmsearch.types import WORDS, Field, document_of, file_of_part
+from vlmsearch.types import WORDS, Field, document_of, group_of
 
 MIN_KEPT = 2**17
 """Documents, in all fields and words together, from which on a file of arrays is made."""
@@ -198,7 +198,7 @@ class Views:
                 for place, id in placed:
                     document = document_of(id)
                     groups.are_passages[place], has_parts = document != id, id in known.numbers or id in new
-                    for numbers, owner in ((groups.documents, document), (groups.files, file_of_part(document))):
+                    for numbers, owner in ((groups.documents, document), (groups.files, group_of(document))):
                         if owner != id or has_parts:
                             numbers[place] = number_of(owner)
 
