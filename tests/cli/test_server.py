@@ -117,7 +117,7 @@ def test_files_of_the_server_and_files_from_here_are_indexed_and_deleted(
     mine.mkdir()
     (mine / "cat.txt").write_text("two cats on a sofa")
     (mine / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    (mine / "a.eml").touch()
+    (mine / "a.log").touch()
     unread = {"unread": "2 comments", "unread_count": 2}
     rows = [{"id": str(number), "text": "x" * 30_000, **unread} for number in range(400)]  # several requests
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -127,9 +127,9 @@ def test_files_of_the_server_and_files_from_here_are_indexed_and_deleted(
     assert (again["unchanged"], again["partly_read"], again["partly_read_in_all"]) == (400, 0, 400)
     assert "not read    800 comments, of 400 documents" in ok("info", *where)
     assert ok("list", "--unread", "--limit", "1", *where).startswith("0\t2 comments\txxx")
-    assert ok("delete", *(row["id"] for row in rows), *where) == "400 deleted\n"
+    assert ok("delete", *(str(row["id"]) for row in rows), *where) == "400 deleted\n"
     report = json.loads(ok("index", mine, "--upload", "--json", *where))
-    assert report["others"] == {".eml": 1}
+    assert report["others"] == {".log": 1}
     assert (report["added"], [reject["code"] for reject in report["rejects"]]) == (1, ["truncated"])
     assert str(mine / "cat.txt") in ok("search", "cats sofa", *where)
     assert "broken.png" in ok("info", "--rejects", *where)

@@ -84,17 +84,17 @@ def test_files_that_nothing_takes_are_counted_by_ending(pipeline: Pipeline, tmp_
     folder = tmp_path / "files"
     (folder / "below").mkdir(parents=True)
     odd = ["README", "odd. a sentence", "x.aVeryLongEnding", ".hidden"]
-    for name in ["a.eml", "B.EML", "below/c.eml", "t.csv", "d.srt", "page.html", "note.txt", *odd]:
+    for name in ["a.log", "B.LOG", "below/c.log", "t.csv", "d.srt", "page.html", "note.txt", *odd]:
         (folder / name).write_text("words")
     write_pdf(folder / "a.pdf", ["words"])
     source = Paths([folder, folder / "below"])
-    others = {".eml": 3, "(none)": 3, ".csv": 1, ".srt": 1}
+    others = {".log": 3, "(none)": 3, ".csv": 1, ".srt": 1}
     assert len(source) == 1
     for _ in range(2):  # it was listed before for its length, and is listed again
         report = pipeline.index(source)
         assert (report.others, report.left_out) == (others, {"pdf": 1, "office": 1})
     films = pipeline.index(Paths([folder], options=SourceOptions(video=True, pdf=True)))
-    assert films.others == {".eml": 3, "(none)": 3, ".csv": 1}
+    assert films.others == {".log": 3, "(none)": 3, ".csv": 1}
 
 
 def test_endings_that_are_counted_are_not_without_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,25 +111,25 @@ def test_the_index_itself_is_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("a dog")
     with Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
         assert pipeline.index(tmp_path).others == {}
-        for name in ("indexes", "index-old.eml"):
+        for name in ("indexes", "index-old.log"):
             (tmp_path / name).touch()
-        assert pipeline.index(tmp_path).others == {"(none)": 1, ".eml": 1}
+        assert pipeline.index(tmp_path).others == {"(none)": 1, ".log": 1}
 
 
 @pytest.mark.usefixtures("storage")
 def test_files_in_object_storage_that_nothing_takes_are_counted() -> None:
-    for name in ("note.txt", "a.eml", "below/b.eml", ".hidden/c.eml"):
+    for name in ("note.txt", "a.log", "below/b.log", ".hidden/c.log"):
         put(f"others/{name}", b"words")
     with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
-        assert pipeline.index("s3://photos/others").others == {".eml": 2}
+        assert pipeline.index("s3://photos/others").others == {".log": 2}
 
 
 def test_a_folder_with_nothing_that_is_taken_says_which_endings_there_are(pipeline: Pipeline, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
-    for name in ("a.eml", "b.eml", "t.csv"):
+    for name in ("a.log", "b.log", "t.csv"):
         (folder / name).touch()
-    with pytest.raises(ConfigError, match=r"no images, texts or rows in .*, but other files: \.eml 2, \.csv 1; name a"):
+    with pytest.raises(ConfigError, match=r"no images, texts or rows in .*, but other files: \.log 2, \.csv 1; name a"):
         pipeline.index(folder)
 
 

@@ -37,7 +37,7 @@ def make_sources(folder: Path, count: int = 5, rows: int = 5) -> list[str]:
     ]
     table += [{"id": "linked", "image": "photos/0001.png"}, {"id": "nothing"}]
     table[0] |= {"unread": "1 chart", "unread_count": 1}
-    (photos / "a.eml").touch()
+    (photos / "a.log").touch()
     (folder / "rows.jsonl").write_text("\n".join([*map(json.dumps, table), "no json"]))
     write_parquet(folder / "rows.parquet", [{"id": f"pq-{seed}", "image": png(seed)} for seed in range(count)])
     files: dict[str, bytes | str | dict[str, object]] = {f"{seed}.png": png(seed) for seed in range(count)}
@@ -79,7 +79,7 @@ def test_the_index_is_the_one_of_one_process_and_is_kept_in_step(tmp_path: Path)
     report = index(sources, encoder="mock:", store=two, on_progress=done.append)
     assert (report.added, len(report.rejects), report.unchanged) == (22, 3, 0)
     assert done[-1] == report.seen
-    assert (report.partly_read, report.unread, report.others) == (1, {"chart": 1}, {".eml": 1})
+    assert (report.partly_read, report.unread, report.others) == (1, {"chart": 1}, {".log": 1})
     assert_same(one, two)
     (tmp_path / "photos/0000.png").unlink()
     (tmp_path / "photos/0001.png").write_bytes(png(999))

@@ -135,13 +135,13 @@ def test_subtitles_that_are_a_link_do_not_lead_out_of_an_allowed_folder(
 
 
 def test_a_job_says_what_was_not_read_and_what_nothing_takes(service: RunningService, tmp_path: Path) -> None:
-    (tmp_path / "photos" / "a.eml").touch()
+    (tmp_path / "photos" / "a.log").touch()
     unread = {"unread": "2 comments, 1 chart", "unread_count": 3}
     (tmp_path / "photos" / "table.jsonl").write_text(json.dumps({"id": "a", "text": "a dog", **unread}))
     for partly_read, parts, in_all in ((1, {"comment": 2, "chart": 1}, 0), (0, {}, 1)):
         job = start(service, {"kind": "index", "paths": [".", "table.jsonl"]})
         result = follow(service, job["id"])[-1][1]["result"]
-        assert result["others"] == {".eml": 1, ".jsonl": 1}
+        assert result["others"] == {".log": 1, ".jsonl": 1}
         counts = [result[name] for name in ("partly_read", "unread", "partly_read_in_all")]
         assert counts == [partly_read, parts, in_all]
     info = service.http.get("/api/v1/indexes/default").json()

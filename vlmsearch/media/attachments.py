@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 import os
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,23 +38,27 @@ def read_attachment(attachment: Attachment, limits: ImageLimits) -> Content | by
             content = office.read_bytes(data, suffix, repr(name))
             return Content(content.about.over(content.text), unread=content.unread)
         if suffix == ".pdf":
-            return _pdf(data)
+            return _pdf(data, limits)
+        if kind in CARDS or (data and kind.startswith("text/")):
+            text = decoded(data)
+            return Content(clean(card_text(text.text) if kind in CARDS else text.text), unread=text.unread)
     except (InvalidInputError, MissingDependencyError):
         return None
-    if not data or not (kind.startswith("text/") or kind in CARDS):
-        return None
-    text = decoded(data)
-    return Content(clean(card_text(text.text) if kind in CARDS else text.text), unread=text.unread)
+    return None
 
 
-def _pdf(data: bytes) -> Content:
+def _pdf(data: bytes, limits: ImageLimits) -> Content:
     """Return the text of a PDF; pages without text count as not read."""
     from vlmsearch.media import pdf
 
+    texts, unread = list[str](), Counter[str]()
     with TemporaryDirectory() as folder:
         path = Path(folder, "attachment.pdf")
         path.write_bytes(data)
-        texts = list(pdf.page_texts(path))
-        about = pdf.describe(path)[1]
-    empty = texts.count("")
-    return Content(about.over("\n\n".join(filter(None, texts))), unread={"page": empty} if empty else {})
+        _, about, beside = pdf.describe(path)
+        for page in pdf.read_pages(path, limits, is_drawn=False):
+            text, left = (page.text, page.unread) if isinstance(page, pdf.Page) else ("", {})
+            texts += [text] if text else []
+            unread.update({**left, "page": not text})
+    unread.update(beside)
+    return Content(about.over("\n\n".join(texts)), unread=+unread)

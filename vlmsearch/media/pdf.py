@@ -54,7 +54,7 @@ class Page:
     Attributes:
         number: From 1.
         text: The text, in lines; "" for a scan.
-        image: The picture of the page, as the bytes of a BMP.
+        image: The picture of the page, as the bytes of a BMP; empty where it is not drawn.
         unread: Numbers of what is not read, by kind.
     """
 
@@ -80,10 +80,12 @@ def describe(path: Path) -> tuple[int, About, Mapping[str, int]]:
         return len(document), about, +Counter(unread)
 
 
-def read_pages(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Page | tuple[int, InvalidInputError]]:
+def read_pages(
+    path: Path, limits: ImageLimits = DEFAULT_LIMITS, *, is_drawn: bool = True
+) -> Iterator[Page | tuple[int, InvalidInputError]]:
     """Yield the pages of a PDF in order, one in memory at a time.
 
-    A page that cannot be read comes as its number and the reason.
+    A page that cannot be read comes as its number and the reason. Without ``is_drawn`` pages have no picture.
 
     Raises:
         InvalidInputError: The file cannot be opened, as for `describe`.
@@ -102,7 +104,7 @@ def read_pages(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Pag
             if number >= count:  # it became shorter meanwhile
                 return
             number += 1
-            yield _read_page(document, path, number, limits, spelling)
+            yield _read_page(document, path, number, limits if is_drawn else None, spelling)
     finally:
         if document is not None:
             document.close()
@@ -122,27 +124,12 @@ def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) ->
             return _draw(page, _name(path, number), limits)
 
 
-def page_texts(path: Path) -> Iterator[str]:
-    """Yield the text of each page of a PDF, without drawing it.
-
-    It is "" for a scan.
-
-    Raises:
-        InvalidInputError: The file cannot be opened, as for `describe`, or a page is ``corrupt``.
-        MissingDependencyError: pypdfium2 is not installed.
-    """
-    with _opened(path) as document:
-        for number in range(1, len(document) + 1):
-            with _loaded(document, path, number) as page:
-                yield _text(page)
-
-
 def _read_page(
-    document: PdfDocument, path: Path, number: int, limits: ImageLimits, spelling: Spelling
+    document: PdfDocument, path: Path, number: int, limits: ImageLimits | None, spelling: Spelling
 ) -> Page | tuple[int, InvalidInputError]:
     try:
         with _loaded(document, path, number) as page:
-            image = _draw(page, _name(path, number), limits)
+            image = _draw(page, _name(path, number), limits) if limits else b""
             annotations = flatten(page)
             text = "" if annotations.has_any else page_text(page, number, spelling)
         if annotations.has_any:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import docx
 import pptx
-import pypandoc  # type: ignore[import-untyped]
+import pypandoc
 import pytest
 from docx.opc.packuri import PackURI
 from docx.opc.part import Part

@@ -108,7 +108,7 @@ def test_a_folder_is_indexed_with_its_progress(page: Page, gallery: RunningServi
 def test_what_was_not_read_is_said_of_a_job_an_index_and_a_document(page: Page, gallery: RunningService) -> None:
     folder = gallery_folder(gallery) / "papers"
     folder.mkdir(exist_ok=True)
-    for name in ("lease.docx", "page.html", "a.eml", "note.txt"):
+    for name in ("lease.docx", "page.html", "a.log", "note.txt"):
         (folder / name).write_text("a note")
     unread = {"unread": "2 comments, 1 text box", "unread_count": 3}
     (folder / "table.jsonl").write_text(json.dumps({"id": "lease", "text": "a lease of a house", **unread}))
@@ -117,7 +117,7 @@ def test_what_was_not_read_is_said_of_a_job_an_index_and_a_document(page: Page, 
     for path, notes in (
         ("table.jsonl", [said]),
         ("table.jsonl", ["1 document in the index has parts that were not read."]),
-        (".", ["2 files left out for want of an option: office 2.", "2 other files: .eml 1, .jsonl 1."]),
+        (".", ["2 files left out for want of an option: office 2.", "2 other files: .log 1, .jsonl 1."]),
     ):
         count = page.locator(".jobs li").count()
         page.get_by_label("Index a folder").fill(str(folder / path))

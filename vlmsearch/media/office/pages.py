@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Any
 
 from vlmsearch._util.extras import install_command
-from vlmsearch.errors import MissingDependencyError
+from vlmsearch.errors import InvalidInputError, MissingDependencyError
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import decoded, page_label
 from vlmsearch.media.office.content import AUTHORS_JOINT, Content, clean
@@ -207,13 +207,17 @@ def _element(name: str) -> tuple[str, str, bool]:
     return tag, _BREAKS.get(tag, ""), tag not in _SPECIAL
 
 
-def read(data: bytes, _: str) -> Content:
+def read(data: bytes, name: str) -> Content:
     """Return the content of a web page or a drawing in SVG.
 
     Raises:
+        InvalidInputError: ``unsupported`` for binary data.
         MissingDependencyError: lxml is not installed.
     """
-    source = decoded(data, label=page_label(data))
+    try:
+        source = decoded(data, label=page_label(data))
+    except InvalidInputError as exc:
+        raise InvalidInputError(exc.code, f"{name} is no page: {exc}") from exc
     content = read_markup(source.text)
     return replace(content, unread={**content.unread, **source.unread})
 
