@@ -336,7 +336,7 @@ def _lacking_memory(name: str) -> Iterator[None]:
 
 
 class _Strictness:
-    """Pillow's switch that makes it raise for an image that is cut off, set while any thread decodes.
+    """Pillow's switch for images that are cut off, which makes it raise while any thread decodes.
 
     Other libraries turn it off for the whole process, as WeasyPrint does when it is imported.
     """
