@@ -146,6 +146,9 @@ def test_character_sets_are_told_apart(
         ("gbk", "каша и 家居".encode(), "каша и 家居"),
         ("gb2312", "Смотритель маяка".encode(), "Смотритель маяка"),
         ("utf-8", "家".encode("utf-16"), "家"),
+        ("IBM850", "Größe".encode("cp850"), "Größe"),
+        ("cp437", "Größe".encode("cp437"), "Größe"),
+        ("", "größe\0 und länge der straße".encode(), "größe\0 und länge der straße"),
     ],
 )
 def test_labels_mean_what_the_encoding_standard_says(label: str, data: bytes, text: str) -> None:

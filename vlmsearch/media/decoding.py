@@ -131,16 +131,16 @@ def decoded(data: bytes, *, label: str = "", language: str = "") -> DecodedText:
     """
     if mark := _mark(data):
         return _read(data[len(mark) :], _MARKS[mark])
+    text, named = _read(data, "utf-8"), _codec(label)
     has_controls = len(data) - len(data.translate(None, _CONTROLS)) > _FEW * len(data)
-    if (has_controls or b"\0" in data) and (codec := _wide_codec(data)):
-        return _read(data, codec)
+    if has_controls or (text.unread and b"\0" in data):
+        if codec := _wide_codec(data):
+            return _read(data, codec)
+        raise InvalidInputError("unsupported", "it is binary data, and no text")
     if escape := next((escape for escape in _ESCAPES if data.isascii() and escape in data), b""):
         return _read(data, _ESCAPES[escape])
-    text, named = _read(data, "utf-8"), _codec(label)
     ascii_bytes, bad = len(data.translate(None, _HIGH)), text.unread.get(UNREADABLE, 0)
     others = len(text.text) - ascii_bytes - bad
-    if has_controls or (bad and b"\0" in data):
-        raise InvalidInputError("unsupported", "it is binary data, and no text")
     if others >= bad and (named not in _DOUBLE or not 0 < others < _ACCIDENTS or _THREE_BYTES.search(data)):
         return text
     if named not in ("", "utf-8"):
@@ -204,8 +204,10 @@ def _codec(label: str) -> str:
     """Return Python's name of the character set of a label, "" for none."""
     import webencodings
 
-    known = webencodings.lookup(label)
-    return _CODECS.get(known.name, known.codec_info.name) if known else ""
+    if known := webencodings.lookup(label):
+        return _CODECS.get(known.name, known.codec_info.name)
+    name = label.lower().replace("ibm", "cp")  # those of DOS, which mail has
+    return name if name in _SETS else ""
 
 
 def _sets_of(language: str) -> tuple[str, ...]:
