@@ -104,6 +104,17 @@ def test_columns_and_lines_below_each_other_stay_apart(tmp_path: Path) -> None:
     assert text_of(tmp_path / "a.pdf").split("\n") == [*expected, "a", "b"]
 
 
+def test_a_letter_that_is_drawn_after_its_exponent_is_not_behind_it(tmp_path: Path) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"))
+    canvas.drawString(60, 780, "Female 33")
+    canvas.setFont("Helvetica", 7)
+    canvas.drawString(67, 766, "2")
+    canvas.setFont("Helvetica", 12)
+    canvas.drawString(60, 760, "v = 17")
+    canvas.save()
+    assert text_of(tmp_path / "a.pdf") == "Female 33\n2\nv = 17"
+
+
 def test_lines_from_top_to_bottom_are_read(tmp_path: Path) -> None:
     pdfmetrics.registerFont(UnicodeCIDFont("HeiseiMin-W3", isVertical=True))
     canvas = Canvas(str(tmp_path / "a.pdf"))
@@ -134,6 +145,7 @@ def test_a_hyphen_that_a_line_adds_goes_and_that_of_a_word_stays(tmp_path: Path,
         (["a long hyphen-", "ation word"], "a long hyphenation word"),
         (["as is well-known, a well-", "known fact"], "as is well-known, a well-\nknown fact"),
         (["The author Jean-", "Paul wrote"], "The author Jean-\nPaul wrote"),
+        (["Bonn hat eine S-", "Bahn"], "Bonn hat eine S-\nBahn"),
         (["long or short term, long-", "term plans"], "long or short term, long-\nterm plans"),
         (["the longer words, longer-", "words both"], "the longer words, longer-\nwords both"),
         (["state-of-", "the-art work"], "state-of-\nthe-art work"),

@@ -104,7 +104,7 @@ class Spelling:
         if (compound := f"{first}-{last}") in self._words or f"{first}{last}" in self._words:
             is_own = compound in self._words
         else:
-            is_name = head[-1].islower() and tail[0].isupper()
+            is_name = tail[0].isupper() and not f"{head}{tail}".isupper()
             is_own = is_name or all(len(part) >= _MIN_WORD and part in self._words for part in (first, last))
         return "-\r\n" if is_own or is_sign or before or after else ""
 
@@ -181,6 +181,8 @@ def _breaks_in_lines(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[in
             start -= 1
         margin, before = after.left, box(start - 1)
         heights = before.top - before.bottom, after.top - after.bottom
+        if after.left < before.left and not _PHRASE.match(text, end):  # such as a letter drawn after its exponent
+            continue
         distance = max(after.left - before.right, before.left - after.right)
         is_beside = min(before.top, after.top) - max(before.bottom, after.bottom) > _BESIDE * min(heights) > 0
         if is_beside and distance < _NEAR * max(heights):
