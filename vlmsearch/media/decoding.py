@@ -20,6 +20,8 @@ from vlmsearch.errors import InvalidInputError
 
 STRAY = re.compile("[\udc80-\udcff]")
 """The surrogates that bytes are read as which have no character."""
+COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""Colours and moves of a terminal, which programs write into their logs."""
 UNCERTAIN, UNREADABLE = "uncertain character set", "unreadable character"
 """Kinds of what is not read for sure: all characters, where the choice was close, and single ones."""
 _MARKS = {
@@ -205,7 +207,7 @@ def _codec(label: str) -> str:
     import webencodings
 
     if known := webencodings.lookup(label):
-        return _CODECS.get(known.name, known.codec_info.name)
+        return str(_CODECS.get(known.name, known.codec_info.name))
     name = label.lower().replace("ibm", "cp")  # those of DOS, which mail has
     return name if name in _SETS else ""
 
