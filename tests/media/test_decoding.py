@@ -180,6 +180,14 @@ def test_a_page_is_read_in_the_set_that_it_names_or_else_in_a_likely_one() -> No
     assert (content.text, content.about.title) == ("Смотритель маяка", "Х")  # noqa: RUF001
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["It’s late – isn’t it?", "“Yes,” he said.", "It was €12, see § 5.", "It is 25°C"],  # noqa: RUF001
+)
+def test_signs_of_windows_in_english_are_sure(text: str) -> None:
+    assert decoded(text.encode("cp1252")) == DecodedText(text, "cp1252")
+
+
 def test_what_is_not_read_for_sure_is_said() -> None:
     assert decoded(b"caf\xe9").unread == {UNCERTAIN: 1}
     assert decoded("Смотритель маяка".encode()[:-1]).unread == {UNREADABLE: 1}

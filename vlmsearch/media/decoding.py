@@ -74,6 +74,8 @@ _PRIOR = 0.02
 
 The first ones of other languages have half of it.
 """
+_SIGNS = 0.2
+"""Score of a text whose characters beyond ASCII are all `_PROPER`."""
 _FEW = 0.05
 """Share of controls in a text at most.
 
@@ -89,6 +91,11 @@ _ODD = re.compile(
     r"|(?<=[^\W\d_])[⁰-₎─-▟]|[─-▟](?=[^\W_])"  # a box beside a letter
 )
 """Characters that stand in no text, or seldom."""
+_PROPER = re.compile(
+    r"(?<=[eknty])’(?=s\b)|(?<=n)’(?=t\b)|(?<=\w)’(?=(?:d|ll|m|re|ve)\b)|(?<= )[–—](?= )"  # noqa: RUF001
+    r"|(?<!\w)“(?=\w)|(?<=[\w.,!?])”(?!\w)|€(?= ?\d)|(?<=\d)€|(?<=\d )€|(?<=\d)°|§(?= ?\d)|(?m:^)•(?= )"
+)
+"""Signs where they stand in texts, which have few other characters in English."""
 _OTHER = re.compile("[^\0-\x7f]")
 _LINE = re.compile(rb"[^\n]{1,400}\n?")
 _NO_TEXT = re.compile("[\0-\x08\x0e-\x19\x7f-\x9f\ue000-\uf8ff\ufffd-\uffff]")
@@ -268,7 +275,9 @@ def _guessed(data: bytes, language: str) -> DecodedText:
     for codec, confidence in ((hit["encoding"], hit["confidence"]) for hit in hits if hit["encoding"] in _SETS):
         text = _read(sample, codec).text
         others = max(len(_OTHER.findall(text)), 1)
-        evidence = confidence * (1 - min(len(_ODD.findall(text)) / others, 1)) ** 3 * (2 if codec in hints else 1)
+        proper = len(_PROPER.findall(text)) / others * codec.startswith("cp12")  # Macintosh and DOS have letters there
+        odd = min(len(_ODD.findall(text)) / others, 1)
+        evidence = confidence * (1 - odd) ** 3 * (2 if codec in hints else 1) + _SIGNS * proper
         prior = _PRIOR / others * (codec == (hints or _SETS)[0] or (codec in _FIRST) / 2)
         candidates.append((evidence + prior, -_SETS.index(codec), evidence, text))
     if not candidates:
