@@ -13,6 +13,7 @@ from pypdf.annotations import FreeText, Highlight, Link, Popup, Text
 from pypdf.generic import (
     ArrayObject,
     BooleanObject,
+    DecodedStreamObject,
     DictionaryObject,
     FloatObject,
     NameObject,
@@ -122,6 +123,17 @@ def test_lines_from_top_to_bottom_are_read(tmp_path: Path) -> None:
     canvas.drawString(500, 760, "吾輩は猫である")
     canvas.save()
     assert text_of(tmp_path / "a.pdf") == "吾輩は猫である"
+
+
+def test_a_letter_that_its_font_does_not_name_is_said(tmp_path: Path) -> None:
+    writer = PdfWriter(clone_from=on_one_page(tmp_path / "a.pdf", "cases"))
+    stream = DecodedStreamObject()
+    stream.set_data(b"BT /F1 12 Tf 60 760 Td (Con\\037rmed cases) Tj ET")
+    writer.pages[0][NameObject("/Contents")] = writer._add_object(stream)
+    writer.write(tmp_path / "b.pdf")
+    [page] = pdf.read_pages(tmp_path / "b.pdf", is_drawn=False)
+    assert isinstance(page, pdf.Page)
+    assert (page.text, page.unread) == ("Con\ufffdrmed cases", {"unreadable character": 1})
 
 
 # ---- hyphens

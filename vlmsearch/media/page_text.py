@@ -57,6 +57,8 @@ _AROUND_WORDS = f"{punctuation}‘’“”„«»…"  # noqa: RUF001
 _SIGN = re.compile("\u2010( *(?:\r\n|\\Z))?")
 _MIN_WORD, _MAX_WORD = 4, 50
 """Minimum letters of a word that is known to stand alone, and maximum of any."""
+_UNNAMED = re.compile(r"[\x01\x03-\x08\x0b\x0c\x0e-\x1f](?=[^\W\d_]{2})")
+"""A letter of a word that its font gives no name, as some do for ligatures."""
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\u00ad\ufffe\uffff]")
 
 
@@ -139,6 +141,7 @@ def _text(page: PdfPage, spelling: Spelling) -> str:
         text = f"{text[:start]}{replacement}{text[end:]}"
     if edits and len(_REVERSED.findall(text)) > len(_IN_ORDER.findall(text)):  # drawn from their end
         text = _PHRASE.sub(lambda phrase: phrase[0][::-1], text)
+    text = _UNNAMED.sub("\ufffd", text)
     text = _PRESENTATION_FORMS.sub(lambda forms: unicodedata.normalize("NFKC", forms[0]), text)
     return well_formed(_NOT_TEXT.sub("", spelling.whole_words(text).replace("\r\n", "\n"))).strip()
 
