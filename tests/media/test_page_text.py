@@ -136,6 +136,18 @@ def test_a_letter_that_its_font_does_not_name_is_said(tmp_path: Path) -> None:
     assert (page.text, page.unread) == ("Con\ufffdrmed cases", {"unreadable character": 1})
 
 
+def test_a_letter_without_a_character_is_said(tmp_path: Path) -> None:
+    weasyprint.HTML(string="<p>Quay wall").write_pdf(tmp_path / "a.pdf")
+    writer = PdfWriter(clone_from=tmp_path / "a.pdf")
+    [font] = writer.pages[0]["/Resources"]["/Font"].values()  # type: ignore[index]
+    names = font.get_object()["/ToUnicode"]
+    names.set_data(names.get_data().replace(b"<0077>", b"<0000>"))  # as Chromium has it for the first of some fonts
+    writer.write(tmp_path / "b.pdf")
+    [page] = pdf.read_pages(tmp_path / "b.pdf", is_drawn=False)
+    assert isinstance(page, pdf.Page)
+    assert (page.text, page.unread) == ("Quay \ufffdall", {"unreadable character": 1})
+
+
 # ---- hyphens
 
 

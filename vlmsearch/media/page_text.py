@@ -137,6 +137,7 @@ def _text(page: PdfPage, spelling: Spelling) -> str:
             text = "".join(map(chr, array("H", text.encode("utf-16-le"))))
         box = _boxes(content, len(text))
         edits = [*_breaks_in_lines(text, box), *(() if text.isascii() else _phrases_turned(text, box))]
+        edits += [edit for edit in _gaps(content, text) if not any(start < edit[0] < end for start, end, _ in edits)]
     for start, end, replacement in sorted(edits, reverse=True):
         text = f"{text[:start]}{replacement}{text[end:]}"
     if edits and len(_REVERSED.findall(text)) > len(_IN_ORDER.findall(text)):  # drawn from their end
@@ -190,6 +191,18 @@ def _breaks_in_lines(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[in
         is_beside = min(before.top, after.top) - max(before.bottom, after.bottom) > _BESIDE * min(heights) > 0
         if is_beside and distance < _NEAR * max(heights):
             yield start, end, " " if " " in text[start:end] or distance > _SPACE * min(heights) else ""
+
+
+def _gaps(content: PdfTextPage, text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield glyphs without a character before letters, and what stands in their place."""
+    from pypdfium2.raw import FPDFText_GetTextIndexFromCharIndex, FPDFText_GetUnicode
+
+    count = content.count_chars()
+    for index in range(count - 1) if count > len(text) or "\ufffe" in text else ():
+        if not FPDFText_GetUnicode(content, index):
+            start, end = (FPDFText_GetTextIndexFromCharIndex(content, place) for place in (index, index + 1))
+            if end >= 0 and text[end].isalpha():
+                yield start if start >= 0 else end, end, "\ufffd"
 
 
 def _phrases_turned(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[int, int, str]]:
