@@ -44,6 +44,11 @@ def test_a_folder_gives_images_and_texts_below_it_in_order(tmp_path: Path) -> No
     assert found[1].text == "x"
 
 
+def test_the_colours_of_a_log_are_in_no_word(tmp_path: Path) -> None:
+    touch(tmp_path / "a.txt", b"\x1b[1;31mERROR\x1b[0m disk full\n")
+    assert [document.text for document in documents(tmp_path)] == ["ERROR disk full\n"]
+
+
 def test_a_folder_that_cannot_be_listed_is_rejected_and_covers_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,9 @@ def test_character_sets_are_told_apart(
         ("gbk", "каша и 家居".encode(), "каша и 家居"),
         ("gb2312", "Смотритель маяка".encode(), "Смотритель маяка"),
         ("utf-8", "家".encode("utf-16"), "家"),
+        ("IBM850", "Größe".encode("cp850"), "Größe"),
+        ("cp437", "Größe".encode("cp437"), "Größe"),
+        ("", "größe\0 und länge der straße".encode(), "größe\0 und länge der straße"),
     ],
 )
 def test_labels_mean_what_the_encoding_standard_says(label: str, data: bytes, text: str) -> None:
@@ -175,6 +178,14 @@ def test_a_page_is_read_in_the_set_that_it_names_or_else_in_a_likely_one() -> No
     unnamed = page.replace('<meta charset="{}">', "").encode("koi8-r")
     content = read_bytes(unnamed, ".html", "x")
     assert (content.text, content.about.title) == ("Смотритель маяка", "Х")  # noqa: RUF001
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["It’s late – isn’t it?", "“Yes,” he said.", "It was €12, see § 5.", "It is 25°C"],  # noqa: RUF001
+)
+def test_signs_of_windows_in_english_are_sure(text: str) -> None:
+    assert decoded(text.encode("cp1252")) == DecodedText(text, "cp1252")
 
 
 def test_what_is_not_read_for_sure_is_said() -> None:

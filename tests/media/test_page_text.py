@@ -13,6 +13,7 @@ from pypdf.annotations import FreeText, Highlight, Link, Popup, Text
 from pypdf.generic import (
     ArrayObject,
     BooleanObject,
+    DecodedStreamObject,
     DictionaryObject,
     FloatObject,
     NameObject,
@@ -104,6 +105,17 @@ def test_columns_and_lines_below_each_other_stay_apart(tmp_path: Path) -> None:
     assert text_of(tmp_path / "a.pdf").split("\n") == [*expected, "a", "b"]
 
 
+def test_a_letter_that_is_drawn_after_its_exponent_is_not_behind_it(tmp_path: Path) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"))
+    canvas.drawString(60, 780, "Female 33")
+    canvas.setFont("Helvetica", 7)
+    canvas.drawString(67, 766, "2")
+    canvas.setFont("Helvetica", 12)
+    canvas.drawString(60, 760, "v = 17")
+    canvas.save()
+    assert text_of(tmp_path / "a.pdf") == "Female 33\n2\nv = 17"
+
+
 def test_lines_from_top_to_bottom_are_read(tmp_path: Path) -> None:
     pdfmetrics.registerFont(UnicodeCIDFont("HeiseiMin-W3", isVertical=True))
     canvas = Canvas(str(tmp_path / "a.pdf"))
@@ -111,6 +123,29 @@ def test_lines_from_top_to_bottom_are_read(tmp_path: Path) -> None:
     canvas.drawString(500, 760, "吾輩は猫である")
     canvas.save()
     assert text_of(tmp_path / "a.pdf") == "吾輩は猫である"
+
+
+def test_a_letter_that_its_font_does_not_name_is_said(tmp_path: Path) -> None:
+    writer = PdfWriter(clone_from=on_one_page(tmp_path / "a.pdf", "cases"))
+    stream = DecodedStreamObject()
+    stream.set_data(b"BT /F1 12 Tf 60 760 Td (Con\\037rmed cases) Tj ET")
+    writer.pages[0][NameObject("/Contents")] = writer._add_object(stream)
+    writer.write(tmp_path / "b.pdf")
+    [page] = pdf.read_pages(tmp_path / "b.pdf", is_drawn=False)
+    assert isinstance(page, pdf.Page)
+    assert (page.text, page.unread) == ("Con\ufffdrmed cases", {"unreadable character": 1})
+
+
+def test_a_letter_without_a_character_is_said(tmp_path: Path) -> None:
+    weasyprint.HTML(string="<p>Quay wall").write_pdf(tmp_path / "a.pdf")
+    writer = PdfWriter(clone_from=tmp_path / "a.pdf")
+    [font] = writer.pages[0]["/Resources"]["/Font"].values()  # type: ignore[index]
+    names = font.get_object()["/ToUnicode"]
+    names.set_data(names.get_data().replace(b"<0077>", b"<0000>"))  # as Chromium has it for the first of some fonts
+    writer.write(tmp_path / "b.pdf")
+    [page] = pdf.read_pages(tmp_path / "b.pdf", is_drawn=False)
+    assert isinstance(page, pdf.Page)
+    assert (page.text, page.unread) == ("Quay \ufffdall", {"unreadable character": 1})
 
 
 # ---- hyphens
@@ -134,6 +169,7 @@ def test_a_hyphen_that_a_line_adds_goes_and_that_of_a_word_stays(tmp_path: Path,
         (["a long hyphen-", "ation word"], "a long hyphenation word"),
         (["as is well-known, a well-", "known fact"], "as is well-known, a well-\nknown fact"),
         (["The author Jean-", "Paul wrote"], "The author Jean-\nPaul wrote"),
+        (["Bonn hat eine S-", "Bahn"], "Bonn hat eine S-\nBahn"),
         (["long or short term, long-", "term plans"], "long or short term, long-\nterm plans"),
         (["the longer words, longer-", "words both"], "the longer words, longer-\nwords both"),
         (["state-of-", "the-art work"], "state-of-\nthe-art work"),

@@ -198,6 +198,7 @@ def test_codes_are_terms_with_their_parts() -> None:
     [
         ("das donau\u00addampf\u00adschiff", "Donaudampfschiff"),
         ("Donaudampfschiff", "donau\u00addampf\u00adschiff"),
+        ("manu\u00ad\nfacturing", "manufacturing"),
         ("vlm\u200bsearch", "vlmsearch"),
         ("\ufeffword\u2060joined", "wordjoined"),
         ("Auf\u200clage", "Auflage"),
@@ -272,6 +273,8 @@ def test_a_text_is_found_by_itself_or_has_no_words(text: str) -> None:
         ("ภาษา\u200bไทย ดี", "ภาษาไทย", ["ภาษา\u200bไทย"]),
         ("a well-\nknown fact", "wellknown", ["well-\nknown"]),
         ("a well-\nknown fact", "known", ["known"]),
+        ("a well-\r\nknown fact", "wellknown", ["well-\r\nknown"]),
+        ("by manu\u00ad\nfacturing", "manufacturing", ["manu\u00ad\nfacturing"]),
         ("a wellknown fact", "well-known", ["wellknown"]),
         ("nothing", "dog", []),
     ],

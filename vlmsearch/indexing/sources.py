@@ -61,7 +61,7 @@ from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.indexing.tables import Row, TarSample, count_rows, read_rows, row_word
 from vlmsearch.indexing.unread import ranked, unread_metadata
 from vlmsearch.media.about import About
-from vlmsearch.media.decoding import STRAY, decoded, language_of
+from vlmsearch.media.decoding import COLOURS, STRAY, decoded, language_of
 from vlmsearch.media.files import read_regular
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
@@ -552,7 +552,8 @@ def _text_document(name: str, id: str, data: bytes) -> Document:
     """Return the document of a text file; InvalidInputError for binary data."""
     text = decoded(data, language=language_of(name))
     is_markdown = name.lower().endswith(".md")
-    metadata, about, body = front_matter(text.text) if is_markdown else ({}, About(), text.text)
+    plain = COLOURS.sub("", text.text)
+    metadata, about, body = front_matter(plain) if is_markdown else ({}, About(), plain)
     return Document(id, about.over(body), None, {**metadata, **about.metadata, **unread_metadata(text.unread)})
 
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from vlmsearch.errors import InvalidInputError, MissingDependencyError
 from vlmsearch.media import office
-from vlmsearch.media.decoding import decoded
+from vlmsearch.media.decoding import COLOURS, decoded
 from vlmsearch.media.images import encoded_size, format_of
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.mail import CARDS, Attachment, card_text
@@ -41,7 +41,8 @@ def read_attachment(attachment: Attachment, limits: ImageLimits) -> Content | by
             return _pdf(data, limits)
         if kind in CARDS or (data and kind.startswith("text/")):
             text = decoded(data)
-            return Content(clean(card_text(text.text) if kind in CARDS else text.text), unread=text.unread)
+            plain = card_text(text.text) if kind in CARDS else COLOURS.sub("", text.text)
+            return Content(clean(plain), unread=text.unread)
     except (InvalidInputError, MissingDependencyError):
         return None
     return None

@@ -20,6 +20,8 @@ from vlmsearch.errors import InvalidInputError
 
 STRAY = re.compile("[\udc80-\udcff]")
 """The surrogates that bytes are read as which have no character."""
+COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""Colours and moves of a terminal, which programs write into their logs."""
 UNCERTAIN, UNREADABLE = "uncertain character set", "unreadable character"
 """Kinds of what is not read for sure: all characters, where the choice was close, and single ones."""
 _MARKS = {
@@ -72,6 +74,8 @@ _PRIOR = 0.02
 
 The first ones of other languages have half of it.
 """
+_SIGNS = 0.2
+"""Score of a text whose characters beyond ASCII are all `_PROPER`."""
 _FEW = 0.05
 """Share of controls in a text at most.
 
@@ -87,6 +91,11 @@ _ODD = re.compile(
     r"|(?<=[^\W\d_])[⁰-₎─-▟]|[─-▟](?=[^\W_])"  # a box beside a letter
 )
 """Characters that stand in no text, or seldom."""
+_PROPER = re.compile(
+    r"(?<=[eknty])’(?=s\b)|(?<=n)’(?=t\b)|(?<=\w)’(?=(?:d|ll|m|re|ve)\b)|(?<= )[–—](?= )"  # noqa: RUF001
+    r"|(?<!\w)“(?=\w)|(?<=[\w.,!?])”(?!\w)|€(?= ?\d)|(?<=\d)€|(?<=\d )€|(?<=\d)°|§(?= ?\d)|(?m:^)•(?= )"
+)
+"""Signs where they stand in texts, which have few other characters in English."""
 _OTHER = re.compile("[^\0-\x7f]")
 _LINE = re.compile(rb"[^\n]{1,400}\n?")
 _NO_TEXT = re.compile("[\0-\x08\x0e-\x19\x7f-\x9f\ue000-\uf8ff\ufffd-\uffff]")
@@ -131,16 +140,16 @@ def decoded(data: bytes, *, label: str = "", language: str = "") -> DecodedText:
     """
     if mark := _mark(data):
         return _read(data[len(mark) :], _MARKS[mark])
+    text, named = _read(data, "utf-8"), _codec(label)
     has_controls = len(data) - len(data.translate(None, _CONTROLS)) > _FEW * len(data)
-    if (has_controls or b"\0" in data) and (codec := _wide_codec(data)):
-        return _read(data, codec)
+    if has_controls or (text.unread and b"\0" in data):
+        if codec := _wide_codec(data):
+            return _read(data, codec)
+        raise InvalidInputError("unsupported", "it is binary data, and no text")
     if escape := next((escape for escape in _ESCAPES if data.isascii() and escape in data), b""):
         return _read(data, _ESCAPES[escape])
-    text, named = _read(data, "utf-8"), _codec(label)
     ascii_bytes, bad = len(data.translate(None, _HIGH)), text.unread.get(UNREADABLE, 0)
     others = len(text.text) - ascii_bytes - bad
-    if has_controls or (bad and b"\0" in data):
-        raise InvalidInputError("unsupported", "it is binary data, and no text")
     if others >= bad and (named not in _DOUBLE or not 0 < others < _ACCIDENTS or _THREE_BYTES.search(data)):
         return text
     if named not in ("", "utf-8"):
@@ -204,8 +213,10 @@ def _codec(label: str) -> str:
     """Return Python's name of the character set of a label, "" for none."""
     import webencodings
 
-    known = webencodings.lookup(label)
-    return _CODECS.get(known.name, known.codec_info.name) if known else ""
+    if known := webencodings.lookup(label):
+        return str(_CODECS.get(known.name, known.codec_info.name))
+    name = label.lower().replace("ibm", "cp")  # those of DOS, which mail has
+    return name if name in _SETS else ""
 
 
 def _sets_of(language: str) -> tuple[str, ...]:
@@ -264,7 +275,9 @@ def _guessed(data: bytes, language: str) -> DecodedText:
     for codec, confidence in ((hit["encoding"], hit["confidence"]) for hit in hits if hit["encoding"] in _SETS):
         text = _read(sample, codec).text
         others = max(len(_OTHER.findall(text)), 1)
-        evidence = confidence * (1 - min(len(_ODD.findall(text)) / others, 1)) ** 3 * (2 if codec in hints else 1)
+        proper = len(_PROPER.findall(text)) / others * codec.startswith("cp12")  # Macintosh and DOS have letters there
+        odd = min(len(_ODD.findall(text)) / others, 1)
+        evidence = confidence * (1 - odd) ** 3 * (2 if codec in hints else 1) + _SIGNS * proper
         prior = _PRIOR / others * (codec == (hints or _SETS)[0] or (codec in _FIRST) / 2)
         candidates.append((evidence + prior, -_SETS.index(codec), evidence, text))
     if not candidates:

@@ -57,6 +57,8 @@ _AROUND_WORDS = f"{punctuation}‘’“”„«»…"  # noqa: RUF001
 _SIGN = re.compile("\u2010( *(?:\r\n|\\Z))?")
 _MIN_WORD, _MAX_WORD = 4, 50
 """Minimum letters of a word that is known to stand alone, and maximum of any."""
+_UNNAMED = re.compile(r"[\x01\x03-\x08\x0b\x0c\x0e-\x1f](?=[^\W\d_]{2})")
+"""A letter of a word that its font gives no name, as some do for ligatures."""
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\u00ad\ufffe\uffff]")
 
 
@@ -104,7 +106,7 @@ class Spelling:
         if (compound := f"{first}-{last}") in self._words or f"{first}{last}" in self._words:
             is_own = compound in self._words
         else:
-            is_name = head[-1].islower() and tail[0].isupper()
+            is_name = tail[0].isupper() and not f"{head}{tail}".isupper()
             is_own = is_name or all(len(part) >= _MIN_WORD and part in self._words for part in (first, last))
         return "-\r\n" if is_own or is_sign or before or after else ""
 
@@ -135,10 +137,12 @@ def _text(page: PdfPage, spelling: Spelling) -> str:
             text = "".join(map(chr, array("H", text.encode("utf-16-le"))))
         box = _boxes(content, len(text))
         edits = [*_breaks_in_lines(text, box), *(() if text.isascii() else _phrases_turned(text, box))]
+        edits += [edit for edit in _gaps(content, text) if not any(start < edit[0] < end for start, end, _ in edits)]
     for start, end, replacement in sorted(edits, reverse=True):
         text = f"{text[:start]}{replacement}{text[end:]}"
     if edits and len(_REVERSED.findall(text)) > len(_IN_ORDER.findall(text)):  # drawn from their end
         text = _PHRASE.sub(lambda phrase: phrase[0][::-1], text)
+    text = _UNNAMED.sub("\ufffd", text)
     text = _PRESENTATION_FORMS.sub(lambda forms: unicodedata.normalize("NFKC", forms[0]), text)
     return well_formed(_NOT_TEXT.sub("", spelling.whole_words(text).replace("\r\n", "\n"))).strip()
 
@@ -181,10 +185,24 @@ def _breaks_in_lines(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[in
             start -= 1
         margin, before = after.left, box(start - 1)
         heights = before.top - before.bottom, after.top - after.bottom
+        if after.left < before.left and not _PHRASE.match(text, end):  # such as a letter drawn after its exponent
+            continue
         distance = max(after.left - before.right, before.left - after.right)
         is_beside = min(before.top, after.top) - max(before.bottom, after.bottom) > _BESIDE * min(heights) > 0
         if is_beside and distance < _NEAR * max(heights):
             yield start, end, " " if " " in text[start:end] or distance > _SPACE * min(heights) else ""
+
+
+def _gaps(content: PdfTextPage, text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield glyphs without a character before letters, and what stands in their place."""
+    from pypdfium2.raw import FPDFText_GetTextIndexFromCharIndex, FPDFText_GetUnicode
+
+    count = content.count_chars()
+    for index in range(count - 1) if count > len(text) or "\ufffe" in text else ():
+        if not FPDFText_GetUnicode(content, index):
+            start, end = (FPDFText_GetTextIndexFromCharIndex(content, place) for place in (index, index + 1))
+            if end >= 0 and text[end].isalpha():
+                yield start if start >= 0 else end, end, "\ufffd"
 
 
 def _phrases_turned(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[int, int, str]]:

@@ -23,6 +23,7 @@ from vlmsearch._util.extras import install_command
 from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.media.about import About
 from vlmsearch.media.annotations import ATTACHMENT, FORM, flatten
+from vlmsearch.media.decoding import UNREADABLE
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 from vlmsearch.media.page_text import Spelling, page_text
@@ -135,7 +136,8 @@ def _read_page(
         if annotations.has_any:
             with _loaded(document, path, number) as page:
                 text = annotations.below(page_text(page, number, spelling))
-        return Page(number, text, image, annotations.unread)
+        unread = Counter({**annotations.unread, UNREADABLE: text.count("\ufffd")})
+        return Page(number, text, image, +unread)
     except InvalidInputError as exc:
         return number, exc
 

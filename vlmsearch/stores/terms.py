@@ -95,10 +95,10 @@ _UNSEEN = (
 )
 _ARABIC = "[\u0620-\u06ff]"
 _NON_JOINER = f"\u200c(?<={_ARABIC}.)(?={_ARABIC})"
-_IGNORED = re.compile(f"[{_UNSEEN}](?:(?<!{_ARABIC}\u200c)|(?!{_ARABIC}))")
+_IGNORED = re.compile(f"\u00ad\r?\n|[{_UNSEEN}](?:(?<!{_ARABIC}\u200c)|(?!{_ARABIC}))")
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
 _PART_OF_WORD = rf"(?:[^\W\d_]|[{_MARKS}])+"
-_CUT_WORD = re.compile(rf"(?<!\w)({_PART_OF_WORD})(?:[-\u2010]\n|{_NON_JOINER})({_PART_OF_WORD})")
+_CUT_WORD = re.compile(rf"(?<!\w)({_PART_OF_WORD})(?:[-\u2010]\r?\n|{_NON_JOINER})({_PART_OF_WORD})")
 _COMPOUND = re.compile(rf"(?<![\w-])({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_WORD})(?![\w-])")
 _ASCII_WORD = re.compile("[a-z0-9]+")
 _CODE = re.compile(r"[^\W_]+(?:[-_./][^\W_]+)+")
@@ -366,7 +366,7 @@ def terms_of(text: str, language: str) -> tuple[list[str], str]:
 
 
 def _may_cut(text: str) -> bool:
-    return any(sign in text for sign in ("-\n", "\u2010\n", "\u200c"))
+    return any(sign in text for sign in ("-\n", "-\r", "\u2010\n", "\u2010\r", "\u200c"))
 
 
 class _Terms(dict[str, tuple[str, ...]]):
@@ -595,8 +595,8 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
         >>> spans_of("A dog!", query_terms("dogs", "auto"), "auto")
         [(2, 5)]
     """
-    if _IGNORED.search(text):
-        seen = [place for place in range(len(text)) if not _IGNORED.match(text, place)]
+    if unseen := {place for run in _IGNORED.finditer(text) for place in range(*run.span())}:
+        seen = [place for place in range(len(text)) if place not in unseen]
         spans = spans_of("".join(text[place] for place in seen), terms, language)
         return [(seen[start], seen[end - 1] + 1) for start, end in spans]
     own = _own_language(plain_words(text), language)

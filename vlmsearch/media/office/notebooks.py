@@ -10,6 +10,7 @@ from typing import Any
 
 from vlmsearch.errors import InvalidInputError, one_line
 from vlmsearch.media.about import About
+from vlmsearch.media.decoding import COLOURS
 from vlmsearch.media.office import pages
 from vlmsearch.media.office.content import AUTHORS_JOINT, Content, clean
 from vlmsearch.media.office.package import OTHER
@@ -22,7 +23,6 @@ _OLD |= {name: f"image/{name}" for name in ("jpeg", "png", "svg")}
 """Media types of what an output of format 3 holds under other names."""
 _STAND_IN = re.compile(r"(?s)\s*<.*>\s*")
 """The text of an object that is shown in another form, such as ``<Figure size 640x480>``."""
-_COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _HEADING = re.compile(r"(?m)^#{1,6}[ \t]+(.+)$|^(\S.*)\n=+[ \t]*$")
 _EMPHASIS = re.compile(r"(?<=\w)(\*{1,3})(\w[\w ]*)\1|(\*{1,3})(\w[\w ]*)\3(?=\w)|</?(?:b|em|i|strong|sub|sup|u)>")
 """Marks that may be inside of words, which a reader does not see."""
@@ -83,7 +83,7 @@ def _kind(media_type: str) -> str:
 
 def _printed(text: str) -> str:
     """Return what stays on a terminal: no colours, and of lines that were written over the last."""
-    lines = _COLOURS.sub("", text).replace("\r\n", "\n").split("\n")
+    lines = COLOURS.sub("", text).replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
