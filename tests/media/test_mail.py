@@ -10,13 +10,18 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from datetime import datetime, timezone
+from email.encoders import encode_base64
 from email.message import EmailMessage
+from email.mime.base import MIMEBase
+from email.mime.multipart import MIMEMultipart
 from io import BytesIO
 from pathlib import Path
 
 import docx
 import oxmsg
 import pytest
+from odf.opendocument import OpenDocumentText
+from odf.text import P
 from PIL import Image
 from reportlab.pdfgen.canvas import Canvas
 
@@ -283,6 +288,36 @@ def test_attachments_are_read_by_their_own_readers(tmp_path: Path) -> None:
     assert attachment_bytes(tmp_path / "mail.eml", None, 3) == png()
     with pytest.raises(InvalidInputError, match="no attachment 10"):
         attachment_bytes(tmp_path / "mail.eml", None, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "data", "read"),
+    [
+        ("liste.csv", "application/vnd.ms-excel", b"name;sum", "name;sum"),
+        ("Invoice No. 4711", "application/vnd.oasis.opendocument.text", None, "The rent is due."),
+        ("Invoice No. 4711", "application/x-pdf", None, "Rain in March"),
+        ("a.txt", "text/plain; charset=iso-8859-2", "żółw gęś".encode("iso-8859-2"), "żółw gęś"),
+        ("a.html", "text/html; charset=iso-8859-2", "<p>żółw gęś".encode("iso-8859-2"), "żółw gęś"),
+    ],
+)
+def test_names_types_and_labels_of_attachments_may_each_tell_what_they_are(
+    tmp_path: Path, name: str, kind: str, data: bytes | None, read: str
+) -> None:
+    file = BytesIO()
+    if "opendocument" in kind:
+        (document := OpenDocumentText()).text.addElement(P(text=read))
+        document.write(file)
+    else:
+        (canvas := Canvas(file)).drawString(50, 500, read)
+        canvas.save()
+    outer = MIMEMultipart()
+    part = MIMEBase("application", "octet-stream")
+    part.set_payload(data or file.getvalue())
+    encode_base64(part)
+    part.replace_header("Content-Type", kind)
+    part.add_header("Content-Disposition", "attachment", filename=name)
+    outer.attach(part)
+    assert contents(mail_in(tmp_path, bytes(outer)))[name] == Content(read)
 
 
 @pytest.mark.parametrize("way", ["attached", "base64", "file", "outlook"])

@@ -149,15 +149,18 @@ class Mail:
         charset, suffix = str(part.get_content_charset("")), os.path.splitext(name)[1].lower()
         data = _bytes(part)
         self.unread["damaged part"] += any(isinstance(defect, InvalidBase64LengthDefect) for defect in part.defects)
-        is_body = kind.startswith("text/") and not name and part.get_content_disposition() != "attachment"
+        is_text = kind.startswith("text/")
+        is_body = kind in CARDS or (is_text and not name and part.get_content_disposition() != "attachment")
         if suffix in _MAILS and depth < _MAX_DEPTH:
             self._take_message(data, suffix, name, depth)
             return
         try:
-            text = decoded(data, label=charset) if is_body or kind in CARDS else None
+            text = decoded(data, label=charset) if is_body or (is_text and charset) else None
         except InvalidInputError:  # of no text
             text = None
-        if text is None or (kind == "text/rtf" and not data.startswith(b"{")):
+        if text and charset and kind != "text/rtf" and not data.isascii():  # else a page may name it
+            data = f"\ufeff{text.text}".encode()
+        if text is None or not is_body or (kind == "text/rtf" and not data.startswith(b"{")):
             self.attachments.append(Attachment(name, kind, data))
             return
         self.unread.update(text.unread)
@@ -166,9 +169,7 @@ class Mail:
         elif kind == "text/plain":
             self._take_plain(part, text.text)
         else:
-            is_page = kind != "text/rtf"
-            page = f"\ufeff{text.text}".encode() if charset and is_page else data  # else the page may name it
-            content = office.read_bytes(page, ".html" if is_page else ".rtf", "the text of the mail")
+            content = office.read_bytes(data, ".rtf" if kind == "text/rtf" else ".html", "the text of the mail")
             self.texts.append(content.text)
             self.unread.update(content.unread)
 
