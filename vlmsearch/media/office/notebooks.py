@@ -28,7 +28,7 @@ _EMPHASIS = re.compile(
     r"(?s)((?P<mark>`+|\$+).+?(?P=mark))"
     r"|(?<=\w)(\*{1,3})(\w[\w ]*)\3|(\*{1,3})(\w[\w ]*)\5(?=\w)|</?(?:b|em|i|strong|sub|sup|u)>"
 )
-"""Marks in words that a reader does not see; or code and TeX, where they are none."""
+"""Marks in words that a reader does not see, and code and TeX that have none."""
 _DATA = re.compile(r"data:(\w+/[\w.+-]+);base64,[\w+/=]+")
 
 
