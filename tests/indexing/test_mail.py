@@ -194,3 +194,14 @@ def test_files_and_attachments_that_need_an_extra_are_rejects_until_it_is_instal
     again = pipeline.index(Paths([tmp_path / name for name in names]))
     assert (again.added, again.unchanged, again.rejects) == (4, 2, ())
     assert documents(pipeline)["mail.eml#attachment=1"].text == "Rain in March"
+
+
+def test_a_folder_whose_files_are_left_out_is_not_lost(pipeline: Pipeline, tmp_path: Path) -> None:
+    for name in ("a.eml", "b.eml"):
+        (tmp_path / "mails" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "mails" / name).write_bytes(bytes(mail(name, "text")))
+    pipeline.index(Paths([tmp_path / "mails"], options=OFFICE))
+    (tmp_path / "mails" / "a.eml").unlink()
+    report = pipeline.index(Paths([tmp_path / "mails"]), prune=True)
+    assert (report.rejects, report.pruned, report.left_out) == ((), 1, {"office": 1})
+    assert list(documents(pipeline)) == ["b.eml"]

@@ -558,7 +558,7 @@ def test_a_mail_of_outlook_in_compressed_rtf_alone_is_read(tmp_path: Path) -> No
 
 def test_meetings_and_contacts_of_outlook_have_their_fields(tmp_path: Path) -> None:
     begin, end = (datetime(2024, 5, 1, hour, tzinfo=timezone.utc) for hour in (8, 9))
-    meeting = {0x1A: "IPM.Schedule.Meeting.Request", 0x37: "Kickoff", 0x8208: "Room 5", 0x60: begin, 0x61: end}
+    meeting: Properties = {0x1A: "IPM.Schedule.Meeting.Request", 0x37: "Kickoff", 0x8208: "Room 5", 0x60: begin, 0x61: end}
     read = mail_in(tmp_path, outlook_mail(meeting), "a.msg")
     assert read.text == "Kickoff\n\n2024-05-01 08:00 UTC\n2024-05-01 09:00 UTC\nRoom 5"
     contact = outlook_mail({0x1A: "IPM.Contact", 0x37: "Jane Roe", 0x3A08: "+49 30 4711", 0x3A16: "Roe & Sons"})

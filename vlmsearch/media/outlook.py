@@ -91,7 +91,7 @@ class _Storage:
         return ""
 
     def fields(self) -> str:
-        """Return the texts of an item that is no mail, such as the place of an appointment, a line each."""
+        """Return what an item says beside a text, such as the place of an appointment."""
         times = [_EPOCH + timedelta(microseconds=at // 10) for at in map(self.number, _TIMES) if 0 < at < _LAST]
         texts = (self.text(int(name[12:16], 16)) for name in self._names("__substg1.0_") if _FIELD.match(name))
         return "\n".join(dict.fromkeys([*(f"{time:%Y-%m-%d %H:%M} UTC" for time in times), *texts]))
