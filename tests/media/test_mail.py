@@ -168,6 +168,20 @@ def test_a_plain_form_that_is_empty_or_a_stub_gives_way(tmp_path: Path, stub: st
     assert "HTML" not in text
 
 
+def test_the_form_that_leaves_out_fewer_words_is_read(tmp_path: Path) -> None:
+    both = " ".join(f"word{number}" for number in range(40))
+    given = written(text=f"{both}\nhttps://example.org/a/long/link\n")
+    given.add_alternative(f"<p>{both}</p><table><tr><td>Number<td>4711</table>", subtype="html")
+    assert mail_in(tmp_path, bytes(given)).text.endswith(f"{both}\n\nNumber\t4711")
+    given = written(text=f"{both}\nNumber 4711\n")
+    given.add_alternative(f"<p>{both}</p>", subtype="html")
+    assert "4711" in mail_in(tmp_path, bytes(given)).text
+
+
+def test_lines_that_end_as_on_old_macintoshes_are_lines(tmp_path: Path) -> None:
+    assert body_of(tmp_path, b"Subject: a\n\none\rtwo") == "a\n\none\ntwo"
+
+
 def test_an_empty_form_in_html_does_not_take_the_place_of_a_text(tmp_path: Path) -> None:
     given = written(text="The keeper feeds two gulls and a cat, every day at nine, with bread.\n")
     given.add_alternative("<p>gone</p>", subtype="html")
@@ -558,7 +572,13 @@ def test_a_mail_of_outlook_in_compressed_rtf_alone_is_read(tmp_path: Path) -> No
 
 def test_meetings_and_contacts_of_outlook_have_their_fields(tmp_path: Path) -> None:
     begin, end = (datetime(2024, 5, 1, hour, tzinfo=timezone.utc) for hour in (8, 9))
-    meeting: Properties = {0x1A: "IPM.Schedule.Meeting.Request", 0x37: "Kickoff", 0x8208: "Room 5", 0x60: begin, 0x61: end}
+    meeting: Properties = {
+        0x1A: "IPM.Schedule.Meeting.Request",
+        0x37: "Kickoff",
+        0x8208: "Room 5",
+        0x60: begin,
+        0x61: end,
+    }
     read = mail_in(tmp_path, outlook_mail(meeting), "a.msg")
     assert read.text == "Kickoff\n\n2024-05-01 08:00 UTC\n2024-05-01 09:00 UTC\nRoom 5"
     contact = outlook_mail({0x1A: "IPM.Contact", 0x37: "Jane Roe", 0x3A08: "+49 30 4711", 0x3A16: "Roe & Sons"})

@@ -54,6 +54,8 @@ _PARTS = re.compile(rb"^--([\w'()+,./:=?-]+)[ \t]*\r?\n(?=content-)", re.IGNOREC
 _HEAD = 512
 _DELETED = re.compile(rb"(?mi)^X-Mozilla-Status:\s*[0-9a-f]{3}[89a-f]")
 """Mozilla's mark of a deleted message, which stays in the file: a bit of the last digit."""
+_FORM_WORD = re.compile(r"https?://\S+|(\w+)")
+"""The words of a form, without the links that plain ones spell out."""
 _PGP = re.compile(r"(?s)-----BEGIN PGP (MESSAGE|SIGNATURE)-----.*?(?:-----END PGP \1-----|\Z)")
 # signatures and keys, for programs; what a Macintosh keeps beside a file, such as its icon; the same text once more,
 # for some programs; the place of an attachment that the reader deleted
@@ -118,7 +120,7 @@ class Mail:
         """Return subject, sender, text and the names of the attachments, a paragraph each."""
         names = "\n".join(attachment.name for attachment in self.attachments)
         above = (str(self.metadata.get(key, "")) for key in ("title", "author"))
-        text = "\n\n".join([*above, *self.texts, *self.cards, names]).replace("\r\n", "\n")
+        text = re.sub("\r\n?", "\n", "\n\n".join([*above, *self.texts, *self.cards, names]))
         return clean(re.sub(r"\n\s*\n", "\n\n", text))
 
     def take(self, part: Message, depth: int = 0) -> None:
@@ -187,13 +189,14 @@ class Mail:
         self.texts.append(_joined(text, str(part.get_param("delsp")).lower() == "yes") if is_flowed else text)
 
     def _take_alternatives(self, parts: list[Message], depth: int) -> None:
-        """Take the richest of several forms of a text: the plain one, unless another has far more words."""
+        """Take one of several forms of a text: the plain one, unless that leaves out many words, or the most."""
         plain, rich = Mail(), Mail()
         for part in parts:
             (plain if part.get_content_type() == "text/plain" else rich).take(part, depth)
-        words, plain_words = (set(" ".join(side.texts).split()) for side in (rich, plain))
-        is_stub = 4 * len(words - plain_words) > len(words) and 4 * len(words) >= len(plain_words)
-        self.texts += rich.texts if is_stub else plain.texts
+        words, plain_words = (set(_FORM_WORD.findall(" ".join(side.texts))) for side in (rich, plain))
+        left_out = len(words - plain_words)
+        is_stub = 4 * left_out > len(words) and 4 * len(words) >= len(plain_words)
+        self.texts += (rich if is_stub or left_out > len(plain_words - words) else plain).texts
         for side in (plain, rich):
             self.cards |= side.cards
             self.attachments += side.attachments
