@@ -448,6 +448,13 @@ def test_a_file_without_its_end_is_truncated(kind: str, share: float) -> None:
     assert error.__cause__ is not None
 
 
+def test_a_file_without_its_end_is_truncated_whatever_other_libraries_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", True)  # as `import weasyprint` does
+
+    assert rejection(SAMPLES["JPEG"][: len(SAMPLES["JPEG"]) // 2]).code == "truncated"
+    assert ImageFile.LOAD_TRUNCATED_IMAGES
+
+
 @pytest.mark.parametrize("kind", sorted(formats() & {"AVIF", "HEIC"}))
 def test_a_file_cut_between_two_boxes_is_truncated(kind: str) -> None:
     assert rejection(SAMPLES[kind][: SAMPLES[kind].index(b"mdat") - 4]).code == "truncated"
