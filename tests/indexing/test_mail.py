@@ -1,6 +1,9 @@
 """Mails and mailboxes: into an index and out of it, with a real store."""
 
 import mailbox
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from email.message import EmailMessage
@@ -9,9 +12,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image, ImageDraw
+from reportlab.pdfgen.canvas import Canvas
 from vlmsearch_mocks import MockEncoder
 
 from vlmsearch import Document, InvalidInputError, Pipeline, SourceOptions
+from vlmsearch._util.extras import install_command
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.indexing.unread import HAS_UNREAD
 from vlmsearch.media.images import image_size, open_image, read_image
@@ -148,3 +153,55 @@ def test_a_mailbox_that_grows_keeps_what_it_had_and_a_bad_mail_is_one_reject(
     report = pipeline.index(Paths([tmp_path], options=OFFICE))
     assert (report.added, report.updated, report.unchanged) == (1, 1, 1)
     assert [(Path(reject.id).name, reject.code) for reject in report.rejects] == [("bad.msg", "corrupt")]
+
+
+WITHOUT = """
+import sys
+from vlmsearch import Paths, Pipeline, SourceOptions
+with Pipeline.open(encoder="mock:", store=f"sqlite:{sys.argv[1]}/index") as pipe:
+    paths = [f"{sys.argv[1]}/{name}" for name in ("note.txt", "mail.eml", "page.html", "report.pdf")]
+    for options in (SourceOptions(), SourceOptions(office=True)):
+        report = pipe.index(Paths(paths, options=options))
+        print(report.added, report.partly_read, *(reject.id.rpartition("/")[2] for reject in report.rejects))
+        print(*sorted(reject.message.rpartition("pip install ")[2] for reject in report.rejects), sep="\\n")
+"""
+
+
+def test_files_and_attachments_that_need_an_extra_are_rejects_until_it_is_installed(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    report = BytesIO()
+    canvas = Canvas(report)
+    canvas.drawString(50, 500, "Rain in March")
+    canvas.save()
+    (tmp_path / "note.txt").write_text("a note")
+    (tmp_path / "page.html").write_text("<p>a page</p>")
+    (tmp_path / "report.pdf").write_bytes(report.getvalue())
+    (tmp_path / "mail.eml").write_bytes(bytes(mail("The tide", "High water.", report_pdf=report.getvalue())))
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules |= dict.fromkeys(['pypdfium2', 'lxml'])\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+
+    command = [sys.executable, "-c", WITHOUT, str(tmp_path)]
+    first = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    rejected = "mail.eml#attachment=1 page.html report.pdf"
+    assert first.stdout.splitlines() == [
+        f"2 0 {rejected}",
+        *(install_command(extra).removeprefix("pip install ") for extra in ("office", "pdf", "pdf")),
+    ]
+    assert f"MissingDependencyError: web pages need lxml: {install_command('office')}" in first.stderr  # asked for
+
+    names = ["note.txt", "mail.eml", "page.html", "report.pdf"]
+    again = pipeline.index(Paths([tmp_path / name for name in names]))
+    assert (again.added, again.unchanged, again.rejects) == (4, 2, ())
+    assert documents(pipeline)["mail.eml#attachment=1"].text == "Rain in March"
+
+
+def test_a_folder_whose_files_are_left_out_is_not_lost(pipeline: Pipeline, tmp_path: Path) -> None:
+    for name in ("a.eml", "b.eml"):
+        (tmp_path / "mails" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "mails" / name).write_bytes(bytes(mail(name, "text")))
+    pipeline.index(Paths([tmp_path / "mails"], options=OFFICE))
+    (tmp_path / "mails" / "a.eml").unlink()
+    report = pipeline.index(Paths([tmp_path / "mails"]), prune=True)
+    assert (report.rejects, report.pruned, report.left_out) == ((), 1, {"office": 1})
+    assert list(documents(pipeline)) == ["b.eml"]

@@ -10,13 +10,18 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from datetime import datetime, timezone
+from email.encoders import encode_base64
 from email.message import EmailMessage
+from email.mime.base import MIMEBase
+from email.mime.multipart import MIMEMultipart
 from io import BytesIO
 from pathlib import Path
 
 import docx
 import oxmsg
 import pytest
+from odf.opendocument import OpenDocumentText
+from odf.text import P
 from PIL import Image
 from reportlab.pdfgen.canvas import Canvas
 
@@ -163,6 +168,20 @@ def test_a_plain_form_that_is_empty_or_a_stub_gives_way(tmp_path: Path, stub: st
     assert "HTML" not in text
 
 
+def test_the_form_that_leaves_out_fewer_words_is_read(tmp_path: Path) -> None:
+    both = " ".join(f"word{number}" for number in range(40))
+    given = written(text=f"{both}\nhttps://example.org/a/long/link\n")
+    given.add_alternative(f"<p>{both}</p><table><tr><td>Number<td>4711</table>", subtype="html")
+    assert mail_in(tmp_path, bytes(given)).text.endswith(f"{both}\n\nNumber\t4711")
+    given = written(text=f"{both}\nNumber 4711\n")
+    given.add_alternative(f"<p>{both}</p>", subtype="html")
+    assert "4711" in mail_in(tmp_path, bytes(given)).text
+
+
+def test_lines_that_end_as_on_old_macintoshes_are_lines(tmp_path: Path) -> None:
+    assert body_of(tmp_path, b"Subject: a\n\none\rtwo") == "a\n\none\ntwo"
+
+
 def test_an_empty_form_in_html_does_not_take_the_place_of_a_text(tmp_path: Path) -> None:
     given = written(text="The keeper feeds two gulls and a cat, every day at nine, with bread.\n")
     given.add_alternative("<p>gone</p>", subtype="html")
@@ -283,6 +302,36 @@ def test_attachments_are_read_by_their_own_readers(tmp_path: Path) -> None:
     assert attachment_bytes(tmp_path / "mail.eml", None, 3) == png()
     with pytest.raises(InvalidInputError, match="no attachment 10"):
         attachment_bytes(tmp_path / "mail.eml", None, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "data", "read"),
+    [
+        ("liste.csv", "application/vnd.ms-excel", b"name;sum", "name;sum"),
+        ("Invoice No. 4711", "application/vnd.oasis.opendocument.text", None, "The rent is due."),
+        ("Invoice No. 4711", "application/x-pdf", None, "Rain in March"),
+        ("a.txt", "text/plain; charset=iso-8859-2", "żółw gęś".encode("iso-8859-2"), "żółw gęś"),
+        ("a.html", "text/html; charset=iso-8859-2", "<p>żółw gęś".encode("iso-8859-2"), "żółw gęś"),
+    ],
+)
+def test_names_types_and_labels_of_attachments_may_each_tell_what_they_are(
+    tmp_path: Path, name: str, kind: str, data: bytes | None, read: str
+) -> None:
+    file = BytesIO()
+    if "opendocument" in kind:
+        (document := OpenDocumentText()).text.addElement(P(text=read))
+        document.write(file)
+    else:
+        (canvas := Canvas(file)).drawString(50, 500, read)
+        canvas.save()
+    outer = MIMEMultipart()
+    part = MIMEBase("application", "octet-stream")
+    part.set_payload(data or file.getvalue())
+    encode_base64(part)
+    part.replace_header("Content-Type", kind)
+    part.add_header("Content-Disposition", "attachment", filename=name)
+    outer.attach(part)
+    assert contents(mail_in(tmp_path, bytes(outer)))[name] == Content(read)
 
 
 @pytest.mark.parametrize("way", ["attached", "base64", "file", "outlook"])
@@ -519,6 +568,23 @@ def test_a_mail_of_outlook_in_compressed_rtf_alone_is_read(tmp_path: Path) -> No
     for body in (plain, packed):
         mail = mail_in(tmp_path, outlook_mail({0x37: "a", 0x1009: body}), "mail.msg")
         assert mail.text == "a\n\nThe keeper feeds two gulls."
+
+
+def test_meetings_and_contacts_of_outlook_have_their_fields(tmp_path: Path) -> None:
+    begin, end = (datetime(2024, 5, 1, hour, tzinfo=timezone.utc) for hour in (8, 9))
+    meeting: Properties = {
+        0x1A: "IPM.Schedule.Meeting.Request",
+        0x37: "Kickoff",
+        0x8208: "Room 5",
+        0x60: begin,
+        0x61: end,
+    }
+    read = mail_in(tmp_path, outlook_mail(meeting), "a.msg")
+    assert read.text == "Kickoff\n\n2024-05-01 08:00 UTC\n2024-05-01 09:00 UTC\nRoom 5"
+    contact = outlook_mail({0x1A: "IPM.Contact", 0x37: "Jane Roe", 0x3A08: "+49 30 4711", 0x3A16: "Roe & Sons"})
+    assert mail_in(tmp_path, contact, "a.msg").text == "Jane Roe\n\n+49 30 4711\nRoe & Sons"
+    plain = outlook_mail({0x1A: "IPM.Note", 0x37: "a", 0x8083: "EX", 0x1000: "text"})
+    assert mail_in(tmp_path, plain, "a.msg").text == "a\n\ntext"
 
 
 def test_without_olefile_a_mail_of_outlook_is_tried_again_and_an_attached_one_is_said(

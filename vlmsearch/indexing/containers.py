@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from vlmsearch._util.messages import Bytes
-from vlmsearch.errors import InvalidInputError
+from vlmsearch.errors import InvalidInputError, MissingDependencyError
 from vlmsearch.indexing.image_text import with_mark
 from vlmsearch.indexing.items import Container, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.passages import with_passages
@@ -120,19 +120,28 @@ def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions)
     ocr = options.ocr and kind.has_images
     version = with_passages(version) if options.passages and kind.has_texts else version
     version = with_mark(version) if ocr else version
-    return Container(id, id, version, partial(_read_parts, File(Path(name), id, version, ocr, options.follow_links)))
+    file, is_named = File(Path(name), id, version, ocr, options.follow_links), not getattr(options, kind.option)
+    return Container(id, id, version, partial(_read_parts, file, is_named))
 
 
-def _read_parts(file: File, reading: ReadOptions) -> Iterator[PartItem]:
+def _read_parts(file: File, is_named: bool, reading: ReadOptions) -> Iterator[PartItem]:
     """Read the parts of a file in a child process.
 
-    A file that cannot be read is rejected.
+    A file that cannot be read is rejected, also for want of an extra that no option asks for.
     """
     value = {**asdict(file), "path": str(file.path)}
     try:
         yield from received(CHILD, value, reading, name=repr(str(file.path)))
     except InvalidInputError as exc:
         yield file.reject(exc)
+    except MissingDependencyError as exc:
+        if not is_named:
+            raise
+        yield file.reject(_missing(str(file.path), exc))
+
+
+def _missing(name: str, exc: MissingDependencyError) -> InvalidInputError:
+    return InvalidInputError("unreadable", f"{name!r} cannot be read: {exc}")
 
 
 def child_parts(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[object, list[Bytes]]]:
@@ -228,7 +237,12 @@ def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
                 continue
             unread = Counter(message.unread)
             for at, attachment in enumerate(message.attachments, 1):
-                content = read_attachment(attachment, limits)
+                part = Part("", message=number, attachment=at)
+                try:
+                    content = read_attachment(attachment, limits)
+                except MissingDependencyError as exc:
+                    yield file.reject(_missing(f"{file.path}{part}", exc), str(part))
+                    continue
                 unread["attachment"] += content is None
                 image = content if isinstance(content, bytes) else None
                 text, left = (content.text, content.unread) if isinstance(content, Content) else ("", {})
@@ -236,7 +250,6 @@ def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
                     named = {"title": attachment.name, "filename": attachment.name} if attachment.name else {}
                     inner = attachment.mail.metadata if attachment.mail else {}
                     metadata = {**message.metadata, **named, **inner, **unread_metadata(left)}
-                    part = Part("", message=number, attachment=at)
                     yield file.part(str(part), text if image else text or attachment.name or part.name, image, metadata)
                     parts += 1
             if number is None:

@@ -294,7 +294,7 @@ class Flow:
         Empty for any other file.
         """
         bad = self._bad_parts.get(container.id, [])
-        if self._options.retry_rejects and bad:
+        if bad and (self._options.retry_rejects or any(reject.code == "unreadable" for reject in bad)):
             return []
         if self._examiner.is_known(known, Stamp(container.version, container.source)):
             return [UnchangedDocument(container.id), *bad]

@@ -45,6 +45,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
@@ -346,7 +347,7 @@ class Paths:
             A Reject of each.
         """
         ids = [] if self._prune_empty else [file_id(folder) for folder in self.folders]
-        empty = [folder for folder in ids if not any(_is_in(id, folder) for id in seen)]
+        empty = [folder for folder in ids if not any(_is_in(id, folder) for id in chain(seen, self._left_out))]
         lost = [id for id in empty if any(_is_in(stamp.source, id) for stamp in missing.values())]
         self._unread.update(lost)
         return [lost_folder(id) for id in lost]

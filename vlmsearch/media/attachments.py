@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import mimetypes
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vlmsearch.errors import InvalidInputError, MissingDependencyError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.media import office
 from vlmsearch.media.decoding import COLOURS, decoded
 from vlmsearch.media.images import encoded_size, format_of
@@ -16,6 +17,10 @@ from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.mail import CARDS, Attachment, card_text
 from vlmsearch.media.office.content import Content, clean
 
+_TEXT = re.compile("text/|application/ics$")
+"""Media types of texts. A name tells as well: with Excel installed, programs call ``.csv`` its files."""
+_HEAD = 1024
+"""Bytes in which a PDF says that it is one."""
 _MIN_SIDE = 32
 """Pixels below which a picture counts readers, draws a line or is an icon: nobody would look for it."""
 
@@ -24,26 +29,29 @@ def read_attachment(attachment: Attachment, limits: ImageLimits) -> Content | by
     """Return the content of an attachment, or the bytes of a picture.
 
     None for an attachment that is damaged, or that nothing here reads. A picture that is too small to see is empty.
+
+    Raises:
+        MissingDependencyError: What reads its format is not installed.
     """
     name, data = attachment.name, attachment.data
-    suffix = os.path.splitext(name)[1].lower() or mimetypes.guess_extension(attachment.kind) or ""
-    is_vague = attachment.kind == "application/octet-stream"
-    kind = mimetypes.guess_type(name)[0] or "" if is_vague else attachment.kind
+    suffixes = (os.path.splitext(name)[1].lower(), mimetypes.guess_extension(attachment.kind))
+    suffix = next((suffix for suffix in suffixes if suffix in office.OFFICE_SUFFIXES), "")
+    kind = next(filter(_TEXT.match, (attachment.kind, mimetypes.guess_type(name)[0] or "")), "")
     try:
         if attachment.mail:
             return Content(attachment.mail.text, unread=attachment.mail.unread)
         if format_of(data):
             return Content("") if min(encoded_size(data, repr(name), limits)) < _MIN_SIDE else data
-        if suffix in office.OFFICE_SUFFIXES:
+        if b"%PDF-" in data[:_HEAD]:
+            return _pdf(data, limits)
+        if suffix:
             content = office.read_bytes(data, suffix, repr(name))
             return Content(content.about.over(content.text), unread=content.unread)
-        if suffix == ".pdf":
-            return _pdf(data, limits)
-        if kind in CARDS or (data and kind.startswith("text/")):
+        if data and kind:
             text = decoded(data)
             plain = card_text(text.text) if kind in CARDS else COLOURS.sub("", text.text)
             return Content(clean(plain), unread=text.unread)
-    except (InvalidInputError, MissingDependencyError):
+    except InvalidInputError:
         return None
     return None
 

@@ -54,6 +54,8 @@ _PARTS = re.compile(rb"^--([\w'()+,./:=?-]+)[ \t]*\r?\n(?=content-)", re.IGNOREC
 _HEAD = 512
 _DELETED = re.compile(rb"(?mi)^X-Mozilla-Status:\s*[0-9a-f]{3}[89a-f]")
 """Mozilla's mark of a deleted message, which stays in the file: a bit of the last digit."""
+_FORM_WORD = re.compile(r"https?://\S+|(\w+)")
+"""The words of a form, without the links that plain ones spell out."""
 _PGP = re.compile(r"(?s)-----BEGIN PGP (MESSAGE|SIGNATURE)-----.*?(?:-----END PGP \1-----|\Z)")
 # signatures and keys, for programs; what a Macintosh keeps beside a file, such as its icon; the same text once more,
 # for some programs; the place of an attachment that the reader deleted
@@ -118,7 +120,7 @@ class Mail:
         """Return subject, sender, text and the names of the attachments, a paragraph each."""
         names = "\n".join(attachment.name for attachment in self.attachments)
         above = (str(self.metadata.get(key, "")) for key in ("title", "author"))
-        text = "\n\n".join([*above, *self.texts, *self.cards, names]).replace("\r\n", "\n")
+        text = re.sub("\r\n?", "\n", "\n\n".join([*above, *self.texts, *self.cards, names]))
         return clean(re.sub(r"\n\s*\n", "\n\n", text))
 
     def take(self, part: Message, depth: int = 0) -> None:
@@ -149,15 +151,18 @@ class Mail:
         charset, suffix = str(part.get_content_charset("")), os.path.splitext(name)[1].lower()
         data = _bytes(part)
         self.unread["damaged part"] += any(isinstance(defect, InvalidBase64LengthDefect) for defect in part.defects)
-        is_body = kind.startswith("text/") and not name and part.get_content_disposition() != "attachment"
+        is_text = kind.startswith("text/")
+        is_body = kind in CARDS or (is_text and not name and part.get_content_disposition() != "attachment")
         if suffix in _MAILS and depth < _MAX_DEPTH:
             self._take_message(data, suffix, name, depth)
             return
         try:
-            text = decoded(data, label=charset) if is_body or kind in CARDS else None
+            text = decoded(data, label=charset) if is_body or (is_text and charset) else None
         except InvalidInputError:  # of no text
             text = None
-        if text is None or (kind == "text/rtf" and not data.startswith(b"{")):
+        if text and charset and kind != "text/rtf" and not data.isascii():  # else a page may name it
+            data = f"\ufeff{text.text}".encode()
+        if text is None or not is_body or (kind == "text/rtf" and not data.startswith(b"{")):
             self.attachments.append(Attachment(name, kind, data))
             return
         self.unread.update(text.unread)
@@ -166,9 +171,7 @@ class Mail:
         elif kind == "text/plain":
             self._take_plain(part, text.text)
         else:
-            is_page = kind != "text/rtf"
-            page = f"\ufeff{text.text}".encode() if charset and is_page else data  # else the page may name it
-            content = office.read_bytes(page, ".html" if is_page else ".rtf", "the text of the mail")
+            content = office.read_bytes(data, ".rtf" if kind == "text/rtf" else ".html", "the text of the mail")
             self.texts.append(content.text)
             self.unread.update(content.unread)
 
@@ -186,13 +189,14 @@ class Mail:
         self.texts.append(_joined(text, str(part.get_param("delsp")).lower() == "yes") if is_flowed else text)
 
     def _take_alternatives(self, parts: list[Message], depth: int) -> None:
-        """Take the richest of several forms of a text: the plain one, unless another has far more words."""
+        """Take one of several forms of a text: the plain one, unless that leaves out many words, or the most."""
         plain, rich = Mail(), Mail()
         for part in parts:
             (plain if part.get_content_type() == "text/plain" else rich).take(part, depth)
-        words, plain_words = (set(" ".join(side.texts).split()) for side in (rich, plain))
-        is_stub = 4 * len(words - plain_words) > len(words) and 4 * len(words) >= len(plain_words)
-        self.texts += rich.texts if is_stub else plain.texts
+        words, plain_words = (set(_FORM_WORD.findall(" ".join(side.texts))) for side in (rich, plain))
+        left_out = len(words - plain_words)
+        is_stub = 4 * left_out > len(words) and 4 * len(words) >= len(plain_words)
+        self.texts += (rich if is_stub or left_out > len(plain_words - words) else plain).texts
         for side in (plain, rich):
             self.cards |= side.cards
             self.attachments += side.attachments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
@@ -36,6 +37,10 @@ _RTF_START = (
 )
 """The text before compressed RTF, to which it refers (MS-OXRTFCP)."""
 _WINDOW = 4096
+_TIMES = (0x0060, 0x0061)
+"""The properties of the beginning and the end of an appointment."""
+_FIELD = re.compile("__substg1.0_(3A|[89A-F].)..001[EF]$")
+"""Streams with texts of contacts, or of properties that have names."""
 _EPOCH, _LAST = datetime(1601, 1, 1, tzinfo=timezone.utc), 2**61
 """The time 0, and one that no mail has."""
 
@@ -85,12 +90,22 @@ class _Storage:
                 return decoded(data, label=self.charset).text.strip("\0")
         return ""
 
+    def fields(self) -> str:
+        """Return what an item says beside a text, such as the place of an appointment."""
+        times = [_EPOCH + timedelta(microseconds=at // 10) for at in map(self.number, _TIMES) if 0 < at < _LAST]
+        texts = (self.text(int(name[12:16], 16)) for name in self._names("__substg1.0_") if _FIELD.match(name))
+        return "\n".join(dict.fromkeys([*(f"{time:%Y-%m-%d %H:%M} UTC" for time in times), *texts]))
+
     def attachments(self) -> Iterator[Message]:
         """Yield the attachments in their order."""
+        for name in self._names("__attach_version1.0_"):
+            yield _attachment(_Storage(self.ole, [*self.path, name], 8))
+
+    def _names(self, start: str) -> list[str]:
+        """Return the names of streams and storages that begin so, in their order."""
         depth = len(self.path)
         names = {entry[depth] for entry in self.ole.listdir() if entry[:depth] == self.path}
-        for name in sorted(name for name in names if name.startswith("__attach_version1.0_")):
-            yield _attachment(_Storage(self.ole, [*self.path, name], 8))
+        return sorted(name for name in names if name.startswith(start))
 
     def _stream(self, name: str) -> bytes:
         path = [*self.path, name]
@@ -120,8 +135,10 @@ def _message(storage: _Storage) -> Message:
     bodies += [_part("text/html", data, charset=storage.charset)] if (data := storage.data(0x1013)) else []
     bodies += [_part("text/rtf", _expanded(data))] if not bodies and (data := storage.data(0x1009)) else []
     both = [_part("multipart/alternative", bodies)] if bodies else []
+    is_mail = storage.text(0x001A).startswith(("IPM.Note", "REPORT."))
+    fields = [] if is_mail else [_part("text/plain", storage.fields().encode(), charset="utf-8")]
     message["Content-Type"] = "multipart/mixed"
-    message.set_payload([*both, *storage.attachments()])
+    message.set_payload([*both, *fields, *storage.attachments()])
     return message
 
 

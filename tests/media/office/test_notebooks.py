@@ -152,3 +152,8 @@ def test_notebooks_of_pandoc_have_all_words(tmp_path: Path) -> None:
 
     assert read.text == "Birds\n\nA partly bolded word.\n\nx = 1"
     assert read.about.title == "Birds"
+
+
+@pytest.mark.parametrize("code", ["`w*x*b`", "```\na*b*c\n```", "$a*b*c$", "$$\na*b*c\n$$"])
+def test_stars_in_code_and_formulas_of_a_text_are_no_emphasis(code: str) -> None:
+    assert notebook(text(f"un*believ*able {code} un*believ*able")).text == f"unbelievable {code} unbelievable"

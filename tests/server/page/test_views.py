@@ -117,7 +117,7 @@ def test_what_was_not_read_is_said_of_a_job_an_index_and_a_document(page: Page, 
     for path, notes in (
         ("table.jsonl", [said]),
         ("table.jsonl", ["1 document in the index has parts that were not read."]),
-        (".", ["2 files left out for want of an option: office 2.", "2 other files: .log 1, .jsonl 1."]),
+        (".", ["2 files left out for want of an option: office 2.", "2 other files: .jsonl 1, .log 1."]),
     ):
         count = page.locator(".jobs li").count()
         page.get_by_label("Index a folder").fill(str(folder / path))

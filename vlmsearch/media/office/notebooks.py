@@ -24,8 +24,11 @@ _OLD |= {name: f"image/{name}" for name in ("jpeg", "png", "svg")}
 _STAND_IN = re.compile(r"(?s)\s*<.*>\s*")
 """The text of an object that is shown in another form, such as ``<Figure size 640x480>``."""
 _HEADING = re.compile(r"(?m)^#{1,6}[ \t]+(.+)$|^(\S.*)\n=+[ \t]*$")
-_EMPHASIS = re.compile(r"(?<=\w)(\*{1,3})(\w[\w ]*)\1|(\*{1,3})(\w[\w ]*)\3(?=\w)|</?(?:b|em|i|strong|sub|sup|u)>")
-"""Marks that may be inside of words, which a reader does not see."""
+_EMPHASIS = re.compile(
+    r"(?s)((?P<mark>`+|\$+).+?(?P=mark))"
+    r"|(?<=\w)(\*{1,3})(\w[\w ]*)\3|(\*{1,3})(\w[\w ]*)\5(?=\w)|</?(?:b|em|i|strong|sub|sup|u)>"
+)
+"""Marks in words that a reader does not see, and code and TeX that have none."""
 _DATA = re.compile(r"data:(\w+/[\w.+-]+);base64,[\w+/=]+")
 
 
@@ -50,7 +53,7 @@ def read(data: bytes, name: str) -> Content:
     for cell in cells:
         source = _joined(cell.get("source", cell.get("input")))
         is_markdown = cell.get("cell_type") == "markdown"
-        source = _EMPHASIS.sub(r"\2\4", source) if is_markdown else source
+        source = _EMPHASIS.sub(r"\1\4\6", source) if is_markdown else source
         if is_markdown and not title and (heading := _HEADING.search(source)):
             title = (heading[1] or heading[2]).strip(" \t#")
             source = source[: heading.start()] + title + source[heading.end() :]
