@@ -154,6 +154,7 @@ LINES = {
     r(alternate(PICTURE, f"<w:pict>{box('other')}</w:pict>")) + t("below"): "below\n\nA dog",
     r("<w:rPr><w:vanish/></w:rPr><w:t>hidden</w:t>"): "hidden",
     r('<w:pict><v:shape><v:textpath string="DRAFT"/></v:shape></w:pict>') + t("a"): "a\n\nDRAFT",
+    r('<w:pict><v:group><v:rect alt="A red box"/></v:group></w:pict>') + t("a"): "a\n\nA red box",
     f"<m:oMath><m:f><m:num>{m('1')}</m:num><m:den>{m('2')}</m:den></m:f></m:oMath>": "1/2",
     f"<m:oMath>{m('f')}<m:d><m:e>{m('x')}</m:e><m:e>{m('y')}</m:e></m:d></m:oMath>": "f x y",
     f"<m:oMath><m:sSup><m:e>{m('x')}</m:e><m:sup>{m('2')}</m:sup></m:sSup></m:oMath>": "x^2",
@@ -207,7 +208,7 @@ SERIES = (
     "<c:ser><c:tx><c:strRef><c:f>A!B1</c:f><c:strCache><c:pt><c:v>North</c:v></c:pt></c:strCache></c:strRef></c:tx>"
     "<c:cat><c:strRef><c:strCache><c:pt><c:v>May</c:v></c:pt><c:pt><c:v>June</c:v></c:pt></c:strCache></c:strRef></c:cat>"
     "<c:val><c:numRef><c:numCache><c:formatCode>0.0</c:formatCode><c:pt><c:v>3</c:v></c:pt><c:pt><c:v>4</c:v></c:pt>"
-    "</c:numCache></c:numRef></c:val></c:ser>"
+    "</c:numCache></c:numRef></c:val><c:trendline><c:name>Trend</c:name></c:trendline></c:ser>"
 )
 
 
@@ -249,7 +250,7 @@ def document_of_all() -> Any:
 def test_all_parts_that_a_reader_sees_are_read_and_others_said() -> None:
     content = read(document_of_all())
 
-    series, again = "North\nMay\tJune\n3\t4", "North\n3\t4"
+    series, again = "North\nMay\tJune\n3\t4\nTrend", "North\n3\t4\nTrend"
     body = ["Body", "End", "Inner words", "Sales", series, "Sales", series, again, "Step", "A chunk"]
     after = ["Letterhead", "Page foot", "A footnote", "A endnote", "A comment"]
     assert content.text.split("\n\n") == body + after

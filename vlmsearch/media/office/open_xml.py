@@ -59,11 +59,11 @@ _KINDS = (
     (r".*>audio", "sound"),
 )
 """Kinds of parts that were not read."""
-_LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst", "custGeom"})
-"""Elements that hold no text for a reader: what was deleted or moved away, places of tabs, outlines of shapes."""
+_LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst", "custGeom", "pivotSource"})
+"""Elements that hold no text for a reader: what was deleted or moved away, places of tabs, outlines, sources."""
 _CHECKED = frozenset({*_LEFT, "sp", "Choice", "Fallback"})
-_VALUES = frozenset({"v", "pt", "text"})
-"""Elements with a text that is a block: a value of a chart, in both formats of them, and a comment on a slide."""
+_VALUES = frozenset({"v", "pt", "name", "text"})
+"""Elements with a text that is a block: a value of a chart or the name of a trend, and a comment on a slide."""
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 """Elements that are a character."""
 _OPERATORS = {"den": "/", "sup": "^", "d": " ", "lim": " ", "mr": " "}
@@ -71,7 +71,8 @@ _OPERATORS = {"den": "/", "sup": "^", "d": " ", "lim": " ", "mr": " "}
 _JOINTS = {"p": "", "rt": "", "tc": " ", "tr": "\t", "tbl": "\n", "txBody": "\n", "ser": "\n"}
 _JOINTS |= dict.fromkeys(("cat", "val", "xVal", "yVal", "bubbleSize", "lvl"), "\t")
 """Elements that are blocks, with what is between the blocks inside them; "" leaves those apart."""
-_ALTERNATIVES = dict.fromkeys(("docPr", "cNvPr"), ("title", "descr")) | {"shape": ("alt",), "textpath": ("string",)}
+_ALTERNATIVES = dict.fromkeys(("docPr", "cNvPr"), ("title", "descr")) | {"textpath": ("string",)}
+_ALTERNATIVES |= dict.fromkeys(("shape", "rect", "roundrect", "oval", "group"), ("alt",))
 """Elements with attributes that have a text in the place of a picture or a shape."""
 _PLACES = frozenset({"sldId", "chart", "relIds", "altChunk", "OLEObject", "oleObj", "userShapes"})
 """Elements with the relation of a part that is read at this place."""

@@ -37,6 +37,8 @@ _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
 """A character that XML cannot hold, or an underscore before what looks like one."""
 _CODE = re.compile(r'&(?:"[^"]*"|K(?:[0-9A-F]{6}|\d\d[+-]\d{3})|[PN][+-]\d+|\d+|([LCR])|(&)|.)', re.IGNORECASE)
 """A code in a header or footer, such as a font or a page number."""
+_COPIES = ("{*}Fallback", "{*}numCache", "{*}numLit", "{*}numDim", "{*}pivotSource")
+"""Elements in drawings that repeat what is beside them or in cells, or name a source."""
 _DRAWN = frozenset({"drawing", "chart", "chartEx", "chartUserShapes", "diagramData"})
 _SAFE = {"resolve_entities": False, "no_network": True, "huge_tree": True}
 _OPTIONS = {"remove_comments": True, "remove_pis": True, "recover": True, **_SAFE}
@@ -159,8 +161,8 @@ class _Workbook:
     def _drawn(self, member: str) -> Iterator[str]:
         """Yield texts, descriptions of pictures, and names of series and categories."""
         labels = []
-        for element in self._elements(member, ("{*}p", "{*}cNvPr", "{*}v", "{*}pt")):
-            if next(element.iterancestors("{*}Fallback", "{*}numCache", "{*}numLit", "{*}numDim"), None) is not None:
+        for element in self._elements(member, ("{*}p", "{*}cNvPr", "{*}v", "{*}pt", "{*}name")):
+            if next(element.iterancestors(*_COPIES), None) is not None:
                 continue
             if element.tag.endswith("}p"):
                 pieces = element.iter("{*}t", "{*}br")
