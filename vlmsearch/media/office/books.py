@@ -19,7 +19,7 @@ _KINDS = (
     (r"(?i)(.*/)?(page-?map\.xml|iTunes.*|\.DS_Store|Thumbs\.db|__MACOSX/.*)", NOTHING),  # of programs
 )
 _PAGE, _IN_SPINE = re.compile("(?i)htm|oeb1|dtbook"), re.compile("(?i)htm|oeb1|xml")
-"""Parts of types and endings of pages, and of those in the spine, which may be drawings."""
+"""Parts of types and endings of pages, and of those in the spine, such as drawings."""
 _CONTENTS = "application/x-dtbncx+xml"
 """The type of the table of contents of EPUB 2. That of EPUB 3 is a page with the property ``nav``."""
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
