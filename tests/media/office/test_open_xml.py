@@ -194,6 +194,17 @@ def test_blocks_are_apart_and_items_and_rows_are_lines() -> None:
     assert read(document).text == f"Fruit\n\napples\npears\n\nPrices\n\n{lines}"
 
 
+def test_a_large_first_letter_is_a_part_of_its_word() -> None:
+    document = docx.Document()
+    document.add_paragraph("Before")
+    add(
+        document,
+        f'<w:p><w:pPr><w:framePr w:dropCap="drop" w:lines="3"/></w:pPr>{t("O")}</w:p><w:p>{t("nce upon")}</w:p>',
+    )
+
+    assert read(document).text == "Before\n\nOnce upon"
+
+
 def test_a_cell_that_is_merged_down_reads_once() -> None:
     document = docx.Document()
     table = document.add_table(2, 2)

@@ -76,11 +76,13 @@ _ALTERNATIVES |= dict.fromkeys(("shape", "rect", "roundrect", "oval", "group"), 
 """Elements with attributes that have a text in the place of a picture or a shape."""
 _PLACES = frozenset({"sldId", "chart", "relIds", "altChunk", "OLEObject", "oleObj", "userShapes"})
 """Elements with the relation of a part that is read at this place."""
-_OTHERS = ("t", "tblCaption", "tblDescription", "numPr", "pStyle", "fldChar", "sym", "e")
+_OTHERS = ("t", "tblCaption", "tblDescription", "numPr", "pStyle", "framePr", "fldChar", "sym", "e")
 _NAMES = {*_CHECKED, *_VALUES, *_CHARACTERS, *_OPERATORS, *_JOINTS, *_ALTERNATIVES, *_PLACES, *_OTHERS}
 _TAGS = [f"{{*}}{name}" for name in sorted(_NAMES)]
 _ITEM = "\0"
 """The mark at both ends of an item of a list while a document is read."""
+_INITIAL = "\1"
+"""The mark of a large first letter: a paragraph whose word goes on behind it."""
 _RELATED = ".//@*[contains(namespace-uri(), '/relationships')][local-name() != 'embed']"
 _HAS_CONTENT = f"boolean(.//*[local-name() = 't'][text()] | .//@descr | {_RELATED})"
 """A text, or the relation of a part that may have one, such as a chart."""
@@ -94,6 +96,7 @@ def read(data: bytes, name: str) -> Content:
         raise InvalidInputError("corrupt", f"{name} is damaged, or is not what its name says: it has no main part")
     parts = Parts(package, name)
     text = parts.text(relations[">officeDocument"], ">officeDocument").replace(f"{_ITEM}\n\n{_ITEM}", "\n")
+    text = re.sub(f"{_INITIAL}(.*)\n+", r"\1", text)
     text = re.sub("_x00[01][0-9A-F]_", " ", text)  # how PowerPoint writes a control character, such as a line break
     about = package.about(relations[">core-properties"]) if ">core-properties" in relations else About()
     return Content(clean(text), about, package.unread(_KINDS, parts.unread))
@@ -196,6 +199,8 @@ class Parts:
             blocks += filter(None, [_value(element)])
         elif name == "numPr" or (name == "pStyle" and _value(element).startswith("List")):
             line.append(_ITEM)
+        elif name == "framePr" and _value(element, "dropCap") in ("drop", "margin"):
+            line.append(_INITIAL)
         elif name == "fldChar":
             self._field(_value(element, "fldCharType"), element, line)
         elif name == "sym" and re.fullmatch("[0-9A-Fa-f]{4}", code := _value(element, "char")):
