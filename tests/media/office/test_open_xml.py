@@ -4,6 +4,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -192,6 +193,18 @@ def test_blocks_are_apart_and_items_and_rows_are_lines() -> None:
 
     lines = "Prices of today\nkind\teach\tall\napple\t1 piece or more\t12\nsum\t12 inner"
     assert read(document).text == f"Fruit\n\napples\npears\n\nPrices\n\n{lines}"
+
+
+def test_a_page_with_its_pictures_in_a_document_is_read() -> None:
+    mail = EmailMessage()
+    mail.set_content("<p>Größe", subtype="html", cte="quoted-printable")
+    mail.add_related(b"a picture", "image", "png")
+    document = docx.Document()
+    for number, data in enumerate((bytes(mail), b"no mail")):
+        chunk = relate(document, "aFChunk", f"afchunk{number}.mht", data)
+        add(document, f'<w:altChunk r:id="{chunk}"/>')
+
+    assert (read(document).text, read(document).unread) == ("Größe", {"embedded document": 1, "picture": 1})
 
 
 def test_a_large_first_letter_is_a_part_of_its_word() -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from email import message_from_bytes
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.about import About
@@ -143,11 +144,17 @@ class Parts:
 
     def _embedded(self, member: str) -> str:
         suffix = os.path.splitext(member)[1].lower()
-        if suffix not in OFFICE_SUFFIXES:
+        if suffix not in (*OFFICE_SUFFIXES, ".mht"):
             return ""
         try:
-            content = read_bytes(self._package.read(member), suffix, self._name)
-        except (InvalidInputError, RecursionError):  # a document may hold itself
+            data = self._package.read(member)
+            if suffix == ".mht":  # a page with its pictures in a mail, which programs in browsers write
+                parts = [*message_from_bytes(data).walk()]
+                page: Any = next(part for part in parts if part.get_content_type() == "text/html")
+                suffix, data = ".htm", page.get_payload(decode=True)
+                self.unread["picture"] += sum(part.get_content_maintype() == "image" for part in parts)
+            content = read_bytes(data, suffix, self._name)
+        except (InvalidInputError, RecursionError, StopIteration):  # it may hold itself; or a mail no page
             self._package.leave(member)
             return ""
         self.unread.update(content.unread)
