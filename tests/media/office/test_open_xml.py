@@ -261,6 +261,8 @@ def document_of_all() -> Any:
     old = relate(document, "oleObject", "embeddings/oleObject1.bin", b"old")
     relate(document, "image", "media/image1.bin", b"picture")
     relate(document, "vbaProject", "vbaProject.bin", b"macros")
+    relate(document, "documentmetadata", "metadata", b"of Google")
+    relate(document, "image", "media/image2.svgz", b"picture")
     relate(document, "glossaryDocument", "glossary/document.xml", f"<w:p>{t('building block')}</w:p>")
     relate(document, "somethingNew", "new.xml", "new")
     document.part.relate_to("http://a.example/film", f"{TYPES}/video", is_external=True)
@@ -278,7 +280,7 @@ def test_all_parts_that_a_reader_sees_are_read_and_others_said() -> None:
     body = ["Body", "End", "Inner words", "Sales", series, "Sales", series, again, "Step", "A chunk"]
     after = ["Letterhead", "Page foot", "A footnote", "A endnote", "A comment"]
     assert content.text.split("\n\n") == body + after
-    said = {"embedded document": 2, "picture": 1, "film": 1, "other part": 1, "symbol": 1}
+    said = {"embedded document": 2, "picture": 2, "film": 1, "other part": 1, "symbol": 1}
     assert content.unread == said
 
 

@@ -128,6 +128,7 @@ def test_backslashes_in_names_of_members_are_slashes(tmp_path: Path) -> None:
     def write_as_dot_net(members: dict[str, str]) -> None:
         renamed = {name.replace("/", "\\"): text for name, text in members.items()}
         members.clear()
+        members["[trash]/0000.dat"] = "what Excel threw away"
         members.update(renamed)
 
     read = changed(path, write_as_dot_net)

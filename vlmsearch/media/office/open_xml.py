@@ -34,12 +34,12 @@ _AFTER = (
 _MASTERS = re.compile(r".*>(slideLayout|(slide|notes|handout)Master)")
 _KINDS = (
     # Relations, types and signatures of the parts: they say where the others are, and who vouches for them.
-    (r".*\.rels|\[Content_Types\]\.xml|>origin|_xmlsignatures/.*", NOTHING),
+    (r".*\.rels|\[Content_Types\]\.xml|>origin|_xmlsignatures/.*|\[trash\]/.*", NOTHING),
     # Statistics, names of programs, fields that fields of the text show, and a small picture of the first page.
     (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),
     (r".*/ink/.*", "hand drawing"),
-    # Data behind content controls: the document has a copy where it shows them.
-    (r".*>customXml(Props)?|customXml/.*", NOTHING),
+    # Data behind content controls: the document has a copy where it shows them. What Google's programs keep.
+    (r".*>(customXml(Props)?|\w+metadata)|(?i:customXml)/.*", NOTHING),
     # Looks: their texts are names of styles, and patterns of numbers of lists.
     (r".*>((table)?[sS]tyles|stylesWith\w*|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),
     (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),

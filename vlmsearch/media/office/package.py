@@ -32,7 +32,7 @@ NOTHING = ""
 OTHER = "other part"
 """The kind of members that no pattern fits."""
 _MEDIA = (
-    (r"(?i).*\.(png|jpe?g|gif|bmp|tiff?|webp|svg|svm|emf|wmf|emz|wmz|ico|pict|jxr|wdp|heic|avif)", "picture"),
+    (r"(?i).*\.(png|jpe?g|gif|bmp|tiff?|webp|svgz?|svm|emf|wmf|emz|wmz|ico|pict|jxr|wdp|heic|avif)", "picture"),
     (r"(?i).*\.(mp4|m4v|mov|avi|wmv|webm|mkv|mpe?g|3gp)", "film"),
     (r"(?i).*\.(mp3|m4a|wav|ogg|oga|opus|flac|aac|wma|aiff?|midi?)", "sound"),
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _KINDS = (
     (r"__MACOSX/.*|(.*/)?\.DS_Store|.*\.rels|\[Content_Types\]\.xml|_xmlsignatures/.*", NOTHING),  # of the archive
-    (r"(docProps|docMetadata|customXml|customUI)/.*|xl/xmlMaps\.xml", NOTHING),  # data and menus of programs
+    (r"(docProps|docMetadata|(?i:customXml)|customUI)/.*|xl/xmlMaps\.xml|>\w+metadata", NOTHING),  # data of programs
     (r"xl/(styles|theme/.*|charts/(style|colors)\d*|diagrams/(layout|quickStyle|colors|drawing)\d*)\.xml", NOTHING),
     (r"xl/(printerSettings/.*|customProperty\d*\.bin|namedSheetViews/.*|ctrlProps/.*|persons/.*)", NOTHING),  # settings
     (r"xl/(calcChain|metadata|volatileDependencies|featurePropertyBag/.*|richData/.*)\.xml", NOTHING),  # how cells come
@@ -27,7 +27,10 @@ _KINDS = (
     (r"xl/(pivotCache|slicerCaches|timelineCaches|externalLinks)/.*|xl/connections\.xml", NOTHING),  # copies of sources
     (r".*>(work|chart|dialog)sheet", NOTHING),  # no program shows a sheet that is not listed
     (r".*>(hyperlink|externalLink\w*)", NOTHING),  # the text of a link is read; other workbooks are not this one
-    (r"xl/revisions/.*|xl/activeX/.*\.bin|xl/vba.*", NOTHING),  # what cells were; states of form controls; macros
+    (
+        r"xl/revisions/.*|\[trash\]/.*|xl/activeX/.*\.bin|xl/vba.*",
+        NOTHING,
+    ),  # what cells were; states of form controls; macros
     (r"xl/activeX/.*", "form control"),
     (r"xl/embeddings/.*", "embedded document"),
     (r"xl/model/.*", "data model"),
