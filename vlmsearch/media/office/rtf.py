@@ -51,21 +51,8 @@ _SHOWN = {"wzDescription", "gtextUNICODE"}
 _COUNTED = {"pict": "picture", "object": "embedded document"}
 _STATES = {"uc": "fallback", "f": "font", "deleted": "is_deleted", "intbl": "in_table", "trowd": "in_table"}
 """Control words that set what holds until a group ends."""
-_KNOWN = {
-    *_SYMBOLS,
-    *_UNWANTED,
-    *_REPEATED,
-    *_READ,
-    *_ASIDE,
-    *_ANCHORED,
-    *_STATES,
-    "u",
-    "listtext",
-    "pntext",
-    "dropcapli",
-    "title",
-}
-_KNOWN |= {"author", "sn", "sv", "plain", "pard", "deff", "fcharset", "cpg", "ansicpg", "mac", "pc", "pca"}
+_KNOWN = {*_SYMBOLS, *_UNWANTED, *_REPEATED, *_READ, *_ASIDE, *_ANCHORED, *_STATES, "u", "listtext", "pntext", "title"}
+_KNOWN |= {"author", "dropcapli", "sn", "sv", "plain", "pard", "deff", "fcharset", "cpg", "ansicpg", "mac", "pc", "pca"}
 """Control words that say more than how the text looks."""
 _CODE_PAGES = {77: 10000, 128: 932, 129: 949, 130: 1361, 134: 936, 136: 950, 161: 1253, 162: 1254, 163: 1258, 177: 1255}
 _CODE_PAGES |= {0: 1252, 2: 1252, 178: 1256, 186: 1257, 204: 1251, 222: 874, 238: 1250, 254: 437, 255: 850}

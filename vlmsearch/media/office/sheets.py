@@ -27,10 +27,7 @@ _KINDS = (
     (r"xl/(pivotCache|slicerCaches|timelineCaches|externalLinks)/.*|xl/connections\.xml", NOTHING),  # copies of sources
     (r".*>(work|chart|dialog)sheet", NOTHING),  # no program shows a sheet that is not listed
     (r".*>(hyperlink|externalLink\w*)", NOTHING),  # the text of a link is read; other workbooks are not this one
-    (
-        r"xl/revisions/.*|\[trash\]/.*|xl/activeX/.*\.bin|xl/vba.*",
-        NOTHING,
-    ),  # what cells were; states of form controls; macros
+    (r"xl/revisions/.*|\[trash\]/.*|xl/activeX/.*\.bin|xl/vba.*", NOTHING),  # what was; states of controls; macros
     (r"xl/activeX/.*", "form control"),
     (r"xl/embeddings/.*", "embedded document"),
     (r"xl/model/.*", "data model"),
