@@ -69,14 +69,15 @@ def test_references_of_pages_are_urls(tmp_path: Path, member: str, href: str) ->
 def test_pages_come_in_the_order_of_the_spine_and_then_the_others(tmp_path: Path) -> None:
     items = item("note", "n.xhtml") + item("two", "2.xhtml") + item("one", "1.xhtml") + item("map", "m.svg", SVG)
     items += item("cover", "c.svg", SVG) + item("old", "3.htm", "text/html")
-    texts = {"n.xhtml": "A note", "2.xhtml": "Second", "1.xhtml": "First", "3.htm": "Old"}
+    items += item("mistaken", "4.htm", "text/plain")
+    texts = {"4.htm": "Last", "n.xhtml": "A note", "2.xhtml": "Second", "1.xhtml": "First", "3.htm": "Old"}
     members = {f"The book/{name}": XHTML.format(text) for name, text in texts.items()}
     drawing = '<svg xmlns="http://www.w3.org/2000/svg"><text>Northern sea</text></svg>'
     members |= {"The book/m.svg": drawing, "The book/c.svg": drawing}
 
     read = read_office(book(tmp_path / "a.epub", items, itemrefs("one", "map", "two", "one"), members))
 
-    assert read.text == "First\n\nNorthern sea\n\nSecond\n\nA note\n\nOld"
+    assert read.text == "First\n\nNorthern sea\n\nSecond\n\nA note\n\nOld\n\nLast"
     assert read.unread == {"picture": 1}
 
 

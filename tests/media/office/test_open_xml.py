@@ -4,6 +4,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -154,6 +155,7 @@ LINES = {
     r(alternate(PICTURE, f"<w:pict>{box('other')}</w:pict>")) + t("below"): "below\n\nA dog",
     r("<w:rPr><w:vanish/></w:rPr><w:t>hidden</w:t>"): "hidden",
     r('<w:pict><v:shape><v:textpath string="DRAFT"/></v:shape></w:pict>') + t("a"): "a\n\nDRAFT",
+    r('<w:pict><v:group><v:rect alt="A red box"/></v:group></w:pict>') + t("a"): "a\n\nA red box",
     f"<m:oMath><m:f><m:num>{m('1')}</m:num><m:den>{m('2')}</m:den></m:f></m:oMath>": "1/2",
     f"<m:oMath>{m('f')}<m:d><m:e>{m('x')}</m:e><m:e>{m('y')}</m:e></m:d></m:oMath>": "f x y",
     f"<m:oMath><m:sSup><m:e>{m('x')}</m:e><m:sup>{m('2')}</m:sup></m:sSup></m:oMath>": "x^2",
@@ -193,6 +195,29 @@ def test_blocks_are_apart_and_items_and_rows_are_lines() -> None:
     assert read(document).text == f"Fruit\n\napples\npears\n\nPrices\n\n{lines}"
 
 
+def test_a_page_with_its_pictures_in_a_document_is_read() -> None:
+    mail = EmailMessage()
+    mail.set_content("<p>Größe", subtype="html", cte="quoted-printable")
+    mail.add_related(b"a picture", "image", "png")
+    document = docx.Document()
+    for number, data in enumerate((bytes(mail), b"no mail")):
+        chunk = relate(document, "aFChunk", f"afchunk{number}.mht", data)
+        add(document, f'<w:altChunk r:id="{chunk}"/>')
+
+    assert (read(document).text, read(document).unread) == ("Größe", {"embedded document": 1, "picture": 1})
+
+
+def test_a_large_first_letter_is_a_part_of_its_word() -> None:
+    document = docx.Document()
+    document.add_paragraph("Before")
+    add(
+        document,
+        f'<w:p><w:pPr><w:framePr w:dropCap="drop" w:lines="3"/></w:pPr>{t("O")}</w:p><w:p>{t("nce upon")}</w:p>',
+    )
+
+    assert read(document).text == "Before\n\nOnce upon"
+
+
 def test_a_cell_that_is_merged_down_reads_once() -> None:
     document = docx.Document()
     table = document.add_table(2, 2)
@@ -207,7 +232,7 @@ SERIES = (
     "<c:ser><c:tx><c:strRef><c:f>A!B1</c:f><c:strCache><c:pt><c:v>North</c:v></c:pt></c:strCache></c:strRef></c:tx>"
     "<c:cat><c:strRef><c:strCache><c:pt><c:v>May</c:v></c:pt><c:pt><c:v>June</c:v></c:pt></c:strCache></c:strRef></c:cat>"
     "<c:val><c:numRef><c:numCache><c:formatCode>0.0</c:formatCode><c:pt><c:v>3</c:v></c:pt><c:pt><c:v>4</c:v></c:pt>"
-    "</c:numCache></c:numRef></c:val></c:ser>"
+    "</c:numCache></c:numRef></c:val><c:trendline><c:name>Trend</c:name></c:trendline></c:ser>"
 )
 
 
@@ -236,6 +261,8 @@ def document_of_all() -> Any:
     old = relate(document, "oleObject", "embeddings/oleObject1.bin", b"old")
     relate(document, "image", "media/image1.bin", b"picture")
     relate(document, "vbaProject", "vbaProject.bin", b"macros")
+    relate(document, "documentmetadata", "metadata", b"of Google")
+    relate(document, "image", "media/image2.svgz", b"picture")
     relate(document, "glossaryDocument", "glossary/document.xml", f"<w:p>{t('building block')}</w:p>")
     relate(document, "somethingNew", "new.xml", "new")
     document.part.relate_to("http://a.example/film", f"{TYPES}/video", is_external=True)
@@ -249,11 +276,11 @@ def document_of_all() -> Any:
 def test_all_parts_that_a_reader_sees_are_read_and_others_said() -> None:
     content = read(document_of_all())
 
-    series, again = "North\nMay\tJune\n3\t4", "North\n3\t4"
+    series, again = "North\nMay\tJune\n3\t4\nTrend", "North\n3\t4\nTrend"
     body = ["Body", "End", "Inner words", "Sales", series, "Sales", series, again, "Step", "A chunk"]
     after = ["Letterhead", "Page foot", "A footnote", "A endnote", "A comment"]
     assert content.text.split("\n\n") == body + after
-    said = {"embedded document": 2, "picture": 1, "film": 1, "other part": 1, "symbol": 1}
+    said = {"embedded document": 2, "picture": 2, "film": 1, "other part": 1, "symbol": 1}
     assert content.unread == said
 
 

@@ -51,6 +51,7 @@ def test_a_document_of_pandoc_is_read_whole(tmp_path: Path) -> None:
         (r"{\*\bkmkstart a}b{\*\bkmkend a}c", "bc"),
         (r"{\mmath{\*\moMath{\mf{\mfPr{\mtype bar}}{\mnum{\mr x}}}}}{\mmathPict no}", "x"),
         (r"\fs24\cf1\ul word\b0\fs20 s", "words"),
+        (r"{\stylesheet{\s1\dropcapli2 A;}}a\par\pard\dropcapli3\dropcapt1 O\par\pard nce\par b", "a\n\nOnce\n\nb"),
     ],
 )
 def test_words_and_their_ends(body: str, text: str) -> None:

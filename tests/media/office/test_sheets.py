@@ -91,7 +91,9 @@ def test_what_lies_on_a_sheet_follows_it_and_headers_end_the_text(tmp_path: Path
         sheet.write_column("E1", ["north", "south"])
         sheet.write_column("F1", [1, 2])
         chart = book.add_chart({"type": "column"})
-        chart.add_series({"name": "a series", "categories": "=S!$E$1:$E$2", "values": "=S!$F$1:$F$2"})
+        trend = {"type": "linear", "name": "a trend"}
+        ranges = {"categories": "=S!$E$1:$E$2", "values": "=S!$F$1:$F$2"}
+        chart.add_series({"name": "a series", **ranges, "trendline": trend})
         chart.set_title({"name": "a title"})
         sheet.insert_chart("J5", chart)
         sheet.set_header('&L&"Arial,Bold"&14Left&KFF0000 red&RR && D')
@@ -106,10 +108,32 @@ def test_what_lies_on_a_sheet_follows_it_and_headers_end_the_text(tmp_path: Path
     cells, *beside = read.text.split("\n\n")[1:]
     assert cells == "richlychee text\tnorth\t1\ncached\tsouth\t2\na link"
     on_sheet, on_chart_sheet = beside[: beside.index("C")], beside[beside.index("C") :]
-    texts = ["a prompt", "a text box", "a description", "a title", "a series\tnorth\tsouth", "a button", "a comment"]
+    texts = [
+        "a prompt",
+        "a text box",
+        "a description",
+        "a title",
+        "a series\ta trend\tnorth\tsouth",
+        "a button",
+        "a comment",
+    ]
     assert sorted(on_sheet) == sorted(texts)
     assert on_chart_sheet == ["C", "a chart's own sheet", "Left red R & D", "Page of"]
     assert read.unread == {"picture": 1}
+
+
+def test_backslashes_in_names_of_members_are_slashes(tmp_path: Path) -> None:
+    path = written(tmp_path, lambda book: book.add_worksheet("S").write("A1", "a word"))
+
+    def write_as_dot_net(members: dict[str, str]) -> None:
+        renamed = {name.replace("/", "\\"): text for name, text in members.items()}
+        members.clear()
+        members["[trash]/0000.dat"] = "what Excel threw away"
+        members.update(renamed)
+
+    read = changed(path, write_as_dot_net)
+
+    assert (read.text, read.unread) == ("S\n\na word", {})
 
 
 def test_a_thread_of_comments_is_read_once(tmp_path: Path) -> None:

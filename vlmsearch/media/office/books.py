@@ -18,8 +18,8 @@ _KINDS = (
     (r"(?i).*\.(js|pls|smil)", NOTHING),  # programs; how words are spoken, and when
     (r"(?i)(.*/)?(page-?map\.xml|iTunes.*|\.DS_Store|Thumbs\.db|__MACOSX/.*)", NOTHING),  # of programs
 )
-_PAGE, _IN_SPINE = re.compile("(?i)html|oeb1|dtbook"), re.compile("(?i)html|oeb1|xml")
-"""Parts of the types of pages, and of those in the spine, which may be drawings."""
+_PAGE, _IN_SPINE = re.compile("(?i)htm|oeb1|dtbook"), re.compile("(?i)htm|oeb1|xml")
+"""Parts of types and endings of pages, and of those in the spine, such as drawings."""
 _CONTENTS = "application/x-dtbncx+xml"
 """The type of the table of contents of EPUB 2. That of EPUB 3 is a page with the property ``nav``."""
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
@@ -59,7 +59,7 @@ def read(data: bytes, name: str) -> Content:
         is_contents = kind == _CONTENTS or "nav" in item.get("properties", "").split()
         if not member:
             unread["missing part"] += not re.match(r"\w+:", href)
-        elif is_contents or (_IN_SPINE if item in spine else _PAGE).search(kind):
+        elif is_contents or (_IN_SPINE if item in spine else _PAGE).search(kind + posixpath.splitext(member)[1]):
             if member in protected:
                 raise InvalidInputError("unsupported", f"{name} is protected against copying: its text cannot be read")
             try:

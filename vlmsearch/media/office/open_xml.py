@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from email import message_from_bytes
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.about import About
@@ -33,12 +34,12 @@ _AFTER = (
 _MASTERS = re.compile(r".*>(slideLayout|(slide|notes|handout)Master)")
 _KINDS = (
     # Relations, types and signatures of the parts: they say where the others are, and who vouches for them.
-    (r".*\.rels|\[Content_Types\]\.xml|>origin|_xmlsignatures/.*", NOTHING),
+    (r".*\.rels|\[Content_Types\]\.xml|>origin|_xmlsignatures/.*|\[trash\]/.*", NOTHING),
     # Statistics, names of programs, fields that fields of the text show, and a small picture of the first page.
     (r">(.*thumbnail|(extended|custom)-?[pP]roperties|classificationlabels)|docProps/.*", NOTHING),
     (r".*/ink/.*", "hand drawing"),
-    # Data behind content controls: the document has a copy where it shows them.
-    (r".*>customXml(Props)?|customXml/.*", NOTHING),
+    # Data behind content controls: the document has a copy where it shows them. What Google's programs keep.
+    (r".*>(customXml(Props)?|\w+metadata)|(?i:customXml)/.*", NOTHING),
     # Looks: their texts are names of styles, and patterns of numbers of lists.
     (r".*>((table)?[sS]tyles|stylesWith\w*|numbering|theme(Override)?|font(Table)?)|.*/theme/.*", NOTHING),
     (r".*>(chart(Color)?Style|diagram(Layout|QuickStyle|Colors))", NOTHING),
@@ -59,11 +60,11 @@ _KINDS = (
     (r".*>audio", "sound"),
 )
 """Kinds of parts that were not read."""
-_LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst", "custGeom"})
-"""Elements that hold no text for a reader: what was deleted or moved away, places of tabs, outlines of shapes."""
+_LEFT = frozenset({"del", "moveFrom", "tabs", "tabLst", "custGeom", "pivotSource"})
+"""Elements that hold no text for a reader: what was deleted or moved away, places of tabs, outlines, sources."""
 _CHECKED = frozenset({*_LEFT, "sp", "Choice", "Fallback"})
-_VALUES = frozenset({"v", "pt", "text"})
-"""Elements with a text that is a block: a value of a chart, in both formats of them, and a comment on a slide."""
+_VALUES = frozenset({"v", "pt", "name", "text"})
+"""Elements with a text that is a block: a value of a chart or the name of a trend, and a comment on a slide."""
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 """Elements that are a character."""
 _OPERATORS = {"den": "/", "sup": "^", "d": " ", "lim": " ", "mr": " "}
@@ -71,15 +72,18 @@ _OPERATORS = {"den": "/", "sup": "^", "d": " ", "lim": " ", "mr": " "}
 _JOINTS = {"p": "", "rt": "", "tc": " ", "tr": "\t", "tbl": "\n", "txBody": "\n", "ser": "\n"}
 _JOINTS |= dict.fromkeys(("cat", "val", "xVal", "yVal", "bubbleSize", "lvl"), "\t")
 """Elements that are blocks, with what is between the blocks inside them; "" leaves those apart."""
-_ALTERNATIVES = dict.fromkeys(("docPr", "cNvPr"), ("title", "descr")) | {"shape": ("alt",), "textpath": ("string",)}
+_ALTERNATIVES = dict.fromkeys(("docPr", "cNvPr"), ("title", "descr")) | {"textpath": ("string",)}
+_ALTERNATIVES |= dict.fromkeys(("shape", "rect", "roundrect", "oval", "group"), ("alt",))
 """Elements with attributes that have a text in the place of a picture or a shape."""
 _PLACES = frozenset({"sldId", "chart", "relIds", "altChunk", "OLEObject", "oleObj", "userShapes"})
 """Elements with the relation of a part that is read at this place."""
-_OTHERS = ("t", "tblCaption", "tblDescription", "numPr", "pStyle", "fldChar", "sym", "e")
+_OTHERS = ("t", "tblCaption", "tblDescription", "numPr", "pStyle", "framePr", "fldChar", "sym", "e")
 _NAMES = {*_CHECKED, *_VALUES, *_CHARACTERS, *_OPERATORS, *_JOINTS, *_ALTERNATIVES, *_PLACES, *_OTHERS}
 _TAGS = [f"{{*}}{name}" for name in sorted(_NAMES)]
 _ITEM = "\0"
 """The mark at both ends of an item of a list while a document is read."""
+_INITIAL = "\1"
+"""The mark of a large first letter: a paragraph whose word goes on behind it."""
 _RELATED = ".//@*[contains(namespace-uri(), '/relationships')][local-name() != 'embed']"
 _HAS_CONTENT = f"boolean(.//*[local-name() = 't'][text()] | .//@descr | {_RELATED})"
 """A text, or the relation of a part that may have one, such as a chart."""
@@ -93,6 +97,7 @@ def read(data: bytes, name: str) -> Content:
         raise InvalidInputError("corrupt", f"{name} is damaged, or is not what its name says: it has no main part")
     parts = Parts(package, name)
     text = parts.text(relations[">officeDocument"], ">officeDocument").replace(f"{_ITEM}\n\n{_ITEM}", "\n")
+    text = re.sub(f"{_INITIAL}(.*)\n+", r"\1", text)
     text = re.sub("_x00[01][0-9A-F]_", " ", text)  # how PowerPoint writes a control character, such as a line break
     about = package.about(relations[">core-properties"]) if ">core-properties" in relations else About()
     return Content(clean(text), about, package.unread(_KINDS, parts.unread))
@@ -139,11 +144,17 @@ class Parts:
 
     def _embedded(self, member: str) -> str:
         suffix = os.path.splitext(member)[1].lower()
-        if suffix not in OFFICE_SUFFIXES:
+        if suffix not in (*OFFICE_SUFFIXES, ".mht"):
             return ""
         try:
-            content = read_bytes(self._package.read(member), suffix, self._name)
-        except (InvalidInputError, RecursionError):  # a document may hold itself
+            data = self._package.read(member)
+            if suffix == ".mht":  # a page with its pictures in a mail, which programs in browsers write
+                parts = [*message_from_bytes(data).walk()]
+                page: Any = next(part for part in parts if part.get_content_type() == "text/html")
+                suffix, data = ".htm", page.get_payload(decode=True)
+                self.unread["picture"] += sum(part.get_content_maintype() == "image" for part in parts)
+            content = read_bytes(data, suffix, self._name)
+        except (InvalidInputError, RecursionError, StopIteration):  # it may hold itself; or a mail no page
             self._package.leave(member)
             return ""
         self.unread.update(content.unread)
@@ -195,6 +206,8 @@ class Parts:
             blocks += filter(None, [_value(element)])
         elif name == "numPr" or (name == "pStyle" and _value(element).startswith("List")):
             line.append(_ITEM)
+        elif name == "framePr" and _value(element, "dropCap") in ("drop", "margin"):
+            line.append(_INITIAL)
         elif name == "fldChar":
             self._field(_value(element, "fldCharType"), element, line)
         elif name == "sym" and re.fullmatch("[0-9A-Fa-f]{4}", code := _value(element, "char")):

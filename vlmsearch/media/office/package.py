@@ -32,7 +32,7 @@ NOTHING = ""
 OTHER = "other part"
 """The kind of members that no pattern fits."""
 _MEDIA = (
-    (r"(?i).*\.(png|jpe?g|gif|bmp|tiff?|webp|svg|svm|emf|wmf|emz|wmz|ico|pict|jxr|wdp|heic|avif)", "picture"),
+    (r"(?i).*\.(png|jpe?g|gif|bmp|tiff?|webp|svgz?|svm|emf|wmf|emz|wmz|ico|pict|jxr|wdp|heic|avif)", "picture"),
     (r"(?i).*\.(mp4|m4v|mov|avi|wmv|webm|mkv|mpe?g|3gp)", "film"),
     (r"(?i).*\.(mp3|m4a|wav|ogg|oga|opus|flac|aac|wma|aiff?|midi?)", "sound"),
 )
@@ -142,7 +142,7 @@ class Package:
         Returns:
             Role and target of each relation by its identifier, where the target is a member.
         """
-        folder, name = posixpath.split(member)
+        folder, name = posixpath.split(_slashed(member))
         part = self._by_key.get(_key(posixpath.join(folder, "_rels", f"{name}.rels")))
         root = None if part is None else self.part(part)
         relations = {}
@@ -188,7 +188,8 @@ class Package:
         table = [(re.compile(pattern), kind) for pattern, kind in (*kinds, *_MEDIA)]
         total = sum(counts, Counter({"damaged part": self.damaged}))
         names = dict.fromkeys([*self.names, *self._roles])
-        total.update(_kind((name, self._roles.get(name, name)), table) for name in names if name not in self._opened)
+        labels = ((_slashed(name), self._roles.get(name, name)) for name in names if name not in self._opened)
+        total.update(_kind(label, table) for label in labels)
         return {kind: count for kind, count in sorted(total.items()) if kind and count}
 
     def _corrupt(self, why: object) -> InvalidInputError:
@@ -201,7 +202,12 @@ def _kind(labels: tuple[str, str], table: Sequence[tuple[re.Pattern[str], str]])
 
 
 def _key(path: str) -> str:
-    return normalize("NFC", unquote(path)).replace("\\", "/").lstrip("/").lower()
+    return _slashed(normalize("NFC", unquote(path))).lstrip("/").lower()
+
+
+def _slashed(path: str) -> str:
+    """Return a path without the backslashes of archives by .NET."""
+    return path.replace("\\", "/")
 
 
 def _text(element: _Element) -> str:

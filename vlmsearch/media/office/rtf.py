@@ -52,7 +52,7 @@ _COUNTED = {"pict": "picture", "object": "embedded document"}
 _STATES = {"uc": "fallback", "f": "font", "deleted": "is_deleted", "intbl": "in_table", "trowd": "in_table"}
 """Control words that set what holds until a group ends."""
 _KNOWN = {*_SYMBOLS, *_UNWANTED, *_REPEATED, *_READ, *_ASIDE, *_ANCHORED, *_STATES, "u", "listtext", "pntext", "title"}
-_KNOWN |= {"author", "sn", "sv", "plain", "pard", "deff", "fcharset", "cpg", "ansicpg", "mac", "pc", "pca"}
+_KNOWN |= {"author", "dropcapli", "sn", "sv", "plain", "pard", "deff", "fcharset", "cpg", "ansicpg", "mac", "pc", "pca"}
 """Control words that say more than how the text looks."""
 _CODE_PAGES = {77: 10000, 128: 932, 129: 949, 130: 1361, 134: 936, 136: 950, 161: 1253, 162: 1254, 163: 1258, 177: 1255}
 _CODE_PAGES |= {0: 1252, 2: 1252, 178: 1256, 186: 1257, 204: 1251, 222: 874, 238: 1250, 254: 437, 255: 850}
@@ -117,7 +117,7 @@ class _Document:
         self._fonts: dict[int, str] = {}
         self._code_page = "cp1252"
         self._font = self._fallback = 0
-        self._is_item = False
+        self._is_item = self._is_initial = False
 
     def read(self, data: bytes) -> None:
         """Read until the group of the document ends."""
@@ -158,7 +158,9 @@ class _Document:
         if self._fallback and text.isprintable():
             self._fallback -= 1
         elif group.is_read and not group.is_deleted:
-            if text in ("\t", "\n", PARAGRAPH) and group.in_table:
+            if text == PARAGRAPH and self._is_initial:  # of a large first letter, whose word goes on
+                text, self._is_initial = "", False
+            elif text in ("\t", "\n", PARAGRAPH) and group.in_table:
                 text = " "
             elif text == PARAGRAPH and self._is_item:
                 text, self._is_item = LINE, False
@@ -197,6 +199,8 @@ class _Document:
             self._fonts[group.font] = _charset(number)
         elif word in ("listtext", "pntext"):
             self._is_item = True
+        elif word == "dropcapli":
+            self._is_initial = group.is_read
         else:
             self._destination(word, is_marked)
 

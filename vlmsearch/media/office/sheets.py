@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _KINDS = (
     (r"__MACOSX/.*|(.*/)?\.DS_Store|.*\.rels|\[Content_Types\]\.xml|_xmlsignatures/.*", NOTHING),  # of the archive
-    (r"(docProps|docMetadata|customXml|customUI)/.*|xl/xmlMaps\.xml", NOTHING),  # data and menus of programs
+    (r"(docProps|docMetadata|(?i:customXml)|customUI)/.*|xl/xmlMaps\.xml|>\w+metadata", NOTHING),  # data of programs
     (r"xl/(styles|theme/.*|charts/(style|colors)\d*|diagrams/(layout|quickStyle|colors|drawing)\d*)\.xml", NOTHING),
     (r"xl/(printerSettings/.*|customProperty\d*\.bin|namedSheetViews/.*|ctrlProps/.*|persons/.*)", NOTHING),  # settings
     (r"xl/(calcChain|metadata|volatileDependencies|featurePropertyBag/.*|richData/.*)\.xml", NOTHING),  # how cells come
@@ -27,7 +27,7 @@ _KINDS = (
     (r"xl/(pivotCache|slicerCaches|timelineCaches|externalLinks)/.*|xl/connections\.xml", NOTHING),  # copies of sources
     (r".*>(work|chart|dialog)sheet", NOTHING),  # no program shows a sheet that is not listed
     (r".*>(hyperlink|externalLink\w*)", NOTHING),  # the text of a link is read; other workbooks are not this one
-    (r"xl/revisions/.*|xl/activeX/.*\.bin|xl/vba.*", NOTHING),  # what cells were; states of form controls; macros
+    (r"xl/revisions/.*|\[trash\]/.*|xl/activeX/.*\.bin|xl/vba.*", NOTHING),  # what was; states of controls; macros
     (r"xl/activeX/.*", "form control"),
     (r"xl/embeddings/.*", "embedded document"),
     (r"xl/model/.*", "data model"),
@@ -37,6 +37,8 @@ _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
 """A character that XML cannot hold, or an underscore before what looks like one."""
 _CODE = re.compile(r'&(?:"[^"]*"|K(?:[0-9A-F]{6}|\d\d[+-]\d{3})|[PN][+-]\d+|\d+|([LCR])|(&)|.)', re.IGNORECASE)
 """A code in a header or footer, such as a font or a page number."""
+_COPIES = ("{*}Fallback", "{*}numCache", "{*}numLit", "{*}numDim", "{*}pivotSource")
+"""Elements in drawings that repeat what is beside them or in cells, or name a source."""
 _DRAWN = frozenset({"drawing", "chart", "chartEx", "chartUserShapes", "diagramData"})
 _SAFE = {"resolve_entities": False, "no_network": True, "huge_tree": True}
 _OPTIONS = {"remove_comments": True, "remove_pis": True, "recover": True, **_SAFE}
@@ -159,8 +161,8 @@ class _Workbook:
     def _drawn(self, member: str) -> Iterator[str]:
         """Yield texts, descriptions of pictures, and names of series and categories."""
         labels = []
-        for element in self._elements(member, ("{*}p", "{*}cNvPr", "{*}v", "{*}pt")):
-            if next(element.iterancestors("{*}Fallback", "{*}numCache", "{*}numLit", "{*}numDim"), None) is not None:
+        for element in self._elements(member, ("{*}p", "{*}cNvPr", "{*}v", "{*}pt", "{*}name")):
+            if next(element.iterancestors(*_COPIES), None) is not None:
                 continue
             if element.tag.endswith("}p"):
                 pieces = element.iter("{*}t", "{*}br")
