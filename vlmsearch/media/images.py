@@ -1,6 +1,6 @@
 """Turn bytes or a path into an upright 8-bit RGB image, and then into pixels.
 
-All failures are InvalidInputError with a code. Pillow's global switches are left as they are, and any thread may call this.
+All failures are InvalidInputError with a code. Pillow's switches are left as they are, and any thread may call this.
 """
 
 from __future__ import annotations
