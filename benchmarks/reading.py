@@ -3,21 +3,28 @@
 All contenders read the same files in turns, in this process; pandoc is a program, whose start counts. A page is its
 text and its picture, in the same size. ``pip install kreuzberg pypandoc_binary`` for the two peers.
 
+With ``--words`` it names the words that pandoc gives and vlmsearch does not. pandoc numbers slides and lists, and
+writes raised characters as those of Unicode, which are no words of a file.
+
 Example: ``python -m benchmarks.reading ~/Documents``
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
 from benchmarks.common import in_turns, print_figures, rounds_option
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.office import OFFICE_SUFFIXES, read_office
 from vlmsearch.media.pdf import read_pages, scale_of
 
@@ -36,7 +43,8 @@ _TYPES = {
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @rounds_option
-def main(folders: tuple[Path, ...], rounds: int) -> None:
+@click.option("--words", is_flag=True, help="Name the words that pandoc gives, and vlmsearch does not.")
+def main(folders: tuple[Path, ...], rounds: int, words: bool) -> None:
     """Read the files in FOLDERS, and print milliseconds a file by ending."""
     files = defaultdict[str, list[Path]](list)
     for path in sorted(path for folder in folders for path in (folder.rglob("*") if folder.is_dir() else [folder])):
@@ -44,6 +52,10 @@ def main(folders: tuple[Path, ...], rounds: int) -> None:
             files[path.suffix.lower()].append(path)
     if not files:
         raise click.UsageError("there is no office document and no PDF")
+    if words:
+        for suffix in sorted(files.keys() & _TYPES.keys()):
+            _print_missing(suffix, files[suffix])
+        return
     rows = [row for suffix, paths in sorted(files.items()) for row in _rows(suffix, paths, rounds)]
     print_figures("Milliseconds a file", ("format", "files", "reader", "ms", "beside vlmsearch"), rows, left=1)
 
@@ -58,6 +70,23 @@ def _rows(suffix: str, paths: Sequence[Path], rounds: int) -> list[tuple[str, ..
         (suffix, str(len(paths)), name, f"{1000 * time:.1f}", f"{time / mean['vlmsearch']:.2f}")
         for name, time in mean.items()
     ]
+
+
+def _print_missing(suffix: str, paths: Sequence[Path]) -> None:
+    pandoc, total, missing = _peers(suffix)["pandoc"], 0, dict[Path, list[str]]()
+    for path in paths:
+        with suppress(InvalidInputError, subprocess.CalledProcessError):
+            content, peer = read_office(path), _words(pandoc(path).stdout.decode())
+            missing[path] = sorted(peer - _words(f"{content.about} {content.text}"))
+            total += len(peer)
+    click.echo(f"{suffix}: {sum(map(len, missing.values())):,} of {total:,} words of {len(missing)} files are missing")
+    for path, words in missing.items():
+        if words:
+            click.echo(f"  {path.name}: {' '.join(words)}")
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.replace("\u00ad", "").casefold()))
 
 
 def _try(reader: Callable[[Path], object], path: Path) -> bool:
@@ -89,8 +118,8 @@ def _plain_pdf(path: Path) -> None:
     document.close()
 
 
-def _peers(suffix: str) -> Mapping[str, Callable[[Path], object]]:
-    peers: dict[str, Callable[[Path], object]] = {}
+def _peers(suffix: str) -> Mapping[str, Callable[[Path], Any]]:
+    peers: dict[str, Callable[[Path], Any]] = {}
     if find_spec("kreuzberg") and suffix in _TYPES:
         from kreuzberg import ExtractionConfig, extract_bytes_sync
 
