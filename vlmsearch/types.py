@@ -534,9 +534,12 @@ def _pixels(image: Any) -> bytes:
 
     It is the form alone where they cannot be read, as indexing says.
     """
+    from vlmsearch._util.pillow import STRICT
+
     form = f"{image.mode} {image.size} {getattr(image, 'filename', '')}".encode("utf-8", "surrogatepass")
     try:
-        return form + bytes(image.tobytes())
+        with STRICT.held():
+            return form + bytes(image.tobytes())
     except Exception:  # noqa: BLE001 - what Pillow's plugins raise
         return form
 

@@ -165,7 +165,11 @@ def test_an_id_that_is_left_out_is_a_digest_of_all_that_a_document_has() -> None
     assert Document(image=picture).id == Document(image=np.asarray(picture)).id
 
 
-def test_a_picture_that_cannot_be_read_has_an_id_and_is_rejected(pipeline: Pipeline, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_lenient", [False, True])
+def test_a_picture_that_cannot_be_read_has_an_id_and_is_rejected(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lenient: bool
+) -> None:
+    monkeypatch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", is_lenient)  # as WeasyPrint sets it
     make_scene(1).draw(96).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:300])
     with pytest.raises(InvalidInputError, match="cut short") as caught:

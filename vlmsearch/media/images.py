@@ -20,11 +20,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFile
+from PIL import Image
 
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
+from vlmsearch._util.pillow import STRICT
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
 from vlmsearch.media.files import read_regular
@@ -335,41 +336,11 @@ def _lacking_memory(name: str) -> Iterator[None]:
         raise InvalidInputError("too_large", f"{name} needs more memory than there is") from exc
 
 
-class _Strictness:
-    """Pillow's switch for images that are cut off, which makes it raise while any thread decodes.
-
-    Other libraries turn it off for the whole process, as WeasyPrint does when it is imported.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._former = False
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the switch within the block, and leave it as it was."""
-        with self._lock:
-            if not self._users:
-                self._former, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if not self._users:
-                    ImageFile.LOAD_TRUNCATED_IMAGES = self._former
-
-
-_STRICT = _Strictness()
-
-
 @contextmanager
 def _rejecting(name: str, kind: str, data: bytes) -> Iterator[None]:
     """Whatever Pillow's plugins raise for a damaged file, or for lack of memory, as InvalidInputError."""
     try:
-        with _lacking_memory(name), _STRICT.held():
+        with _lacking_memory(name), STRICT.held():
             yield
     except InvalidInputError:
         raise
