@@ -44,9 +44,10 @@ _PHRASE = re.compile(f"[{_HEBREW}{_ARABIC}]+(?: [{_HEBREW}{_ARABIC}]+)*")
 _RIGHT_RUN = re.compile(rf"[{_HEBREW}{_ARABIC}](?:[\W\d_{_HEBREW}{_ARABIC}]*[{_HEBREW}{_ARABIC}])?")
 _BETWEEN = re.compile(f"[^{_HEBREW}{_ARABIC}]+")
 _LETTER = re.compile(r"[^\W\d_]")
-_WORDS, _NUMBER = re.compile(r"\w(?:.*\w)?"), re.compile(r"[$£€₪]?\d+(?:[-+.,:/]\d+)*[%°$£€₪]?")
-_NUMBER_IN_ARABIC = re.compile(r"\d+(?:[.,:/٫٬]\d+)*")  # noqa: RUF001
-"""What is read from the left in such lines: numbers with hyphens are in Hebrew alone."""
+_WORDS = re.compile(r"\w(?:.*\w)?")
+_NUMBER = re.compile(r"(?:(?<!\S)[-+])?[$£€₪]?\d+(?:[-+.,:/]\d+)*[%°$£€₪]?")
+_NUMBER_IN_ARABIC = re.compile(r"(?:(?<!\S)[-+])?\d+(?:[.,:/٫٬]\d+)*")  # noqa: RUF001
+"""Words and numbers that are read from the left in such lines."""
 _MARKS_OF_END, _BRACKETS = ".:!?،؛؟", "()[]{}«»"
 _LEVEL = 0.4
 """Maximum share of a line's height by which a mark is raised or lowered."""
@@ -84,13 +85,17 @@ class _Box(NamedTuple):
 
 
 class _Glyph(NamedTuple):
-    """A character, its place, where the pen began it, and the object that it is of."""
+    """A character, its place, its base line, and the object that it is of."""
 
     character: str
     box: _Box
-    x: float
     y: float
     owner: int | None
+
+    @property
+    def rank(self) -> int:
+        """0 for a letter, and the place of a mark among those of its letter."""
+        return unicodedata.combining(self.character) if self.character else 255
 
 
 class Spelling:
@@ -157,7 +162,7 @@ def _text(page: PdfPage, spelling: Spelling) -> str:
         text = content.get_text_range(errors="replace")
         if not text.isascii() and max(text) > "\uffff":  # places are counted in units of UTF-16
             text = "".join(map(chr, array("H", text.encode("utf-16-le"))))
-        edits = [] if text.isascii() else [*_lines_from_right(content, text)]
+        edits = [] if text.isascii() else [*_lines_from_right(page, content, text)]
         for more in (_breaks_in_lines(text, _boxes(content, len(text))), _gaps(content, text)):
             edits += [edit for edit in more if not any(start < edit[1] and edit[0] < end for start, end, _ in edits)]
     for start, end, replacement in sorted(edits, reverse=True):
@@ -227,7 +232,7 @@ def _gaps(content: PdfTextPage, text: str) -> Iterator[tuple[int, int, str]]:
                 yield start if start >= 0 else end, end, "\ufffd"
 
 
-def _lines_from_right(content: PdfTextPage, text: str) -> Iterator[tuple[int, int, str]]:
+def _lines_from_right(page: PdfPage, content: PdfTextPage, text: str) -> Iterator[tuple[int, int, str]]:
     """Yield lines with letters from the right, in the order in which they are read."""
     lines = list[tuple[int, int, list[_Glyph], _Box]]()
     for line in re.finditer(r"[^\r\n]+", text):
@@ -238,29 +243,46 @@ def _lines_from_right(content: PdfTextPage, text: str) -> Iterator[tuple[int, in
         if lines and lines[-1][1] + 2 == start:
             first, _, before, place = lines[-1]
             both = _around((place, box))
-            height, apart = both.top - both.bottom, max(place.left - box.right, box.left - place.right)
+            height = max(place.top - place.bottom, box.top - box.bottom)
+            apart = max(place.left - box.right, box.left - place.right)
             if apart < _NEAR * height and abs(before[-1].y - glyphs[0].y) < _LEVEL * height:  # begun by a raised mark
                 before += glyphs
                 lines[-1] = first, end, before, both
                 continue
         lines.append((start, end, glyphs, box))
+    unread = None
     for start, end, glyphs, (left, bottom, right, top) in lines:
         if right - left > top - bottom:
-            yield start, end, _as_read(_clusters(glyphs, _SPACE * (top - bottom)))
+            if any(glyph.rank for glyph in glyphs):
+                unread = [*_unread(page, content)] if unread is None else unread
+                glyphs += [part for part in unread if left <= _middle(part.box) <= right and bottom < part.y < top]
+            yield start, end, _as_read(_clusters(glyphs))
+        else:
+            yield start, end, "".join(_spelled([*same]) for _, same in groupby(glyphs, lambda glyph: glyph.box))
 
 
 def _glyphs(content: PdfTextPage, text: str, start: int, end: int) -> list[_Glyph]:
-    """Return the characters of a part of a text, without spaces that PDFium adds."""
+    """Return the characters of a part of a text."""
     from pypdfium2.raw import FPDFText_GetCharIndexFromTextIndex, FPDFText_GetCharOrigin, FPDFText_GetTextObject
 
     glyphs, x, y, box_at = list[_Glyph](), c_double(), c_double(), _boxes(content, len(text))
     for place in range(start, end):
         index, box = FPDFText_GetCharIndexFromTextIndex(content, place), box_at(place)
-        if box.left < box.right or text[place] != " ":
-            FPDFText_GetCharOrigin(content, index, x, y)
-            owner = cast(FPDFText_GetTextObject(content, index), c_void_p).value
-            glyphs.append(_Glyph(text[place], box, x.value, y.value, owner))
+        FPDFText_GetCharOrigin(content, index, x, y)
+        owner = cast(FPDFText_GetTextObject(content, index), c_void_p).value
+        box = box._replace(bottom=min(box.bottom, y.value), top=max(box.top, y.value))
+        glyphs.append(_Glyph(text[place], box, y.value, owner))
     return glyphs
+
+
+def _unread(page: PdfPage, content: PdfTextPage) -> Iterator[_Glyph]:
+    """Yield the places of letters that are read as part of their marks."""
+    from pypdfium2.raw import FPDF_PAGEOBJ_TEXT, FPDFTextObj_GetText
+
+    for part in page.get_objects((FPDF_PAGEOBJ_TEXT,), max_depth=1):
+        box = _Box(*part.get_bounds())
+        if box.left < box.right and FPDFTextObj_GetText(part, content, None, 0) <= 2:  # a zero
+            yield _Glyph("", box, (box.bottom + box.top) / 2, None)
 
 
 def _around(boxes: Iterable[_Box]) -> _Box:
@@ -268,30 +290,31 @@ def _around(boxes: Iterable[_Box]) -> _Box:
     return _Box(min(left), min(bottom), max(right), max(top))
 
 
-def _clusters(glyphs: Iterable[_Glyph], space: float) -> list[str]:
+def _clusters(glyphs: Sequence[_Glyph]) -> list[str]:
     """Return the letters of a line from left to right, with their marks and the spaces."""
     letters, marks = list[_Glyph](), list[_Glyph]()
-    for glyph in sorted(glyphs, key=lambda glyph: unicodedata.combining(glyph.character)):
-        (marks if letters and unicodedata.combining(glyph.character) else letters).append(glyph)
+    space = _SPACE * max(glyph.box.top - glyph.box.bottom for glyph in glyphs)
+    for glyph in sorted(glyphs, key=lambda glyph: glyph.rank):
+        if glyph.character != " " or glyph.box.left < glyph.box.right:  # PDFium adds some within words
+            (marks if letters and glyph.rank else letters).append(glyph)
     letters.sort(key=lambda letter: _middle(letter.box))
     clusters = [list(cluster) for _, cluster in groupby(letters, lambda letter: letter.box)]
     middles = [_middle(cluster[0].box) for cluster in clusters]
     for mark in marks:
         at = bisect(middles, _middle(mark.box))
         min(clusters[max(at - 2, 0) : at + 2], key=lambda cluster: _distance(cluster[0], mark)).append(mark)
-    texts, before = list[str](), _Box(math.inf, 0, math.inf, 0)
+    texts, before = [" "], _Box(math.inf, 0, math.inf, 0)
     for cluster in clusters:
         text, box = _spelled(cluster), _around(glyph.box for glyph in cluster)
-        if len(cluster) > 1:  # it may have the place of its mark alone
-            left = min(box.left, *(glyph.x for glyph in cluster))
-            box = box._replace(left=left, right=max(box.right, box.left + box.right - left))
         common, width = min(box.right, before.right) - max(box.left, before.left), box.right - box.left
-        if texts and text == texts[-1] and common > min(width, before.right - before.left) / 2:
+        if text == texts[-1] and (text == " " or common > min(width, before.right - before.left) / 2):
             before = _around((before, box))  # a mark may stand for its letter too
             continue
-        texts += [" ", text] if box.left - before.right > space else [text]
+        if " " not in (text, texts[-1]) and box.left - before.right > space:
+            texts.append(" ")
+        texts.append(text)
         before = box
-    return texts
+    return texts[1:]
 
 
 def _middle(box: _Box) -> float:
@@ -305,8 +328,8 @@ def _distance(letter: _Glyph, mark: _Glyph) -> tuple[bool, float]:
 
 def _spelled(cluster: Sequence[_Glyph]) -> str:
     """Return a letter or ligature with its marks."""
-    letters = "".join(glyph.character for glyph in cluster if not unicodedata.combining(glyph.character))
-    marks = "".join(glyph.character for glyph in cluster if unicodedata.combining(glyph.character))
+    letters = "".join(glyph.character for glyph in cluster if not glyph.rank)
+    marks = "".join(glyph.character for glyph in cluster if glyph.rank)
     is_turned = _FROM_RIGHT.match(letters) and not letters.startswith(("ل", "الل"))
     return (letters[::-1] if is_turned else letters) + marks
 
