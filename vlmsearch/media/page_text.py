@@ -234,31 +234,31 @@ def _gaps(content: PdfTextPage, text: str) -> Iterator[tuple[int, int, str]]:
 
 def _lines_from_right(page: PdfPage, content: PdfTextPage, text: str) -> Iterator[tuple[int, int, str]]:
     """Yield lines with letters from the right, in the order in which they are read."""
-    lines = list[tuple[int, int, list[_Glyph], _Box]]()
+    lines, unread = list[tuple[int, int, list[_Glyph], _Box, float]](), None
     for line in re.finditer(r"[^\r\n]+", text):
         start, end = line.span()
         if not _FROM_RIGHT.search(line[0]) or not (glyphs := _glyphs(content, text, start, end)):
             continue
-        box = _around(glyph.box for glyph in glyphs)
-        if lines and lines[-1][1] + 2 == start:
-            first, _, before, place = lines[-1]
-            both = _around((place, box))
-            height = max(place.top - place.bottom, box.top - box.bottom)
-            apart = max(place.left - box.right, box.left - place.right)
-            if apart < _NEAR * height and abs(before[-1].y - glyphs[0].y) < _LEVEL * height:  # begun by a raised mark
+        base = _around(glyph.box._replace(bottom=glyph.y, top=glyph.y) for glyph in glyphs)
+        height = max(glyph.box.top - min(glyph.box.bottom, glyph.y) for glyph in glyphs)
+        if lines and lines[-1][1] + 2 == start:  # perhaps begun by a raised mark
+            first, _, before, other, size = lines[-1]
+            size, both = max(size, height), _around((base, other))
+            apart = max(base.left - other.right, other.left - base.right)
+            if apart < _NEAR * size and max(base.bottom - other.top, other.bottom - base.top) < _LEVEL * size:
                 before += glyphs
-                lines[-1] = first, end, before, both
+                lines[-1] = first, end, before, both, size
                 continue
-        lines.append((start, end, glyphs, box))
-    unread = None
-    for start, end, glyphs, (left, bottom, right, top) in lines:
-        if right - left > top - bottom:
-            if any(glyph.rank for glyph in glyphs):
-                unread = [*_unread(page, content)] if unread is None else unread
-                glyphs += [part for part in unread if left <= _middle(part.box) <= right and bottom < part.y < top]
-            yield start, end, _as_read(_clusters(glyphs))
-        else:
+        lines.append((start, end, glyphs, base, height))
+    for start, end, glyphs, (left, bottom, right, top), height in lines:
+        if right - left <= top - bottom:
             yield start, end, "".join(_spelled([*same]) for _, same in groupby(glyphs, lambda glyph: glyph.box))
+            continue
+        if any(glyph.rank for glyph in glyphs):
+            unread = [*_unread(page, content)] if unread is None else unread
+            near = [part for part in unread if bottom < part.y < top + height]
+            glyphs += [part for part in near if left - height < part.box.left < right]
+        yield start, end, _as_read(_clusters(glyphs, _SPACE * height))
 
 
 def _glyphs(content: PdfTextPage, text: str, start: int, end: int) -> list[_Glyph]:
@@ -270,7 +270,6 @@ def _glyphs(content: PdfTextPage, text: str, start: int, end: int) -> list[_Glyp
         index, box = FPDFText_GetCharIndexFromTextIndex(content, place), box_at(place)
         FPDFText_GetCharOrigin(content, index, x, y)
         owner = cast(FPDFText_GetTextObject(content, index), c_void_p).value
-        box = box._replace(bottom=min(box.bottom, y.value), top=max(box.top, y.value))
         glyphs.append(_Glyph(text[place], box, y.value, owner))
     return glyphs
 
@@ -290,10 +289,9 @@ def _around(boxes: Iterable[_Box]) -> _Box:
     return _Box(min(left), min(bottom), max(right), max(top))
 
 
-def _clusters(glyphs: Sequence[_Glyph]) -> list[str]:
+def _clusters(glyphs: Sequence[_Glyph], space: float) -> list[str]:
     """Return the letters of a line from left to right, with their marks and the spaces."""
     letters, marks = list[_Glyph](), list[_Glyph]()
-    space = _SPACE * max(glyph.box.top - glyph.box.bottom for glyph in glyphs)
     for glyph in sorted(glyphs, key=lambda glyph: glyph.rank):
         if glyph.character != " " or glyph.box.left < glyph.box.right:  # PDFium adds some within words
             (marks if letters and glyph.rank else letters).append(glyph)
@@ -307,7 +305,7 @@ def _clusters(glyphs: Sequence[_Glyph]) -> list[str]:
     for cluster in clusters:
         text, box = _spelled(cluster), _around(glyph.box for glyph in cluster)
         common, width = min(box.right, before.right) - max(box.left, before.left), box.right - box.left
-        if text == texts[-1] and (text == " " or common > min(width, before.right - before.left) / 2):
+        if text == texts[-1] and (text == " " or common > min(width, before.right - before.left) / 3):
             before = _around((before, box))  # a mark may stand for its letter too
             continue
         if " " not in (text, texts[-1]) and box.left - before.right > space:
