@@ -292,8 +292,9 @@ def _around(boxes: Iterable[_Box]) -> _Box:
 def _clusters(glyphs: Sequence[_Glyph], space: float) -> list[str]:
     """Return the letters of a line from left to right, with their marks and the spaces."""
     letters, marks = list[_Glyph](), list[_Glyph]()
+    is_pointed = any(glyph.rank for glyph in glyphs)
     for glyph in sorted(glyphs, key=lambda glyph: glyph.rank):
-        if glyph.character != " " or glyph.box.left < glyph.box.right:  # PDFium adds some within words
+        if glyph.character != " " or glyph.box.left < glyph.box.right or not is_pointed:  # PDFium adds some to words
             (marks if letters and glyph.rank else letters).append(glyph)
     letters.sort(key=lambda letter: _middle(letter.box))
     clusters = [list(cluster) for _, cluster in groupby(letters, lambda letter: letter.box)]
@@ -301,17 +302,20 @@ def _clusters(glyphs: Sequence[_Glyph], space: float) -> list[str]:
     for mark in marks:
         at = bisect(middles, _middle(mark.box))
         min(clusters[max(at - 2, 0) : at + 2], key=lambda cluster: _distance(cluster[0], mark)).append(mark)
-    texts, before = [" "], _Box(math.inf, 0, math.inf, 0)
+    texts, before, gap = [" "], _Box(math.inf, 0, math.inf, 0), space
     for cluster in clusters:
         text, box = _spelled(cluster), _around(glyph.box for glyph in cluster)
+        if text == " " and box.left == box.right:
+            gap = space / 2
+            continue
         common, width = min(box.right, before.right) - max(box.left, before.left), box.right - box.left
         if text == texts[-1] and (text == " " or common > min(width, before.right - before.left) / 3):
             before = _around((before, box))  # a mark may stand for its letter too
             continue
-        if " " not in (text, texts[-1]) and box.left - before.right > space:
+        if " " not in (text, texts[-1]) and box.left - before.right > gap:
             texts.append(" ")
         texts.append(text)
-        before = box
+        before, gap = box, space
     return texts[1:]
 
 
