@@ -254,11 +254,12 @@ def _lines_from_right(page: PdfPage, content: PdfTextPage, text: str) -> Iterato
         if right - left <= top - bottom:
             yield start, end, "".join(_spelled([*same]) for _, same in groupby(glyphs, lambda glyph: glyph.box))
             continue
-        if any(glyph.rank for glyph in glyphs):
+        drawn = glyphs
+        if any(glyph.rank for glyph in glyphs):  # PDFium adds spaces to such words
             unread = [*_unread(page, content)] if unread is None else unread
-            near = [part for part in unread if bottom < part.y < top + height]
-            glyphs += [part for part in near if left - height < part.box.left < right]
-        yield start, end, _as_read(_clusters(glyphs, _SPACE * height))
+            near = [part for part in unread if bottom < part.y < top + height and left - height < part.box.left < right]
+            drawn = [part for part in glyphs if part.character != " " or part.box.left < part.box.right] + near
+        yield start, end, _as_read(_clusters(drawn, _SPACE * height))
 
 
 def _glyphs(content: PdfTextPage, text: str, start: int, end: int) -> list[_Glyph]:
@@ -291,15 +292,11 @@ def _around(boxes: Iterable[_Box]) -> _Box:
 
 def _clusters(glyphs: Sequence[_Glyph], space: float) -> list[str]:
     """Return the letters of a line from left to right, with their marks and the spaces."""
-    letters, marks = list[_Glyph](), list[_Glyph]()
-    is_pointed = any(glyph.rank for glyph in glyphs)
-    for glyph in sorted(glyphs, key=lambda glyph: glyph.rank):
-        if glyph.character != " " or glyph.box.left < glyph.box.right or not is_pointed:  # PDFium adds some to words
-            (marks if letters and glyph.rank else letters).append(glyph)
-    letters.sort(key=lambda letter: _middle(letter.box))
-    clusters = [list(cluster) for _, cluster in groupby(letters, lambda letter: letter.box)]
+    glyphs = sorted(glyphs, key=lambda glyph: (glyph.rank, _middle(glyph.box)))
+    count = max(sum(not glyph.rank for glyph in glyphs), 1)
+    clusters = [list(cluster) for _, cluster in groupby(glyphs[:count], lambda letter: letter.box)]
     middles = [_middle(cluster[0].box) for cluster in clusters]
-    for mark in marks:
+    for mark in glyphs[count:]:
         at = bisect(middles, _middle(mark.box))
         min(clusters[max(at - 2, 0) : at + 2], key=lambda cluster: _distance(cluster[0], mark)).append(mark)
     texts, before, gap = [" "], _Box(math.inf, 0, math.inf, 0), space
