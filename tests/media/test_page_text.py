@@ -1,7 +1,9 @@
 """Texts of pages that programs people use have written: Chromium, WeasyPrint, typst, reportlab and pypdf."""
 
+import json
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,6 +208,56 @@ def test_a_file_in_arabic_has_its_english_lines_in_order(tmp_path: Path) -> None
     *lines, last = text_of(by_typst(tmp_path / "a.pdf", body)).split("\n")
     assert " ".join(" ".join(lines).split()) == ARABIC
     assert last == "The area is 42 of 50."
+
+
+MIXED = {
+    "اتصل بنا على test@example.com أو 0123-456 اليوم": "ar",
+    "الطراز ABC-12 (الجديد) متاح [الآن] هنا": "ar",
+    "زوروا https://example.com/a_b?x=1 قبل 2024-05-17 شكرا": "ar",
+    "درجة الحرارة -5 والنسبة 25% والوقت 10:30 مساء": "ar",
+    "قال: «السلام عليكم» للفريق (Hello World).": "ar",
+    "يستخدم الفريق Microsoft Teams.": "ar",
+    "أ) البند الأول": "ar",
+    "العدد ١٢٣٤ والسنة ٢٠٢٤ هنا": "ar",
+    "(א) סעיף ראשון [ראו הערה (ב) למטה]": "he",
+    "כתבו אל test@example.com או חייגו 03-1234567 בין 9:00-17:00": "he",
+    "דגם ABC-12 של Microsoft Office 365 עולה $50 בלבד, או 25% פחות": "he",
+    'צה"ל ב-15 במאי 1948, -5 מעלות': "he",
+    "قیمت ۱۲٬۵۰۰ تومان و ۲۵٪ تخفیف (ویژه) است": "fa",  # noqa: RUF001
+    "In Hebrew שלום עולם means hello; in Arabic مرحبا (greeting) too.": "en",
+    "He said «سلام» (peace), then left 3-4 times.": "en",
+    "كَتَبَ الوَلَدُ الدَّرْسَ": "ar",
+}
+
+
+def written(printed: Print, path: Path, lines: dict[str, str]) -> list[str]:
+    body = ""
+    for line, language in lines.items():
+        direction = "ltr" if language == "en" else "rtl"
+        if printed is by_typst:
+            text = json.dumps(line, ensure_ascii=False)
+            body += f'#text(dir: {direction}, lang: "{language}", {text})\n\n'
+        else:
+            body += f"<p dir={direction} lang={language}>{line}</p>"
+    return text_of(printed(path, body)).split("\n")
+
+
+@pytest.mark.parametrize("printed", [by_chromium, by_weasyprint, by_typst])
+def test_lines_from_right_have_what_is_from_left_and_brackets_and_marks_in_order(
+    tmp_path: Path, printed: Print
+) -> None:
+    assert written(printed, tmp_path / "a.pdf", MIXED) == [unicodedata.normalize("NFC", line) for line in MIXED]
+
+
+def test_words_with_points_are_whole(tmp_path: Path) -> None:
+    arabic = ("قَالَ رَسُولُ اللَّهِ", "إِنَّا أَعْطَيْنَاكَ الْكَوْثَرَ", "قُلْ هُوَ اللَّهُ أَحَدٌ", "مَالِكِ يَوْمِ الدِّينِ")
+    lines = dict.fromkeys(arabic, "ar") | dict.fromkeys(("בְּרֵאשִׁית בָּרָא אֱלֹהִים", "שְׁמַע יִשְׂרָאֵל"), "he")
+    assert written(by_chromium, tmp_path / "a.pdf", lines) == [unicodedata.normalize("NFC", line) for line in lines]
+
+
+def test_joiners_stay_between_their_letters(tmp_path: Path) -> None:
+    line = "می‌خواهم کتاب‌ها را بخوانم (۱۲۳) در سال ۱۴۰۳"  # noqa: RUF001
+    assert written(by_typst, tmp_path / "a.pdf", {line: "fa"}) == [line]
 
 
 def test_presentation_forms_and_words_drawn_from_their_end_are_put_right(tmp_path: Path) -> None:

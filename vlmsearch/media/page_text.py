@@ -3,7 +3,7 @@
 PDFium gives the characters in the order of the page. Their boxes tell what it gets wrong:
 
 * Raised and lowered characters stay on their line.
-* Words in Arabic and Hebrew that come from their end are turned round.
+* Lines with letters in Arabic or Hebrew are read by the places of their characters.
 
 A hyphen at the end of a line goes, unless the word has it anyway. Then the line break stays behind it, and terms of
 both forms are in the index.
@@ -15,9 +15,11 @@ import math
 import re
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from ctypes import create_string_buffer
+from ctypes import c_double, c_void_p, cast, create_string_buffer
 from itertools import groupby
 from string import punctuation
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,7 +39,18 @@ _SLANT = 0.01
 _HEBREW = "\u0591-\u05bd\u05bf-\u05f4\ufb1d-\ufb4f"
 _ARABIC = "\u0610-\u061a\u0620-\u065f\u066e-\u06d3\u06d5-\u06ef\u06fa-\u08ff\ufb50-\ufdff\ufe70-\ufefc"
 """Letters, without signs and digits: numbers are written from the left."""
+_FROM_RIGHT = re.compile(f"[{_HEBREW}{_ARABIC}]")
 _PHRASE = re.compile(f"[{_HEBREW}{_ARABIC}]+(?: [{_HEBREW}{_ARABIC}]+)*")
+_RIGHT_RUN = re.compile(rf"[{_HEBREW}{_ARABIC}](?:[\W\d_{_HEBREW}{_ARABIC}]*[{_HEBREW}{_ARABIC}])?")
+_BETWEEN = re.compile(f"[^{_HEBREW}{_ARABIC}]+")
+_LETTER = re.compile(r"[^\W\d_]")
+_WORDS = re.compile(r"\w(?:.*\w)?")
+_NUMBER = re.compile(r"(?:(?<!\S)[-+])?[$£€₪]?\d+(?:[-+.,:/]\d+)*[%°$£€₪]?")
+_NUMBER_IN_ARABIC = re.compile(r"(?:(?<!\S)[-+])?\d+(?:[.,:/٫٬]\d+)*")  # noqa: RUF001
+"""Words and numbers that are read from the left in such lines."""
+_MARKS_OF_END, _BRACKETS = ".:!?،؛؟", "()[]{}«»"
+_LEVEL = 0.4
+"""Maximum share of a line's height by which a mark is raised or lowered."""
 _LAST_LETTERS = "[ةىךםןףץ]"
 """Letters that words end with, and never begin with."""
 _REVERSED = re.compile(rf"{_LAST_LETTERS}(?<!\w.)(?=\w)")
@@ -69,6 +82,20 @@ class _Box(NamedTuple):
     bottom: float
     right: float
     top: float
+
+
+class _Glyph(NamedTuple):
+    """A character, its place, its base line, and the object that it is of."""
+
+    character: str
+    box: _Box
+    y: float
+    owner: int | None
+
+    @property
+    def rank(self) -> int:
+        """0 for a letter, and the place of a mark among those of its letter."""
+        return unicodedata.combining(self.character) if self.character else 255
 
 
 class Spelling:
@@ -135,9 +162,9 @@ def _text(page: PdfPage, spelling: Spelling) -> str:
         text = content.get_text_range(errors="replace")
         if not text.isascii() and max(text) > "\uffff":  # places are counted in units of UTF-16
             text = "".join(map(chr, array("H", text.encode("utf-16-le"))))
-        box = _boxes(content, len(text))
-        edits = [*_breaks_in_lines(text, box), *(() if text.isascii() else _phrases_turned(text, box))]
-        edits += [edit for edit in _gaps(content, text) if not any(start < edit[0] < end for start, end, _ in edits)]
+        edits = [] if text.isascii() else [*_lines_from_right(page, content, text)]
+        for more in (_breaks_in_lines(text, _boxes(content, len(text))), _gaps(content, text)):
+            edits += [edit for edit in more if not any(start < edit[1] and edit[0] < end for start, end, _ in edits)]
     for start, end, replacement in sorted(edits, reverse=True):
         text = f"{text[:start]}{replacement}{text[end:]}"
     if edits and len(_REVERSED.findall(text)) > len(_IN_ORDER.findall(text)):  # drawn from their end
@@ -185,7 +212,7 @@ def _breaks_in_lines(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[in
             start -= 1
         margin, before = after.left, box(start - 1)
         heights = before.top - before.bottom, after.top - after.bottom
-        if after.left < before.left and not _PHRASE.match(text, end):  # such as a letter drawn after its exponent
+        if after.left < before.left:  # such as a letter drawn after its exponent
             continue
         distance = max(after.left - before.right, before.left - after.right)
         is_beside = min(before.top, after.top) - max(before.bottom, after.bottom) > _BESIDE * min(heights) > 0
@@ -205,26 +232,131 @@ def _gaps(content: PdfTextPage, text: str) -> Iterator[tuple[int, int, str]]:
                 yield start if start >= 0 else end, end, "\ufffd"
 
 
-def _phrases_turned(text: str, box: Callable[[int], _Box]) -> Iterator[tuple[int, int, str]]:
-    """Yield phrases in Arabic and Hebrew, in the order in which they are read."""
-    for phrase in _PHRASE.finditer(text):
-        start, end = phrase.span()
-        boxes = [box(place) for place in range(start, end)]
-        words, at = list[str](), 0
-        for word in phrase[0].split(" "):
-            words.append(_word_turned(word, boxes[at : at + len(word)]))
-            at += len(word) + 1
-        yield start, end, " ".join(reversed(words) if _is_rightward(boxes) else words)
+def _lines_from_right(page: PdfPage, content: PdfTextPage, text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield lines with letters from the right, in the order in which they are read."""
+    lines, unread = list[tuple[int, int, list[_Glyph], _Box, float]](), None
+    for line in re.finditer(r"[^\r\n]+", text):
+        start, end = line.span()
+        if not _FROM_RIGHT.search(line[0]) or not (glyphs := _glyphs(content, text, start, end)):
+            continue
+        base = _around(glyph.box._replace(bottom=glyph.y, top=glyph.y) for glyph in glyphs)
+        height = max(glyph.box.top - min(glyph.box.bottom, glyph.y) for glyph in glyphs)
+        if lines and lines[-1][1] + 2 == start:  # perhaps begun by a raised mark
+            first, _, before, other, size = lines[-1]
+            size, both = max(size, height), _around((base, other))
+            apart = max(base.left - other.right, other.left - base.right)
+            if apart < _NEAR * size and max(base.bottom - other.top, other.bottom - base.top) < _LEVEL * size:
+                before += glyphs
+                lines[-1] = first, end, before, both, size
+                continue
+        lines.append((start, end, glyphs, base, height))
+    for start, end, glyphs, (left, bottom, right, top), height in lines:
+        if right - left <= top - bottom:
+            yield start, end, "".join(_spelled([*same]) for _, same in groupby(glyphs, lambda glyph: glyph.box))
+            continue
+        drawn = glyphs
+        if any(glyph.rank for glyph in glyphs):  # PDFium adds spaces to such words
+            unread = [*_unread(page, content)] if unread is None else unread
+            near = [part for part in unread if bottom < part.y < top + height and left - height < part.box.left < right]
+            drawn = [part for part in glyphs if part.character != " " or part.box.left < part.box.right] + near
+        yield start, end, _as_read(_clusters(drawn, _SPACE * height))
 
 
-def _word_turned(word: str, boxes: Sequence[_Box]) -> str:
-    if _is_rightward(boxes):
-        return word[::-1]
-    glyphs = ("".join(letter for letter, _ in glyph) for _, glyph in groupby(zip(word, boxes), lambda pair: pair[1]))
-    return "".join(glyph if glyph.startswith(("ل", "الل")) else glyph[::-1] for glyph in glyphs)
+def _glyphs(content: PdfTextPage, text: str, start: int, end: int) -> list[_Glyph]:
+    """Return the characters of a part of a text."""
+    from pypdfium2.raw import FPDFText_GetCharIndexFromTextIndex, FPDFText_GetCharOrigin, FPDFText_GetTextObject
+
+    glyphs, x, y, box_at = list[_Glyph](), c_double(), c_double(), _boxes(content, len(text))
+    for place in range(start, end):
+        index, box = FPDFText_GetCharIndexFromTextIndex(content, place), box_at(place)
+        FPDFText_GetCharOrigin(content, index, x, y)
+        owner = cast(FPDFText_GetTextObject(content, index), c_void_p).value
+        glyphs.append(_Glyph(text[place], box, y.value, owner))
+    return glyphs
 
 
-def _is_rightward(boxes: Sequence[_Box]) -> bool:
-    """Return whether characters follow each other from left to right."""
-    width, height = boxes[-1].left - boxes[0].left, boxes[-1].bottom - boxes[0].bottom
-    return width > abs(height) and boxes[-1].right > boxes[0].right
+def _unread(page: PdfPage, content: PdfTextPage) -> Iterator[_Glyph]:
+    """Yield the places of letters that are read as part of their marks."""
+    from pypdfium2.raw import FPDF_PAGEOBJ_TEXT, FPDFTextObj_GetText
+
+    for part in page.get_objects((FPDF_PAGEOBJ_TEXT,), max_depth=1):
+        box = _Box(*part.get_bounds())
+        if box.left < box.right and FPDFTextObj_GetText(part, content, None, 0) <= 2:  # a zero
+            yield _Glyph("", box, (box.bottom + box.top) / 2, None)
+
+
+def _around(boxes: Iterable[_Box]) -> _Box:
+    left, bottom, right, top = zip(*boxes, strict=True)
+    return _Box(min(left), min(bottom), max(right), max(top))
+
+
+def _clusters(glyphs: Sequence[_Glyph], space: float) -> list[str]:
+    """Return the letters of a line from left to right, with their marks and the spaces."""
+    glyphs = sorted(glyphs, key=lambda glyph: (glyph.rank, _middle(glyph.box)))
+    count = max(sum(not glyph.rank for glyph in glyphs), 1)
+    clusters = [list(cluster) for _, cluster in groupby(glyphs[:count], lambda letter: letter.box)]
+    middles = [_middle(cluster[0].box) for cluster in clusters]
+    for mark in glyphs[count:]:
+        at = bisect(middles, _middle(mark.box))
+        min(clusters[max(at - 2, 0) : at + 2], key=lambda cluster: _distance(cluster[0], mark)).append(mark)
+    texts, before, gap = [" "], _Box(math.inf, 0, math.inf, 0), space
+    for cluster in clusters:
+        text, box = _spelled(cluster), _around(glyph.box for glyph in cluster)
+        if text == " " and box.left == box.right:
+            gap = space / 2
+            continue
+        common, width = min(box.right, before.right) - max(box.left, before.left), box.right - box.left
+        if text == texts[-1] and (text == " " or common > min(width, before.right - before.left) / 3):
+            before = _around((before, box))  # a mark may stand for its letter too
+            continue
+        if " " not in (text, texts[-1]) and box.left - before.right > gap:
+            texts.append(" ")
+        texts.append(text)
+        before, gap = box, space
+    return texts[1:]
+
+
+def _middle(box: _Box) -> float:
+    return (box.left + box.right) / 2
+
+
+def _distance(letter: _Glyph, mark: _Glyph) -> tuple[bool, float]:
+    apart = max(letter.box.left, mark.box.left) - min(letter.box.right, mark.box.right)
+    return letter.owner != mark.owner, apart
+
+
+def _spelled(cluster: Sequence[_Glyph]) -> str:
+    """Return a letter or ligature with its marks."""
+    letters = "".join(glyph.character for glyph in cluster if not glyph.rank)
+    marks = "".join(glyph.character for glyph in cluster if glyph.rank)
+    is_turned = _FROM_RIGHT.match(letters) and not letters.startswith(("ل", "الل"))
+    return (letters[::-1] if is_turned else letters) + marks
+
+
+def _as_read(clusters: Sequence[str]) -> str:
+    """Return a line of letters that are given from left to right."""
+    line, order = "".join(cluster[0] for cluster in clusters), [*clusters]
+    parts = [(0, len(line))] if _is_from_right(line) else [run.span() for run in _RIGHT_RUN.finditer(line)]
+    number = _NUMBER_IN_ARABIC if re.search(f"[{_ARABIC}]", line) else _NUMBER
+    for start, end in parts:
+        order[start:end] = clusters[start:end][::-1]
+        for between in _BETWEEN.finditer(line, start, end):
+            for run in (_WORDS if _LETTER.search(between[0]) else number).finditer(line, *between.span()):
+                order[start + end - run.end() : start + end - run.start()] = clusters[run.start() : run.end()]
+    is_word, depth = [False, *(text[0].isalnum() for text in order), False], Counter[int]()
+    for i, text in enumerate(order):
+        if (place := _BRACKETS.find(text)) >= 0:
+            kind, (before, _, after) = place // 2, is_word[i : i + 3]
+            is_open = depth[kind] <= 0 if before == after else after
+            depth[kind] += 1 if is_open else -1
+            order[i] = _BRACKETS[2 * kind + (not is_open)]
+    return "".join(order)
+
+
+def _is_from_right(line: str) -> bool:
+    """Return whether a line that is given from its left is read from its right."""
+    sides = [_FROM_RIGHT.match(letter) is not None for letter in line if letter.isalpha()]
+    if len({*sides[:1], *sides[-1:]}) == 1:
+        return sides[0]
+    words = [1 if _FROM_RIGHT.search(word) else -1 for word in line.split() if _LETTER.search(word)]
+    return ((line[0] in _MARKS_OF_END) - (line[-1] in _MARKS_OF_END) or sum(words)) > 0
