@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from email.message import EmailMessage
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from vlmsearch import Paths, Pipeline, SourceOptions
@@ -475,7 +476,10 @@ def _outcome(row: str, texts: str, unread: str) -> str:
 
 def table(folder: Path) -> str:
     """Return the table of the manual, in Markdown."""
-    columns = {suffix: outcomes(suffix, folder) for suffix in FORMATS}
+    columns = {}
+    for suffix in FORMATS:
+        (folder / suffix).mkdir()
+        columns[suffix] = outcomes(suffix, folder / suffix)
     return "\n".join(_lines(columns))
 
 
@@ -499,3 +503,8 @@ def in_manual(text: str) -> dict[str, dict[str, str]]:
         for suffix, cell in zip(columns, cells, strict=True):
             said[suffix] |= {names[name]: cell} if cell else {}
     return said
+
+
+if __name__ == "__main__":  # python -m tests.support.media_matrix, where what is read has changed
+    with TemporaryDirectory() as written:
+        print(table(Path(written)))

@@ -18,7 +18,7 @@ from vlmsearch.cli.common import (
     short_path,
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
-from vlmsearch.indexing.unread import unread_text
+from vlmsearch.indexing.unread import unread_info, unread_text
 from vlmsearch.types import Reject
 from vlmsearch.wire import to_json
 
@@ -48,7 +48,6 @@ def info(chosen: IndexChoice, rejects: bool, scores: Path | None, queries: Path 
         with chosen.connect() as remote:
             facts, listed, ranker = remote.info(), remote.rejects() if rejects else [], "index"
     else:
-        from vlmsearch.indexing.unread import unread_info
         from vlmsearch.search.info import index_info
         from vlmsearch.stores.base import RejectList, WordSearch
 

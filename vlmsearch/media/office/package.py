@@ -37,6 +37,9 @@ _MEDIA = (
     (r"(?i).*\.(mp3|m4a|wav|ogg|oga|opus|flac|aac|wma|aiff?|midi?)", "sound"),
 )
 """Kinds of members that are the same in all formats, tried after those of the format."""
+_SAFE = {"resolve_entities": False, "no_network": True, "huge_tree": True}
+PARSER_OPTIONS = {"remove_comments": True, "remove_pis": True, **_SAFE}
+"""Options of every parser of a member: no entity is resolved, and nothing else is read."""
 _OLE = b"\xd0\xcf\x11\xe0"
 
 
@@ -101,12 +104,11 @@ class Package:
             from lxml import etree
         except ImportError as exc:
             raise MissingDependencyError(f"office documents need lxml: {install_command('office')}") from exc
-        options = {"resolve_entities": False, "no_network": True, "huge_tree": True, "remove_comments": True}
         try:
-            return etree.fromstring(data, etree.XMLParser(remove_pis=True, **options))
+            return etree.fromstring(data, etree.XMLParser(**PARSER_OPTIONS))
         except etree.XMLSyntaxError as exc:
             with suppress(etree.XMLSyntaxError):
-                root = etree.fromstring(data, etree.XMLParser(remove_pis=True, recover=True, **options))
+                root = etree.fromstring(data, etree.XMLParser(recover=True, **PARSER_OPTIONS))
                 if root is not None:
                     self.damaged += 1
                     return root

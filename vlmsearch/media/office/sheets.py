@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vlmsearch.media.about import About
 from vlmsearch.media.office.content import Content, clean
 from vlmsearch.media.office.number_formats import BUILT_IN, GENERAL, NumberFormat, general
-from vlmsearch.media.office.package import NOTHING, Package
+from vlmsearch.media.office.package import NOTHING, PARSER_OPTIONS, Package
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -40,8 +40,6 @@ _CODE = re.compile(r'&(?:"[^"]*"|K(?:[0-9A-F]{6}|\d\d[+-]\d{3})|[PN][+-]\d+|\d+|
 _COPIES = ("{*}Fallback", "{*}numCache", "{*}numLit", "{*}numDim", "{*}pivotSource")
 """Elements in drawings that repeat what is beside them or in cells, or name a source."""
 _DRAWN = frozenset({"drawing", "chart", "chartEx", "chartUserShapes", "diagramData"})
-_SAFE = {"resolve_entities": False, "no_network": True, "huge_tree": True}
-_OPTIONS = {"remove_comments": True, "remove_pis": True, "recover": True, **_SAFE}
 
 _number_format = lru_cache(maxsize=2**10)(NumberFormat)  # files have the same ones
 _Formatter = Callable[[str], str]
@@ -177,7 +175,7 @@ class _Workbook:
         """Yield the elements of names in a member, which are emptied afterwards."""
         from lxml import etree
 
-        stream = etree.iterparse(BytesIO(self._package.read(member)), tag=names, **_OPTIONS)
+        stream = etree.iterparse(BytesIO(self._package.read(member)), tag=names, recover=True, **PARSER_OPTIONS)
         try:
             for _, element in stream:
                 yield element
