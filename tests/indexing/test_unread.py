@@ -13,9 +13,10 @@ from tests.support.cli import ok, run
 from tests.support.object_storage import put
 from tests.support.pdf_files import write_pdf
 from vlmsearch import ConfigError, Document, IndexReport, Pipeline, SourceOptions
+from vlmsearch._util.unread import unread_counts, unread_in, unread_metadata, unread_text
 from vlmsearch.index import add_reported
 from vlmsearch.indexing.sources import Paths
-from vlmsearch.indexing.unread import endings_text, unread_counts, unread_in, unread_metadata, unread_text
+from vlmsearch.indexing.unread import endings_text
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.sqlite.store import SqliteStore
 
