@@ -27,9 +27,9 @@ from vlmsearch._util.plain import (
     is_array,
     is_picture,
     is_pixels,
-    metadata_problem,
     plain_mapping,
     plain_value,
+    value_problem,
 )
 from vlmsearch.errors import InvalidInputError, RejectCode
 
@@ -199,7 +199,7 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
         )
     size = 0
     for key, value in metadata.items():
-        if problem := metadata_problem(key, value):
+        if problem := value_problem(key, value):
             raise InvalidInputError("invalid", f"{problem}: {brief(value)}")
         size += len(key.encode("utf-8", "surrogatepass"))
         if isinstance(value, str):

@@ -10,7 +10,7 @@ from contextlib import closing
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import haystack
@@ -31,6 +31,8 @@ from vlmsearch.integrations.llama_index import VlmsearchNodeStore
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
 UNREAD, MISSING = object(), object()
+Metadata: TypeAlias = Mapping[str, Mapping[str, Any]]
+Door: TypeAlias = Callable[[Metadata, Pipeline, Path], Metadata]
 CASES: dict[str, tuple[Any, Any]] = {
     "word": ("a", "a"),
     "whole": (7, 7),
@@ -83,7 +85,6 @@ KEPT_AS_JSON = {
     "two, keys",
 }
 """What LangChain, Haystack and LlamaIndex get back as they gave it, though no filter sees it."""
-Metadata = Mapping[str, Mapping[str, Any]]
 
 
 def expected(key: str, plain: Any) -> dict[str, Any]:
@@ -193,8 +194,14 @@ def by_llama_index(rows: Metadata, pipeline: Pipeline, folder: Path) -> Metadata
         return {node.node_id: node.metadata for node in store.get_nodes(list(rows))}
 
 
-FRAMEWORKS = (by_langchain, by_haystack, by_llama_index)
-CARRIED = {by_arrow: is_arrow, by_parquet: is_arrow, by_jsonl: is_json, by_tar: is_json, by_http: is_json}
+FRAMEWORKS: tuple[Door, ...] = (by_langchain, by_haystack, by_llama_index)
+CARRIED: dict[Door, Callable[[object], bool]] = {
+    by_arrow: is_arrow,
+    by_parquet: is_arrow,
+    by_jsonl: is_json,
+    by_tar: is_json,
+    by_http: is_json,
+}
 """Which values the others can carry; Python's own carry all."""
 
 
@@ -206,9 +213,9 @@ def pipeline() -> Iterator[Pipeline]:
 
 @pytest.mark.parametrize("door", [by_dicts, by_documents, by_pandas, *CARRIED, *FRAMEWORKS])
 def test_a_value_is_kept_alike_by_every_way_in_and_costs_itself_at_most(
-    door: Callable[[Metadata, Pipeline, Path], Metadata], pipeline: Pipeline, tmp_path: Path
+    door: Door, pipeline: Pipeline, tmp_path: Path
 ) -> None:
-    is_carried = CARRIED.get(door, lambda _: True)
+    is_carried: Callable[[object], bool] = CARRIED.get(door, lambda _: True)
     rows = {f"{place:02}": {key: CASES[key][0]} for place, key in enumerate(CASES) if is_carried(CASES[key][0])}
     made = door(rows, pipeline, tmp_path)
     for id, fields in rows.items():

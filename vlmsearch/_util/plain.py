@@ -27,8 +27,6 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLAIN = frozenset({str, int, bool, float})
 _MISSING = frozenset({"NAType", "NaTType"})
 """The types of pandas' missing values; NaT counts as a date elsewhere."""
-_VAGUE = frozenset({"mY", "mM", "mm"})
-"""Durations in years, in months and in no unit, as numpy has them."""
 _CHANNELS = frozenset({1, 3, 4})
 _SHOWN_CHARS = 40
 """Characters of a key in the name of an unread value."""
@@ -47,17 +45,16 @@ def plain_value(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return None if value != value else value
-    if value is None or kind.__name__ in _MISSING:
+    if value is None or kind.__name__ in _MISSING or (kind is Decimal and value.is_nan()):
         return None
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (date, time)):
-        exact = value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value  # pandas' nanoseconds
-        return exact.isoformat()
+        return (value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value).isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Decimal):
-        return _number(value)
+        return int(value) if value.as_tuple().exponent == 0 else float(value)
     if isinstance(value, (int, float)):
         return plain_value(int(value) if isinstance(value, int) else float(value))
     if isinstance(value, (Enum, UUID, os.PathLike)):
@@ -67,30 +64,25 @@ def plain_value(value: Any) -> Any:
     return None if isinstance(value, Collection) and not len(value) else value
 
 
-def _number(value: Decimal) -> Any:
-    """Return a decimal as a number: a whole one exactly, and None for one that is missing."""
-    if value.is_nan():
-        return None
-    return int(value) if value.as_tuple().exponent == 0 else float(value)
-
-
 def _numpy_value(value: Any) -> Any:
-    item = value.item()
-    kind, unit = value.dtype.kind, value.dtype.str[-2]
-    if kind in "Mm" and isinstance(item, int):  # nanoseconds, or years that Python does not have
-        item = item if kind + unit in _VAGUE else value.astype(f"{kind}8[us]").item()
-        return value if isinstance(item, int) else plain_value(item)
-    return value if item is value or hasattr(item, "dtype") else plain_value(item)
+    item, unit = value.item(), value.dtype.str[1:]
+    if unit in ("M8[ns]", "m8[ns]"):  # which Python does not have
+        item = value.astype(f"{unit[:3]}us]").item()
+    is_odd = isinstance(item, int) if unit[0] in "Mm" else item is value or hasattr(item, "dtype")
+    return value if is_odd else plain_value(item)
 
 
 def plain_text(value: Any) -> Any:
-    """Return a plain value as a text where it is a number, as ids and texts of tables may be."""
+    """Return a plain value, which is a text where it is a number."""
     value = f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else plain_value(value)
     return str(value) if isinstance(value, (int, float)) else value
 
 
-def metadata_problem(key: object, value: object) -> str:
-    """Return why no store keeps a key of metadata with a plain value; "" for what all keep, and filter on."""
+def value_problem(key: object, value: object) -> str:
+    """Return why no store keeps a key of metadata with a plain value.
+
+    It is "" where all keep it, and filter on it.
+    """
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS or key[0] == "$" or CONTROLS.search(key):
         return f"metadata {key!r} must have a key of 1 to {MAX_KEY_CHARS} characters, no controls, no $ first"
     if not isinstance(value, (str, int, float)):
@@ -114,13 +106,11 @@ def plain_mapping(values: Mapping[Any, Any]) -> Mapping[str, Any]:
     lost: Counter[str] = Counter()
     for key, value in values.items():
         name, plain = key if type(key) is str else str(plain_value(key)), plain_value(value)
-        if plain is not None and (name in kept or metadata_problem(name, plain)):
-            lost[unread_value(name)] += 1
+        if plain is not None and (name in kept or value_problem(name, plain)):
+            lost[_unread(name)] += 1
         elif plain is not None:
             kept[name] = plain
-    known = unread_in(kept)
-    if lost and not known:  # keys of the user's own
-        lost.update(unread_value(key) for key in (UNREAD, COUNT) if key in kept)
+    known = unread_in(kept) or {_unread(key): 1 for key in (UNREAD, COUNT) if key in kept}  # the user's own
     return {**kept, **unread_metadata(lost + Counter(known))} if lost else kept
 
 
@@ -131,7 +121,7 @@ def _is_kept(key: Any, value: Any) -> bool:
     return is_plain and type(key) is str and key.isprintable() and 0 < len(key) <= MAX_KEY_CHARS and key[0] != "$"
 
 
-def unread_value(key: str) -> str:
+def _unread(key: str) -> str:
     """Return what a value that cannot be kept is called among the unread parts."""
     return f"{CONTROLS.sub('?', key)[:_SHOWN_CHARS].replace(',', ' ')} value"
 

@@ -1,4 +1,4 @@
-"""What an index has of parts that were not read, and files that nothing takes, in words."""
+"""Parts that were not read, by index and by run, and files that nothing takes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ import numpy as np
 from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
-from vlmsearch._util.plain import metadata_problem, plain_value
+from vlmsearch._util.plain import plain_value, value_problem
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
 from vlmsearch.index import add_reported
@@ -756,7 +756,7 @@ def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     rest: dict[str, Any] = {}
     for key, value in metadata.items():
         name, plain = str(plain_value(key)), plain_value(value)
-        if name != JSON_KEY and not metadata_problem(name, plain):
+        if name != JSON_KEY and not value_problem(name, plain):
             flat[name] = plain
         else:
             (rest if _is_json(value) else flat)[name] = value
@@ -772,7 +772,10 @@ def _is_json(value: object) -> bool:
 
 
 def _json_value(value: object) -> Scalar | None:
-    """Return a value that JSON does not have as one that it has; TypeError where there is none."""
+    """Return a value that JSON does not have as one that it has.
+
+    TypeError where there is none.
+    """
     plain = plain_value(value)
     if plain is None or isinstance(plain, (str, int, float)):
         return plain
