@@ -54,7 +54,17 @@ def test_a_value_is_plain_and_of_pythons_own_type(value: Any, plain: Any) -> Non
 
 @pytest.mark.parametrize(
     "value",
-    [None, float("nan"), np.float32("nan"), np.float64("nan"), np.datetime64("NaT"), pd.NaT, pd.NA, Decimal("NaN")],
+    [
+        None,
+        np.ma.masked,
+        float("nan"),
+        np.float32("nan"),
+        np.float64("nan"),
+        np.datetime64("NaT"),
+        pd.NaT,
+        pd.NA,
+        Decimal("NaN"),
+    ],
     ids=repr,
 )
 def test_a_missing_value_is_none(value: Any) -> None:
