@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import date, datetime, timezone
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
@@ -59,6 +61,13 @@ def test_an_image_in_parquet_is_bytes_or_what_hugging_face_writes(tmp_path: Path
         [{"id": "b", "image": {"bytes": two, "path": None}}, {"id": "c", "image": {"bytes": None, "path": "c.png"}}],
     )
     assert [doc.image for doc in documents(plain, theirs)] == [one, two, tmp_path / "c.png"]
+
+
+def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    table = pa.table([pa.array(["a dog"]), pa.array([1]), pa.array([2])], names=["text", "year", "year"])
+    pq.write_table(table, tmp_path / "rows.parquet")
+    with pytest.raises(ConfigError, match=r"rows\.parquet: the table has two columns 'year'"):
+        read(tmp_path / "rows.parquet")
 
 
 def test_images_without_ids_are_told_apart_by_their_content(tmp_path: Path) -> None:
