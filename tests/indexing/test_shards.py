@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timezone
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -81,12 +81,6 @@ def test_a_text_in_parquet_that_is_none_is_rejected_by_its_row(tmp_path: Path) -
     (found,) = rejects(write_parquet(tmp_path / "rows.parquet", [{**row, "image": "a.png"} for row in rows]))
     assert (found.id, found.code) == (f"{tmp_path}/rows.parquet:2", "invalid")
     assert found.message == "rows.parquet, row 2: 'text' is a string, not [1.5, 2.5]"
-
-
-def test_a_time_in_parquet_is_written_as_iso_8601(tmp_path: Path) -> None:
-    then = datetime(2024, 1, 31, 12, 30, tzinfo=timezone.utc)
-    (found,) = documents(write_parquet(tmp_path / "rows.parquet", [{"text": "a dog", "taken": then}]))
-    assert found.metadata == {"taken": "2024-01-31T12:30:00+00:00"}
 
 
 @pytest.mark.parametrize("name", ["broken.parquet", "broken.tar"])
