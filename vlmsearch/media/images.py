@@ -29,6 +29,7 @@ from vlmsearch._util.pillow import STRICT
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
 from vlmsearch.media.files import read_regular
+from vlmsearch.media.hdr import cicp_of, encoded_cicp, rgb_of, tone_mapped
 from vlmsearch.media.limits import (
     DEFAULT_LIMITS,
     TURNS,
@@ -77,6 +78,8 @@ _COPYING = tuple(threading.Lock() for _ in range(61))
 """One of them is held while an image is copied, chosen by which image that is."""
 _VIDEO_CODED = frozenset({"AVIF", "HEIC"})
 """Formats whose headers do not bound what decoding costs: the frames inside may be of any size."""
+_DEEP_BYTES = 30
+"""Bytes a pixel that decoding them with more than 8 bits takes, as measured."""
 _TOO_MUCH = re.compile(r"(?i)too (large|much)|memory|alloc|exceed")
 _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|unknown pixel")
 
@@ -298,10 +301,40 @@ def decoded_image(value: Mapping[str, Any], data: Sequence[bytes]) -> Iterator[t
     """Decode an image to a BMP that is upright; runs in a child process."""
     name = value["name"]
     with _rejecting(name, format_of(data[0]), data[0]):
-        image = _parse_header(data[0], name, None, ImageLimits(**value["limits"])).decode()
+        limits = ImageLimits(**value["limits"])
+        header = _parse_header(data[0], name, None, limits)
+        header.image = _tone_mapped(header.image, header.kind, data[0], limits)
+        image = header.decode()
         written = BytesIO()
         image.save(written, "BMP")
     yield None, [written.getvalue()]
+
+
+def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits) -> Image.Image:
+    """Return an AVIF or HEIC in PQ or HLG as sRGB, from deep pixels; others as they are.
+
+    Of their 10 bits Pillow keeps 8, which are off by up to 17 levels in SDR. They have to do for the largest ones, and
+    where what decodes frames is not installed.
+    """
+    cicp = cicp_of(image.info)
+    if cicp is None or not cicp.is_hdr or image.width * image.height * _DEEP_BYTES > limits.decoded_bytes:
+        return image
+    try:
+        if kind == "HEIC":
+            pixels = np.asarray(import_module("pillow_heif").open_heif(data, convert_hdr_to_8bit=False))[..., :3]
+            pixels = tone_mapped(np.ascontiguousarray(pixels), cicp)
+        else:
+            with import_module("av").open(BytesIO(data)) as container:
+                pixels = rgb_of(next(container.decode(video=0)), cicp)
+    except Exception:  # noqa: BLE001 - what the decoder of frames raises, which may be missing: there is Pillow's
+        return image
+    if pixels.shape[1::-1] != image.size:  # of a tile
+        return image
+    mapped = Image.fromarray(pixels)
+    if image.has_transparency_data:
+        mapped.putalpha(image.getchannel("A"))
+    mapped.info["exif"] = image.info.get("exif", b"")
+    return mapped
 
 
 def _parse_header(data: bytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
@@ -311,6 +344,9 @@ def _parse_header(data: bytes, name: str, at_least: int | None, limits: ImageLim
     reader = _reader_of(kind, name)
     structure = check_structure(kind, data, name)
     image = reader(ImageBytes(data, name))
+    cicp = encoded_cicp(kind, data)
+    if cicp and (kind == "PNG" or "icc_profile" not in image.info):
+        image.info["cicp"] = cicp
     stored = image.size
     drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
     size = check_image(image, kind, structure, limits, name, stored=stored)

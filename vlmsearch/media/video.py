@@ -31,6 +31,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyEr
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import decoded, language_of
 from vlmsearch.media.files import open_regular
+from vlmsearch.media.hdr import UNSPECIFIED, Cicp, rgb_of
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
 if TYPE_CHECKING:
@@ -314,6 +315,7 @@ class _Film:
         self.cues: list[_Cue] = []
         self._failure: Exception | None = None
         self._container, self._stream, self._limits = container, stream, limits
+        self._cicp = Cicp.of(stream.codec_context)  # of the container: some codecs do not say theirs
         self._subtitles = _text_stream(container)
         tags = {key.lower(): _plain(value.encode()) for key, value in container.metadata.items()}
         self.about = About(tags.get("title", ""), tags.get("artist") or tags.get("author", ""))
@@ -396,7 +398,9 @@ class _Film:
         """Return a frame as an upright RGB image with square pixels."""
         self.check_size(frame.width, frame.height)
         try:
-            image = Image.fromarray(frame.to_ndarray(format="rgb24"))
+            points = zip(Cicp.of(frame), self._cicp, strict=True)
+            cicp = Cicp._make(other if own == UNSPECIFIED else own for own, other in points)
+            image = Image.fromarray(rgb_of(frame, cicp))
         except MemoryError as exc:
             raise InvalidInputError("too_large", f"{self.name} needs more memory than there is") from exc
         shape = self._stream.sample_aspect_ratio
