@@ -102,7 +102,7 @@ def _split(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Imag
 
 
 def _levels(image: Image.Image) -> tuple[float, float]:
-    """Return the value of black in a deep grey image, and by how much that of white is above it.
+    """Return the value of black in a deep grey image, and how far white is above.
 
     Where white is 0 (a TIFF says so), the latter is negative. The value of the other end is the largest that a TIFF's
     depth allows, if it is 12 bits in 16. Otherwise it is the smallest of 1 (float only) and the largest values of 8,
@@ -117,8 +117,8 @@ def _levels(image: Image.Image) -> tuple[float, float]:
         extremes += [float(finite.min()), float(finite.max())] if finite.size else []
     low, high = (min(extremes), max(extremes)) if extremes else (0.0, 0.0)
     tags = getattr(image, "tag_v2", {})
-    declared = {int(np.max(tags.get(_MAX_SAMPLE_VALUE, 0))), 2 ** int(np.max(tags.get(_BITS_PER_SAMPLE, 0))) - 1}
-    whites = (*_PARTIAL.intersection(declared), *([1] if image.mode == "F" else []), 255, 1023, 4095, 65535)
+    declared = 4095 if tags.get(_BITS_PER_SAMPLE) == (12,) else np.max(tags.get(_MAX_SAMPLE_VALUE, 0))
+    whites = (*_PARTIAL.intersection([declared]), *([1] if image.mode == "F" else []), 255, 1023, 4095, 65535)
     white = next((white for white in whites if low >= 0 and high <= white), None)
     low, span = (0.0, float(white)) if white else (low, high - low or 1.0)
     return (low + span, -span) if tags.get(_PHOTOMETRIC) == 0 else (low, span)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.frame import VideoFrame
 
-_PQ, _HLG, _LINEAR, UNSPECIFIED = 16, 18, 8, 2
-_SRGB, _BT2020 = 1, 9
-_CHROMATICITIES = {  # of red, green, blue and white
-    _SRGB: ((0.64, 0.33), (0.30, 0.60), (0.15, 0.06), (0.3127, 0.3290)),
-    _BT2020: ((0.708, 0.292), (0.170, 0.797), (0.131, 0.046), (0.3127, 0.3290)),
-    11: ((0.680, 0.320), (0.265, 0.690), (0.150, 0.060), (0.314, 0.351)),  # DCI-P3
-    12: ((0.680, 0.320), (0.265, 0.690), (0.150, 0.060), (0.3127, 0.3290)),  # Display P3
+_PQ, _HLG, _BT2020, UNSPECIFIED = 16, 18, 9, 2
+_TO_SRGB = {  # linear light of wider primaries; that of BT.2020 is in ITU-R BT.2087
+    _BT2020: ((1.660491, -0.587641, -0.07285), (-0.12455, 1.1329, -0.008349), (-0.018151, -0.100579, 1.11873)),
+    11: ((1.264822, -0.264822, 0), (-0.036697, 1.036697, 0), (-0.021024, -0.095989, 1.117013)),  # DCI-P3
+    12: ((1.22494, -0.22494, 0), (-0.042057, 1.042057, 0), (-0.019638, -0.078636, 1.098274)),  # Display P3
 }
+_NCLX = ("color_primaries", "transfer_characteristics", "matrix_coefficients")
 _PNG_CHUNK = re.compile(rb"\0\0\0\x04cICP(....)", re.DOTALL)
 _ICC_TAG = re.compile(rb"cicp\0{4}(....)", re.DOTALL)
 _WHITE = 203.0
@@ -64,45 +63,42 @@ class Cicp(NamedTuple):
 
     @property
     def is_hdr(self) -> bool:
-        """Whether the codes are those of PQ or HLG."""
+        """Return whether the codes are those of PQ or HLG."""
         return self.transfer in (_PQ, _HLG)
 
     @property
     def is_srgb(self) -> bool:
-        """Whether the codes are taken as sRGB, as those of all SDR of the usual primaries are."""
-        is_sdr = not self.is_hdr and self.transfer != _LINEAR
-        return is_sdr and not self.black and (self.primaries == _SRGB or self.primaries not in _CHROMATICITIES)
+        """Return whether the codes are taken as sRGB, as in all SDR of usual primaries."""
+        return not (self.is_hdr or self.black or self.primaries in _TO_SRGB)
 
 
 def cicp_of(info: Mapping[Any, Any]) -> Cicp | None:
-    """Return the code points of the colours of an image that Pillow opened, None for none.
+    """Return the code points of the colours of an opened image, None for none.
 
-    Those in an ICC profile count for PQ and HLG, which the profile itself can only approximate.
+    A PNG's come before an ICC profile, and those of HEIF after it. In a profile they count for PQ and HLG, which the
+    rest of it can only approximate.
     """
     if "cicp" in info:
         return Cicp(*info["cicp"])
-    profile = info.get("icc_profile")
-    if isinstance(profile, bytes):
-        tag = _ICC_TAG.search(profile)
-        cicp = Cicp(*tag[1][:2]) if tag else None
-        return cicp if cicp and cicp.is_hdr else None
-    nclx = info.get("nclx_profile")  # of pillow-heif
-    return Cicp(nclx["color_primaries"], nclx["transfer_characteristics"]) if nclx else None
+    if profile := info.get("icc_profile"):
+        tag = _ICC_TAG.search(profile) if isinstance(profile, bytes) else None
+        return Cicp(*tag[1][:2]) if tag and tag[1][1] in (_PQ, _HLG) else None
+    nclx = info.get("nclx_profile")
+    return Cicp(*(nclx[key] for key in _NCLX)) if nclx else None
 
 
-def encoded_cicp(kind: str, data: bytes) -> Cicp | None:
-    """Return the code points in a PNG, or of the primary item of an AVIF without an ICC profile; None for none."""
-    if kind == "PNG":
-        chunk = _PNG_CHUNK.search(data[: data.find(b"IDAT")])
-        ends = () if chunk and chunk[1][3] else (16 / 255, 235 / 255)
-        return Cicp(*chunk[1][:3], *ends) if chunk else None
+def encoded_colours(kind: str, data: bytes) -> dict[str | tuple[int, int], Any]:
+    """Return the code points of a PNG or an AVIF, which Pillow leaves out of ``Image.info``."""
+    if kind == "PNG" and (chunk := _PNG_CHUNK.search(data[: data.find(b"IDAT")])):
+        ends = (0.0, 1.0) if chunk[1][3] else (16 / 255, 235 / 255)
+        return {"cicp": Cicp(chunk[1][0], chunk[1][1], chunk[1][2], *ends)}
     try:
-        return _nclx(data) if kind == "AVIF" else None
-    except (LookupError, ValueError, struct.error):  # which damaged files raise
-        return None
+        return {"nclx_profile": _nclx(data)} if kind == "AVIF" else {}
+    except (LookupError, ValueError, StopIteration, struct.error):  # which damaged files raise
+        return {}
 
 
-def _nclx(data: bytes) -> Cicp | None:
+def _nclx(data: bytes) -> dict[str, int]:
     """Return the code points that the primary item of a HEIF file is linked to."""
     meta = dict(_boxes(dict(_boxes(memoryview(data)))[b"meta"][4:]))
     properties = dict(_boxes(meta[b"iprp"]))
@@ -115,13 +111,13 @@ def _nclx(data: bytes) -> Cicp | None:
         places = np.frombuffer(links, form, count, at + struct.calcsize(item_form)) & mask
         at += struct.calcsize(item_form) + places.nbytes
         if item == int.from_bytes(meta[b"pitm"][4:], "big"):
-            nclx = [body for body in (bodies[place - 1] for place in places) if body[:4] == b"nclx"]
-            return Cicp(*struct.unpack_from(">3H", nclx[0], 4)) if nclx else None
-    return None
+            body = next(bodies[place - 1] for place in places if bodies[place - 1][:4] == b"nclx")
+            return dict(zip(_NCLX, struct.unpack_from(">3H", body, 4), strict=True))
+    return {}
 
 
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield the types of the boxes of an ISO base media file, and what is in them."""
+    """Yield the type and the content of each box of an ISO base media file."""
     at = 0
     while at + 8 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, at)
@@ -135,14 +131,15 @@ def rgb_of(frame: VideoFrame, cicp: Cicp) -> NDArray[np.uint8]:
         return np.asarray(frame.to_ndarray(format="rgb24", src_colorspace=cicp.matrix), np.uint8)
     matrix = _BT2020 if cicp.matrix == UNSPECIFIED and cicp.is_hdr else cicp.matrix
     deep = frame.to_ndarray(format="rgb48le", src_colorspace=matrix, interpolation=_ACCURATE)
-    return tone_mapped(
-        np.asarray(deep, np.uint16), cicp if frame.color_range == _FULL else cicp._replace(white=_WHITE_OF_LIMITED)
-    )
+    white = 1.0 if frame.color_range == _FULL else _WHITE_OF_LIMITED
+    return tone_mapped(np.asarray(deep, np.uint16), cicp._replace(white=white))
 
 
 def tone_mapped(codes: NDArray[np.uint8] | NDArray[np.uint16], cicp: Cicp) -> NDArray[np.uint8]:
-    """Return the sRGB of codes of 8 or 16 bits, which have red, green and blue in their last axis."""
-    table, matrix, to_codes = _light(cicp, 8 * codes.itemsize), _to_srgb(cicp), _srgb_codes()
+    """Return the sRGB of red, green and blue, the last axis, in 8 or 16 bits."""
+    table, to_codes = _light(cicp, 8 * codes.itemsize), _srgb_codes()
+    primaries = _BT2020 if cicp.primaries == UNSPECIFIED and cicp.is_hdr else cicp.primaries
+    matrix = np.array(_TO_SRGB.get(primaries, np.eye(3)), np.float32).T
     flat = codes.reshape(-1, 3)
     result = np.empty(flat.shape, np.uint8)
     for start in range(0, len(flat), _STRIP):
@@ -154,9 +151,9 @@ def tone_mapped(codes: NDArray[np.uint8] | NDArray[np.uint16], cicp: Cicp) -> ND
     return result.reshape(codes.shape)
 
 
-@cache
+@lru_cache(maxsize=16)
 def _light(cicp: Cicp, bits: int) -> NDArray[np.float32]:
-    """Return the light of each code, where that of SDR's white is 1."""
+    """Return the light of each code; that of SDR's white is 1."""
     signal = np.clip((np.linspace(0, 1, 2**bits) - cicp.black) / (cicp.white - cicp.black), 0, 1)
     if cicp.transfer == _PQ:
         root = signal ** (1 / 78.84375)
@@ -165,25 +162,9 @@ def _light(cicp: Cicp, bits: int) -> NDArray[np.float32]:
     elif cicp.transfer == _HLG:
         light = np.where(signal <= 0.5, signal**2 / 3, (np.exp((signal - 0.55991073) / 0.17883277) + 0.28466892) / 12)
         light /= (np.exp((0.75 - 0.55991073) / 0.17883277) + 0.28466892) / 12
-    elif cicp.transfer == _LINEAR:
-        light = signal
     else:
         light = np.where(signal <= 0.04045, signal / 12.92, ((signal + 0.055) / 1.055) ** 2.4)
     return light.astype(np.float32)
-
-
-@cache
-def _to_srgb(cicp: Cicp) -> NDArray[np.float32]:
-    """Return the matrix that light is multiplied by, white being white."""
-    primaries = _BT2020 if cicp.primaries == UNSPECIFIED and cicp.is_hdr else cicp.primaries
-    matrix = np.linalg.solve(_to_xyz(_SRGB), _to_xyz(primaries if primaries in _CHROMATICITIES else _SRGB))
-    return np.asarray((matrix / matrix.sum(1, keepdims=True)).T, np.float32)
-
-
-def _to_xyz(primaries: int) -> NDArray[np.float64]:
-    x, y = np.array(_CHROMATICITIES[primaries]).T
-    columns = np.stack([x / y, np.ones(4), (1 - x - y) / y])
-    return columns[:, :3] * np.linalg.solve(columns[:, :3], columns[:, 3])
 
 
 @cache

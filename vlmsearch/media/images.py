@@ -29,7 +29,7 @@ from vlmsearch._util.pillow import STRICT
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
 from vlmsearch.media.files import read_regular
-from vlmsearch.media.hdr import cicp_of, encoded_cicp, rgb_of, tone_mapped
+from vlmsearch.media.hdr import cicp_of, encoded_colours, rgb_of, tone_mapped
 from vlmsearch.media.limits import (
     DEFAULT_LIMITS,
     TURNS,
@@ -311,9 +311,9 @@ def decoded_image(value: Mapping[str, Any], data: Sequence[bytes]) -> Iterator[t
 
 
 def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits) -> Image.Image:
-    """Return an AVIF or HEIC in PQ or HLG as sRGB, from deep pixels; others as they are.
+    """Return an AVIF or HEIC in PQ or HLG as sRGB, and others as they are.
 
-    Of their 10 bits Pillow keeps 8, which are off by up to 17 levels in SDR. They have to do for the largest ones, and
+    Of its 10 bits Pillow keeps 8, which are off by up to 17 levels in SDR. They have to do for the largest ones, and
     where what decodes frames is not installed.
     """
     cicp = cicp_of(image.info)
@@ -321,16 +321,16 @@ def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits
         return image
     try:
         if kind == "HEIC":
-            pixels = np.asarray(import_module("pillow_heif").open_heif(data, convert_hdr_to_8bit=False))[..., :3]
-            pixels = tone_mapped(np.ascontiguousarray(pixels), cicp)
+            pixels = np.asarray(import_module("pillow_heif").open_heif(data, convert_hdr_to_8bit=False))
+            pixels = tone_mapped(np.ascontiguousarray(pixels[..., :3]), cicp)
         else:
             with import_module("av").open(BytesIO(data)) as container:
                 pixels = rgb_of(next(container.decode(video=0)), cicp)
-    except Exception:  # noqa: BLE001 - what the decoder of frames raises, which may be missing: there is Pillow's
-        return image
-    if pixels.shape[1::-1] != image.size:  # of a tile
+    except Exception:  # noqa: BLE001 - which PyAV raises where Pillow does not
         return image
     mapped = Image.fromarray(pixels)
+    if mapped.size != image.size:  # it is a tile
+        return image
     if image.has_transparency_data:
         mapped.putalpha(image.getchannel("A"))
     mapped.info["exif"] = image.info.get("exif", b"")
@@ -344,9 +344,7 @@ def _parse_header(data: bytes, name: str, at_least: int | None, limits: ImageLim
     reader = _reader_of(kind, name)
     structure = check_structure(kind, data, name)
     image = reader(ImageBytes(data, name))
-    cicp = encoded_cicp(kind, data)
-    if cicp and (kind == "PNG" or "icc_profile" not in image.info):
-        image.info["cicp"] = cicp
+    image.info |= encoded_colours(kind, data)
     stored = image.size
     drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
     size = check_image(image, kind, structure, limits, name, stored=stored)

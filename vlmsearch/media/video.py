@@ -315,7 +315,7 @@ class _Film:
         self.cues: list[_Cue] = []
         self._failure: Exception | None = None
         self._container, self._stream, self._limits = container, stream, limits
-        self._cicp = Cicp.of(stream.codec_context)  # of the container: some codecs do not say theirs
+        self._cicp = Cicp.of(stream.codec_context)  # of the container: some codecs say none
         self._subtitles = _text_stream(container)
         tags = {key.lower(): _plain(value.encode()) for key, value in container.metadata.items()}
         self.about = About(tags.get("title", ""), tags.get("artist") or tags.get("author", ""))
