@@ -31,8 +31,8 @@ _NCLX = ("color_primaries", "transfer_characteristics", "matrix_coefficients")
 _PNG_CHUNK = re.compile(rb"\0\0\0\x04cICP(....)", re.DOTALL)
 _ICC_TAG = re.compile(rb"cicp\0{4}(....)", re.DOTALL)
 _WHITE = 203.0
-_FULL, _WHITE_OF_LIMITED = 2, 65280 / 65535
-"""FFmpeg's AVCOL_RANGE_JPEG, and what it makes of white of other ranges in 16 bits."""
+_FULL = 2
+"""FFmpeg's AVCOL_RANGE_JPEG."""
 _ACCURATE = 2 | 2**18
 """FFmpeg's SWS_BILINEAR and SWS_ACCURATE_RND: without it, 8 bits come out up to 9 levels too dark."""
 _STRIP = 2**16
@@ -131,8 +131,9 @@ def rgb_of(frame: VideoFrame, cicp: Cicp) -> NDArray[np.uint8]:
         return np.asarray(frame.to_ndarray(format="rgb24", src_colorspace=cicp.matrix), np.uint8)
     matrix = _BT2020 if cicp.matrix == UNSPECIFIED and cicp.is_hdr else cicp.matrix
     deep = frame.to_ndarray(format="rgb48le", src_colorspace=matrix, interpolation=_ACCURATE)
-    white = 1.0 if frame.color_range == _FULL else _WHITE_OF_LIMITED
-    return tone_mapped(np.asarray(deep, np.uint16), cicp._replace(white=white))
+    is_full = frame.color_range == _FULL or frame.format.is_rgb
+    bits = frame.format.components[0].bits if is_full else 8  # FFmpeg leaves the lower ones of white 0
+    return tone_mapped(np.asarray(deep, np.uint16), cicp._replace(white=1 - 2**-bits))
 
 
 def tone_mapped(codes: NDArray[np.uint8] | NDArray[np.uint16], cicp: Cicp) -> NDArray[np.uint8]:
