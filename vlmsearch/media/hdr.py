@@ -78,8 +78,9 @@ def cicp_of(info: Mapping[Any, Any]) -> Cicp | None:
     A PNG's come before an ICC profile, and those of HEIF after it. In a profile they count for PQ and HLG, which the
     rest of it can only approximate.
     """
-    if "cicp" in info:
-        return Cicp(*info["cicp"])
+    cicp = info.get("cicp")
+    if isinstance(cicp, Cicp):
+        return cicp
     if profile := info.get("icc_profile"):
         tag = _ICC_TAG.search(profile) if isinstance(profile, bytes) else None
         return Cicp(*tag[1][:2]) if tag and tag[1][1] in (_PQ, _HLG) else None
@@ -119,10 +120,9 @@ def _nclx(data: bytes) -> dict[str, int]:
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     """Yield the type and the content of each box of an ISO base media file."""
     at = 0
-    while at + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
-        yield kind, data[at + 8 : at + length]
-        at += max(length, 8)
+    while (length := int.from_bytes(data[at : at + 4], "big")) >= 8:  # less stands for what extends to the end
+        yield bytes(data[at + 4 : at + 8]), data[at + 8 : at + length]
+        at += length
 
 
 def rgb_of(frame: VideoFrame, cicp: Cicp) -> NDArray[np.uint8]:
