@@ -265,7 +265,9 @@ def test_a_tiff_whose_white_is_zero_is_no_negative(compression: str) -> None:
     expected = np.repeat(RAMP[0] >> 8, 3).reshape(-1, 3)
     for values in (65535 - RAMP, 4095 - (RAMP >> 4), 255 - (RAMP >> 8).astype(np.uint8), 1 - np.float32(RAMP / 65535)):
         assert np.abs(pixels(open_image(white_is_zero(values, compression)))[0] - expected).max() <= 1
-    assert pixels(open_image(white_is_zero(65535 - RAMP, compression)))[0].tolist() == expected.tolist()
+    deep = white_is_zero(65535 - RAMP, compression)
+    for source in (deep, Image.open(BytesIO(deep))):
+        assert pixels(open_image(source))[0].tolist() == expected.tolist()
     assert pixels(open_image(white_is_zero(RAMP < 32768, compression)))[0, [0, -1], 0].tolist() == [0, 255]
 
 

@@ -144,7 +144,7 @@ def _in_srgb(image: Image.Image, profile: object, cicp: Cicp | None) -> Image.Im
     Its ICC profile is applied if it is sound and made for such pixels, and no code points say its colours.
     """
     if cicp:
-        rgb = image if image.mode == "RGB" else image.convert("RGB")
+        rgb = image.convert("RGB")
         return rgb if cicp.is_srgb else Image.fromarray(tone_mapped(np.asarray(rgb), cicp))
     chosen = _transform_for(image.mode, profile)
     if chosen:

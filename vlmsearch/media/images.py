@@ -259,7 +259,9 @@ def _check_given(image: Image.Image, limits: ImageLimits) -> int:
 
 def _copied(image: Image.Image) -> Image.Image:
     with _COPYING[id(image) % len(_COPYING)]:
-        return image.copy()
+        copied = image.copy()
+        vars(copied).update(tag_v2=getattr(image, "tag_v2", {}))  # which says what is black
+        return copied
 
 
 def _name_of(image: Image.Image) -> str:
@@ -325,7 +327,7 @@ def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits
             pixels = tone_mapped(np.ascontiguousarray(pixels[..., :3]), cicp)
         else:
             with import_module("av").open(BytesIO(data)) as container:
-                pixels = rgb_of(next(container.decode(video=0)), cicp)
+                pixels = rgb_of(next(container.decode(container.streams.best("video"))), cicp)
     except Exception:  # noqa: BLE001 - which PyAV raises where Pillow does not
         return image
     mapped = Image.fromarray(pixels)
