@@ -120,7 +120,7 @@ def _nclx(data: bytes) -> dict[str, int]:
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     """Yield the type and the content of each box of an ISO base media file."""
     at = 0
-    while (length := int.from_bytes(data[at : at + 4], "big")) >= 8:  # less stands for what extends to the end
+    while (length := int.from_bytes(data[at : at + 4], "big")) >= 8:  # 0: up to the end
         yield bytes(data[at + 4 : at + 8]), data[at + 8 : at + length]
         at += length
 
