@@ -113,7 +113,7 @@ def _levels(image: Image.Image) -> tuple[float, float]:
     extremes = []
     for top in range(0, image.height, rows):
         values = np.asarray(image.crop((0, top, image.width, min(top + rows, image.height))))
-        finite = values[np.isfinite(values)]
+        finite = values[np.isfinite(values)] if image.mode == "F" else values
         extremes += [float(finite.min()), float(finite.max())] if finite.size else []
     low, high = (min(extremes), max(extremes)) if extremes else (0.0, 0.0)
     tags = getattr(image, "tag_v2", {})
