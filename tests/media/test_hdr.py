@@ -133,7 +133,10 @@ def test_greys_in_pq_are_those_of_ffmpegs_own_tone_mapping(tmp_path: Path) -> No
     assert errors(frame.image, mapped.to_ndarray()[32, SIDE // 2 :: SIDE].astype(int)) <= 3
 
 
-def test_brighter_light_keeps_its_hue_and_is_no_brighter_than_white() -> None:
+def test_linear_light_is_coded_and_brighter_light_keeps_its_hue() -> None:
+    dim = np.array([(1, 1, 1), (0.5, 0.25, 0), (0.18, 0.18, 0.18)])
+    linear = tone_mapped(patches(dim), Cicp(1, 8))[32, SIDE // 2 :: SIDE]
+    assert np.abs(linear - 255 * signal(SDR, dim)).max() <= 1
     light = np.array([(1, 1, 1), (5, 5, 5), (4.9, 4.9, 4.9), (4, 2, 1), (0.5, 0.5, 0.5)])
     for transfer, brightest in ((PQ, 40), (HLG, 3.7)):
         given = np.minimum(light, brightest)

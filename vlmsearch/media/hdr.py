@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.frame import VideoFrame
 
-_PQ, _HLG, _BT2020, UNSPECIFIED = 16, 18, 9, 2
+_LINEAR, _PQ, _HLG, _BT2020, UNSPECIFIED = 8, 16, 18, 9, 2
 _TO_SRGB = {  # linear light of wider primaries; that of BT.2020 is in ITU-R BT.2087
     _BT2020: ((1.660491, -0.587641, -0.07285), (-0.12455, 1.1329, -0.008349), (-0.018151, -0.100579, 1.11873)),
     11: ((1.264822, -0.264822, 0), (-0.036697, 1.036697, 0), (-0.021024, -0.095989, 1.117013)),  # DCI-P3
@@ -69,7 +69,7 @@ class Cicp(NamedTuple):
     @property
     def is_srgb(self) -> bool:
         """Return whether the codes are taken as sRGB, as in all SDR of usual primaries."""
-        return not (self.is_hdr or self.black or self.primaries in _TO_SRGB)
+        return not (self.is_hdr or self.transfer == _LINEAR or self.black or self.primaries in _TO_SRGB)
 
 
 def cicp_of(info: Mapping[Any, Any]) -> Cicp | None:
@@ -163,6 +163,8 @@ def _light(cicp: Cicp, bits: int) -> NDArray[np.float32]:
     elif cicp.transfer == _HLG:
         light = np.where(signal <= 0.5, signal**2 / 3, (np.exp((signal - 0.55991073) / 0.17883277) + 0.28466892) / 12)
         light /= (np.exp((0.75 - 0.55991073) / 0.17883277) + 0.28466892) / 12
+    elif cicp.transfer == _LINEAR:
+        light = signal
     else:
         light = np.where(signal <= 0.04045, signal / 12.92, ((signal + 0.055) / 1.055) ** 2.4)
     return light.astype(np.float32)
