@@ -63,29 +63,32 @@ def errors(image: Image.Image, expected: NDArray[Any] = MASTER) -> int:
     return int(np.abs(middle - expected).max())
 
 
-def write(path: Path, codec: str, pix_fmt: str, values: NDArray[Any], points: tuple[int, int, int], full: bool) -> None:
-    """Write a film, or an AVIF, of patches whose luma and colour differences are computed here."""
-    bits = av.VideoFormat(pix_fmt).components[0].bits
-    red, green, blue = np.moveaxis(np.broadcast_to(np.repeat(values, SIDE, axis=0), (64, SIDE * len(values), 3)), 2, 0)
-    of_red, of_blue = LUMA[points[2]]
-    luma = of_red * red + (1 - of_red - of_blue) * green + of_blue * blue
-    planes = [luma, (blue - luma) / (2 - 2 * of_blue), (red - luma) / (2 - 2 * of_red)]
+def write(
+    path: Path, codec: str, pix_fmt: str, points: tuple[int, int, int], *pictures: NDArray[Any], full: bool = False
+) -> None:
+    """Write a film with three seconds of patches a picture, or an AVIF, by formulas of luma and colour differences."""
+    options = {"libsvtav1": {"crf": "8"}, "libx264": {"qp": "0"}, "libx265": {"x265-params": "crf=2:log-level=error"}}
+    bits, (of_red, of_blue) = av.VideoFormat(pix_fmt).components[0].bits, LUMA[points[2]]
     with av.open(str(path), "w") as film:
-        options = {"crf": "8"} if codec == "libsvtav1" else {"x265-params": "crf=2:log-level=error"}
-        stream = film.add_stream(codec, rate=5, options=options if codec != "libx264" else {"qp": "0"})
-        stream.width, stream.height, stream.pix_fmt = luma.shape[1], luma.shape[0], pix_fmt
+        stream = film.add_stream(codec, rate=1, options=options.get(codec, {}))
+        stream.width, stream.height, stream.pix_fmt = SIDE * len(pictures[0]), 64, pix_fmt
         context = stream.codec_context
         context.color_primaries, context.color_trc, context.colorspace = points
         context.color_range = 2 if full else 1
-        frame = av.VideoFrame(luma.shape[1], luma.shape[0], pix_fmt)
-        for number, (plane, shares) in enumerate(zip(frame.planes, planes, strict=True)):
-            kept = shares[::2, ::2] if number and "420" in pix_fmt else shares
-            codes = kept * (2**bits - 1) if full else kept * (224 if number else 219) * 2 ** (bits - 8)
-            codes += 2 ** (bits - 1) if number else 0 if full else 2 ** (bits - 4)
-            rows = np.zeros((plane.height, plane.line_size // (2 if bits > 8 else 1)), "<u2" if bits > 8 else "u1")
-            rows[:, : plane.width] = np.round(codes)
-            plane.update(rows.tobytes())
-        for frame.pts in range(1 if path.suffix == ".avif" else 3):
+        for second in range(1 if path.suffix == ".avif" else 3 * len(pictures)):
+            values = np.repeat(pictures[second // 3], SIDE, axis=0)
+            red, green, blue = np.moveaxis(np.broadcast_to(values, (64, *values.shape)), 2, 0)
+            luma = of_red * red + (1 - of_red - of_blue) * green + of_blue * blue
+            planes = [luma, (blue - luma) / (2 - 2 * of_blue), (red - luma) / (2 - 2 * of_red)]
+            frame = av.VideoFrame(stream.width, stream.height, pix_fmt)
+            for number, (plane, shares) in enumerate(zip(frame.planes, planes, strict=True)):
+                kept = shares[::2, ::2] if number and "420" in pix_fmt else shares
+                codes = kept * (2**bits - 1) if full else kept * (224 if number else 219) * 2 ** (bits - 8)
+                codes += 2 ** (bits - 1) if number else 0 if full else 2 ** (bits - 4)
+                rows = np.zeros((plane.height, plane.line_size // (2 if bits > 8 else 1)), "<u2" if bits > 8 else "u1")
+                rows[:, : plane.width] = np.round(codes)
+                plane.update(rows.tobytes())
+            frame.pts = second
             film.mux(stream.encode(frame))
         film.mux(stream.encode(None))
 
@@ -107,23 +110,29 @@ def write(path: Path, codec: str, pix_fmt: str, values: NDArray[Any], points: tu
 def test_films_are_within_12_levels_of_their_master(
     tmp_path: Path, name: str, codec: str, pix_fmt: str, transfer: int, full: bool
 ) -> None:
-    write(tmp_path / name, codec, pix_fmt, signal(transfer), (9, transfer, 9), full)
+    write(tmp_path / name, codec, pix_fmt, (9, transfer, 9), signal(transfer), full=full)
     (frame,) = scenes(tmp_path / name)
     assert errors(frame.image) <= (8 if pix_fmt == "yuv420p" else 6)
 
 
 @pytest.mark.parametrize("codec", ["libx264", "prores_ks"])
 def test_the_matrix_of_a_plain_film_is_its_own_or_that_of_its_container(tmp_path: Path, codec: str) -> None:
-    write(
-        tmp_path / "film.mov", codec, "yuv444p" if codec == "libx264" else "yuv444p10le", MASTER / 255, (1, 1, 1), False
-    )
+    pix_fmt = "yuv444p" if codec == "libx264" else "yuv444p10le"
+    write(tmp_path / "film.mov", codec, pix_fmt, (1, 1, 1), MASTER / 255)
     (frame,) = scenes(tmp_path / "film.mov")
     assert errors(frame.image) <= 3
 
 
+@pytest.mark.parametrize("transfer", [PQ, HLG, SDR])
+def test_cuts_are_those_of_the_master(tmp_path: Path, transfer: int) -> None:
+    dark, bright = (signal(transfer, np.repeat(np.array([[0.05], [level]]), 3, axis=1)) for level in (0.13, 0.4))
+    write(tmp_path / "film.mkv", "ffv1", "yuv420p10le", (9, transfer, 9), dark, bright, dark)
+    assert [frame.seconds for frame in scenes(tmp_path / "film.mkv")] == [0, 3, 6]
+
+
 def test_greys_in_pq_are_those_of_ffmpegs_own_tone_mapping(tmp_path: Path) -> None:
     greys = np.repeat(np.array([0, 0.001, 0.01, 0.05, 0.18, 0.4, 0.7, 1])[:, None], 3, axis=1)
-    write(tmp_path / "film.mkv", "ffv1", "yuv444p12le", signal(PQ, greys), (9, PQ, 9), False)
+    write(tmp_path / "film.mkv", "ffv1", "yuv444p12le", (9, PQ, 9), signal(PQ, greys))
     (frame,) = scenes(tmp_path / "film.mkv")
     with av.open(str(tmp_path / "film.mkv")) as film:
         raw = next(film.decode(video=0))
@@ -167,7 +176,7 @@ def test_heic_is_decoded_deep(transfer: int, mode: str) -> None:
 
 def test_avif_is_decoded_deep_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for transfer in (PQ, HLG):
-        write(tmp_path / "picture.avif", "libsvtav1", "yuv420p10le", signal(transfer), (9, transfer, 9), False)
+        write(tmp_path / "picture.avif", "libsvtav1", "yuv420p10le", (9, transfer, 9), signal(transfer))
         assert errors(open_image(tmp_path / "picture.avif")) <= 3
     data = (tmp_path / "picture.avif").read_bytes()
     limits = ImageLimits(decoded_bytes=64 * SIDE * len(MASTER) * 20)

@@ -31,7 +31,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyEr
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import decoded, language_of
 from vlmsearch.media.files import open_regular
-from vlmsearch.media.hdr import UNSPECIFIED, Cicp, rgb_of
+from vlmsearch.media.hdr import UNSPECIFIED, Cicp, rgb_of, tone_mapped
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _choose(film: _Film, min_seconds: float, max_seconds: float) -> Iterator[_St
 
 
 def _luma(frame: VideoFrame) -> NDArray[np.int16]:
-    """Return the luma of a frame at the points of a grid, from 0 to 255."""
+    """Return the luma of a frame in SDR at points of a grid, up to 255."""
     depth = _luma_bits(frame.format.name)
     if not depth:
         frame, depth = frame.reformat(format="gray"), 8
@@ -286,7 +286,11 @@ def _luma(frame: VideoFrame) -> NDArray[np.int16]:
     rows = np.frombuffer(memoryview(plane), "<u2" if depth > 8 else np.uint8)
     rows = rows[: plane.line_size // rows.itemsize * height].reshape(height, -1)
     across, down = ceil(width / _GRID), ceil(height / _GRID)
-    return (rows[down // 2 :: down, across // 2 : width : across] >> (depth - 8)).astype(np.int16)
+    points, cicp = rows[down // 2 :: down, across // 2 : width : across], Cicp(UNSPECIFIED, frame.color_trc)
+    if cicp.is_hdr:
+        codes = points.astype(np.uint16) << (16 - depth)
+        return tone_mapped(np.repeat(codes[:, :, None], 3, axis=2), cicp)[:, :, 0].astype(np.int16)
+    return (points >> (depth - 8)).astype(np.int16)
 
 
 @cache
