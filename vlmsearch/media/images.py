@@ -303,13 +303,26 @@ def decoded_image(value: Mapping[str, Any], data: Sequence[bytes]) -> Iterator[t
     """Decode an image to a BMP that is upright; runs in a child process."""
     name = value["name"]
     with _rejecting(name, format_of(data[0]), data[0]):
-        limits = ImageLimits(**value["limits"])
-        header = _parse_header(data[0], name, None, limits)
-        header.image = _tone_mapped(header.image, header.kind, data[0], limits)
-        image = header.decode()
+        image = _parse_header(data[0], name, None, ImageLimits(**value["limits"])).decode()
         written = BytesIO()
         image.save(written, "BMP")
     yield None, [written.getvalue()]
+
+
+def _parse_header(data: bytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
+    kind = format_of(data)
+    if not kind:
+        raise InvalidInputError("unsupported", f"{name} is in no format that can be read: {', '.join(_FORMATS)}")
+    reader = _reader_of(kind, name)
+    structure = check_structure(kind, data, name)
+    image = reader(ImageBytes(data, name))
+    stored = image.size
+    drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
+    size = check_image(image, kind, structure, limits, name, stored=stored)
+    image.info |= encoded_colours(kind, data)
+    if kind in _VIDEO_CODED:  # in a child process
+        image = _tone_mapped(image, kind, data, limits)
+    return _Header(kind, image, size, drafted[1] if drafted and drafted[1] != (0, 0, *image.size) else None)
 
 
 def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits) -> Image.Image:
@@ -337,20 +350,6 @@ def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits
         mapped.putalpha(image.getchannel("A"))
     mapped.info["exif"] = image.info.get("exif", b"")
     return mapped
-
-
-def _parse_header(data: bytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
-    kind = format_of(data)
-    if not kind:
-        raise InvalidInputError("unsupported", f"{name} is in no format that can be read: {', '.join(_FORMATS)}")
-    reader = _reader_of(kind, name)
-    structure = check_structure(kind, data, name)
-    image = reader(ImageBytes(data, name))
-    image.info |= encoded_colours(kind, data)
-    stored = image.size
-    drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
-    size = check_image(image, kind, structure, limits, name, stored=stored)
-    return _Header(kind, image, size, drafted[1] if drafted and drafted[1] != (0, 0, *image.size) else None)
 
 
 def _reader_of(kind: str, name: str) -> Callable[[BytesIO], Image.Image]:
