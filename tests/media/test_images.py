@@ -1,5 +1,6 @@
 import os
 import random
+import struct
 import subprocess
 import sys
 import threading
@@ -245,6 +246,53 @@ def test_sixteen_bits_become_eight() -> None:
     assert pixels(open_image(wide))[0].tolist() == expected
     big = Image.frombytes("I;16B", (4, 1), ramp.astype(">u2").tobytes())
     assert pixels(open_image(big))[0].tolist() == expected
+
+
+RAMP = np.linspace(0, 65535, 64).astype(np.uint16)[None]
+
+
+def white_is_zero(values: NDArray[Any], compression: str) -> bytes:
+    """A TIFF whose greys are stored inverted, and which says so."""
+    data = bytearray(encoded(Image.fromarray(values), "TIFF", compression=compression))
+    at = int.from_bytes(data[4:8], "little")
+    tag = next(entry for entry in range(at + 2, len(data), 12) if data[entry : entry + 2] == b"\x06\x01")
+    data[tag + 8] = 0
+    return bytes(data)
+
+
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd"])
+def test_a_tiff_whose_white_is_zero_is_no_negative(compression: str) -> None:
+    expected = np.repeat(RAMP[0] >> 8, 3).reshape(-1, 3)
+    for values in (65535 - RAMP, 4095 - (RAMP >> 4), 255 - (RAMP >> 8).astype(np.uint8), 1 - np.float32(RAMP / 65535)):
+        assert np.abs(pixels(open_image(white_is_zero(values, compression)))[0] - expected).max() <= 1
+    deep = white_is_zero(65535 - RAMP, compression)
+    for source in (deep, Image.open(BytesIO(deep))):
+        assert pixels(open_image(source))[0].tolist() == expected.tolist()
+    assert pixels(open_image(white_is_zero(RAMP < 32768, compression)))[0, [0, -1], 0].tolist() == [0, 255]
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12])
+def test_greys_of_fewer_bits_in_16_are_stretched(bits: int) -> None:
+    few, expected = RAMP >> (16 - bits), RAMP[0] >> 8
+    for data in (
+        encoded(Image.fromarray(few), "PNG"),
+        encoded(Image.fromarray(few), "TIFF"),
+        encoded(Image.fromarray(few.astype(np.int32)), "TIFF"),
+        b"P5 64 1 65535\n" + few.astype(">u2").tobytes(),
+    ):
+        assert np.abs(pixels(open_image(data))[0, :, 0] - expected).max() <= 1
+
+
+def test_greys_are_as_dark_as_their_file_says() -> None:
+    dark = Image.fromarray(RAMP >> 6)
+    assert pixels(open_image(encoded(dark, "TIFF", tiffinfo={281: 4095})))[0, -1].tolist() == [64] * 3
+    assert pixels(open_image(encoded(Image.fromarray(RAMP >> 2), "TIFF", tiffinfo={281: 16383})))[0, -1, 0] == 255
+    assert pixels(open_image(encoded(Image.fromarray(RAMP >> 2), "TIFF")))[0, -1, 0] == 63
+    packed = int("".join(f"{value >> 6:012b}" for value in RAMP[0].tolist()), 2).to_bytes(96, "big")
+    tags = [(256, 64), (257, 1), (258, 12), (259, 1), (262, 1), (273, 8), (277, 1), (278, 1), (279, 96)]
+    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags)
+    tiff = b"II*\0" + struct.pack("<I", 104) + packed + struct.pack("<H", len(tags)) + entries + bytes(4)
+    assert pixels(open_image(tiff))[0, -1].tolist() == [64] * 3
 
 
 def test_sixteen_bit_colours_and_transparency() -> None:

@@ -10,9 +10,13 @@ from PIL import ExifTags, Image, ImageChops, ImageCms
 from PIL.Image import Transpose
 
 from vlmsearch.errors import InvalidInputError
+from vlmsearch.media.hdr import Cicp, cicp_of, tone_mapped
 from vlmsearch.media.limits import check_directory
 
 _PROFILE_BYTES = range(128, 4 * 2**20 + 1)
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _MAX_SAMPLE_VALUE = 258, 262, 281
+_PARTIAL = frozenset({1023, 4095, 16383})
+"""The largest values of depths that are kept in 16 bits."""
 _RAW_EXIF = "Raw profile type exif"
 _MAX_RAW_EXIF = 2**17
 _SAME_COLOUR = 2
@@ -30,11 +34,12 @@ def as_rgb(image: Image.Image) -> Image.Image:
     """
     image.load()
     turn = _turn(image)
-    levels = _levels(image) if image.mode in ("I", "F") else None
+    levels = _levels(image) if image.mode == "F" or image.mode.startswith("I") else None
     rows = max(1, _STRIP // image.width)
     is_plain = (
         image.mode == "RGB"
         and "transparency" not in image.info
+        and cicp_of(image.info) is None
         and not _transform_for("RGB", image.info.get("icc_profile"))
     )
     if is_plain or image.height <= rows:
@@ -68,7 +73,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 def _converted(image: Image.Image, levels: tuple[float, float] | None) -> Image.Image:
     """Return an image, or some of its rows, as RGB on white."""
     colour, alpha = _split(image, levels)
-    colour = _in_srgb(colour, image.info.get("icc_profile"))
+    colour = _in_srgb(colour, image.info.get("icc_profile"), cicp_of(image.info))
     if alpha is not None:
         white = Image.new("RGB", colour.size, "white")
         white.paste(colour, mask=alpha)
@@ -82,7 +87,7 @@ def _split(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Imag
     The latter is None where the image is opaque.
     """
     mode, key = image.mode, image.info.get("transparency")
-    if levels or mode.startswith("I;"):
+    if levels:
         return _in_8_bits(image, levels)
     if mode in ("RGBa", "La"):
         image = image.convert(mode.upper())
@@ -97,42 +102,50 @@ def _split(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Imag
 
 
 def _levels(image: Image.Image) -> tuple[float, float]:
-    """Return the black of a deep grey image, and by how much white is above it.
+    """Return the value of black in a deep grey image, and how far white is above.
 
-    The smallest of 1 (float only), 255 and 65,535 that no pixel exceeds is white; if there is none, or there are
-    negative values, black and white are the extremes that occur.
+    Where white is 0 (a TIFF says so), the latter is negative. The value of the other end is the largest that a TIFF's
+    depth allows, if it is 12 bits in 16. Otherwise it is the smallest of 1 (float only) and the largest values of 8,
+    10, 12 and 16 bits that no pixel exceeds: a picture of 16 bits that were so dark would show nothing. If there is
+    none, or there are negative values, the ends are the extremes that occur.
     """
     rows = max(1, _STRIP // image.width)
     extremes = []
     for top in range(0, image.height, rows):
         values = np.asarray(image.crop((0, top, image.width, min(top + rows, image.height))))
-        finite = values[np.isfinite(values)]
+        finite = values[np.isfinite(values)] if image.mode == "F" else values
         extremes += [float(finite.min()), float(finite.max())] if finite.size else []
     low, high = (min(extremes), max(extremes)) if extremes else (0.0, 0.0)
-    whites = (255, 65535) if image.mode == "I" else (1, 255, 65535)
+    tags = getattr(image, "tag_v2", {})
+    declared = 4095 if tags.get(_BITS_PER_SAMPLE) == (12,) else np.max(tags.get(_MAX_SAMPLE_VALUE, 0))
+    whites = (*_PARTIAL.intersection([declared]), *([1] if image.mode == "F" else []), 255, 1023, 4095, 65535)
     white = next((white for white in whites if low >= 0 and high <= white), None)
-    return (0.0, float(white)) if white else (low, high - low or 1.0)
+    low, span = (0.0, float(white)) if white else (low, high - low or 1.0)
+    return (low + span, -span) if tags.get(_PHOTOMETRIC) == 0 else (low, span)
 
 
-def _in_8_bits(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Image.Image, Image.Image | None]:
+def _in_8_bits(image: Image.Image, levels: tuple[float, float]) -> tuple[Image.Image, Image.Image | None]:
     """Return a deep grey image as mode L, and its alpha where one value is transparent.
 
     Of 16 bits the high byte is kept.
     """
     values, key = np.asarray(image), image.info.get("transparency")
     alpha = None if key is None else Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8))
-    if levels is None:
-        return Image.fromarray((values >> 8).astype(np.uint8)), alpha
-    low, span = levels
-    scaled = np.nan_to_num((values.astype(np.float32) - low) * np.float32(255 / span))
+    black, span = levels
+    if image.mode.startswith("I;") and abs(span) == 65535:
+        return Image.fromarray(((values if span > 0 else 65535 - values) >> 8).astype(np.uint8)), alpha
+    scaled = np.nan_to_num((values.astype(np.float32) - black) * np.float32(255 / span))
     return Image.fromarray((np.clip(scaled, 0, 255) + 0.5).astype(np.uint8)), alpha
 
 
-def _in_srgb(image: Image.Image, profile: object) -> Image.Image:
+def _in_srgb(image: Image.Image, profile: object, cicp: Cicp | None) -> Image.Image:
     """Return the image as RGB.
 
-    Its ICC profile is applied if it is sound and made for such pixels.
+    Its ICC profile is applied if it is sound and made for such pixels, and no code points say its colours.
     """
+    if cicp:
+        rgb = image.convert("RGB")
+        return rgb if cicp.is_srgb else Image.fromarray(tone_mapped(np.asarray(rgb), cicp))
     chosen = _transform_for(image.mode, profile)
     if chosen:
         mode, transform = chosen

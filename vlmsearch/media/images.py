@@ -29,6 +29,7 @@ from vlmsearch._util.pillow import STRICT
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
 from vlmsearch.media.files import read_regular
+from vlmsearch.media.hdr import cicp_of, encoded_colours, rgb_of, tone_mapped
 from vlmsearch.media.limits import (
     DEFAULT_LIMITS,
     TURNS,
@@ -77,6 +78,8 @@ _COPYING = tuple(threading.Lock() for _ in range(61))
 """One of them is held while an image is copied, chosen by which image that is."""
 _VIDEO_CODED = frozenset({"AVIF", "HEIC"})
 """Formats whose headers do not bound what decoding costs: the frames inside may be of any size."""
+_DEEP_BYTES = 30
+"""Bytes a pixel that decoding them with more than 8 bits takes, as measured."""
 _TOO_MUCH = re.compile(r"(?i)too (large|much)|memory|alloc|exceed")
 _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|unknown pixel")
 
@@ -256,7 +259,9 @@ def _check_given(image: Image.Image, limits: ImageLimits) -> int:
 
 def _copied(image: Image.Image) -> Image.Image:
     with _COPYING[id(image) % len(_COPYING)]:
-        return image.copy()
+        copied = image.copy()
+        vars(copied).update(tag_v2=getattr(image, "tag_v2", {}))  # which says what is black
+        return copied
 
 
 def _name_of(image: Image.Image) -> str:
@@ -314,7 +319,37 @@ def _parse_header(data: bytes, name: str, at_least: int | None, limits: ImageLim
     stored = image.size
     drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
     size = check_image(image, kind, structure, limits, name, stored=stored)
+    image.info |= encoded_colours(kind, data)
+    if kind in _VIDEO_CODED:  # in a child process
+        image = _tone_mapped(image, kind, data, limits)
     return _Header(kind, image, size, drafted[1] if drafted and drafted[1] != (0, 0, *image.size) else None)
+
+
+def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits) -> Image.Image:
+    """Return an AVIF or HEIC in PQ or HLG as sRGB, and others as they are.
+
+    Of its 10 bits Pillow keeps 8, which are off by up to 17 levels in SDR. They have to do for the largest ones, and
+    where what decodes frames is not installed.
+    """
+    cicp = cicp_of(image.info)
+    if cicp is None or not cicp.is_hdr or image.width * image.height * _DEEP_BYTES > limits.decoded_bytes:
+        return image
+    try:
+        if kind == "HEIC":
+            pixels = np.asarray(import_module("pillow_heif").open_heif(data, convert_hdr_to_8bit=False))
+            pixels = tone_mapped(np.ascontiguousarray(pixels[..., :3]), cicp)
+        else:
+            with import_module("av").open(BytesIO(data)) as container:
+                pixels = rgb_of(next(container.decode(container.streams.best("video"))), cicp)
+    except Exception:  # noqa: BLE001 - which PyAV raises where Pillow does not
+        return image
+    mapped = Image.fromarray(pixels)
+    if mapped.size != image.size:  # it is a tile
+        return image
+    if image.has_transparency_data:
+        mapped.putalpha(image.getchannel("A"))
+    mapped.info["exif"] = image.info.get("exif", b"")
+    return mapped
 
 
 def _reader_of(kind: str, name: str) -> Callable[[BytesIO], Image.Image]:

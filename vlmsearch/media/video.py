@@ -31,6 +31,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyEr
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import decoded, language_of
 from vlmsearch.media.files import open_regular
+from vlmsearch.media.hdr import UNSPECIFIED, Cicp, rgb_of, tone_mapped
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ def _choose(film: _Film, min_seconds: float, max_seconds: float) -> Iterator[_St
 
 
 def _luma(frame: VideoFrame) -> NDArray[np.int16]:
-    """Return the luma of a frame at the points of a grid, from 0 to 255."""
+    """Return the luma of a frame in SDR at points of a grid, up to 255."""
     depth = _luma_bits(frame.format.name)
     if not depth:
         frame, depth = frame.reformat(format="gray"), 8
@@ -285,7 +286,11 @@ def _luma(frame: VideoFrame) -> NDArray[np.int16]:
     rows = np.frombuffer(memoryview(plane), "<u2" if depth > 8 else np.uint8)
     rows = rows[: plane.line_size // rows.itemsize * height].reshape(height, -1)
     across, down = ceil(width / _GRID), ceil(height / _GRID)
-    return (rows[down // 2 :: down, across // 2 : width : across] >> (depth - 8)).astype(np.int16)
+    points, cicp = rows[down // 2 :: down, across // 2 : width : across], Cicp(UNSPECIFIED, frame.color_trc)
+    if cicp.is_hdr:
+        codes = points.astype(np.uint16) << (16 - depth)
+        return tone_mapped(np.repeat(codes[:, :, None], 3, axis=2), cicp)[:, :, 0].astype(np.int16)
+    return (points >> (depth - 8)).astype(np.int16)
 
 
 @cache
@@ -314,6 +319,7 @@ class _Film:
         self.cues: list[_Cue] = []
         self._failure: Exception | None = None
         self._container, self._stream, self._limits = container, stream, limits
+        self._cicp = Cicp.of(stream.codec_context)  # of the container: some codecs say none
         self._subtitles = _text_stream(container)
         tags = {key.lower(): _plain(value.encode()) for key, value in container.metadata.items()}
         self.about = About(tags.get("title", ""), tags.get("artist") or tags.get("author", ""))
@@ -396,7 +402,9 @@ class _Film:
         """Return a frame as an upright RGB image with square pixels."""
         self.check_size(frame.width, frame.height)
         try:
-            image = Image.fromarray(frame.to_ndarray(format="rgb24"))
+            points = zip(Cicp.of(frame), self._cicp, strict=True)
+            cicp = Cicp._make(other if own == UNSPECIFIED else own for own, other in points)
+            image = Image.fromarray(rgb_of(frame, cicp))
         except MemoryError as exc:
             raise InvalidInputError("too_large", f"{self.name} needs more memory than there is") from exc
         shape = self._stream.sample_aspect_ratio
