@@ -200,7 +200,7 @@ class Paths:
         links = below[:-1] if self.options.follow_links else below
         is_hidden = any(part.startswith(".") for part in parts)
         kind = kind_of(name)
-        is_taken = Path(name).suffix.lower() in _SUFFIXES and (kind is None or getattr(self.options, kind.option))
+        is_taken = Path(name).suffix.lower() in _SUFFIXES and (kind is None or kind.is_wanted(self.options))
         return is_taken and not is_hidden and not any(map(os.path.islink, links))
 
     def only(self, names: Iterable[str]) -> Paths:
@@ -275,7 +275,7 @@ class Paths:
             if suffix not in _SUFFIXES:
                 is_beside = self.options.video and suffix in SUBTITLE_SUFFIXES  # they are read with their films
                 others[_ending(suffix, others)] += not (is_beside or self._is_of_index(entry))
-            elif (kind := kind_of(entry)) is None or getattr(self.options, kind.option):
+            elif (kind := kind_of(entry)) is None or kind.is_wanted(self.options):
                 yield entry
             else:
                 self._left_out.add(_escape(entry))
@@ -527,7 +527,7 @@ def _read_file(name: str, options: SourceOptions) -> Item:
     """Return what is in a file that is named by its absolute path or its URL."""
     id = _escape(name)
     kind = kind_of(name)
-    if kind is not None:
+    if kind is not None and kind.has_parts(name):
         return _read_container(kind, name, id, options)  # in a folder with its option alone: see `Paths._walk`
     suffix = os.path.splitext(name)[1].lower()
     if suffix in IMAGE_SUFFIXES:
