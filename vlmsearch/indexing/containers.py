@@ -224,19 +224,20 @@ def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     cover: tuple[str, bytes | None] = ("", None)
     count, is_past = 0, False
     try:
-        header = video.describe(file.path)
+        header = video.describe(file.path, file.follow_links)
+        dated = day_metadata(header.day)
         for frame in video.scenes(file.path, limits=limits, follow_links=file.follow_links):
             fragment, image = f"#t={frame.seconds:.3f}", video.as_bmp(frame.image)
             if count == 0 or (not is_past and frame.seconds >= _COVER * (header.duration or 0.0)):
                 cover, is_past = (fragment, image), count > 0
             count += 1
-            yield file.part(fragment, frame.text, image, {"seconds": frame.seconds})
+            yield file.part(fragment, frame.text, image, {"seconds": frame.seconds, **dated})
     except InvalidInputError as exc:
         yield file.reject(exc)
         return
-    metadata: dict[str, Scalar] = {"parts": count}
+    metadata: dict[str, Scalar] = {"parts": count, **dated}
     metadata |= {"duration": round(header.duration, 3)} if header.duration else {}
-    yield file.whole(header.about, "", metadata, cover=cover)
+    yield file.whole(header.about, "", metadata, cover=cover, unread=header.unread)
 
 
 def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
@@ -302,7 +303,7 @@ def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
 KINDS = (
     ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 3),
     ContainerFormat("a TIFF of several pages", TIFF_SUFFIXES, "", _images, has_parts=has_pages),
-    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 3, beside=subtitles_beside, has_texts=False),
+    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 4, beside=subtitles_beside, has_texts=False),
     ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 4, has_images=False),
     ContainerFormat("a mail", MAIL_SUFFIXES, "office", _mail),
 )
