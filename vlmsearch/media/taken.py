@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import date
 from itertools import islice
 
@@ -21,8 +21,8 @@ _BEFORE = re.compile(rb"(?:Exif\0\0|eXIf|EXIF.{4})\Z", re.DOTALL)
 _BEFORE_IN_BOXES = re.compile(rb"(?:Exif\0\0|\0{4})\Z")
 """Those in a HEIC or an AVIF: the second is a header without a name."""
 _DAY = re.compile(rb"(\d{4})[:.-](\d\d)[:.-](\d\d)")
-_PHOTOGRAPH, _CHANGED, _ORIGINAL, _DIGITIZED = 0x8769, 0x0132, 0x9003, 0x9004
-"""Tags: the directory about the photograph, DateTime, and in that directory DateTimeOriginal and DateTimeDigitized."""
+_PHOTOGRAPH, _ORIGINAL, _DIGITIZED = 0x8769, 0x9003, 0x9004
+"""The tags of the directory about the photograph, and of the times in it: DateTimeOriginal, DateTimeDigitized."""
 _XMP = re.compile(rb"(exif:DateTimeOriginal|photoshop:DateCreated|xmp:CreateDate)(?:\s*=\s*[\"']|>)")
 
 
@@ -31,8 +31,8 @@ def day_taken(data: bytes) -> date | None:
 
     None where its file does not say, or says no day.
 
-    DateTimeOriginal comes before DateTimeDigitized, and then XMP. DateTime is the last: scans and faxes have no other.
-    Of an edited photograph it is the day of the change, as the time of its file is until it is copied.
+    DateTimeOriginal comes before DateTimeDigitized, and then XMP. DateTime says when a program wrote the file last, as
+    the time of the file does, and is none of them.
 
     Only two directories of the EXIF data are looked through. So damaged and hostile ones cost nothing.
 
@@ -40,8 +40,7 @@ def day_taken(data: bytes) -> date | None:
         data: The bytes of an image file in any format.
     """
     tiff = _exif(data)
-    taken = [_day_in(tiff, [_PHOTOGRAPH, _ORIGINAL]), _day_in(tiff, [_PHOTOGRAPH, _DIGITIZED])]
-    return next(filter(None, taken), None) or _day_of_xmp(data) or _day_in(tiff, [_CHANGED])
+    return _day_in(tiff, _ORIGINAL) or _day_in(tiff, _DIGITIZED) or _day_of_xmp(data)
 
 
 def _exif(data: bytes) -> bytes:
@@ -69,13 +68,13 @@ def _day_of_xmp(data: bytes) -> date | None:
     return next(filter(None, (_day(data, start + at) for _, at in sorted(places.items()))), None)
 
 
-def _day_in(tiff: bytes, tags: Sequence[int]) -> date | None:
-    """Return the day at the end of a path of tags; None where there is none."""
+def _day_in(tiff: bytes, tag: int) -> date | None:
+    """Return the day in a tag of a photograph; None for none."""
     order = _ORDERS.get(tiff[:4], "<")
     try:
-        (place,) = struct.unpack_from(f"{order}I", tiff, 4)
-        for tag in tags:
-            place = place and _value(tiff, order, place, tag)
+        (directory,) = struct.unpack_from(f"{order}I", tiff, 4)
+        photograph = _value(tiff, order, directory, _PHOTOGRAPH)
+        place = photograph and _value(tiff, order, photograph, tag)
     except struct.error:
         return None
     return _day(tiff, place) if place else None

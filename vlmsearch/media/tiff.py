@@ -45,7 +45,7 @@ def page_offsets(file: IO[bytes]) -> Iterator[int]:
         start = file.read(counter.size)
         size = counter.unpack(start)[0] * entry.size if len(start) == counter.size else 0
         left -= size
-        data = file.read(size + pointer.size) if 0 < size <= left else b""
+        data = file.read(size + pointer.size) if left >= 0 else b""
         if len(data) < size + pointer.size or not size:
             yield at
             return

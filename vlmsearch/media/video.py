@@ -54,7 +54,7 @@ _CONTAINERS = "asf,avi,flv,matroska,mov,mpeg,mpegts,mxf,ogg,webm"
 SUBTITLE_SUFFIXES = (".srt", ".vtt", ".ass", ".ssa")
 """Endings of the files with subtitles; of two with the same name, the first."""
 _READERS = {".vtt": "webvtt", ".ssa": "ass"}
-_SUBTITLES = r"(?i){}(?:\.\d{{1,2}})?(?:\.[^\W\d_]+(?:[-_ &()\[\]]+\w+)*[)\]]?){{0,4}}"
+_SUBTITLES = r"(?i){}(?:(?:\.\d{{1,2}})?(?:\.[^\W\d_]+(?:[-_ &()\[\]]+\w+)*[)\]]?){{1,4}})?"
 """The names of a film's subtitles: a number, and then languages and kinds, such as ``film.2.pt-BR.sdh``."""
 _PARTIAL = re.compile(r"(?i)\b(?:comment\w*|forced|foreign|lyrics|signs|songs)\b")
 """Kinds of subtitles that have but a part of what is said."""
@@ -366,7 +366,10 @@ class _Film:
         self._step = float(1 / (stream.average_rate or stream.guessed_rate or 25))
         is_end = container.format.name in _ENDS and not _LENGTHS.search(tags.get("encoder", ""))
         self._late = max(self._start, 0.0) if is_end else 0.0
-        self.duration = self._length((container.duration or 0) / av.time_base)
+        whole = (container.duration or 0) / av.time_base
+        tracks = {track.index: _clock(track.metadata.get("DURATION", "")) for track in container.streams}
+        self._track = tracks[stream.index] if abs(max(tracks.values()) - whole) < 1 else 0.0
+        self.duration = self._length(whole)
 
     def _length(self, duration: float) -> float | None:
         """Return how long the film is that a header calls so long, or that ends then."""
@@ -425,8 +428,13 @@ class _Film:
 
     def rewind(self) -> None:
         """Go back to the beginning."""
+        import av
+
         self._seen = -1.0
-        self._container.seek(0, backward=True, any_frame=True)
+        try:
+            self._container.seek(0, backward=True, any_frame=True)
+        except av.FFmpegError:  # in FLV there is nothing before the first frame
+            self._container.seek(int(self._start * av.time_base), backward=True, any_frame=True)
 
     def end(self) -> str:
         """Return where the film ends, in words."""
@@ -437,8 +445,8 @@ class _Film:
         stream, duration = self._stream, self.duration
         if stream.duration and stream.time_base:
             duration = self._length(float(stream.duration * stream.time_base))
-        elif clock := _CLOCK.match(stream.metadata.get("DURATION", "")):  # which Matroska has of each track
-            duration = self._length(3600 * int(clock[1]) + 60 * int(clock[2]) + float(clock[3]))
+        elif self._track:  # which Matroska says: the sound may be longer
+            duration = self._length(self._track)
         if duration and duration - self._seen > max(duration * _MISSING_TENTH, _MISSING_SECONDS):
             why = f" ({one_line(self._failure)})" if self._failure else ""
             said = f"{self.name} is cut short or damaged{why}: {self.end()} of {duration:.3f}"
@@ -489,6 +497,12 @@ def _text_stream(container: InputContainer) -> SubtitleStream | None:
         stream for stream in container.streams.subtitles if stream.codec_context and stream.codec_context.name in _TEXTS
     ]
     return min(streams, key=rank, default=None)
+
+
+def _clock(text: str) -> float:
+    """Return a time of day in seconds; 0 for any other text."""
+    clock = _CLOCK.match(text)
+    return 3600 * int(clock[1]) + 60 * int(clock[2]) + float(clock[3]) if clock else 0.0
 
 
 def _day(tags: Mapping[str, str]) -> date | None:
