@@ -325,15 +325,15 @@ def late(
         stream = container.add_stream(codec, rate=10)
         stream.width, stream.height, stream.pix_fmt = 160, 96, "yuv420p"
         stream.codec_context.gop_size = 10
-        track = container.add_stream("aac", rate=16000)
+        track = container.add_stream("libopus" if path.suffix == ".webm" else "aac", rate=48000)
         for number in range(30 * count):
             frame = av.VideoFrame.from_ndarray(pattern(number // 30))
             frame.pts, frame.time_base = number + 600, Fraction(1, 10)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-        for number in range(sound_seconds * 16):
-            sounds = av.AudioFrame.from_ndarray(np.zeros((1, 1000), np.float32), format="fltp", layout="mono")
-            sounds.rate, sounds.pts, sounds.time_base = 16000, 960_000 + 1000 * number, Fraction(1, 16000)
+        for number in range(sound_seconds * 50):
+            sounds = av.AudioFrame.from_ndarray(np.zeros((1, 960), np.float32), format="flt", layout="mono")
+            sounds.rate, sounds.pts, sounds.time_base = 48000, 960 * (3000 + number), Fraction(1, 48000)
             container.mux(track.encode(sounds))
         container.mux(track.encode(None))
     return path

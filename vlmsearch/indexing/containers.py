@@ -204,13 +204,15 @@ def _images(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     number = 0
     try:
         dated = day_metadata(day_taken(read_image(file.path, limits)))
-        for number, page in tiff_pages(file.path, limits):
+        for number, draw in enumerate(tiff_pages(file.path, limits), start=1):
             fragment = f"#page={number}"
-            if isinstance(page, InvalidInputError):
-                yield file.reject(page, fragment)
+            try:
+                image = draw()
+            except InvalidInputError as exc:
+                yield file.reject(exc, fragment)
                 continue
-            cover = cover if cover[0] else (fragment, page)
-            yield file.part(fragment, None, page, {"page": number, **dated})
+            cover = cover if cover[0] else (fragment, image)
+            yield file.part(fragment, None, image, {"page": number, **dated})
     except InvalidInputError as exc:
         yield file.reject(exc)
         return

@@ -12,8 +12,10 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from io import BytesIO
+from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -168,33 +170,23 @@ def page_image(path: Path, number: int, limits: ImageLimits) -> bytes:
         from vlmsearch.media import pdf
 
         return pdf.page_image(path, number, limits)
-    for _, page in tiff_pages(path, limits, only=number):
-        if isinstance(page, InvalidInputError):
-            raise page
-        return page
-    raise InvalidInputError("invalid", f"{str(path)!r} has no page {number}")
+    draw = next(islice(tiff_pages(path, limits), number - 1, None), None)
+    if draw is None:
+        raise InvalidInputError("invalid", f"{str(path)!r} has no page {number}")
+    return draw()
 
 
-def tiff_pages(
-    path: Path, limits: ImageLimits, *, only: int | None = None
-) -> Iterator[tuple[int, bytes | InvalidInputError]]:
-    """Yield the pages of a TIFF: their numbers with their pictures as BMP.
+def tiff_pages(path: Path, limits: ImageLimits) -> Iterator[Callable[[], bytes]]:
+    """Yield a function for each page of a TIFF: it draws the page as a BMP, before the next one is asked for.
 
-    One of them is decoded at a time. In place of one that cannot be read comes the reason.
-
-    Raises InvalidInputError as `read_image`.
+    Raises InvalidInputError as `read_image`; the functions as `open_image`.
     """
     data = read_image(path, limits)
     pages, file = list(page_offsets(BytesIO(data))), ImageBytes(data, repr(str(path)))
     del data  # so that the file is in memory once
     for number, page in enumerate(pages, start=1):
-        if only in (None, number):
-            file.turn_to(page)
-            try:
-                picture: bytes | InvalidInputError = _as_bmp(file, f"page {number} of {str(path)!r}", limits)
-            except InvalidInputError as exc:
-                picture = exc
-            yield number, picture
+        file.turn_to(page)
+        yield partial(_as_bmp, file, f"page {number} of {str(path)!r}", limits)
 
 
 def format_of(data: bytes) -> str:

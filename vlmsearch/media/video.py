@@ -357,8 +357,7 @@ class _Film:
         self._container, self._stream, self._limits = container, stream, limits
         self._subtitles = _text_stream(container)
         self.picture_subtitles = 0 if self._subtitles else len(container.streams.subtitles)
-        metadata = {**stream.metadata, **container.metadata}
-        tags = {key.lower(): _plain(value.encode()) for key, value in metadata.items()}
+        tags = {key.lower(): _plain(value) for key, value in container.metadata.items()}
         self.day = _day(tags)
         self.about = About(tags.get("title", ""), tags.get("artist") or tags.get("author", ""))
         self._start = (container.start_time or 0) / av.time_base
@@ -524,7 +523,7 @@ def _cues_of(packet: Packet[Any], decoded: Sequence[object], start: float) -> li
     from av.subtitles.subtitle import AssSubtitle
 
     events = (item.dialogue.decode("utf-8", "replace") for item in decoded if isinstance(item, AssSubtitle))
-    texts = (_plain(re.sub(r"\\[hn]", " ", _DRAWING.sub("", event)).encode()) for event in events)
+    texts = (_plain(re.sub(r"\\[hn]", " ", _DRAWING.sub("", event))) for event in events)
     text = "\n".join(filter(None, texts))
     if not text or packet.pts is None or packet.time_base is None:
         return []
@@ -533,8 +532,8 @@ def _cues_of(packet: Packet[Any], decoded: Sequence[object], start: float) -> li
     return [_Cue(begin, begin + length, text)]
 
 
-def _plain(dialogue: bytes) -> str:
-    text = _NOT_TEXT.sub("", _MARKUP.sub("", well_formed(dialogue.decode("utf-8", "replace"))))
+def _plain(dialogue: str) -> str:
+    text = _NOT_TEXT.sub("", _MARKUP.sub("", well_formed(dialogue)))
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
