@@ -1,7 +1,6 @@
 """TIFF files of several pages: each page is a document, as in a PDF."""
 
 import struct
-import time
 from collections.abc import Iterator, Sequence
 from email.message import EmailMessage
 from io import BytesIO
@@ -124,25 +123,13 @@ def test_a_file_that_was_one_picture_in_an_older_index_is_not_there_twice(pipeli
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_thumbnails_masks_and_copies_are_no_pages(pipeline: Pipeline, tmp_path: Path, order: str) -> None:
     pyramid = tmp_path / "pyramid.tif"
-    pyramid.write_bytes(directories([(254, FULL), (254, REDUCED), (254, MASK), (254, REDUCED | MASK), (255, 2)], order))
+    pyramid.write_bytes(directories([(254, REDUCED), (254, FULL), (254, MASK), (254, REDUCED | MASK), (255, 2)], order))
     fax = tmp_path / "fax.tif"
     fax.write_bytes(directories([(254, PAGE), (254, PAGE | REDUCED), (255, 3), (255, 1)], order))
     assert [len(offsets(path)) for path in (pyramid, fax)] == [1, 3]
+    assert offsets(pyramid)[0] > 9  # where the first directory is
     pipeline.index(tmp_path)
     assert names(pipeline) == ["fax.tif", "fax.tif#page=1", "fax.tif#page=2", "fax.tif#page=3", "pyramid.tif"]
-
-
-def test_a_thumbnail_before_the_picture_is_not_what_is_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "scan.tif", [sheet(0), sheet(2)], tiffinfo={254: REDUCED})
-    data = bytearray(path.read_bytes())
-    at = int.from_bytes(data[4:8], "little")
-    second = int.from_bytes(
-        data[(end := at + 2 + 12 * int.from_bytes(data[at : at + 2], "little")) : end + 4], "little"
-    )
-    tag = data.index(struct.pack("<HHI", 254, 4, 1), second)
-    data[tag + 8] = FULL
-    path.write_bytes(data)
-    assert open_image(path).size == SIZES[2]
 
 
 def test_a_chain_that_comes_back_ends_there_and_one_that_breaks_off_says_so(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -154,13 +141,10 @@ def test_a_chain_that_comes_back_ends_there_and_one_that_breaks_off_says_so(pipe
 
 
 def test_directories_that_share_their_bytes_cost_no_more_than_the_file() -> None:
-    order, count = "<", 30_000
-    shared = struct.pack("<H", 5_000) + b"\0" * 12 * 5_000
-    data = b"II*\0\x08\0\0\0" + shared * 8 + bytes(count)
-    began = time.perf_counter()
-    assert len(list(page_offsets(BytesIO(data)))) <= 1
-    assert len(list(page_offsets(BytesIO(directories([(254, PAGE)] * count, order))))) == count
-    assert time.perf_counter() - began < 5
+    shared = directories([(254, PAGE)] * 30_000)
+    assert len(list(page_offsets(BytesIO(shared)))) == 30_000
+    nested = b"II*\0\x08\0\0\0" + struct.pack("<H", 5_000) * 40_000
+    assert len(list(page_offsets(BytesIO(nested)))) <= 1
 
 
 def test_a_damaged_page_is_rejected_alone(pipeline: Pipeline, tmp_path: Path) -> None:

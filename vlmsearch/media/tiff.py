@@ -29,7 +29,7 @@ def page_offsets(file: IO[bytes]) -> Iterator[int]:
     Where the chain breaks off, the last one is no directory. It ends where it comes back to one that was there. All
     directories together are no longer than the file.
     """
-    left = file.seek(0, 2)
+    left = end = file.seek(0, 2)
     file.seek(0)
     head = file.read(16)
     order = {b"II*\0": "<I", b"MM\0*": ">I", b"II+\0": "<Q", b"MM\0+": ">Q"}.get(head[:4], "")
@@ -41,7 +41,7 @@ def page_offsets(file: IO[bytes]) -> Iterator[int]:
     known = {0}
     while at not in known and len(known) < _MAX_DIRECTORIES:
         known.add(at)
-        file.seek(min(at, 2**63 - 1))
+        file.seek(min(at, end))
         start = file.read(counter.size)
         size = counter.unpack(start)[0] * entry.size if len(start) == counter.size else 0
         left -= size

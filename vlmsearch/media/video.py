@@ -51,9 +51,10 @@ VIDEO_SUFFIXES = frozenset(
 """
 _CONTAINERS = "asf,avi,flv,matroska,mov,mpeg,mpegts,mxf,ogg,webm"
 """FFmpeg's names of what is read; none of them leads to another file."""
-SUBTITLE_SUFFIXES = (".srt", ".vtt", ".ass", ".ssa")
+_READERS = {".srt": "srt", ".vtt": "webvtt", ".ass": "ass", ".ssa": "ass"}
+SUBTITLE_SUFFIXES = tuple(_READERS)
 """Endings of the files with subtitles; of two with the same name, the first."""
-_READERS = {".vtt": "webvtt", ".ssa": "ass"}
+_FILE = "subtitle file"
 _SUBTITLES = r"(?i){}(?:(?:\.\d{{1,2}})?(?:\.[^\W\d_]+(?:[-_ &()\[\]]+\w+)*[)\]]?){{1,4}})?"
 """The names of a film's subtitles: a number, and then languages and kinds, such as ``film.2.pt-BR.sdh``."""
 _PARTIAL = re.compile(r"(?i)\b(?:comment\w*|forced|foreign|lyrics|signs|songs)\b")
@@ -102,7 +103,6 @@ _DAYS = ("com.apple.quicktime.creationdate", "date_recorded", "creation_time", "
 """Tags that say when a film was made, the surest first: the first has the time of the place."""
 _UNSET = ("1904-01-01", "1970-01-01")
 """The days on which clocks begin."""
-_CLOCK = re.compile(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 _LENGTHS = re.compile("(?i)libmatroska|gstreamer")
 """Programs whose duration of a Matroska file is its length.
 
@@ -275,10 +275,9 @@ def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
 
 def _preference(file: Path, stem: str) -> tuple[object, ...]:
     """Return what orders the subtitles of a film."""
-    kinds = file.stem[len(stem) :].lower()
-    is_same = file.stem.startswith(stem)
-    suffix = SUBTITLE_SUFFIXES.index(file.suffix.lower())
-    return bool(_PARTIAL.search(kinds)), not is_same, ".default" not in kinds, kinds.count("."), kinds, suffix, file
+    kinds, suffix = file.stem[len(stem) :].lower(), SUBTITLE_SUFFIXES.index(file.suffix.lower())
+    marks = bool(_PARTIAL.search(kinds)), not file.stem.startswith(stem), ".default" not in kinds
+    return *marks, kinds.count("."), kinds, suffix, file
 
 
 @dataclass(frozen=True)
@@ -365,10 +364,7 @@ class _Film:
         self._step = float(1 / (stream.average_rate or stream.guessed_rate or 25))
         is_end = container.format.name in _ENDS and not _LENGTHS.search(tags.get("encoder", ""))
         self._late = max(self._start, 0.0) if is_end else 0.0
-        whole = (container.duration or 0) / av.time_base
-        tracks = {track.index: _clock(track.metadata.get("DURATION", "")) for track in container.streams}
-        self._track = tracks[stream.index] if abs(max(tracks.values()) - whole) < 1 else 0.0
-        self.duration = self._length(whole)
+        self.duration = self._length((container.duration or 0) / av.time_base)
 
     def _length(self, duration: float) -> float | None:
         """Return how long the film is that a header calls so long, or that ends then."""
@@ -444,8 +440,6 @@ class _Film:
         stream, duration = self._stream, self.duration
         if stream.duration and stream.time_base:
             duration = self._length(float(stream.duration * stream.time_base))
-        elif self._track:  # which Matroska says: the sound may be longer
-            duration = self._length(self._track)
         if duration and duration - self._seen > max(duration * _MISSING_TENTH, _MISSING_SECONDS):
             why = f" ({one_line(self._failure)})" if self._failure else ""
             said = f"{self.name} is cut short or damaged{why}: {self.end()} of {duration:.3f}"
@@ -498,12 +492,6 @@ def _text_stream(container: InputContainer) -> SubtitleStream | None:
     return min(streams, key=rank, default=None)
 
 
-def _clock(text: str) -> float:
-    """Return a time of day in seconds; 0 for any other text."""
-    clock = _CLOCK.match(text)
-    return 3600 * int(clock[1]) + 60 * int(clock[2]) + float(clock[3]) if clock else 0.0
-
-
 def _day(tags: Mapping[str, str]) -> date | None:
     """Return the day that tags say.
 
@@ -547,18 +535,15 @@ def _cues_beside(path: Path, follow_links: bool) -> tuple[list[_Cue] | None, Map
     beside = subtitles_beside(path, follow_links)
     if beside is None:
         return None, {}
-    cues: list[_Cue] = []
-    unread: Mapping[str, int] = {}
     try:
         with open_regular(beside, "a subtitle") as file:
             data = file.read(_SUBTITLE_BYTES)
-        suffix, language = beside.suffix.lower(), language_of(beside)
-        unread = decoded(data, language=language).unread
-        with av.open(BytesIO(_as_utf8(data, language)), format=_READERS.get(suffix, suffix[1:])) as container:
+        language, form = language_of(beside), _READERS[beside.suffix.lower()]
+        with av.open(BytesIO(_as_utf8(data, language)), format=form) as container:
             cues = [cue for packet in container.demux() for cue in _cues_of(packet, packet.decode(), 0.0)]
+        return (cues, decoded(data, language=language).unread) if cues else (None, {_FILE: 1})
     except (InvalidInputError, av.FFmpegError, ValueError):
-        cues = []
-    return (cues, unread) if cues else (None, {"subtitle file": 1})
+        return None, {_FILE: 1}
 
 
 def _as_utf8(data: bytes, language: str = "") -> bytes:
