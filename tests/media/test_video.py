@@ -333,6 +333,7 @@ def test_a_film_may_begin_late(tmp_path: Path, suffix: str) -> None:
         (".mp4", {"creation_time": "1904-01-01T00:00:00Z", "date": "2019-07-04"}, date(2019, 7, 4)),
         (".mp4", {"creation_time": "1970-01-01T00:00:00Z"}, None),
         (".mkv", {"date": "2019"}, date(2019, 1, 1)),
+        (".mkv", {"date": "20190704"}, date(2019, 7, 4)),
         (".mkv", {"DATE_RECORDED": "2019-07-04", "creation_time": "2024-01-01T12:00:00Z"}, date(2019, 7, 4)),
         (".mkv", {"date": "2019-13-40", "year": "1970"}, date(1970, 1, 1)),
         (".mp4", {"date": "a summer"}, None),

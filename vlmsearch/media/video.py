@@ -98,7 +98,7 @@ _TURNS = {  # by whether the display matrix swaps the sides, and the signs of it
     (True, False, False): Image.Transpose.TRANSPOSE,
     (True, True, True): Image.Transpose.TRANSVERSE,
 }
-_DAY = re.compile(r"(\d{4})(?:[-:/.](\d\d)[-:/.](\d\d))?(?:([T ]\d\d:\d\d:\d\d)[.\d]*Z)?")
+_DAY = re.compile(r"(\d{4})(?:[-:/.]?(\d\d)[-:/.]?(\d\d))?(?:([T ]\d\d:\d\d:\d\d)[.\d]*Z)?")
 _DAYS = ("com.apple.quicktime.creationdate", "date_recorded", "creation_time", "date", "date_released", "year")
 """Tags that say when a film was made, the surest first: the first has the time of the place."""
 _UNSET = ("1904-01-01", "1970-01-01")
