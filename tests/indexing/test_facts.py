@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
+import zlib
 from datetime import date, datetime
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import ExifTags, Image
+from pillow_heif import from_pillow, register_heif_opener
 
+from tests.support.films import film
 from tests.support.pdf_files import write_pdf
 from vlmsearch import Document, Pipeline
 from vlmsearch.demo.scenes import make_scene
@@ -86,6 +92,61 @@ def test_exif_data_that_are_cut_or_changed_never_raise(tmp_path: Path) -> None:
     circle = b"II*\0\x08\0\0\0\xff\xff" + b"\x69\x87\x04\0\xff\xff\xff\xff\x08\0\0\0" * 2**16
     assert day_taken(data[: start + 6] + circle) is None
     assert time.perf_counter() - began < 1
+
+
+def exif(original: str | None = None, digitized: str | None = None) -> bytes:
+    written = Image.Exif()
+    written[ExifTags.Base.DateTime] = "2001:01:01 00:00:00"
+    tags = {ExifTags.Base.DateTimeOriginal: original, ExifTags.Base.DateTimeDigitized: digitized}
+    written.get_ifd(ExifTags.IFD.Exif).update({tag: f"{day} 10:00:00" for tag, day in tags.items() if day})
+    return written.tobytes()
+
+
+def encoded(kind: str, **options: object) -> bytes:
+    make_scene(1).draw(96).save(written := BytesIO(), kind, **options)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF", "HEIF"])
+def test_a_scan_has_the_day_on_which_it_was_digitized(kind: str) -> None:
+    register_heif_opener()
+    days = (exif(None, "2019:07:04"), exif("0000:00:00", "2019:07:04"), exif("2019:07:04", "2024:01:01"), exif())
+    assert [day_taken(encoded(kind, exif=day)) for day in days] == [*[date(2019, 7, 4)] * 3, None]
+
+
+def test_exif_data_may_be_in_the_middle_of_a_heic() -> None:
+    noise = np.random.default_rng(1).integers(0, 255, (2, 700, 700, 3), np.uint8)
+    images = from_pillow(Image.fromarray(noise[0]))
+    images.add_from_pillow(Image.fromarray(noise[1]))
+    images.save(written := BytesIO(), quality=100, exif=exif("2019:07:04"))
+    data = written.getvalue()
+    assert 2**18 < max(data.find(b"MM\0*"), data.find(b"II*\0")) < len(data) - 2**18
+    assert day_taken(data) == day_taken(data.replace(b"Exif\0\0", bytes(6))) == date(2019, 7, 4)
+
+
+def test_exif_data_may_come_after_all_else() -> None:
+    jpeg, png, tiff = encoded("JPEG"), encoded("PNG"), exif("2019:07:04").removeprefix(b"Exif\0\0")
+    segments = [b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta/>", *[bytes(60_000)] * 9, b"Exif\0\0" + tiff]
+    before = b"".join(b"\xff\xe1" + struct.pack(">H", len(data) + 2) + data for data in segments)
+    assert day_taken(jpeg[:2] + before + jpeg[2:]) == date(2019, 7, 4)
+    chunks = b"".join(
+        struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+        for data in (b"eXIf" + tiff, b"tEXtComment\0" + b"x" * 600_000)
+    )
+    assert day_taken(png[:-12] + chunks + png[-12:]) == date(2019, 7, 4)
+
+
+def test_the_day_may_be_in_xmp_alone() -> None:
+    tags = 'xmp:CreateDate="2020-01-01T00:00:00" photoshop:DateCreated="2019-07-04" xmp:ModifyDate="2021-01-01"'
+    packet = f"<x:xmpmeta><rdf:RDF><rdf:Description {tags}/></rdf:RDF></x:xmpmeta>".encode()
+    assert day_taken(encoded("JPEG", xmp=packet)) == date(2019, 7, 4)
+    assert day_taken(encoded("JPEG", xmp=packet, exif=exif("2018:01:01"))) == date(2018, 1, 1)
+
+
+def test_a_film_and_its_scenes_have_the_day_on_which_it_was_made(pipe: Pipeline, tmp_path: Path) -> None:
+    path = film(tmp_path / "walk.mp4", (3,), tags={"creation_time": "2019-07-04T12:30:00.000000Z"})
+    pipe.index(path)
+    assert metadata(pipe, path)["date"] == metadata(pipe, path, "#t=0.000")["date"] == 20190704
 
 
 def test_parts_of_a_file_have_the_facts_of_the_file(pipe: Pipeline, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
+from PIL import Image
 
 from tests.support.cli import ok, run
 from tests.support.equal_stores import assert_equal_stores
@@ -102,9 +103,13 @@ def test_several_writers_fill_an_index_that_a_server_keeps(postgres_url: str, ma
 def test_a_file_of_several_documents_that_is_named_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("a dog in the snow")
     (tmp_path / "page.html").write_text("<p>a cat")
-    report = index([tmp_path / "note.txt", tmp_path / "page.html"], encoder="mock:", store=f"sqlite:{tmp_path}/index")
-    assert (report.added, [reject.code for reject in report.rejects]) == (1, ["unreadable"])
+    sheet = Image.new("RGB", (40, 40), "navy")
+    sheet.save(tmp_path / "scan.tif", save_all=True, append_images=[sheet, sheet])
+    paths = [tmp_path / name for name in ("note.txt", "page.html", "scan.tif")]
+    report = index(paths, encoder="mock:", store=f"sqlite:{tmp_path}/index")
+    assert (report.added, [reject.code for reject in report.rejects]) == (2, ["unreadable"])
     assert "which a cluster does not read" in report.rejects[0].message
+    assert report.unread == {"page": 2}
 
 
 @pytest.mark.usefixtures("cluster")

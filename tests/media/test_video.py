@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import date
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -218,13 +219,22 @@ def test_subtitles_are_read_in_any_character_set(tmp_path: Path, name: str, text
 
 
 def test_the_plainest_name_of_subtitles_comes_first(tmp_path: Path) -> None:
-    names = ("film.srt", "film.de.srt", "film.en-419.forced.vtt", "film.en.sdh.srt", "film.2.srt", "film2.srt")
-    for name in ("film.mkv", *names):
+    own = (
+        *("film.en.default.srt", "film.srt", "film.ass", "film.SSA", "film.de.srt", "film.en.vtt", "film.2.en.srt"),
+        *("film.en.hi.srt", "film.en.sdh.srt", "film.English (SDH).srt", "film.zh-Hans.cc.srt", "FILM.en.SRT"),
+        *("film.forced.srt", "film.en-419.forced.vtt", "film.en.signs & songs.ass"),
+    )
+    others = ("film.2.srt", "film2.srt", "film.long.mkv", "film.long.srt", "film.long.en.srt", "film.idx", "other.srt")
+    for name in ("film.mkv", *own, *others):
         (tmp_path / name).touch()
-    for name in names[:4]:
-        assert subtitles_beside(tmp_path / "film.mkv") == tmp_path / name
-        (tmp_path / name).unlink()
-    assert subtitles_beside(tmp_path / "film.mkv") is None
+    chosen = []
+    while beside := subtitles_beside(tmp_path / "film.mkv"):
+        chosen.append(beside.name)
+        beside.unlink()
+    assert sorted(chosen) == sorted(own)
+    assert chosen[:5] == list(own[:5])
+    assert chosen[-4:] == list(own[-4:])
+    assert subtitles_beside(tmp_path / "film.long.mkv") == tmp_path / "film.long.srt"
 
 
 def test_a_western_code_page_is_read_and_what_is_no_subtitle_is_not(tmp_path: Path) -> None:
@@ -300,6 +310,98 @@ def test_damage_in_the_middle_is_passed_over(tmp_path: Path) -> None:
     assert times[0] == 0
     assert times[-1] >= 14.9
     assert len(times) >= 4
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".webm", ".ts", ".flv", ".wmv"])
+def test_a_film_may_begin_late(tmp_path: Path, suffix: str) -> None:
+    path = film(tmp_path / f"film{suffix}", (3, 7), times=[60 + number / 10 for number in range(100)])
+    assert [frame.seconds for frame in scenes(path)] == pytest.approx([0, 3], abs=0.11)
+    assert describe(path).duration == pytest.approx(10, abs=0.3)
+    with pytest.raises(InvalidInputError, match="has no frame at 50"):
+        frame_at(path, 50)
+    assert distance(frame_at(path, 9.7), pattern(1)) < 12
+    if suffix in (".mkv", ".webm"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        assert "of 10." in str(until_error(path)[1])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "tags", "day"),
+    [
+        (".mp4", {"creation_time": "2019-07-04T12:30:00.000000Z"}, date(2019, 7, 4)),
+        (".mkv", {"creation_time": "2019-07-04T12:30:00.000000Z"}, date(2019, 7, 4)),
+        (".mp4", {"creation_time": "1904-01-01T00:00:00Z", "date": "2019-07-04"}, date(2019, 7, 4)),
+        (".mp4", {"creation_time": "1970-01-01T00:00:00Z"}, None),
+        (".mkv", {"date": "2019"}, date(2019, 1, 1)),
+        (".mkv", {"date": "20190704"}, date(2019, 7, 4)),
+        (".mkv", {"DATE_RECORDED": "2019-07-04", "creation_time": "2024-01-01T12:00:00Z"}, date(2019, 7, 4)),
+        (".mkv", {"date": "2019-13-40", "year": "1970"}, date(1970, 1, 1)),
+        (".mp4", {"date": "a summer"}, None),
+    ],
+)
+def test_a_film_has_its_day(tmp_path: Path, suffix: str, tags: dict[str, str], day: date | None) -> None:
+    assert describe(film(tmp_path / f"film{suffix}", (1,), tags=tags)).day == day
+
+
+def test_the_day_is_that_of_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = {"creation_time": "2019-07-04T06:30:00Z"}
+    apple = {"com.apple.quicktime.creationdate": "2019-07-02T23:30:00-0700", **tags}
+    monkeypatch.setenv("TZ", "America/Los_Angeles")
+    time.tzset()
+    try:
+        days = [describe(film(tmp_path / "film.mkv", (1,), tags=some)).day for some in (tags, apple)]
+        assert days == [date(2019, 7, 3), date(2019, 7, 2)]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+ASS = """[Script Info]
+ScriptType: v4.00+
+
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+Comment: 0,0:00:00.50,0:00:01.50,Default,,0,0,0,,not shown
+Dialogue: 0,0:00:00.50,0:00:01.50,Default,,0,0,0,,{\\an8\\k20}Ka{\\k30}ra{\\k10}oke, and\\Nmore\\hwords
+Dialogue: 1,0:00:01.00,0:00:02.00,Default,,0,0,0,,{\\pos(1,2)\\p1}m 0 0 l 9 0{\\c&H00&} 9 9{\\p0}{\\b1}beside
+Dialogue: 1,0:00:01.00,0:00:02.00,Default,,0,0,0,,{\\p4}m 0 0 l 100 0 100 100
+"""
+
+
+@pytest.mark.parametrize("name", ["film.ass", "film.en.ssa", "film.ASS"])
+def test_subtitles_with_styles_give_their_words_alone(tmp_path: Path, name: str) -> None:
+    path = film(tmp_path / "film.mkv", (3,))
+    (tmp_path / name).write_bytes(ASS.encode("utf-8-sig"))
+    assert [frame.text for frame in scenes(path)] == ["Karaoke, and\nmore words\nbeside"]
+    assert describe(path).unread == {}
+
+
+def test_subtitles_that_are_not_read_are_said(tmp_path: Path) -> None:
+    path = film(tmp_path / "film.mkv", (3,), subtitles=[(1, 2, "its own")])
+    assert describe(path).unread == {}
+    (tmp_path / "film.srt").write_text("no subtitle at all")
+    assert [frame.text for frame in scenes(path)] == ["its own"]
+    assert describe(path).unread == {"subtitle file": 1}
+    (tmp_path / "film.srt").write_bytes(SRT.replace("zwei", "ž").encode("cp1250"))
+    assert set(describe(path).unread) <= {"uncertain character set"}
+    (tmp_path / "film.srt").write_bytes(SRT.encode() * 20 + b"\xff")
+    assert describe(path).unread == {"unreadable character": 1}
+    (tmp_path / "film.srt").write_bytes(SRT.strip().encode())
+    assert [frame.text for frame in scenes(path)] == ["Grüße aus Łódź\nzwei"]
+
+
+def test_subtitles_that_are_pictures_are_said_where_there_are_no_others(tmp_path: Path) -> None:
+    path, bare = tmp_path / "film.mkv", film(tmp_path / "bare.mkv", (3,))
+    with av.open(str(bare)) as source, av.open(str(path), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        target.add_stream("dvdsub")
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
+    assert describe(path).unread == {"picture subtitle": 1}
+    (tmp_path / "film.srt").write_text(SRT)
+    assert describe(path).unread == {}
 
 
 def test_a_header_that_claims_an_absurd_duration_gives_what_is_there(tmp_path: Path) -> None:

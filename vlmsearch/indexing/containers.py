@@ -19,16 +19,20 @@ from typing import Any, TypeAlias
 from vlmsearch._util.messages import Bytes
 from vlmsearch._util.unread import unread_metadata
 from vlmsearch.errors import InvalidInputError, MissingDependencyError
+from vlmsearch.indexing.facts import day_metadata
 from vlmsearch.indexing.image_text import with_mark
 from vlmsearch.indexing.items import Container, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.passages import with_passages
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
+from vlmsearch.media.images import read_image, tiff_pages
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.mail import MAIL_SUFFIXES
 from vlmsearch.media.office import OFFICE_SUFFIXES
 from vlmsearch.media.office.content import Content
+from vlmsearch.media.taken import day_taken
+from vlmsearch.media.tiff import TIFF_SUFFIXES, has_pages, unread_pages
 from vlmsearch.media.video import VIDEO_SUFFIXES, subtitles_beside
 from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, Part, Reject, Scalar, Stamp, part_of
@@ -97,9 +101,12 @@ class File:
 class ContainerFormat:
     """A format of files: its name, the endings of the files, the option that takes them, and their reader.
 
+    Without an option they are always taken.
+
     ``edition`` is raised where the same file gives other documents than before. ``beside`` finds another file that
     belongs to it, and is told whether that may be a link. ``has_images`` says whether the parts have images, in which
-    text may be read. ``has_texts`` says whether the texts may be long.
+    text may be read. ``has_texts`` says whether the texts may be long. ``has_parts`` looks into a file:
+    without parts it is a plain image.
     """
 
     name: str
@@ -110,6 +117,11 @@ class ContainerFormat:
     beside: Callable[[Path, bool], Path | None] = lambda *_: None
     has_images: bool = True
     has_texts: bool = True
+    has_parts: Callable[[str], bool] = lambda _: True
+
+    def is_wanted(self, options: SourceOptions) -> bool:
+        """Return whether options take such files from folders."""
+        return not self.option or getattr(options, self.option)
 
 
 def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Container:
@@ -120,7 +132,7 @@ def container(kind: ContainerFormat, name: str, id: str, options: SourceOptions)
     ocr = options.ocr and kind.has_images
     version = with_passages(version) if options.passages and kind.has_texts else version
     version = with_mark(version) if ocr else version
-    file, is_named = File(Path(name), id, version, ocr, options.follow_links), not getattr(options, kind.option)
+    file, is_named = File(Path(name), id, version, ocr, options.follow_links), not kind.is_wanted(options)
     return Container(id, id, version, partial(_read_parts, file, is_named))
 
 
@@ -186,6 +198,27 @@ def _pages(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     yield file.whole(about, "", {"pages": count, "parts": count}, cover=cover, unread=unread)
 
 
+def _images(file: File, limits: ImageLimits) -> Iterator[PartItem]:
+    """Yield the pages of a TIFF, and the whole file with the image of the first."""
+    cover: tuple[str, bytes | None] = ("", None)
+    number = 0
+    try:
+        dated = day_metadata(day_taken(read_image(file.path, limits)))
+        for number, draw in enumerate(tiff_pages(file.path, limits), start=1):
+            fragment = f"#page={number}"
+            try:
+                image = draw()
+            except InvalidInputError as exc:
+                yield file.reject(exc, fragment)
+                continue
+            cover = cover if cover[0] else (fragment, image)
+            yield file.part(fragment, None, image, {"page": number, **dated})
+    except InvalidInputError as exc:
+        yield file.reject(exc)
+        return
+    yield file.whole(About(), "", {"pages": number, "parts": number, **dated}, cover=cover)
+
+
 def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     """Yield a frame of each scene of a film, and the whole film: its title, and a frame from after its beginning."""
     from vlmsearch.media import video
@@ -193,19 +226,20 @@ def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     cover: tuple[str, bytes | None] = ("", None)
     count, is_past = 0, False
     try:
-        header = video.describe(file.path)
+        header = video.describe(file.path, file.follow_links)
+        dated = day_metadata(header.day)
         for frame in video.scenes(file.path, limits=limits, follow_links=file.follow_links):
             fragment, image = f"#t={frame.seconds:.3f}", video.as_bmp(frame.image)
             if count == 0 or (not is_past and frame.seconds >= _COVER * (header.duration or 0.0)):
                 cover, is_past = (fragment, image), count > 0
             count += 1
-            yield file.part(fragment, frame.text, image, {"seconds": frame.seconds})
+            yield file.part(fragment, frame.text, image, {"seconds": frame.seconds, **dated})
     except InvalidInputError as exc:
         yield file.reject(exc)
         return
-    metadata: dict[str, Scalar] = {"parts": count}
+    metadata: dict[str, Scalar] = {"parts": count, **dated}
     metadata |= {"duration": round(header.duration, 3)} if header.duration else {}
-    yield file.whole(header.about, "", metadata, cover=cover)
+    yield file.whole(header.about, "", metadata, cover=cover, unread=header.unread)
 
 
 def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
@@ -245,7 +279,8 @@ def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
                     continue
                 unread["attachment"] += content is None
                 image = content if isinstance(content, bytes) else None
-                text, left = (content.text, content.unread) if isinstance(content, Content) else ("", {})
+                left = content.unread if isinstance(content, Content) else unread_pages(image or b"")
+                text = content.text if isinstance(content, Content) else ""
                 if image or text or left:
                     named = {"title": attachment.name, "filename": attachment.name} if attachment.name else {}
                     inner = attachment.mail.metadata if attachment.mail else {}
@@ -269,7 +304,8 @@ def _mail(file: File, limits: ImageLimits) -> Iterator[PartItem]:
 
 KINDS = (
     ContainerFormat("a PDF", frozenset({".pdf"}), "pdf", _pages, 3),
-    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 3, beside=subtitles_beside, has_texts=False),
+    ContainerFormat("a TIFF of several pages", TIFF_SUFFIXES, "", _images, has_parts=has_pages),
+    ContainerFormat("a film", VIDEO_SUFFIXES, "video", _frames, 4, beside=subtitles_beside, has_texts=False),
     ContainerFormat("an office document or a web page", OFFICE_SUFFIXES, "office", _document, 4, has_images=False),
     ContainerFormat("a mail", MAIL_SUFFIXES, "office", _mail),
 )

@@ -61,10 +61,13 @@ def with_facts(document: Document, source: str, file: str, image: bytes | None) 
         facts[TYPE] = _SAME.get(ending, ending)
     if parent := os.path.basename(folder):
         facts[FOLDER] = parent
-    day = (image and day_taken(image)) or _day_changed(file)
-    if day and day.year >= _FIRST_YEAR:
-        facts[DATE] = 10_000 * day.year + 100 * day.month + day.day
+    facts |= day_metadata((image and day_taken(image)) or _day_changed(file))
     return replace(document, metadata={**facts, **document.metadata})
+
+
+def day_metadata(day: date | None) -> dict[str, Scalar]:
+    """Return the metadata that say a day; none for no day."""
+    return {DATE: 10_000 * day.year + 100 * day.month + day.day} if day and day.year >= _FIRST_YEAR else {}
 
 
 def _day_changed(file: str) -> date | None:

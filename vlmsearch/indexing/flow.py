@@ -34,9 +34,10 @@ from vlmsearch._util.machine import available_cores
 from vlmsearch._util.plain import CONTROLS
 from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch._util.tracing import querying, stage
-from vlmsearch._util.unread import ranked, unread_in
+from vlmsearch._util.unread import ranked, unread_in, unread_metadata
 from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
+from vlmsearch.indexing.containers import kind_of
 from vlmsearch.indexing.facts import with_facts
 from vlmsearch.indexing.image_text import with_image_text, with_mark, without_description, without_mark
 from vlmsearch.indexing.items import Container, Item, ReadOptions, SourceDocument, id_of
@@ -47,6 +48,7 @@ from vlmsearch.indexing.unread import count_unread, endings_text
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
+from vlmsearch.media.tiff import unread_pages
 from vlmsearch.search.label_keys import has_labels, without_labels
 from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.types import (
@@ -278,6 +280,8 @@ class Flow:
         containers = {item.id: item for item in group if isinstance(item, Container)}
         inputs: list[Input] = [item for item in group if not isinstance(item, Container)]
         changed: list[Container] = []
+        whole = [id_of(item) for item in inputs if isinstance(item, SourceDocument) and _is_plain(item)]
+        self._replaced |= {id: set() for id in whole if id in self._files_of_parts}
         if containers:
             with querying(self._store.name, "stamps"):
                 stamps = self._store.stamps([id for id in containers if is_id(id)])
@@ -508,6 +512,7 @@ class Examiner:
             if is_file(document.id, item.source):
                 photograph = image if isinstance(image, bytes) else None
                 document = with_facts(document, item.source, file_name(item.source), photograph)
+            document = _with_unread(document, image if item.image is None else None)
             check_metadata(document.metadata)
             if not document.text and image is None:
                 keys = ", ".join(list(document.metadata)[:_NAMED_KEYS])
@@ -557,6 +562,13 @@ class Examiner:
         unlabelled = without_labels(known.digest)
         is_same = stamp.digest in (unlabelled, without_description(unlabelled), without_mark(unlabelled))
         return known.source == stamp.source and is_same and stamp.digest != ""
+
+
+def _with_unread(document: Document, image: ImageSource | None) -> Document:
+    """Return a document that says how many further pages its image file has."""
+    counts = unread_pages(image) if isinstance(image, bytes) else {}
+    unread = Counter(counts) + Counter(unread_in(document.metadata))
+    return replace(document, metadata={**document.metadata, **unread_metadata(unread)}) if counts else document
 
 
 def _is_beside(image: Path, source: str) -> bool:
@@ -721,6 +733,11 @@ def _portions(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
             portion, passages = [], 0
     if portion:
         yield portion
+
+
+def _is_plain(item: SourceDocument) -> bool:
+    """Return whether an input is a whole file without parts, which its kind may have."""
+    return item.source == item.document.id and not item.digest and kind_of(item.source) is not None
 
 
 def _image_bytes(item: Input) -> int:

@@ -145,7 +145,8 @@ def _renew(store: Store, encoder: Encoder, options: IndexOptions) -> ReindexRepo
 def _digest(document: Document, stamp: Stamp, splitter: Splitter, passages: bool) -> str:
     """Return the digest of a document as a run over its source will make it."""
     kind = kind_of(document.id) if document.id == stamp.source else None
-    is_marked = passages and (splitter.is_long(document.text) or (kind is not None and kind.has_texts))
+    is_whole = kind is not None and kind.has_texts and (bool(kind.option) or "parts" in document.metadata)
+    is_marked = passages and (splitter.is_long(document.text) or is_whole)
     return with_passages(stamp.digest) if is_marked else without_passages(stamp.digest)
 
 

@@ -5,7 +5,8 @@ a folder                  every image and text file below it, hidden ones left o
                           link to a file is that file, wherever it is, unless `SourceOptions.follow_links` is off;
                           links to folders are left out
 a file, a glob            the same for each file
-``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path
+``.pdf``, ``.tif``        a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path;
+                          a TIFF of one page is an image
 films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
 ``.docx`` ``.html`` ...   their text
 ``.eml`` ``.msg``         a document a mail; and one an attachment, whose id ends in ``#attachment=2``
@@ -202,7 +203,7 @@ class Paths:
         links = below[:-1] if self.options.follow_links else below
         is_hidden = any(part.startswith(".") for part in parts)
         kind = kind_of(name)
-        is_taken = Path(name).suffix.lower() in _SUFFIXES and (kind is None or getattr(self.options, kind.option))
+        is_taken = Path(name).suffix.lower() in _SUFFIXES and (kind is None or kind.is_wanted(self.options))
         return is_taken and not is_hidden and not any(map(os.path.islink, links))
 
     def only(self, names: Iterable[str]) -> Paths:
@@ -277,7 +278,7 @@ class Paths:
             if suffix not in _SUFFIXES:
                 is_beside = self.options.video and suffix in SUBTITLE_SUFFIXES  # they are read with their films
                 others[_ending(suffix, others)] += not (is_beside or self._is_of_index(entry))
-            elif (kind := kind_of(entry)) is None or getattr(self.options, kind.option):
+            elif (kind := kind_of(entry)) is None or kind.is_wanted(self.options):
                 yield entry
             else:
                 self._left_out.add(_escape(entry))
@@ -529,7 +530,7 @@ def _read_file(name: str, options: SourceOptions) -> Item:
     """Return what is in a file that is named by its absolute path or its URL."""
     id = _escape(name)
     kind = kind_of(name)
-    if kind is not None:
+    if kind is not None and kind.has_parts(name):
         return _read_container(kind, name, id, options)  # in a folder with its option alone: see `Paths._walk`
     suffix = os.path.splitext(name)[1].lower()
     if suffix in IMAGE_SUFFIXES:

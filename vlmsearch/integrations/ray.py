@@ -51,7 +51,8 @@ from vlmsearch.indexing.flow import (
 from vlmsearch.indexing.items import NO_OPTIONS, Container, Item, SourceDocument
 from vlmsearch.indexing.passages import Splitter
 from vlmsearch.indexing.records import Ready, encode, plain
-from vlmsearch.indexing.sources import Paths, read_unit
+from vlmsearch.indexing.sources import Paths, file_name, read_unit
+from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder, open_store
@@ -295,7 +296,7 @@ def _examine(
     rejected: Sequence[ray.ObjectRef[dict[str, Reject]]],
 ) -> Iterator[pa.Table]:
     """Yield what is to be done about each document."""
-    items = [_refused(item) if isinstance(item, Container) else item for item in _rows(batch)]
+    items = [_single(item) if isinstance(item, Container) else item for item in _rows(batch)]
     ids = [item.document.id for item in items if isinstance(item, SourceDocument) and is_id(item.document.id)]
     known: dict[str, Stamp] = ray.get(random.choice(keepers).stamps.remote(ids))
     prepare = _preparing(settings, described)
@@ -303,8 +304,11 @@ def _examine(
     yield from _tables(_without_bytes(examiner.examine(item, _stamp_of(item, known), False)) for item in items)
 
 
-def _refused(container: Container) -> Reject:
-    """Return a file of several documents as a Reject."""
+def _single(container: Container) -> SourceDocument | Reject:
+    """Return a file of several documents as a Reject, or a TIFF as its first page."""
+    name = file_name(container.id)
+    if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
+        return SourceDocument(Document(container.id, image=Path(name)), container.source)
     message = f"{container.id!r} is a file of several documents, which a cluster does not read: index it on one machine"
     return Reject(container.id, "unreadable", message, Stamp("", container.source))
 

@@ -34,11 +34,11 @@ _MARKS = {
 _ESCAPES = {b"\x1b$)C": "iso2022_kr", b"\x1b$": "iso2022_jp_ext", b"\x1b(J": "iso2022_jp_ext"}
 """Escapes that say which character set has the bytes of ASCII for its letters."""
 _LANGUAGES = {
-    "da dan de deu en eng es spa fi fin fr fra is it ita nb nl nld no nor pt por sv swe": (
+    "da dan de deu ger en eng es spa fi fin fr fra fre is it ita nb nob nl nld dut no nor pt por pob sv swe": (
         *("cp1252", "mac-roman", "cp850", "cp437", "iso8859-15"),
     ),
     "be bg bul mk ru rus sr srp uk ukr": ("cp1251", "koi8-r", "koi8-u", "cp866", "mac-cyrillic", "iso8859-5", "cp855"),
-    "cs ces cze hr hrv hu hun pl pol ro ron sk slk sl slv": ("cp1250", "iso8859-2", "cp852", "mac-latin2"),
+    "cs ces cze hr hrv hu hun pl pol ro ron rum sk slk slo sl slv": ("cp1250", "iso8859-2", "cp852", "mac-latin2"),
     "et est lt lit lv lav": ("cp1257", "iso8859-13", "iso8859-4", "cp775"),
     "el ell gre": ("cp1253", "iso8859-7", "cp737", "mac-greek"),
     "tr tur az aze": ("cp1254", "iso8859-9", "cp857"),
@@ -48,7 +48,7 @@ _LANGUAGES = {
     "th tha": ("cp874",),
     "ja jpn": ("cp932", "euc_jis_2004"),
     "ko kor": ("cp949",),
-    "zh chi zho": ("gb18030", "big5hkscs"),
+    "zh chi zho chs cht": ("gb18030", "big5hkscs"),
 }
 """Character sets of old texts, the likelier ones first, by the codes of their languages."""
 _SETS = [name for sets in _LANGUAGES.values() for name in sets]

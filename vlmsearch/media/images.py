@@ -12,8 +12,10 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from io import BytesIO
+from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -28,7 +30,7 @@ from vlmsearch._util.messages import Bytes
 from vlmsearch._util.pillow import STRICT
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
-from vlmsearch.media.files import read_regular
+from vlmsearch.media.files import open_regular, read_regular
 from vlmsearch.media.hdr import cicp_of, encoded_colours, rgb_of, tone_mapped
 from vlmsearch.media.limits import (
     DEFAULT_LIMITS,
@@ -42,6 +44,7 @@ from vlmsearch.media.limits import (
     process_limits,
 )
 from vlmsearch.media.remote import remote_url
+from vlmsearch.media.tiff import page_offsets
 from vlmsearch.types import ImageSource, Part, check_here, part_of
 
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
@@ -74,6 +77,8 @@ How one is read depends on what is in it.
 """
 _SIGNATURES = {kind: re.compile(start, re.DOTALL) for kind, (start, _, _) in _FORMATS.items()}
 _END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
+_HEAD = 2**6
+"""Bytes that say which format a file has."""
 _COPYING = tuple(threading.Lock() for _ in range(61))
 """One of them is held while an image is copied, chosen by which image that is."""
 _VIDEO_CODED = frozenset({"AVIF", "HEIC"})
@@ -148,8 +153,6 @@ def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[N
 
         yield None, [attachment_bytes(path, value["message"], value["attachment"])]
     elif value["page"] is not None:
-        from vlmsearch.media.pdf import page_image
-
         yield None, [page_image(path, value["page"], limits)]
     elif value["seconds"] is not None:
         from vlmsearch.media.video import frame_image
@@ -157,6 +160,36 @@ def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[N
         yield None, [frame_image(path, value["seconds"], limits)]
     else:
         raise InvalidInputError("invalid", f"a message of {str(path)!r} has no image: name an attachment")
+
+
+def page_image(path: Path, number: int, limits: ImageLimits) -> bytes:
+    """Return a page of a TIFF or a PDF as a BMP.
+
+    Raises InvalidInputError as `open_image`, or where the file has no such page.
+    """
+    with open_regular(path, "an image") as file:
+        kind = format_of(file.read(_HEAD))
+    if kind != "TIFF":
+        from vlmsearch.media import pdf
+
+        return pdf.page_image(path, number, limits)
+    draw = next(islice(tiff_pages(path, limits), number - 1, None), None)
+    if draw is None:
+        raise InvalidInputError("invalid", f"{str(path)!r} has no page {number}")
+    return draw()
+
+
+def tiff_pages(path: Path, limits: ImageLimits) -> Iterator[Callable[[], bytes]]:
+    """Yield a function for each page of a TIFF: it draws the page as a BMP, before the next one is asked for.
+
+    Raises InvalidInputError as `read_image`; the functions as `open_image`.
+    """
+    data = read_image(path, limits)
+    pages, file = list(page_offsets(BytesIO(data))), ImageBytes(data, repr(str(path)))
+    del data  # so that the file is in memory once
+    for number, page in enumerate(pages, start=1):
+        file.turn_to(page)
+        yield partial(_as_bmp, file, f"page {number} of {str(path)!r}", limits)
 
 
 def format_of(data: bytes) -> str:
@@ -296,26 +329,32 @@ def _read_header(data: bytes, name: str, at_least: int | None, limits: ImageLimi
         _reader_of(kind, name)
         value = {"name": name, "limits": asdict(limits)}
         data = call(f"{__name__}:decoded_image", value, process_limits(limits), name=name, data=[data])[1][0]
-    return _parse_header(data, name, at_least, limits)
+    file = ImageBytes(data, name)
+    if kind == "TIFF" and (page := next(page_offsets(BytesIO(data)), None)):
+        file.turn_to(page)
+    return _parse_header(file, name, at_least, limits)
 
 
 def decoded_image(value: Mapping[str, Any], data: Sequence[bytes]) -> Iterator[tuple[None, list[bytes]]]:
     """Decode an image to a BMP that is upright; runs in a child process."""
-    name = value["name"]
-    with _rejecting(name, format_of(data[0]), data[0]):
-        image = _parse_header(data[0], name, None, ImageLimits(**value["limits"])).decode()
-        written = BytesIO()
-        image.save(written, "BMP")
-    yield None, [written.getvalue()]
+    yield None, [_as_bmp(ImageBytes(data[0], value["name"]), value["name"], ImageLimits(**value["limits"]))]
 
 
-def _parse_header(data: bytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
+def _as_bmp(file: ImageBytes, name: str, limits: ImageLimits) -> bytes:
+    written, data = BytesIO(), file.getvalue()
+    with _rejecting(name, format_of(data), data):
+        _parse_header(file, name, None, limits).decode().save(written, "BMP")
+    return written.getvalue()
+
+
+def _parse_header(file: ImageBytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
+    data = file.getvalue()
     kind = format_of(data)
     if not kind:
         raise InvalidInputError("unsupported", f"{name} is in no format that can be read: {', '.join(_FORMATS)}")
     reader = _reader_of(kind, name)
     structure = check_structure(kind, data, name)
-    image = reader(ImageBytes(data, name))
+    image = reader(file)
     stored = image.size
     drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
     size = check_image(image, kind, structure, limits, name, stored=stored)

@@ -200,7 +200,7 @@ class ImageBytes(BytesIO):
     def __init__(self, data: bytes, name: str) -> None:
         super().__init__(data)
         self._name = name
-        self._left = _FEW_READS + len(data) // _BYTES_A_READ
+        self._left = self._allowed = _FEW_READS + len(data) // _BYTES_A_READ
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return the next bytes; InvalidInputError ``too_large`` after too many calls."""
@@ -208,6 +208,16 @@ class ImageBytes(BytesIO):
         if self._left < 0:
             raise InvalidInputError("too_large", f"{self._name} has too many small parts for its size")
         return super().read(size)
+
+    def turn_to(self, page: int) -> None:
+        """Make a page of a TIFF, by the place of its directory, the first one: that which is read."""
+        head = self.getvalue()[:4]
+        size = 8 if b"+" in head else 4
+        place = page.to_bytes(size, "little" if head[:1] == b"I" else "big")
+        if self.getvalue()[size : 2 * size] != place:
+            self.getbuffer()[size : 2 * size] = place
+        self.seek(0)
+        self._left = self._allowed
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ addresses is not followed. Needs the extra ``video`` (PyAV, with FFmpeg in its w
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date, datetime
 from functools import cache
 from io import BytesIO
 from math import ceil
@@ -50,7 +52,16 @@ VIDEO_SUFFIXES = frozenset(
 """
 _CONTAINERS = "asf,avi,flv,matroska,mov,mpeg,mpegts,mxf,ogg,webm"
 """FFmpeg's names of what is read; none of them leads to another file."""
-SUBTITLE_SUFFIXES = (".srt", ".vtt")
+_READERS = {".srt": "srt", ".vtt": "webvtt", ".ass": "ass", ".ssa": "ass"}
+SUBTITLE_SUFFIXES = tuple(_READERS)
+"""Endings of the files with subtitles; of two with the same name, the first."""
+_FILE = "subtitle file"
+_SUBTITLES = r"(?i){}(?:(?:\.\d{{1,2}})?(?:\.[^\W\d_]+(?:[-_ &()\[\]]+\w+)*[)\]]?){{1,4}})?"
+"""The names of a film's subtitles: a number, and then languages and kinds, such as ``film.2.pt-BR.sdh``."""
+_PARTIAL = re.compile(r"(?i)\b(?:comment\w*|forced|foreign|lyrics|signs|songs)\b")
+"""Kinds of subtitles that have but a part of what is said."""
+_ENDS = ("matroska,webm", "asf")
+"""FFmpeg's names of containers whose duration may be the time of their end."""
 _CUT = 10.0
 """The score of a cut, in percent: the default of ``scdet``, whose manual calls 8 to 14 good."""
 _NEIGHBOURS = 0.2
@@ -88,6 +99,18 @@ _TURNS = {  # by whether the display matrix swaps the sides, and the signs of it
     (True, False, False): Image.Transpose.TRANSPOSE,
     (True, True, True): Image.Transpose.TRANSVERSE,
 }
+_DAY = re.compile(r"(\d{4})(?:[-:/.]?(\d\d)[-:/.]?(\d\d))?(?:([T ]\d\d:\d\d:\d\d)[.\d]*Z)?")
+_DAYS = ("com.apple.quicktime.creationdate", "date_recorded", "creation_time", "date", "date_released", "year")
+"""Tags that say when a film was made, the surest first: the first has the time of the place."""
+_UNSET = ("1904-01-01", "1970-01-01")
+"""The days on which clocks begin."""
+_LENGTHS = re.compile("(?i)libmatroska|gstreamer")
+"""Programs whose duration of a Matroska file is its length.
+
+That of FFmpeg is its end, and so it is in ASF.
+"""
+_DRAWING = re.compile(r"(?s)\{[^{}]*\\p[1-9].*?(?:\{[^{}]*\\p0[^{}]*\}|\Z)")
+"""Commands that draw, which a subtitle may have among its words."""
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 _MARKUP = re.compile(r"\{[^{}]*\}|<[^<>]*>")  # in linear time
 
@@ -114,10 +137,14 @@ class FilmHeader:
     Attributes:
         duration: In seconds; None where it says none.
         about: What the film says of itself.
+        day: The day on which it was made; None where it does not say.
+        unread: Numbers of what is not read of its subtitles, by kind.
     """
 
     duration: float | None
     about: About
+    day: date | None
+    unread: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -144,8 +171,8 @@ def scenes(
     nothing else. Packets that cannot be decoded are passed over too.
 
     Args:
-        path: A film; subtitles are taken from a file beside it (``film.srt``, ``film.vtt``, ``film.en.srt``), or else
-            from its first text stream, the default one if one is.
+        path: A film; subtitles are taken from a file beside it (see `subtitles_beside`), or else from its first text
+            stream, the default one if one is.
         min_seconds: The shortest distance of two frames; cuts that follow sooner are not taken.
         max_seconds: The longest distance of two frames.
         limits: How large a frame may be.
@@ -172,7 +199,7 @@ def scenes(
             f"`min_seconds` is above 0 and at most `max_seconds`, not {min_seconds:g} and {max_seconds:g}"
         )
     with _opened(path, limits) as film:
-        cues = _cues_beside(path, follow_links)
+        cues, _ = _cues_beside(path, follow_links)
         taken: _Still | None = None
         for shot in _choose(film, min_seconds, max_seconds):
             if taken:
@@ -221,24 +248,37 @@ def as_bmp(image: Image.Image) -> bytes:
     return written.getvalue()
 
 
-def describe(path: Path) -> FilmHeader:
+def describe(path: Path, follow_links: bool = True) -> FilmHeader:
     """Return what the header of a film says of it. Errors as `scenes`."""
     with _opened(path, DEFAULT_LIMITS) as film:
-        return FilmHeader(film.duration, film.about)
+        cues, unread = _cues_beside(path, follow_links)
+        pictures = film.picture_subtitles if cues is None else 0
+        return FilmHeader(film.duration, film.about, film.day, +Counter({**unread, "picture subtitle": pictures}))
 
 
 def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
     """Return the file with the subtitles of a film, None for none.
 
-    ``film.srt`` comes before ``film.en.srt``, and that before ``film.en.forced.srt``.
+    ``film.srt`` comes before ``film.en.srt``, that before ``film.en.sdh.srt``, and all before ``film.en.forced.srt``. A
+    default one comes before others. Those of ``film.extended.mkv`` beside are none of ``film.mkv``.
     """
-    named = re.compile(rf"{re.escape(path.stem)}(?:\.[A-Za-z]+(?:[-_][A-Za-z0-9]+)*){{0,3}}")
+    named = re.compile(_SUBTITLES.format(re.escape(path.stem)))
     try:
-        beside = [file for file in path.parent.iterdir() if file.suffix.lower() in SUBTITLE_SUFFIXES]
-        beside = [file for file in beside if named.fullmatch(file.stem) and (follow_links or not file.is_symlink())]
+        near = [file for file in path.parent.iterdir() if named.fullmatch(file.stem)]
+        beside = [file for file in near if file.suffix.lower() in SUBTITLE_SUFFIXES]
+        beside = [file for file in beside if follow_links or not file.is_symlink()]
     except OSError:
         return None
-    return min(beside, key=lambda file: (file.stem.count("."), file), default=None)
+    others = {f"{file.stem}." for file in near if file.suffix.lower() in VIDEO_SUFFIXES and file.stem != path.stem}
+    own = [file for file in beside if not file.name.startswith(tuple(others))]
+    return min(own, key=lambda file: _preference(file, path.stem), default=None)
+
+
+def _preference(file: Path, stem: str) -> tuple[object, ...]:
+    """Return what orders the subtitles of a film."""
+    kinds, suffix = file.stem[len(stem) :].lower(), SUBTITLE_SUFFIXES.index(file.suffix.lower())
+    marks = bool(_PARTIAL.search(kinds)), not file.stem.startswith(stem), ".default" not in kinds
+    return *marks, kinds.count("."), kinds, suffix, file
 
 
 @dataclass(frozen=True)
@@ -321,12 +361,20 @@ class _Film:
         self._container, self._stream, self._limits = container, stream, limits
         self._cicp = Cicp.of(stream.codec_context)  # of the container: some codecs say none
         self._subtitles = _text_stream(container)
-        tags = {key.lower(): _plain(value.encode()) for key, value in container.metadata.items()}
+        self.picture_subtitles = 0 if self._subtitles else len(container.streams.subtitles)
+        tags = {key.lower(): _plain(value) for key, value in container.metadata.items()}
+        self.day = _day(tags)
         self.about = About(tags.get("title", ""), tags.get("artist") or tags.get("author", ""))
         self._start = (container.start_time or 0) / av.time_base
         self._seen = -1.0
         self._step = float(1 / (stream.average_rate or stream.guessed_rate or 25))
-        self.duration = container.duration / av.time_base if container.duration and container.duration > 0 else None
+        is_end = container.format.name in _ENDS and not _LENGTHS.search(tags.get("encoder", ""))
+        self._late = max(self._start, 0.0) if is_end else 0.0
+        self.duration = self._length((container.duration or 0) / av.time_base)
+
+    def _length(self, duration: float) -> float | None:
+        """Return how long the film is that a header calls so long, or that ends then."""
+        return duration - self._late if duration > self._late else duration if duration > 0 else None
 
     def frames(self) -> Iterator[tuple[float, VideoFrame]]:
         """Yield the frames that can be decoded, with their times.
@@ -381,8 +429,13 @@ class _Film:
 
     def rewind(self) -> None:
         """Go back to the beginning."""
+        import av
+
         self._seen = -1.0
-        self._container.seek(0, backward=True, any_frame=True)
+        try:
+            self._container.seek(0, backward=True, any_frame=True)
+        except av.FFmpegError:  # in FLV there is nothing before the first frame
+            self._container.seek(int(self._start * av.time_base), backward=True, any_frame=True)
 
     def end(self) -> str:
         """Return where the film ends, in words."""
@@ -392,7 +445,7 @@ class _Film:
         """Raise InvalidInputError ``truncated`` where a good part of the film is missing."""
         stream, duration = self._stream, self.duration
         if stream.duration and stream.time_base:
-            duration = float(stream.duration * stream.time_base)
+            duration = self._length(float(stream.duration * stream.time_base))
         if duration and duration - self._seen > max(duration * _MISSING_TENTH, _MISSING_SECONDS):
             why = f" ({one_line(self._failure)})" if self._failure else ""
             said = f"{self.name} is cut short or damaged{why}: {self.end()} of {duration:.3f}"
@@ -432,20 +485,41 @@ def _turn(frame: VideoFrame) -> Image.Transpose | None:
 
 
 def _text_stream(container: InputContainer) -> SubtitleStream | None:
-    """Return the stream whose subtitles are taken: the default one, or else the first."""
+    """Return the stream whose subtitles are taken: the default one, or else the first.
+
+    Those that are forced have but a part of what is said, and come last.
+    """
     from av.stream import Disposition
+
+    def rank(stream: SubtitleStream) -> tuple[bool, bool]:
+        return Disposition.forced in stream.disposition, Disposition.default not in stream.disposition
 
     streams = [
         stream for stream in container.streams.subtitles if stream.codec_context and stream.codec_context.name in _TEXTS
     ]
-    return next((stream for stream in streams if stream.disposition & Disposition.default), next(iter(streams), None))
+    return min(streams, key=rank, default=None)
+
+
+def _day(tags: Mapping[str, str]) -> date | None:
+    """Return the day that tags say.
+
+    It is that in this machine's time zone where the tag has a time in UTC.
+    """
+    for match in (_DAY.match(tags.get(key, "")) for key in _DAYS):
+        with suppress(ValueError, OverflowError):
+            if match is None or match[0].startswith(_UNSET):
+                continue
+            day = date(*(int(number or 1) for number in match.group(1, 2, 3)))
+            return datetime.fromisoformat(f"{day}{match[4]}+00:00").astimezone().date() if match[4] else day
+    return None
 
 
 def _cues_of(packet: Packet[Any], decoded: Sequence[object], start: float) -> list[_Cue]:
     """Return the subtitle in a packet."""
     from av.subtitles.subtitle import AssSubtitle
 
-    texts = (_plain(item.dialogue) for item in decoded if isinstance(item, AssSubtitle))
+    events = (item.dialogue.decode("utf-8", "replace") for item in decoded if isinstance(item, AssSubtitle))
+    texts = (_plain(re.sub(r"\\[hn]", " ", _DRAWING.sub("", event))) for event in events)
     text = "\n".join(filter(None, texts))
     if not text or packet.pts is None or packet.time_base is None:
         return []
@@ -454,13 +528,13 @@ def _cues_of(packet: Packet[Any], decoded: Sequence[object], start: float) -> li
     return [_Cue(begin, begin + length, text)]
 
 
-def _plain(dialogue: bytes) -> str:
-    text = _NOT_TEXT.sub("", _MARKUP.sub("", well_formed(dialogue.decode("utf-8", "replace"))))
+def _plain(dialogue: str) -> str:
+    text = _NOT_TEXT.sub("", _MARKUP.sub("", well_formed(dialogue)))
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
-    """Return the subtitles in a file beside a film.
+def _cues_beside(path: Path, follow_links: bool) -> tuple[list[_Cue] | None, Mapping[str, int]]:
+    """Return the subtitles in a file beside a film, and what is not read of them.
 
     None where there is none, or none that can be read.
     """
@@ -468,15 +542,16 @@ def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
 
     beside = subtitles_beside(path, follow_links)
     if beside is None:
-        return None
+        return None, {}
     try:
         with open_regular(beside, "a subtitle") as file:
             data = file.read(_SUBTITLE_BYTES)
-        form = "webvtt" if beside.suffix.lower() == ".vtt" else "srt"
-        with av.open(BytesIO(_as_utf8(data, language_of(beside))), format=form) as container:
-            return [cue for packet in container.demux() for cue in _cues_of(packet, packet.decode(), 0.0)]
+        language, form = language_of(beside), _READERS[beside.suffix.lower()]
+        with av.open(BytesIO(_as_utf8(data, language)), format=form) as container:
+            cues = [cue for packet in container.demux() for cue in _cues_of(packet, packet.decode(), 0.0)]
+        return (cues, decoded(data, language=language).unread) if cues else (None, {_FILE: 1})
     except (InvalidInputError, av.FFmpegError, ValueError):
-        return None
+        return None, {_FILE: 1}
 
 
 def _as_utf8(data: bytes, language: str = "") -> bytes:
