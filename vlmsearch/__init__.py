@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Encoder as Encoder,
         MeasuresTexts as MeasuresTexts,
         PreparesImages as PreparesImages,
+        TakesPrompts as TakesPrompts,
         TokenizesTexts as TokenizesTexts,
     )
     from vlmsearch.encoders.batching import (
@@ -184,7 +185,7 @@ _HOMES = {
     "answers.stream": "AnswerStream",
     "async_pipeline": "AsyncAnswerStream AsyncPipeline",
     "client": "RemoteAnswerStream RemotePipeline connect",
-    "encoders.base": "BatchSizes Encoder MeasuresTexts PreparesImages TokenizesTexts",
+    "encoders.base": "BatchSizes Encoder MeasuresTexts PreparesImages TakesPrompts TokenizesTexts",
     "encoders.batching": "Batch BatchingEncoder BatchingStats",
     "errors": (
         "BackendError BackendUnavailableError ConfigError IndexMismatchError InvalidBatchError InvalidInputError "

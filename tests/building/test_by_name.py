@@ -301,12 +301,26 @@ def test_a_tokenizer_is_not_made_of_nothing(hub: Hub, tmp_path: Path, monkeypatc
 
 def test_prompts_are_those_of_the_repository(hub: Hub, tmp_path: Path) -> None:
     folder = put_bert(hub, tmp_path)
-    settings = {"prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt_name": None}
+    settings = {"prompts": {"query": "query: ", "document": "passage: "}, "default_prompt_name": None}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     recipe = derive_recipe("somebody/tiny-bert")
     assert isinstance(recipe, Recipe)
     assert recipe.prompts == Prompts("query: ", "passage: ")
     assert '[prompts]\nquery = "query: "\ndocument = "passage: "\n' in run("build", "somebody/tiny-bert", "--show")
+
+
+def test_a_build_says_what_prompts_stand_before(hub: Hub, tmp_path: Path) -> None:
+    settings = {"prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt_name": "passage"}
+    (put_bert(hub, tmp_path) / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    told = run("build", "somebody/tiny-bert", "--precision", "fp32")
+    assert "prompt 'query': before queries\nprompt 'passage': before no text\n" in told
+    assert "\tprompts.cosine\t" in told
+    recipe = run("build", "somebody/tiny-bert", "--show").replace(
+        'query = "query: "', 'query = ""\ndocument = "passage: "'
+    )
+    (tmp_path / "own.toml").write_text(recipe)
+    told = run("build", str(tmp_path / "own.toml"), "--precision", "fp32")
+    assert "prompt 'document': before documents\nproven by: " in told
 
 
 def test_a_cross_encoder_by_name_is_a_reranker(hub: Hub) -> None:

@@ -180,8 +180,16 @@ def test_a_bad_clip_checkpoint_is_one_clear_line(
         ),
         (lambda f: edit_json(f / "1_Pooling" / "config.json", include_prompt=False), "include_prompt"),
         (
-            lambda f: (f / "config_sentence_transformers.json").write_text('{"default_prompt_name": "query"}'),
-            "the default prompt 'query' is not among its prompts",
+            lambda f: (f / "config_sentence_transformers.json").write_text('{"default_prompt_name": "sts"}'),
+            "the default prompt 'sts' is not among its prompts",
+        ),
+        (
+            lambda f: (f / "config_sentence_transformers.json").write_text('{"prompts": {"query": 3}}'),
+            "prompts are texts by their names, not .*3",
+        ),
+        (
+            lambda f: (f / "config_sentence_transformers.json").write_text('{"prompts": ["query: "]}'),
+            "prompts are texts by their names, not ",
         ),
         (
             lambda f: (f / "modules.json").write_text('[{"type": "a.Transformer"}, {"type": "a.CNN", "path": ""}]'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +24,13 @@ from tests.support.text_models import TEXT_FAMILIES, TextFamily, make_text_model
 from vlmsearch.building.bundle import build_bundle
 from vlmsearch.building.compare import verify_tokens, verify_vectors
 from vlmsearch.building.fetch import text_input
-from vlmsearch.building.inputs import run
+from vlmsearch.building.inputs import Feeds, run
 from vlmsearch.building.load import load_checkpoint
 from vlmsearch.building.quantize import QuantisationPlan, Subject, drift
 from vlmsearch.building.verify import tokenizer_cases
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, QualityError
+from vlmsearch.models.inputs import token_arrays
 from vlmsearch.models.recipe import Calibration, Gates, Prompts, Recipe, Shapes, TowerGate
 from vlmsearch.tensorrt.builder.graph import engine_graph, read_int8
 
@@ -53,10 +55,12 @@ def test_vectors_are_those_of_sentence_transformers(tmp_path: Path, family: Text
 
     folder = make_text_model(tmp_path, family, pooling=pooling)
     checkpoint = load_checkpoint(folder)
-    feeds, model = feeds_of(checkpoint, ODD), export(checkpoint, "text")
+    peer, model = SentenceTransformer(str(folder), device="cpu"), export(checkpoint, "text")
+    rows = peer.tokenizer(ODD, truncation=True, max_length=checkpoint.max_tokens)["input_ids"]  # with padding within
+    ids, mask = token_arrays(rows, text_input(checkpoint))
+    feeds = Feeds(({"input_ids": ids, "attention_mask": mask},), np.arange(len(ODD)))
     assert verify_vectors("text", model, feeds, load_reference(folder), Gates()).passed
     ours, _ = run(model, feeds)
-    peer = SentenceTransformer(str(folder), device="cpu")
     assert_same(ours, peer.encode(ODD, batch_size=1))
 
 
@@ -137,11 +141,14 @@ def test_a_bundle_is_built_from_end_to_end(tmp_path: Path, family: TextFamily) -
 
     from vlmsearch.building.torch import TorchEncoder
 
-    folder = make_text_model(tmp_path / "checkpoint", family, prompts={"query": "query: ", "passage": "passage: "})
+    prompts = {"query": "query: ", "document": "passage: ", "passage": "other: "}
+    folder = make_text_model(tmp_path / "checkpoint", family, prompts=prompts)
     bundle = build_bundle(dataclasses.replace(RECIPE, checkpoint=str(folder)), out=tmp_path / "bundle")
     assert bundle.precisions == ["fp32", "int8", "qdq"]
     assert not bundle.forced
     assert (bundle.text.query.text, bundle.text.document.text) == ("query: ", "passage: ")
+    assert bundle.measured["prompts"] == {"query": "queries", "document": "documents", "passage": "no text"}
+    assert bundle.measured["checks"]["prompts.cosine"]["value"] > 0.99999  # type: ignore[index]
     peer = SentenceTransformer(str(folder), device="cpu")
     with OnnxEncoder(f"{bundle.folder}/", precision="fp32") as encoder, TorchEncoder(f"{folder}/") as torch:
         assert torch.fingerprint.partition(":")[2] == encoder.fingerprint.partition(":")[2]
@@ -160,17 +167,25 @@ def test_a_bundle_is_built_from_end_to_end(tmp_path: Path, family: TextFamily) -
         ({"query": "ask: ", "document": "tell: "}, None, "ask: ", "tell: "),
         ({"query": "ask: "}, None, "ask: ", ""),
         ({"query": "ask: ", "document": "tell: ", "sts": "same: "}, "sts", "ask: ", "tell: "),
+        ({"query": "ask: ", "document": ""}, "query", "ask: ", ""),
+        ({"query": "", "document": "tell"}, "document", "", "tell"),
+        ({"query": "ask: ", "passage": "tell: "}, None, "ask: ", ""),
+        ({"query": "  ask \n ", "corpus": "tell: "}, "query", "  ask \n ", ""),
+        ({"Query": "ask: ", "document": None}, None, "", ""),
+        ({"all": "text: "}, "all", "", ""),
+        ({}, "query", "", ""),
     ],
 )
 def test_prompts_are_those_of_sentence_transformers(
-    tmp_path: Path, prompts: dict[str, str], default: str | None, query: str, document: str
+    tmp_path: Path, prompts: dict[str, str | None], default: str | None, query: str, document: str
 ) -> None:
     from sentence_transformers import SentenceTransformer
 
     from vlmsearch.building.torch import TorchEncoder
 
-    folder = make_text_model(tmp_path, "bert", prompts=prompts)
-    edit_json(folder / "config_sentence_transformers.json", default_prompt_name=default)
+    folder = make_text_model(tmp_path, "bert")
+    settings = {"prompts": prompts, "default_prompt_name": default}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     checkpoint = load_checkpoint(folder)
     assert checkpoint.prompts == Prompts(query, document)
     peer = SentenceTransformer(str(folder), device="cpu")
@@ -179,13 +194,23 @@ def test_prompts_are_those_of_sentence_transformers(
         assert_same(encoder.encode_texts(SHORT)["minilm"], peer.encode_document(SHORT))
 
 
-def test_a_prompt_of_passages_or_of_all_texts_is_a_documents_too(tmp_path: Path) -> None:
-    folder = make_text_model(tmp_path, "bert", prompts={"query": "query: ", "passage": "passage: "})
-    assert load_checkpoint(folder).prompts == Prompts("query: ", "passage: ")
-    edit_json(folder / "config_sentence_transformers.json", prompts={"all": "text: "}, default_prompt_name="all")
-    digest = load_checkpoint(folder).digest()
-    assert load_checkpoint(folder).prompts == Prompts("text: ", "text: ")
-    assert load_checkpoint(folder, Prompts()).digest() != digest, "prompts decide the vectors"
+def test_a_prompt_that_is_read_otherwise_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = make_text_model(tmp_path / "checkpoint", "bert", prompts={"query": "query: ", "passage": "passage: "})
+    assert load_checkpoint(folder, Prompts()).digest() != load_checkpoint(folder).digest(), "they decide the vectors"
+    recipe = dataclasses.replace(RECIPE, checkpoint=str(folder), precisions=("fp32",))
+    own = build_bundle(dataclasses.replace(recipe, prompts=Prompts("query: ", "passage: ")), out=tmp_path / "own")
+    assert own.text.document.text == "passage: "
+    assert own.measured["prompts"] == {"query": "queries", "document": "documents"}
+    real = SentenceTransformer.encode_document
+    monkeypatch.setattr(
+        SentenceTransformer,
+        "encode_document",
+        lambda self, texts, **options: real(self, ["other", *texts[1:]], **options),
+    )
+    with pytest.raises(QualityError, match=r"^tiny was not built: prompts.cosine is 0\.\d+, gate 0\.99999 "):
+        build_bundle(recipe, out=tmp_path / "bundle")
 
 
 def test_a_recipe_may_read_less_than_the_model_could(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_clip_has_the_token_ids_of_its_own_tokenizer(tmp_path: Path) -> None:
 def test_another_tokenizer_is_noticed(tmp_path: Path) -> None:
     folder = ENGINES / "demo-minilm/checkpoint"
     other = tokenizer_of(folder)
-    other.add_tokens(["the"])
+    other.raw.add_tokens(["the"])
     check = verify_tokens(folder, text_input(load_checkpoint(folder)), other)
     assert check.value > 10
     assert not check.passed

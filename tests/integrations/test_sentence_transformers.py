@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.graphs import assert_same
+from tests.support.text_models import make_text_model
 from vlmsearch import ConfigError, Encoder, InvalidBatchError
+from vlmsearch.building.data import sentences
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.integrations.sentence_transformers import SentenceModel
 from vlmsearch.registry import open_encoder
@@ -49,6 +52,33 @@ def test_a_prompt_and_a_shorter_vector_are_what_is_asked_for(model: SentenceMode
     assert isinstance(short, np.ndarray)
     assert short.shape == (3, 16)
     assert np.linalg.norm(short, axis=1) == pytest.approx(np.ones(3))
+
+
+def test_prompts_mean_what_they_mean_there(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from vlmsearch.building.torch import TorchEncoder
+
+    folder = make_text_model(tmp_path, "bert", prompts={"query": "ask: ", "document": "tell: "})
+    texts = sentences()[:10]
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    with TorchEncoder(f"{folder}/") as encoder:
+        ours = SentenceModel(encoder)
+        for options in (
+            {},
+            {"prompt": ""},
+            {"prompt": "other: "},
+            {"prompt_name": "query"},
+            {"prompt_name": "document"},
+        ):
+            for name in ("encode_query", "encode_document", "encode"):
+                if options or name != "encode":  # without options, texts are documents here, and have no prompt there
+                    assert_same(getattr(ours, name)(texts, **options), getattr(theirs, name)(texts, **options))
+        for model in (ours, theirs):
+            with pytest.raises(ValueError, match="'passage'"):
+                model.encode(texts, prompt_name="passage")
+    with open_encoder("mock:") as bare, pytest.raises(ConfigError, match="takes no prompt"):
+        SentenceModel(bare, space="minilm").encode(texts, prompt="other: ")
 
 
 def test_texts_and_images_share_a_space(encoder: Encoder, tmp_path: Path) -> None:

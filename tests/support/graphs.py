@@ -18,6 +18,7 @@ from vlmsearch.building.inputs import Feeds, text_feeds
 from vlmsearch.building.layers import Arithmetic, CpuInt8Layers
 from vlmsearch.building.quantize import QuantisationPlan, Subject
 from vlmsearch.models.bundle import Precision, Tower
+from vlmsearch.models.tokenizers import TextTokenizer
 from vlmsearch.types import Vectors
 
 
@@ -34,12 +35,12 @@ def export_fused(checkpoint: Checkpoint, tower: Tower) -> bytes:
     return graph.to_bytes()
 
 
-def tokenizer_of(folder: Path) -> Tokenizer:
+def tokenizer_of(folder: Path) -> TextTokenizer:
     """Return the tokenizer of a checkpoint, which neither cuts nor pads."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return tokenizer
+    return TextTokenizer(tokenizer, str(folder))
 
 
 def feeds_of(checkpoint: Checkpoint, texts: Sequence[str], batch: int = 4) -> Feeds:

@@ -32,7 +32,7 @@ from vlmsearch.building.verify import tokenizer_cases
 from vlmsearch.models.inputs import lower_case
 from vlmsearch.models.recipe import RecordedProof
 from vlmsearch.models.reranker import pair_tokenizer
-from vlmsearch.models.tokenizers import read_tokenizer
+from vlmsearch.models.tokenizers import TextTokenizer, read_tokenizer
 
 Maker = Callable[[Path], Path]
 
@@ -109,7 +109,7 @@ def prove(make: Maker, folder: Path) -> RecordedProof:
             feeds = pixel_feeds(pixels, 4)
             theirs = [reference.images(pixels)]
         else:
-            feeds = text_feeds(TEXTS, form, tokenizer, 4)
+            feeds = text_feeds(TEXTS, form, TextTokenizer(tokenizer, str(folder)), 4)
             theirs = [reference.texts(*_ids(batch)) for batch in feeds.batches]
         ours, _ = run(file, feeds)
         file.unlink()

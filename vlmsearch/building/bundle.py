@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from vlmsearch._util.extras import installed_versions
 from vlmsearch._util.files import file_digest, folder_in_the_making, publish, replace_file
 from vlmsearch._util.machine import machine_name
 from vlmsearch.building.calibrate import calibrate as observe
-from vlmsearch.building.checkpoint import Checkpoint
+from vlmsearch.building.checkpoint import Checkpoint, sentence_modules
 from vlmsearch.building.data import Samples, gather
 from vlmsearch.building.export import ExportedTower, export
 from vlmsearch.building.fetch import as_bundle, checkpoint_folder
@@ -52,6 +51,7 @@ from vlmsearch.models.bundle import FORMAT, Bundle, Precision, Tower, cache_fold
 from vlmsearch.models.domain import DOMAIN_FILE, domain_modality
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import RECIPE, Recipe, RerankerRecipe, to_toml
+from vlmsearch.models.tokenizers import TextTokenizer
 from vlmsearch.types import Modality, RelevanceFit, Vectors
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Work:
     report: Report
     fitted: Samples
     held_out: Samples
-    tokenizer: Tokenizer
+    tokenizer: TextTokenizer
     proof: Proof
     exported: dict[Tower, ExportedTower] = field(default_factory=dict)
     feeds: dict[Tower, Feeds] = field(default_factory=dict)
@@ -200,13 +200,15 @@ def _write_float32(work: _Work, tower: Tower) -> None:
 
 def _compare(work: _Work, tower: Tower, reference: Reference) -> None:
     """Compare one tower in float32 with transformers."""
-    from vlmsearch.building.compare import verify_images, verify_vectors
+    from vlmsearch.building.compare import verify_images, verify_prompts, verify_vectors
 
     gates, form, file = work.recipe.gates, work.described.text, work.exported[tower].file
     work.report(f"{tower}: comparing with transformers", 0, 1)
     mixed = _together(work.held_out, work.fitted, IMAGES, TEXTS)
     proof = tower_feeds(work.checkpoint, tower, mixed, form, work.tokenizer, work.report)
     work.checks.append(verify_vectors(tower, file, proof, reference, gates))
+    if tower == "text":
+        work.checks += verify_prompts(work.checkpoint.folder, file, form, work.tokenizer, gates)
     if tower == "image" and work.checkpoint.preprocess:
         pictures = work.held_out.pictures if "image" in work.held_out.own else ()
         folder, preprocess = work.checkpoint.folder, work.checkpoint.preprocess
@@ -296,7 +298,7 @@ def _plan(plan: QuantisationPlan) -> Json:
 def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[str]) -> None:
     """Write ``bundle.json``, with retrieval measured on what was just built where the recipe asks for it."""
     samples: Json = {tower: _samples(work, tower) for tower in work.checkpoint.towers}
-    measured = figures(work.checks, work.speed, samples, work.proof)
+    measured = figures(work.checks, work.speed, samples, work.proof) | _prompts(work.checkpoint)
     write_description(work.folder, work.described, {}, measured, work.quantisation, forced)
     fits, of_fits = fit_relevance(work.recipe, open_bundle(work.folder), work.report)
     measured |= of_fits
@@ -316,6 +318,16 @@ def figures(checks: Sequence[Check], speed: Mapping[str, float], samples: Json, 
         "machine": machine_name(),
         "versions": installed_versions(_VERSIONS),
     }
+
+
+def _prompts(checkpoint: Checkpoint) -> Json:
+    """Return what the prompts of a checkpoint stand before, by their names."""
+    prompts, names = checkpoint.prompts, dict[str, object]()
+    if (checkpoint.folder / "modules.json").is_file():
+        modules = sentence_modules(checkpoint.folder)
+        names = dict.fromkeys(modules.other_prompts if modules.prompts == prompts else (), "no text")
+    uses = {"query": ("queries", prompts.query), "document": ("documents", prompts.document)}
+    return {"prompts": {name: use for name, (use, text) in uses.items() if text} | names}
 
 
 _VERSIONS = ("onnxruntime", "transformers", "tokenizers")

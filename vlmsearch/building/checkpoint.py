@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Literal
 
 import numpy as np
@@ -196,14 +197,19 @@ def whole_image(prep: Json, folder: Path) -> Preprocess:
 class SentenceModules:
     """The modules of sentence-transformers around a transformer.
 
-    ``limit`` is the most tokens that it lets through, if it says so. Whether a model has its Normalize module makes no
-    difference here: vectors have length one always, and search compares them by their cosine. For a model without one,
-    sentence-transformers gives vectors of the same direction whose dot products are not cosines.
+    ``limit`` is the most tokens that it lets through, if it says so. ``other_prompts`` are the names of prompts that
+    are neither those of queries nor those of documents. ``is_plain`` says that all modules are its own.
+
+    Whether a model has its Normalize module makes no difference here: vectors have length one always, and search
+    compares them by their cosine. For a model without one, sentence-transformers gives vectors of the same direction
+    whose dot products are not cosines.
     """
 
     pooling: Pooling
     limit: int | None
     prompts: Prompts
+    other_prompts: tuple[str, ...]
+    is_plain: bool
 
 
 def sentence_modules(folder: Path) -> SentenceModules:
@@ -218,9 +224,9 @@ def sentence_modules(folder: Path) -> SentenceModules:
     settings = read_json(limits) if limits.is_file() else {}
     if settings.get("do_lower_case") and not lowers(folder):
         raise ConfigError(f"{limits}: do_lower_case cannot be exported: the tokenizer itself keeps capitals")
-    return SentenceModules(
-        _pooling(folder / str(modules[1]["path"]) / "config.json"), settings.get("max_seq_length"), _prompts(folder)
-    )
+    pooling = _pooling(folder / str(modules[1]["path"]) / "config.json")
+    is_plain = all(str(module["type"]).startswith("sentence_transformers.") for module in modules)
+    return SentenceModules(pooling, settings.get("max_seq_length"), *_prompts(folder), is_plain)
 
 
 def lowers(folder: Path) -> bool:
@@ -258,23 +264,21 @@ def _pooling(path: Path) -> Pooling:
     return known[modes[0]]
 
 
-def _prompts(folder: Path) -> Prompts:
-    """Return the prompts that sentence-transformers puts before queries and documents.
+def _prompts(folder: Path) -> tuple[Prompts, tuple[str, ...]]:
+    """Return the prompts of ``encode_query`` and ``encode_document`` in sentence-transformers, and the other names.
 
-    It knows them by name: "query", and the first of "document", "passage" and "corpus". A role without one gets the
-    default prompt, if there is one.
+    They are named "query" and "document"; without one there is none. Neither the default prompt nor "passage" and
+    "corpus" take their place: its models always have a prompt "document", which is empty where they name none.
     """
     path = folder / "config_sentence_transformers.json"
     config = read_json(path) if path.is_file() else {}
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
-    if default and default not in prompts:
+    if not isinstance(prompts, dict) or not all(isinstance(text, (str, NoneType)) for text in prompts.values()):
+        raise ConfigError(f"{path}: prompts are texts by their names, not {str(prompts)[:60]!r}")
+    if default is not None and default not in (*prompts, "query", "document"):
         raise ConfigError(f"{path}: the default prompt {default!r} is not among its prompts, {list(prompts)}")
-    usual = prompts[default] if default else ""
-
-    def first(*names: str) -> str:
-        return next((str(prompts[name]) for name in names if prompts.get(name)), usual)
-
-    return Prompts(first("query"), first("document", "passage", "corpus"))
+    others = tuple(name for name, text in prompts.items() if text and name not in ("query", "document"))
+    return Prompts(prompts.get("query") or "", prompts.get("document") or ""), others
 
 
 def read_transformer(config: Json, folder: Path) -> Transformer:

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from PIL import Image
-from tokenizers import Tokenizer
 
-from vlmsearch.building.checkpoint import Checkpoint
-from vlmsearch.building.data import CALIBRATION_SEED
+from vlmsearch.building.checkpoint import Checkpoint, sentence_modules
+from vlmsearch.building.data import CALIBRATION_SEED, sentences
 from vlmsearch.building.inputs import Feeds, Model, pair_feeds, pixel_feeds, row_cosines, run
 from vlmsearch.building.pairs import LabelledPairs
-from vlmsearch.building.verify import TEXTS, TOKENISED, Check, token_check, tokenizer_cases
+from vlmsearch.building.verify import TEXTS, Check, plain_cases, token_check, tokenizer_cases
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, VlmsearchError, one_line
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.bundle import TextInput, Tower
-from vlmsearch.models.inputs import lower_case, to_pixels
-from vlmsearch.models.recipe import Gates, RerankerGates
-from vlmsearch.models.tokenizers import no_panics
-from vlmsearch.types import ImageSource
+from vlmsearch.models.inputs import lower_case, to_pixels, token_arrays, token_rows
+from vlmsearch.models.recipe import Gates, Prompts, RerankerGates
+from vlmsearch.models.tokenizers import TextTokenizer, no_panics
+from vlmsearch.types import ImageSource, Role
 
 if TYPE_CHECKING:
     from vlmsearch.building.torch import Reference
 
+_PROMPTED = 10
 _SIZES = ((640, 480), (333, 500), (1024, 512), (500, 375), (180, 200), (480, 360), (700, 700), (301, 299))
 
 
@@ -75,12 +76,12 @@ def verify_images(
     ]
 
 
-def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
+def verify_tokens(folder: Path, form: TextInput, tokenizer: TextTokenizer) -> Check:
     """Count the texts that get other ids than from the checkpoint's own tokenizer.
 
     There are 2,000 of them, with each prompt.
     """
-    peer = _their_tokenizer(folder)
+    peer = _their_tokenizer(folder, tokenizer)
     if form.lower:
         lower_case(peer.backend_tokenizer)
     padding = "max_length" if form.fill else False
@@ -89,29 +90,54 @@ def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
         rows: list[list[int]] = peer(given, truncation=True, max_length=form.max_tokens, padding=padding)["input_ids"]
         return rows
 
-    return token_check("tokens.different", tokenizer_cases(TOKENISED), form, tokenizer, reference_ids)
+    return token_check("tokens.different", form, tokenizer, reference_ids)
 
 
-def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
+def verify_prompts(folder: Path, model: Model, form: TextInput, tokenizer: TextTokenizer, gates: Gates) -> list[Check]:
+    """Return the lowest cosine of ten queries and ten documents to those of sentence-transformers.
+
+    Prompts that are not those of the checkpoint itself are given to it. Empty where it is not installed, or the
+    checkpoint is not one of its own.
+    """
+    modules = sentence_modules(folder) if (folder / "modules.json").is_file() else None
+    if modules is None or not modules.is_plain or find_spec("sentence_transformers") is None:
+        return []
+    from vlmsearch.building.torch import load_sentence_transformer
+
+    peer, texts = load_sentence_transformer(folder, form.max_tokens), sentences()[:_PROMPTED]
+    is_own = modules.prompts == Prompts(form.query.text, form.document.text)
+    cosines = []
+    for role in get_args(Role):
+        ids, mask = token_arrays(token_rows(texts, form, tokenizer, role), form)
+        vectors, _ = run(model, Feeds(({"input_ids": ids, "attention_mask": mask},), np.arange(len(texts))))
+        encode = peer.encode_query if role == "query" else peer.encode_document
+        expected = encode(texts, prompt=None if is_own else form.prompt(role).text, normalize_embeddings=True)
+        cosines.append(row_cosines(vectors, expected).min())
+    return [Check("prompts.cosine", float(min(cosines)), gates.float32)]
+
+
+def verify_pairs(folder: Path, tokenizer: TextTokenizer, max_tokens: int) -> Check:
     """Count the pairs that get other ids or types than from transformers, of 2,000."""
-    peer = _their_tokenizer(folder)
-    texts = tokenizer_cases(TOKENISED)
+    peer = _their_tokenizer(folder, tokenizer)
+    texts = plain_cases(tokenizer)
     pairs = list(zip(texts, [*texts[7:], *texts[:7]]))
     expected = peer(*map(list, zip(*pairs)), truncation="longest_first", max_length=max_tokens, padding=False)
-    encodings = tokenizer.encode_batch(pairs)
+    encodings = tokenizer.pairs(pairs)
     types = expected.get("token_type_ids") or [encoding.type_ids for encoding in encodings]  # some models have none
     rows = zip(encodings, expected["input_ids"], types)
     different = sum(encoding.ids != list(ids) or encoding.type_ids != list(types) for encoding, ids, types in rows)
     return Check("tokens.different", float(different), 0.0, is_maximum=True)
 
 
-def _their_tokenizer(folder: Path) -> Any:
-    """Return the checkpoint's own tokenizer in transformers."""
+def _their_tokenizer(folder: Path, tokenizer: TextTokenizer) -> Any:
+    """Return the checkpoint's own tokenizer in transformers, which reads special tokens in texts as ``tokenizer``."""
     import transformers
 
     try:
         with no_panics(str(folder)):
-            return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            return transformers.AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=False, split_special_tokens=tokenizer.raw.encode_special_tokens
+            )
     except VlmsearchError:
         raise
     except ImportError as exc:
@@ -124,7 +150,7 @@ def _their_tokenizer(folder: Path) -> Any:
 
 
 def verify_logits(
-    model: Model, checkpoint: Checkpoint, tokenizer: Tokenizer, pairs: LabelledPairs, gates: RerankerGates
+    model: Model, checkpoint: Checkpoint, tokenizer: TextTokenizer, pairs: LabelledPairs, gates: RerankerGates
 ) -> Check:
     """Return the greatest difference between a float32 model's numbers and transformers', on 256 pairs."""
     from vlmsearch.building.torch import CrossEncoderReference

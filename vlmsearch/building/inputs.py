@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from vlmsearch._util.machine import available_cores
 from vlmsearch._util.ort import ort
@@ -20,6 +19,7 @@ from vlmsearch.models.inputs import Pixels, pad_texts, to_pixels, token_arrays, 
 from vlmsearch.models.mapped import MappedModel, map_model
 from vlmsearch.models.reranker import pair_arrays
 from vlmsearch.models.session import session_file
+from vlmsearch.models.tokenizers import TextTokenizer
 from vlmsearch.types import ImageSource, Vectors
 
 Feed = Mapping[str, NDArray[np.generic]]
@@ -66,7 +66,7 @@ def pixel_feeds(pixels: Pixels, batch: int = BATCH) -> Feeds:
     return Feeds(tuple({"pixels": pixels[i : i + batch]} for i in starts), np.arange(len(pixels)))
 
 
-def text_feeds(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, batch: int = BATCH) -> Feeds:
+def text_feeds(texts: Sequence[str], form: TextInput, tokenizer: TextTokenizer, batch: int = BATCH) -> Feeds:
     """Token ids of texts, cut where they are too long, shortest first.
 
     Where queries and documents have different prompts, every other text is taken for a query.
@@ -82,9 +82,9 @@ def text_feeds(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, batc
     return Feeds(tuple(batches), order)
 
 
-def pair_feeds(pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, pad: int, batch: int = BATCH) -> Feeds:
+def pair_feeds(pairs: Sequence[tuple[str, str]], tokenizer: TextTokenizer, pad: int, batch: int = BATCH) -> Feeds:
     """Token ids of pairs, shortest first."""
-    encodings = tokenizer.encode_batch(list(pairs))
+    encodings = tokenizer.pairs(pairs)
     order = np.array(sorted(range(len(encodings)), key=lambda i: len(encodings[i].ids)), np.intp)
     starts = range(0, len(order), batch)
     return Feeds(tuple(pair_arrays([encodings[i] for i in order[s : s + batch]], pad) for s in starts), order)

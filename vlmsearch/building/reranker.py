@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.building.bundle import (
@@ -44,6 +43,7 @@ from vlmsearch.models.reranker import (
     pair_tokenizer,
     reranker_file,
 )
+from vlmsearch.models.tokenizers import TextTokenizer
 from vlmsearch.rerankers.onnx import OnnxReranker
 from vlmsearch.types import Vectors
 
@@ -130,7 +130,7 @@ def split_pairs(recipe: RerankerRecipe) -> tuple[LabelledPairs, LabelledPairs]:
     )
 
 
-def _feeds(pairs: LabelledPairs, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Feeds:
+def _feeds(pairs: LabelledPairs, checkpoint: Checkpoint, tokenizer: TextTokenizer) -> Feeds:
     return pair_feeds(pairs.texts, tokenizer, checkpoint.pad)
 
 
@@ -167,7 +167,7 @@ def threshold_figures(probabilities: NDArray[np.float64], labels: NDArray[np.boo
 
 
 def _compared(
-    exported: ExportedTower, tokenizer: Tokenizer, held_out: LabelledPairs, gates: RerankerGates, report: Report
+    exported: ExportedTower, tokenizer: TextTokenizer, held_out: LabelledPairs, gates: RerankerGates, report: Report
 ) -> list[Check]:
     """Return how token ids and numbers differ from those of transformers."""
     from vlmsearch.building.compare import verify_logits, verify_pairs
@@ -180,8 +180,8 @@ def _compared(
 
 
 def _quantised(
-    exported: ExportedTower, tokenizer: Tokenizer, fitted: LabelledPairs, held_out: LabelledPairs, platt: PlattScaling,
-    recipe: RerankerRecipe, report: Report, file: Path,
+    exported: ExportedTower, tokenizer: TextTokenizer, fitted: LabelledPairs, held_out: LabelledPairs,
+    platt: PlattScaling, recipe: RerankerRecipe, report: Report, file: Path,
 ) -> tuple[ScoreDrift, Json]:  # fmt: skip
     """Write the INT8 model, and return how it differs from float32 and how it was made."""
 

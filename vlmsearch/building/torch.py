@@ -110,6 +110,21 @@ def load_reference(folder: Path, device: str = "cpu", dtype: torch.dtype = torch
         raise BackendError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
 
 
+def load_sentence_transformer(folder: Path, max_tokens: int) -> Any:
+    """Return a checkpoint as sentence-transformers has it, in float32; BackendError with its own reason."""
+    try:
+        with quiet(), ONE_AT_A_TIME:
+            from sentence_transformers import SentenceTransformer
+
+            model = SentenceTransformer(
+                str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": torch.float32}
+            )
+    except Exception as exc:
+        raise BackendError(f"sentence-transformers cannot load {folder}: {one_line(exc)}") from exc
+    model.max_seq_length = max_tokens
+    return model
+
+
 def image_processor(folder: Path) -> Callable[..., Any]:
     """Return the checkpoint's own image processor, of the kind that computes with Pillow."""
     kind, config = read_config(folder)

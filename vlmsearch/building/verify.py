@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from vlmsearch.building.checkpoint import Checkpoint
 from vlmsearch.building.data import Samples, sentences
@@ -19,7 +18,7 @@ from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import TextInput, Tower
 from vlmsearch.models.inputs import lower_case, prompted, token_arrays, token_rows
 from vlmsearch.models.recipe import Gates
-from vlmsearch.models.tokenizers import no_panics, read_tokenizer
+from vlmsearch.models.tokenizers import TextTokenizer, no_panics, read_tokenizer
 from vlmsearch.types import Role
 
 _RANGES = (
@@ -88,7 +87,7 @@ class Check:
         return self.gate is None or (self.value <= self.gate if self.is_maximum else self.value >= self.gate)
 
 
-def verify_split(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
+def verify_split(folder: Path, form: TextInput, tokenizer: TextTokenizer) -> Check:
     """Count the texts that get other ids than from the checkpoint's ``tokenizer.json``.
 
     There are 2,000 of them, with each prompt. That file cuts, adds special tokens and pads by itself here; a bundle
@@ -97,24 +96,32 @@ def verify_split(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
     own = read_tokenizer((folder / "tokenizer.json").read_bytes(), str(folder))
     if form.lower:
         lower_case(own)
+    own.encode_special_tokens = tokenizer.raw.encode_special_tokens
     own.enable_truncation(form.max_tokens)
     own.no_padding()
     if form.fill:
         own.enable_padding(length=form.fill, pad_id=form.pad)
-    texts = tokenizer_cases(TOKENISED)
 
     def tokenised(given: list[str]) -> list[list[int]]:
         with no_panics(str(folder)):
             return [encoding.ids for encoding in own.encode_batch(given)]
 
-    return token_check("tokens.split_differently", texts, form, tokenizer, tokenised)
+    return token_check("tokens.split_differently", form, tokenizer, tokenised)
+
+
+def plain_cases(tokenizer: TextTokenizer) -> list[str]:
+    """Return up to 2,000 texts.
+
+    Those in which another reader has special tokens, and the tokenizer characters, are left out.
+    """
+    return [text for text in tokenizer_cases(TOKENISED) if tokenizer.plain(text) == text]
 
 
 def token_check(
-    name: str, texts: list[str], form: TextInput, tokenizer: Tokenizer, peer: Callable[[list[str]], list[list[int]]]
+    name: str, form: TextInput, tokenizer: TextTokenizer, peer: Callable[[list[str]], list[list[int]]]
 ) -> Check:
     """Return how many texts, with each prompt, get other ids than from ``peer``."""
-    different = 0
+    texts, different = plain_cases(tokenizer), 0
     roles: tuple[Role, ...] = ("document",) if form.query == form.document else ("document", "query")
     for role in roles:
         rows = token_rows(texts, form, tokenizer, role)
@@ -149,7 +156,7 @@ def drift_checks(tower: Tower, precision: str, drift: Drift, gates: Gates) -> li
 
 
 def tower_feeds(
-    checkpoint: Checkpoint, tower: Tower, samples: Samples, form: TextInput, tokenizer: Tokenizer, report: Report
+    checkpoint: Checkpoint, tower: Tower, samples: Samples, form: TextInput, tokenizer: TextTokenizer, report: Report
 ) -> Feeds:
     """Return what a tower takes of some samples."""
     if tower == "text" or checkpoint.preprocess is None:

@@ -203,6 +203,9 @@ def _print(bundle: Bundle | RerankerBundle) -> None:
     relevance = bundle.measured.get("relevance_from")
     for modality, origin in relevance.items() if isinstance(relevance, dict) else ():
         click.echo(f"relevance of {modality}: fitted on {origin}")
+    prompts = bundle.measured.get("prompts")
+    for name, use in prompts.items() if isinstance(prompts, dict) else ():
+        click.echo(f"prompt {name!r}: before {use}")
     click.echo(f"proven by: {proof_in_words(bundle)}")
     for failed in bundle.forced:
         click.echo(f"forced although it failed: {failed}")

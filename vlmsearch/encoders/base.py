@@ -160,6 +160,34 @@ class ResizesImages(Protocol):
 
 
 @runtime_checkable
+class TakesPrompts(Protocol):
+    """An encoder that puts any prompt before texts, in place of its model's own.
+
+    Example:
+        >>> from vlmsearch.registry import open_encoder
+        >>> with open_encoder("onnx:demo") as encoder:
+        ...     vectors = encoder.encode_prompted(["circle"], prompt="a red ")
+        >>> isinstance(encoder, TakesPrompts), sorted(vectors)
+        (True, ['clip', 'minilm'])
+    """
+
+    def encode_prompted(self, texts: Sequence[str], *, prompt: str) -> dict[str, Vectors]:
+        """Encode texts into every space that takes text.
+
+        Args:
+            texts: Any number of them.
+            prompt: What stands before each, "" for nothing.
+
+        Returns:
+            Float32 arrays of shape (len(texts), dim) by the names of the spaces, each row of length one.
+
+        Raises:
+            InvalidBatchError: Some texts cannot be used; all of them are named.
+            BackendError: The model failed.
+        """
+
+
+@runtime_checkable
 class TokenizesTexts(Protocol):
     """Have the tokenizers of one's models at hand, and know how their vectors may be cut.
 

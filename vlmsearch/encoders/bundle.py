@@ -83,12 +83,19 @@ class BundleEncoder(Encoder):
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Vectors per space; see `Encoder.encode_texts`."""
+        return self._encode_texts(texts, role, None)
+
+    def encode_prompted(self, texts: Sequence[str], *, prompt: str) -> dict[str, Vectors]:
+        """Vectors per space; see `TakesPrompts`."""
+        return self._encode_texts(texts, "document", prompt)
+
+    def _encode_texts(self, texts: Sequence[str], role: Role, prompt: str | None) -> dict[str, Vectors]:
         self.check_open()
         apply_to_each(utf8_bytes, texts)
         vectors = {}
         for bundle, space in zip(self.bundles, self.spaces):
             run = partial(self.run_text_batches, bundle)
-            whole = self._texts[space.name].encode(texts, role, self.text_limits, run)
+            whole = self._texts[space.name].encode(texts, role, self.text_limits, run, prompt)
             vectors[space.name] = cut_vectors(whole, space.dim)
         return vectors
 

@@ -7,12 +7,12 @@ needed, and torch only where tensors are asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.encoders.base import Encoder
+from vlmsearch.encoders.base import Encoder, TakesPrompts
 from vlmsearch.errors import ConfigError, InvalidBatchError
 from vlmsearch.types import ImageSource, Role, Space, Vectors
 
@@ -76,8 +76,8 @@ class SentenceModel:
 
         Args:
             inputs: One text or image, or a sequence of them, which may be mixed.
-            prompt_name: ``query`` for a query; any other name for a document.
-            prompt: A text to put before each text, beside the prompt of the model itself.
+            prompt_name: ``query`` for a query, ``document`` for a document, which is the default.
+            prompt: A text to put before each text, in place of the prompt of the model itself; "" for nothing.
             batch_size: The number of inputs that are encoded at once.
             show_progress_bar: Without effect.
             convert_to_numpy: Without effect.
@@ -89,7 +89,8 @@ class SentenceModel:
             Float32 of shape (n, dim), or (dim,) for one input that is not in a sequence.
 
         Raises:
-            ConfigError: An image is given, and the space has none.
+            ConfigError: An image is given, and the space has none; or there is no prompt of that name, or the encoder
+                takes none.
             InvalidBatchError: Some inputs cannot be used; those of the first such batch are named, by their places.
             BackendError: The model failed.
 
@@ -101,8 +102,10 @@ class SentenceModel:
         """
         is_one = isinstance(inputs, (str, bytes)) or not isinstance(inputs, Sequence)
         given = cast("Sequence[Input]", [inputs] if is_one else inputs)
-        given = [prompt + item if prompt and isinstance(item, str) else item for item in given]
-        rows = self.vectors(given, role="query" if prompt_name == "query" else "document", batch_size=batch_size)
+        if prompt is None and prompt_name not in (None, *get_args(Role)):
+            raise ConfigError(f"`prompt_name` is query or document, not {prompt_name!r}: give the text as `prompt`")
+        role: Role = "query" if prompt_name == "query" else "document"
+        rows = self.vectors(given, role=role, batch_size=batch_size, prompt=prompt)
         if truncate_dim is not None:
             rows = rows[:, :truncate_dim]
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
@@ -118,13 +121,13 @@ class SentenceModel:
 
         Args:
             inputs: One text or image, or a sequence of them.
-            prompt_name: Without effect.
+            prompt_name: That of `encode`, here ``query`` by default.
             **options: Those of `encode`.
 
         Returns:
             Float32 of shape (n, dim), or (dim,) for one input that is not in a sequence.
         """
-        return self.encode(inputs, prompt_name="query", **options)
+        return self.encode(inputs, prompt_name=prompt_name or "query", **options)
 
     def encode_document(
         self, inputs: Input | Sequence[Input], *, prompt_name: str | None = None, **options: Any
@@ -133,27 +136,30 @@ class SentenceModel:
 
         Args:
             inputs: One text or image, or a sequence of them.
-            prompt_name: Without effect.
+            prompt_name: That of `encode`.
             **options: Those of `encode`.
 
         Returns:
             Float32 of shape (n, dim), or (dim,) for one input that is not in a sequence.
         """
-        return self.encode(inputs, prompt_name="document", **options)
+        return self.encode(inputs, prompt_name=prompt_name, **options)
 
-    def vectors(self, inputs: Sequence[Input], *, role: Role, batch_size: int = 32) -> Vectors:
+    def vectors(
+        self, inputs: Sequence[Input], *, role: Role, batch_size: int = 32, prompt: str | None = None
+    ) -> Vectors:
         """Return the vectors of texts and images as an array.
 
         Args:
             inputs: Any number of them.
             role: Whether the texts are queries or documents.
             batch_size: The number of inputs that are encoded at once.
+            prompt: A text to put before each text, in place of the prompt of its role.
 
         Returns:
             Float32 of shape (len(inputs), dim), each row of length one.
 
         Raises:
-            ConfigError: An image is given, and the space has none.
+            ConfigError: An image is given, and the space has none; or a prompt, and the encoder takes none.
             InvalidBatchError: Some inputs cannot be used; those of the first such batch are named, by their places.
             BackendError: The model failed.
         """
@@ -164,9 +170,16 @@ class SentenceModel:
             images = {place: item for place, item in batch.items() if not isinstance(item, str)}
             if images and "image" not in self.space.modalities:
                 raise ConfigError(f"the space {self.space.name} of {self.encoder.fingerprint} has texts alone")
-            self._fill(rows, texts, lambda some: self.encoder.encode_texts(some, role=role))
+            self._fill(rows, texts, lambda some: self._encode_texts(some, role, prompt))
             self._fill(rows, images, self.encoder.encode_images)
         return rows
+
+    def _encode_texts(self, texts: Sequence[str], role: Role, prompt: str | None) -> Mapping[str, Vectors]:
+        if prompt is None:
+            return self.encoder.encode_texts(texts, role=role)
+        if not isinstance(self.encoder, TakesPrompts):
+            raise ConfigError(f"{self.encoder.fingerprint} takes no prompt: its texts have those of its own")
+        return self.encoder.encode_prompted(texts, prompt=prompt)
 
     def _fill(
         self, rows: Vectors, inputs: Mapping[int, T], encode: Callable[[Sequence[T]], Mapping[str, Vectors]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ from vlmsearch.errors import (
 )
 from vlmsearch.media.images import Preprocess, opened_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.models.bundle import LENGTH_STEP, Bundle, TextInput, padded_length
-from vlmsearch.models.tokenizers import no_panics, read_tokenizer, token_row
+from vlmsearch.models.bundle import LENGTH_STEP, Bundle, TextInput, TextPrompt, padded_length
+from vlmsearch.models.tokenizers import TextTokenizer, read_tokenizer, token_row
 from vlmsearch.types import ImageSource, Role, Vectors
 
 Ids = NDArray[np.int32]
@@ -32,14 +32,14 @@ _STEPS = ((64, LENGTH_STEP), (128, 2 * LENGTH_STEP), (1 << 30, 4 * LENGTH_STEP))
 """The multiples that texts are padded to for an engine, each up to a length: few shapes have to be captured."""
 
 
-def open_tokenizer(bundle: Bundle) -> Tokenizer:
+def open_tokenizer(bundle: Bundle) -> TextTokenizer:
     """Return the bundle's tokenizer, which neither cuts nor pads, and lower-cases where the bundle says so."""
     tokenizer = read_tokenizer(bundle.read("tokenizer.json"), str(bundle.folder))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if bundle.text.lower:
         lower_case(tokenizer)
-    return tokenizer
+    return TextTokenizer(tokenizer, bundle.name, (bundle.text.query.ids, bundle.text.document.ids))
 
 
 def lower_case(tokenizer: Tokenizer) -> None:
@@ -79,13 +79,12 @@ def prompted(texts: Sequence[str], form: TextInput, role: Role) -> list[str]:
     return [prompt + text for text in texts] if prompt else list(texts)
 
 
-def token_rows(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, role: Role) -> list[list[int]]:
+def token_rows(texts: Sequence[str], form: TextInput, tokenizer: TextTokenizer, role: Role) -> list[list[int]]:
     """Return all ids of each text as its tower gets them, cut where too long.
 
     The prompt and special tokens are included.
     """
-    encodings = tokenizer.encode_batch_fast(prompted(texts, form, role), add_special_tokens=False)
-    return [tower_ids(encoding.ids, form, role) for encoding in encodings]
+    return [tower_ids(ids, form, role) for ids in tokenizer.ids(texts, [form.prompt(role)] * len(texts))]
 
 
 def tower_ids(ids: Sequence[int], form: TextInput, role: Role) -> list[int]:
@@ -225,16 +224,20 @@ class TextBatches:
         role: Role,
         limits: BatchLimits,
         run: Callable[[Sequence[tuple[Ids, Ids]]], Iterable[Vectors]],
+        prompt: str | None = None,
     ) -> Vectors:
         """Return one unit vector a text, (len(texts), dim).
 
         A text is cut where it is longer than the model reads; of queries, a warning says so. ``run`` gives the vectors
-        of each batch, in order.
+        of each batch, in order. ``prompt`` replaces the model's own.
         """
-        form, whole = self._input, self._token_ids(texts, [role] * len(texts))
+        form = self._input
+        if prompt is not None:
+            form = replace(form, query=TextPrompt(prompt), document=TextPrompt(prompt))
+        whole = self._tokenizer.ids(texts, [form.prompt(role)] * len(texts))
         if role == "query":
-            counts = [self._own_tokens(ids, role) for ids in whole]
-            warn_truncated(self._bundle.name, counts, form.room(role), stacklevel=3)
+            counts = [len(ids) - len(form.query.ids) for ids in whole]
+            warn_truncated(self._bundle.name, counts, form.room(role), stacklevel=4)
         rows = [tower_ids(ids, form, role) for ids in whole]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         places = [order[place] for place in split_batches([form.fill or len(rows[i]) for i in order], limits)]
@@ -252,7 +255,8 @@ class TextBatches:
 
         InvalidBatchError names those with an unknown id.
         """
-        known = self._tokenizer.get_vocab_size()
+        tokenizer = self._tokenizer.raw
+        known = tokenizer.get_vocab_size()
 
         def check(row: Sequence[int]) -> Sequence[int]:
             wrong = next((id for id in row if not 0 <= id < known), None)
@@ -261,15 +265,13 @@ class TextBatches:
                 raise InvalidInputError("invalid", f"{wrong} is not a token of {name}, which has {known:,}")
             return row
 
-        ending = getattr(self._tokenizer.model, "end_of_word_suffix", None)  # of CLIP's, which has no decoder for it
-        texts = self._tokenizer.decode_batch(apply_to_each(check, rows))
+        ending = getattr(tokenizer.model, "end_of_word_suffix", None)  # of CLIP's, which has no decoder for it
+        texts = tokenizer.decode_batch(apply_to_each(check, rows))
         return [text.replace(ending, " ").strip() if ending else text for text in texts]
 
     def _token_ids(self, texts: Sequence[str], roles: Sequence[Role]) -> list[list[int]]:
         """Return the ids of whole texts, each with the prompt of its role."""
-        with no_panics(self._bundle.name):
-            given = [self._input.prompt(role).text + text for text, role in zip(texts, roles)]
-            return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(given, add_special_tokens=False)]
+        return self._tokenizer.ids(texts, [self._input.prompt(role) for role in roles])
 
     def _own_tokens(self, ids: Sequence[int], role: Role) -> int:
         """Return how many of a text's ids are not those of its prompt."""

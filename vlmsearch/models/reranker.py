@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding
 
 from vlmsearch._util.json_table import JsonTable
 from vlmsearch.errors import ConfigError, one_line
@@ -29,7 +29,7 @@ from vlmsearch.models.bundle import (
 )
 from vlmsearch.models.inputs import Ids
 from vlmsearch.models.mapped import MappedModel
-from vlmsearch.models.tokenizers import read_tokenizer, token_row
+from vlmsearch.models.tokenizers import TextTokenizer, read_tokenizer, token_row
 
 RerankerPrecision = Literal["fp32", "int8"]
 PRECISIONS: tuple[RerankerPrecision, ...] = ("fp32", "int8")
@@ -116,7 +116,7 @@ def open_reranker_bundle(folder: Path) -> RerankerBundle:
     )
 
 
-def pair_tokenizer(data: bytes, name: str, max_tokens: int) -> Tokenizer:
+def pair_tokenizer(data: bytes, name: str, max_tokens: int) -> TextTokenizer:
     """Return a tokenizer of pairs that cuts the longer text first, as sentence-transformers' CrossEncoder does."""
     tokenizer = read_tokenizer(data, name)
     try:
@@ -124,7 +124,7 @@ def pair_tokenizer(data: bytes, name: str, max_tokens: int) -> Tokenizer:
     except Exception as exc:  # the library raises nothing more particular
         raise ConfigError(f"the tokenizer of {name} cannot be used: {one_line(exc)}") from exc
     tokenizer.no_padding()
-    return tokenizer
+    return TextTokenizer(tokenizer, name)
 
 
 def pair_arrays(batch: list[Encoding], pad: int) -> dict[str, Ids]:

@@ -6,14 +6,16 @@ import base64
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from vlmsearch.errors import ConfigError, one_line
+from vlmsearch.models.bundle import TextPrompt
 
 _MAX_GROWTH = 256
 """Factor by which a normalizer may make a text longer. SentencePiece's rules have 33 bytes for one letter, U+FDFA."""
@@ -39,6 +41,71 @@ def read_tokenizer(data: bytes, name: str) -> Tokenizer:
     if growth > _MAX_GROWTH:
         raise ConfigError(f"the tokenizer of {name} makes texts {growth:,} times longer; {_MAX_GROWTH} is the most")
     return tokenizer
+
+
+_RARE = "\U000f0000 \U00016a40 \U00012000 \u2d63"
+"""Letters that most vocabularies lack. Some normalizers leave out a part of them."""
+
+
+class TextTokenizer:
+    """A tokenizer that reads special tokens in texts as the characters that they are written with.
+
+    A text with ``</s>`` goes on behind it, then. Special tokens in a model's own prompts stay what they are.
+
+    Args:
+        raw: The tokenizer, which is changed.
+        name: What it is called in messages.
+        prompts: The ids of the model's own prompts.
+    """
+
+    def __init__(self, raw: Tokenizer, name: str, prompts: Sequence[Sequence[int]] = ()) -> None:
+        self.raw, self._name = raw, name
+        unknown: Sequence[int] = ()
+        with no_panics(name):
+            around = raw.encode("", "")
+            with suppress(Exception):  # a model may have no token for letters like these
+                unknown = raw.encode(_RARE, add_special_tokens=False).ids
+        added = (id for id, token in raw.get_added_tokens_decoder().items() if token.special)
+        marks = compress(around.ids, around.special_tokens_mask)
+        self._special = frozenset({*added, *marks}.difference(unknown))
+        self._around = self._count(around)
+        raw.encode_special_tokens = all(map(self._special.isdisjoint, prompts))
+
+    def ids(self, texts: Sequence[str], prompts: Sequence[TextPrompt]) -> list[list[int]]:
+        """Return the ids of whole texts, each with its prompt."""
+        with no_panics(self._name):
+            given = [prompt.text + text for text, prompt in zip(texts, prompts)]
+            rows = [encoding.ids for encoding in self.raw.encode_batch_fast(given, add_special_tokens=False)]
+            for place, prompt in enumerate(prompts):
+                if not self._special.isdisjoint(rows[place][len(prompt.ids) :]):
+                    given[place] = prompt.text + self.plain(texts[place])
+                    rows[place] = self.raw.encode(given[place], add_special_tokens=False).ids
+        return rows
+
+    def pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Encoding]:
+        """Return the tokens of pairs, with those that the model has around them."""
+        with no_panics(self._name):
+            encodings: list[Encoding] = self.raw.encode_batch(list(pairs))
+            for place, (first, second) in enumerate(pairs):
+                if self._count(encodings[place]) > self._around:
+                    encodings[place] = self.raw.encode(self.plain(first), self.plain(second))
+        return encodings
+
+    def plain(self, text: str) -> str:
+        """Return a text with spaces between the characters of what would be a special token.
+
+        `Tokenizer.encode_special_tokens` alone is without effect where a vocabulary has those tokens as words: that of
+        Unigram, and those of whole words.
+        """
+        encoding, parts, done = self.raw.encode(text, add_special_tokens=False), list[str](), 0
+        for id, (start, end) in zip(encoding.ids, encoding.offsets):
+            if id in self._special:
+                parts += text[done:start], " ".join(text[start:end])
+                done = end
+        return "".join(parts) + text[done:]
+
+    def _count(self, encoding: Encoding) -> int:
+        return sum(map(self._special.__contains__, encoding.ids))
 
 
 def _growth(normalizer: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from vlmsearch._util.arguments import check_counts
-from vlmsearch._util.text import utf8_bytes, well_formed
+from vlmsearch._util.text import sanitise, utf8_bytes, well_formed
 from vlmsearch._util.threads import Workers
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.generators.base import (
@@ -120,6 +120,7 @@ class GeneratorReranker(Reranker):
 
 def _prompt(query: str, picture: Picture | None, text: str) -> list[str | Picture]:
     """Return what a generator reads: the picture, the text, and the question behind both."""
+    query, text = ("\n".join(map(sanitise, given.splitlines())) for given in (query, text))
     what = "text" if picture is None else "picture with its text" if text else "picture"
     parts: list[str | Picture] = [] if picture is None else [picture, "\n"]
     parts.append((f"Text: {text}\n\n" if text else "") + QUESTION.format(what=what, query=query))

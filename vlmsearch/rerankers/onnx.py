@@ -14,7 +14,6 @@ from vlmsearch.models.bundle import UNPADDED
 from vlmsearch.models.inputs import BatchLimits, split_batches
 from vlmsearch.models.reranker import RerankerPrecision, find_reranker, pair_arrays, pair_tokenizer
 from vlmsearch.models.session import TOKENS_AT_ONCE, CoresSession, check_threads
-from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.types import Document
 
@@ -57,8 +56,7 @@ class OnnxReranker(Reranker):
         session = self._session
         if session is None:
             raise BackendError(f"the re-ranker {self.name} is closed")
-        with no_panics(self.bundle.name):
-            encodings = self._tokenizer.encode_batch(list(pairs))
+        encodings = self._tokenizer.pairs(pairs)
         order = sorted(range(len(pairs)), key=lambda number: len(encodings[number].ids))
         logits = np.empty(len(pairs), np.float32)
         places = split_batches([len(encodings[row].ids) for row in order], self._limits)

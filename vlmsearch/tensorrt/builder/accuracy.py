@@ -91,7 +91,7 @@ def example(bundle: Bundle, tower: Tower, rows: int, length: int) -> Feed:
         size = bundle.preprocess.size
         return {"pixels": rng.integers(0, 256, (rows, size, size, 3), np.uint8)}
     form = bundle.text
-    ids = rng.integers(0, open_tokenizer(bundle).get_vocab_size(), (rows, length)).astype(np.int32)
+    ids = rng.integers(0, open_tokenizer(bundle).raw.get_vocab_size(), (rows, length)).astype(np.int32)
     ids[:, : len(form.prefix)] = form.prefix
     if form.suffix:
         ids[:, -len(form.suffix) :] = form.suffix
