@@ -40,7 +40,9 @@ Reading = Literal["picture", "text", "both", "neither"]
 Role = Literal["query", "document"]
 """The role of a text: some models put another prefix before each."""
 Scalar: TypeAlias = Union[str, int, float, bool]
-"""A value of metadata: finite, and a whole number within 64 bits."""
+"""A single value of metadata: finite, and a whole number within 64 bits."""
+MetadataValue: TypeAlias = Union[str, int, float, bool, tuple[str, ...]]
+"""A value of metadata: a single one, or a list of strings."""
 ImageSource: TypeAlias = Union[Path, bytes, "PIL.Image.Image"]
 """A file, the encoded bytes of one, or a decoded image."""
 ImageInput: TypeAlias = Union[str, Path, bytes, "PIL.Image.Image", "NDArray[np.uint8]"]
@@ -51,6 +53,8 @@ Pixels are of shape (height, width), or (height, width, channels) with 1, 3 or 4
 MAX_ID_BYTES = 1024
 MAX_KEY_CHARS = 128
 MAX_METADATA_KEYS = 1000
+MAX_ENTRIES = 1000
+"""Strings in one list of a document's metadata."""
 MAX_METADATA_BYTES = 2**20
 """Of the keys and texts of one document's metadata, in UTF-8."""
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -184,10 +188,15 @@ def is_id(value: str) -> bool:
     return True
 
 
-def check_metadata(metadata: Mapping[str, Scalar]) -> None:
+def shown_value(value: object) -> str:
+    """Return a value of metadata as people read it."""
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
     """Raise InvalidInputError unless every store can keep ``metadata`` and filter on it.
 
-    ``too_large`` for more than 1,000 keys, or more than 1 MiB of keys and texts.
+    ``too_large`` for more than 1,000 keys, 1,000 strings in a list, or 1 MiB of keys and texts.
     """
     if len(metadata) > MAX_METADATA_KEYS:
         raise InvalidInputError(
@@ -199,15 +208,19 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
             raise InvalidInputError(
                 "invalid", f"a metadata key has 1 to {MAX_KEY_CHARS} characters, no controls, no $ first: {key!r}"
             )
-        if not isinstance(value, (str, int, float)):
-            raise InvalidInputError("invalid", f"metadata {key!r} must be a string, number or bool, not {value!r}")
+        is_list = isinstance(value, tuple) and all(isinstance(entry, str) for entry in value)
+        if not is_list and not isinstance(value, (str, int, float)):
+            kinds = "a string, number, bool or list of strings"
+            raise InvalidInputError("invalid", f"metadata {key!r} must be {kinds}, not {value!r}")
+        texts = value if isinstance(value, tuple) else (value,)
+        if len(texts) > MAX_ENTRIES:
+            raise InvalidInputError("too_large", f"metadata {key!r} has more than {MAX_ENTRIES:,} strings")
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidInputError("invalid", f"metadata {key!r} must be a finite number, not {value!r}")
         if isinstance(value, int) and abs(value) > MAX_INT:
             raise InvalidInputError("invalid", f"metadata {key!r} does not fit 64 bits: {value}")
         size += len(key.encode("utf-8", "surrogatepass"))
-        if isinstance(value, str):
-            size += len(value.encode("utf-8", "surrogatepass"))
+        size += sum(len(text.encode("utf-8", "surrogatepass")) for text in texts if isinstance(text, str))
     if size > MAX_METADATA_BYTES:
         raise InvalidInputError(
             "too_large",
@@ -445,8 +458,9 @@ def check_here(image: Path) -> None:
 class Document(HtmlDisplay):
     """A document that is indexed and found: a text, an image or both.
 
-    Values are taken as people have them. Numpy scalars become Python's, and dates become ISO 8601. None, NaN and NaT
-    are left out. Values are not checked here. Indexing reports a document that stores cannot keep.
+    Values are taken as people have them. Numpy scalars become Python's, and dates become ISO 8601. Lists and arrays of
+    strings become tuples without duplicates. None, NaN, NaT and empty lists are left out. Values are not checked here.
+    Indexing reports a document that stores cannot keep.
 
     Args:
         id: Id in an index: 1 to 1,024 bytes without control characters. By default, it is a digest of the text, the
@@ -455,8 +469,8 @@ class Document(HtmlDisplay):
         image: Image: a path, encoded bytes, a PIL image or an array of pixels. Stores keep images that are paths. A
             path may name a part of a file, as `Part` writes it: a page of a PDF, or a region of an image. The image of
             a document on a server is a `RemoteImage`.
-        metadata: Values that searches can filter on: at most 1,000 keys of 128 characters, and 1 MiB of keys and
-            strings.
+        metadata: Values that searches can filter on: strings, numbers, bools and lists of at most 1,000 strings. At
+            most 1,000 keys of 128 characters, and 1 MiB of keys and strings.
 
     Attributes:
         id: Id.
@@ -474,7 +488,7 @@ class Document(HtmlDisplay):
     id: str
     text: str | None = None
     image: ImageSource | RemoteImage | None = None
-    metadata: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
+    metadata: Mapping[str, MetadataValue] = field(default_factory=lambda: MappingProxyType({}))
 
     def __init__(
         self,
@@ -512,7 +526,7 @@ class Document(HtmlDisplay):
         return part_of(self.id)
 
 
-_NO_METADATA: Mapping[str, Scalar] = MappingProxyType({})
+_NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
 
 
 def _digest(text: object, image: object, metadata: object) -> str:
@@ -703,7 +717,7 @@ class MetadataChange:
 
     document: Document
     stamp: Stamp
-    metadata: Mapping[str, Scalar]
+    metadata: Mapping[str, MetadataValue]
     digest: str
     text: str | None = None
     vectors: Mapping[Field, NDArray[np.float32]] = field(default_factory=lambda: MappingProxyType({}))

@@ -74,7 +74,7 @@ def test_only_the_key_date_without_quotes_has_dates() -> None:
     ("text", "message"),
     [
         ("(", "needs a key of the metadata, such as in year>=2020 at its end"),
-        ("year", "needs one of = == != > >= < <=, 'in' or 'not in' at its end"),
+        ("year", "needs one of = == != > >= < <= has, 'in' or 'not in' at its end"),
         ("year>=", "needs a value at its end"),
         (
             "year>=2020 tag=cat",

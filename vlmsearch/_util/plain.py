@@ -14,13 +14,15 @@ from typing import Any
 _PLAIN = frozenset({str, int, bool, float})
 _MISSING = frozenset({"NAType", "NaTType"})
 """The types of pandas' missing values; NaT counts as a date elsewhere."""
+_LISTS = (list, tuple, set, frozenset)
 _CHANNELS = frozenset({1, 3, 4})
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as a string, a number or a bool. It is None for a missing one, and any other object as it is.
+    """Return a value as a string, a number, a bool or a tuple of strings. It is None for a missing one.
 
-    Dates and times are in ISO 8601. None, NaN, NaT and pandas' NA are missing.
+    Any other object stays as it is. Dates and times are in ISO 8601. None, NaN, NaT, pandas' NA and empty lists are
+    missing. Of a list of strings, missing entries and duplicates are left out.
 
     >>> from datetime import date
     >>> plain_value(date(2024, 5, 1)), plain_value(float("nan"))
@@ -38,9 +40,20 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, (int, float, Decimal)):
         number = int(value) if isinstance(value, int) else float(value)
         return plain_value(number)
+    if isinstance(value, _LISTS) or (getattr(value, "ndim", None) == 1 and value.dtype.kind in "OUT"):
+        return _list_value(value)
     if getattr(value, "ndim", None) == 0 and hasattr(value, "dtype") and hasattr(value, "item"):
         return _numpy_value(value)
     return value
+
+
+def _list_value(value: Any) -> Any:
+    entries = value if isinstance(value, _LISTS) else value.tolist()
+    plain = [entry if isinstance(entry, _LISTS) else plain_value(entry) for entry in entries]
+    strings = [entry for entry in plain if entry is not None]
+    if not all(isinstance(entry, str) for entry in strings):
+        return value
+    return tuple(sorted(strings) if isinstance(value, (set, frozenset)) else dict.fromkeys(strings)) or None
 
 
 def _numpy_value(value: Any) -> Any:

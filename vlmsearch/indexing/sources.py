@@ -54,6 +54,7 @@ from vlmsearch._util.batching import batches
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
+from vlmsearch._util.plain import plain_value
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
 from vlmsearch.indexing.front_matter import front_matter
@@ -69,7 +70,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
 from vlmsearch.media.video import SUBTITLE_SUFFIXES
 from vlmsearch.stores.base import Store
-from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp, part_of
+from vlmsearch.types import CONTROLS, Document, Reject, Stamp, part_of
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".tar"})
@@ -630,17 +631,18 @@ def _document(given: Row, table: str) -> Document:
     text = _text_of(row, "text")
     content = image if isinstance(image, bytes) else (text or "").encode("utf-8", "replace")
     digest = hashlib.sha256(content).hexdigest()[:32]
-    metadata: dict[str, Scalar] = {}
+    metadata: dict[str, object] = {}
     for key, value in row.items():
         if key in ("id", "text", "image") or value is None:
             continue
         if not isinstance(key, str):  # that of what a row of CSV has beyond the last column
             what = reprlib.repr(value)
             raise InvalidInputError("invalid", f"more cells than columns: {what}; quote a text that has commas")
-        if not isinstance(value, (str, int, float)):
+        plain = plain_value(value) if isinstance(value, list) else value
+        if not isinstance(plain, (str, int, float, tuple, type(None))):
             what = reprlib.repr(value)
             raise InvalidInputError("invalid", f"metadata {key!r} must be a string, number or bool, not {what}")
-        metadata[key] = value
+        metadata[key] = plain
     id = file_id(f"{table}/{row.key}") if isinstance(row, TarSample) else _text_of(row, "id")
     return Document(id or (file_id(str(image)) if isinstance(image, Path) else digest), text, image or None, metadata)
 

@@ -31,7 +31,7 @@ def unread_metadata(counts: Mapping[str, int]) -> dict[str, Scalar]:
     return {UNREAD: unread_text(counts), COUNT: sum(counts.values())} if counts else {}
 
 
-def unread_in(metadata: Mapping[str, Scalar]) -> dict[str, int]:
+def unread_in(metadata: Mapping[str, object]) -> dict[str, int]:
     """Return the unread parts that metadata name; none for metadata of the user's own."""
     return unread_counts(metadata.get(UNREAD)) if metadata.get(COUNT) else {}
 
@@ -46,7 +46,7 @@ def unread_text(counts: Mapping[str, int], limit: int | None = None) -> str:
     return _listed([f"{count:,} {_plural(kind, count)}" for kind, count in ranked(counts).items()], "kind", limit)
 
 
-def unread_counts(text: Scalar | None) -> dict[str, int]:
+def unread_counts(text: object) -> dict[str, int]:
     """Return the numbers that `unread_text` has put into words; none for a value of another form."""
     amounts = [_AMOUNT.fullmatch(part) for part in text.split(", ")] if isinstance(text, str) else []
     if None in amounts:

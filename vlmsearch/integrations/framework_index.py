@@ -27,6 +27,7 @@ import numpy as np
 from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
+from vlmsearch._util.plain import plain_value
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
 from vlmsearch.index import add_reported
@@ -50,11 +51,11 @@ from vlmsearch.types import (
     ImageSource,
     Match,
     MetadataChange,
+    MetadataValue,
     Passage,
     Record,
     RemoteImage,
     Role,
-    Scalar,
     Space,
     Stamp,
     Vectors,
@@ -616,7 +617,10 @@ def unpack(document: Document, image_folder: Path | None = None, passage: Passag
     Returns:
         The document, without its vector.
     """
-    metadata, id, text, place = dict(document.metadata), document.id, document.text, dict[str, object]()
+    metadata: dict[str, object] = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in document.metadata.items()
+    }
+    id, text, place = document.id, document.text, dict[str, object]()
     if passage is not None:
         of = document_of(id)
         id, text = f"{of}{PASSAGE}{passage.number}", passage.text
@@ -675,7 +679,10 @@ def comparison(key: str, operator: str, value: object, *, negated: bool) -> Wher
         return None
     if sign in _OPPOSITE:
         equal = [other for value in values for other in _equal_values(value)]
-        return {key: {_OPPOSITE[sign] if negated else sign: equal}}
+        sign = _OPPOSITE[sign] if negated else sign
+        if sign == "$nin" and any(isinstance(value, str) for value in values):
+            return None  # in Python, a list differs from each of its strings
+        return {key: {sign: equal}}
     return None if negated or isinstance(values[0], (str, bool)) else {key: {sign: values[0]}}
 
 
@@ -744,15 +751,17 @@ class SpaceEmbedder:
         return rows
 
 
-def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, Any]]:
+def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, MetadataValue], dict[str, Any]]:
     """Return the metadata that every store keeps and filters on, and the rest."""
-    flat: dict[str, Scalar] = {}
+    flat: dict[str, MetadataValue] = {}
     rest: dict[str, Any] = {}
     for key, value in metadata.items():
+        strings: Any = plain_value(value) if isinstance(value, list) else None
+        is_list = strings is not None and list(strings) == value
         try:
-            check_metadata({key: value})
+            check_metadata({key: strings if is_list else value})
         except InvalidInputError as exc:
-            if exc.code == "too_large":
+            if exc.code == "too_large" and not is_list:
                 raise
             rest[key] = value
         else:
@@ -760,7 +769,7 @@ def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, An
     return flat, rest
 
 
-def _pack(id: str, flat: Mapping[str, Scalar], others: Mapping[str, Any]) -> dict[str, Scalar]:
+def _pack(id: str, flat: Mapping[str, MetadataValue], others: Mapping[str, Any]) -> dict[str, MetadataValue]:
     """Return the metadata that an index keeps; InvalidInputError where the others are no JSON."""
     parts = {key: value for key, value in others.items() if value}
     try:
@@ -769,7 +778,7 @@ def _pack(id: str, flat: Mapping[str, Scalar], others: Mapping[str, Any]) -> dic
         raise InvalidInputError("invalid", f"the metadata of {id!r} cannot be kept as JSON: {exc}") from exc
 
 
-def _unpack_json(packed: Scalar | None) -> dict[str, Any]:
+def _unpack_json(packed: object) -> dict[str, Any]:
     """Return what stands under the key for the rest; nothing where somebody else put something there."""
     try:
         parts = json.loads(packed) if isinstance(packed, str) else {}

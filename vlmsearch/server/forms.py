@@ -25,15 +25,16 @@ from vlmsearch.schema import (
     with_options,
 )
 from vlmsearch.search.options import QueryParts
-from vlmsearch.types import MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS, Document
+from vlmsearch.types import MAX_ENTRIES, MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS, Document
 
 _MAX_DOCUMENTS = 10_000
 _TEXT_CHARS = 16 * 2**20
 """Characters of a document's text."""
 
 LongText: TypeAlias = Annotated[str, Field(max_length=_TEXT_CHARS)]
-Scalar: TypeAlias = Union[bool, int, float, Annotated[str, Field(max_length=MAX_METADATA_BYTES)]]
-Scalars: TypeAlias = Annotated[dict[Key, Scalar], Entries(MAX_METADATA_KEYS)]
+_String: TypeAlias = Annotated[str, Field(max_length=MAX_METADATA_BYTES)]
+_Value: TypeAlias = Union[bool, int, float, _String, Annotated[list[_String], Items(MAX_ENTRIES)]]
+Metadata: TypeAlias = Annotated[dict[Key, _Value], Entries(MAX_METADATA_KEYS)]
 _KEY: dict[str, Any] = {"pattern": r"^[^$\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"}
 TextOrUrl: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_IMAGE_CHARS)]
 NewKey: TypeAlias = Annotated[Key, Field(min_length=1, json_schema_extra=_KEY)]
@@ -105,7 +106,7 @@ class DocumentForm(StrictForm):
     id: Id
     text: LongText | None = None
     image: Annotated[str, Field(min_length=1, max_length=MAX_IMAGE_CHARS)] | None = None
-    metadata: Scalars = Field({})
+    metadata: Metadata = Field({})
 
 
 @with_options(verbs.AddRequest)
@@ -124,7 +125,7 @@ class IdsForm(StrictForm):
 class MetadataForm(IdsForm):
     """Changes of the metadata of documents."""
 
-    set: Scalars = Field(
+    set: Metadata = Field(
         {},
         description="Values by their keys.",
         json_schema_extra={"propertyNames": {"maxLength": MAX_KEY_CHARS, **_KEY}},
