@@ -12,9 +12,9 @@ from typing_extensions import Unpack
 
 from vlmsearch import verbs
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.plain import CONTROLS
 from vlmsearch.errors import InvalidInputError, RejectedDocumentsWarning, UncalibratedWarning
 from vlmsearch.types import (
-    CONTROLS,
     Answer,
     AnswerParts,
     DescribeReport,

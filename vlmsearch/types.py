@@ -22,7 +22,15 @@ from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.markup import HtmlDisplay, brief, plain
-from vlmsearch._util.plain import is_array, is_picture, is_pixels, plain_mapping, plain_value
+from vlmsearch._util.plain import (
+    CONTROLS,
+    is_array,
+    is_picture,
+    is_pixels,
+    plain_mapping,
+    plain_value,
+    value_problem,
+)
 from vlmsearch.errors import InvalidInputError, RejectCode
 
 if TYPE_CHECKING:
@@ -51,17 +59,11 @@ ImageInput: TypeAlias = Union[str, Path, bytes, "PIL.Image.Image", "NDArray[np.u
 Pixels are of shape (height, width), or (height, width, channels) with 1, 3 or 4 channels."""
 
 MAX_ID_BYTES = 1024
-MAX_KEY_CHARS = 128
 MAX_METADATA_KEYS = 1000
-MAX_ENTRIES = 1000
-"""Strings in one list of a document's metadata."""
 MAX_METADATA_BYTES = 2**20
 """Of the keys and texts of one document's metadata, in UTF-8."""
-CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs."""
-MAX_INT = 2**63 - 1
 _PART = re.compile(
     r"(?P<of>.+)#(?:(?P<numbers>(?:page|passage|message|(?:message=[1-9][0-9]{0,8}&)?attachment)=[1-9][0-9]{0,8})"
     r"|t=(?P<t>[0-9]{1,9}\.[0-9]{3})"
@@ -204,22 +206,10 @@ def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
         )
     size = 0
     for key, value in metadata.items():
-        if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS or key[0] == "$" or CONTROLS.search(key):
-            raise InvalidInputError(
-                "invalid", f"a metadata key has 1 to {MAX_KEY_CHARS} characters, no controls, no $ first: {key!r}"
-            )
-        is_list = isinstance(value, tuple) and all(isinstance(entry, str) for entry in value)
-        if not is_list and not isinstance(value, (str, int, float)):
-            kinds = "a string, number, bool or list of strings"
-            raise InvalidInputError("invalid", f"metadata {key!r} must be {kinds}, not {value!r}")
-        texts = value if isinstance(value, tuple) else (value,)
-        if len(texts) > MAX_ENTRIES:
-            raise InvalidInputError("too_large", f"metadata {key!r} has more than {MAX_ENTRIES:,} strings")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidInputError("invalid", f"metadata {key!r} must be a finite number, not {value!r}")
-        if isinstance(value, int) and abs(value) > MAX_INT:
-            raise InvalidInputError("invalid", f"metadata {key!r} does not fit 64 bits: {value}")
+        if problem := value_problem(key, value):
+            raise InvalidInputError("invalid", f"{problem}: {brief(value)}")
         size += len(key.encode("utf-8", "surrogatepass"))
+        texts = value if isinstance(value, tuple) else (value,)
         size += sum(len(text.encode("utf-8", "surrogatepass")) for text in texts if isinstance(text, str))
     if size > MAX_METADATA_BYTES:
         raise InvalidInputError(

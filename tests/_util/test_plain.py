@@ -72,8 +72,38 @@ def test_a_plain_mapping_is_not_copied_and_missing_values_are_left_out() -> None
     assert plain_mapping(plain) is plain
     assert plain_mapping({"a": np.int8(1), "b": None, "c": float("nan"), "d": float("inf")}) == {
         "a": 1,
-        "d": float("inf"),
+        "unread": "1 d value",
+        "unread_count": 1,
     }
+
+
+def test_keys_are_texts_and_one_that_no_store_takes_costs_its_value() -> None:
+    given = {2024: 1, np.int8(7): 2, "7": 3, "": 4, "$price": 5, "a\nb": 6, "k" * 129: 7, "größe\u00a0": 8}
+    assert plain_mapping(given) == {
+        "2024": 1,
+        "7": 2,
+        "größe\u00a0": 8,
+        "unread": f"1  value, 1 $price value, 1 7 value, 1 a?b value, 1 {'k' * 40} value",
+        "unread_count": 5,
+    }
+
+
+def test_values_that_are_left_out_are_added_to_what_a_reader_left_out() -> None:
+    made = plain_mapping({"unread": "2 comments, 1 chart", "unread_count": 3, "a,b": [1], "c": b"x"})
+    assert made == {"unread": "2 comments, 1 a b value, 1 c value, 1 chart", "unread_count": 5}
+    assert plain_mapping(made) is made
+    own = plain_mapping({"unread": True, "mails": [1]})
+    assert own == {"unread": "1 mails value, 1 unread value", "unread_count": 2}
+
+
+class Odd:
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_object_of_any_kind_costs_its_value_alone() -> None:
+    odd = {"a": Odd(), "b": 10**5000, "c": Decimal("sNaN"), "d": Decimal("1e999"), "e": "x"}
+    assert plain_mapping(odd) == {"e": "x", "unread": "1 a value, 1 b value, 1 d value", "unread_count": 3}
 
 
 @pytest.mark.parametrize(

@@ -199,8 +199,8 @@ def test_what_is_no_document_is_one_line_that_says_what_to_write(pipeline: Pipel
 
 
 def test_a_call_whose_documents_are_all_rejected_raises(pipeline: Pipeline) -> None:
-    bad = [Document(f"{i}", text="x", metadata={"tags": ["a"]}) for i in range(3)]
-    said = "3 of 3 documents cannot be used; the first is 0: metadata 'tags' must be a string, number or bool"
+    bad: list[Any] = [{"id": f"{i}", "text": ["a"]} for i in range(3)]
+    said = "3 of 3 documents cannot be used; the first is 0: the text is a string, not list"
     with pytest.raises(InvalidInputError, match=said) as caught:
         pipeline.add(bad)
     assert caught.value.code == "invalid"

@@ -17,8 +17,8 @@ from vlmsearch_mocks import MockEncoder
 
 from vlmsearch import Document, InvalidInputError, Pipeline, SourceOptions
 from vlmsearch._util.extras import install_command
+from vlmsearch._util.unread import HAS_UNREAD
 from vlmsearch.indexing.sources import Paths
-from vlmsearch.indexing.unread import HAS_UNREAD
 from vlmsearch.media.images import image_size, open_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS
 from vlmsearch.server.images import original

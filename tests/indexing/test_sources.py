@@ -13,10 +13,10 @@ from PIL import Image
 
 from tests.support.folders import shut
 from vlmsearch import ConfigError, Document, Reject, Stamp
+from vlmsearch._util.plain import CONTROLS
 from vlmsearch.indexing.items import SourceDocument, SourceOptions, id_of
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.limits import MAX_FILE_BYTES
-from vlmsearch.types import CONTROLS
 
 
 def documents(*paths: Path) -> list[Document]:

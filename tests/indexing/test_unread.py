@@ -13,9 +13,10 @@ from tests.support.cli import ok, run
 from tests.support.object_storage import put
 from tests.support.pdf_files import write_pdf
 from vlmsearch import ConfigError, Document, IndexReport, Pipeline, SourceOptions
+from vlmsearch._util.unread import unread_counts, unread_in, unread_metadata, unread_text
 from vlmsearch.index import add_reported
 from vlmsearch.indexing.sources import Paths
-from vlmsearch.indexing.unread import endings_text, unread_counts, unread_in, unread_metadata, unread_text
+from vlmsearch.indexing.unread import endings_text
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -56,7 +57,7 @@ def test_numbers_become_words_and_come_back() -> None:
     "own", [{"unread": True, "unread_count": 3}, {"unread": "2 comments"}, {"unread": "some", "unread_count": 1}, {}]
 )
 def test_metadata_of_the_users_own_are_nothing_that_was_not_read(own: dict[str, object]) -> None:
-    assert unread_in(own) == {}  # type: ignore[arg-type]
+    assert unread_in(own) == {}
 
 
 def test_a_run_says_which_parts_were_not_read_and_the_next_one_that_there_are_such(

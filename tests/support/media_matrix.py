@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vlmsearch import Paths, Pipeline, SourceOptions
-from vlmsearch.indexing.unread import UNREAD
+from vlmsearch._util.unread import UNREAD
 from vlmsearch.stores.terms import NONE, terms_of
 
 ROWS: Mapping[str, tuple[str, str]] = {

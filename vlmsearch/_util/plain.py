@@ -1,50 +1,73 @@
 """Values as people have them, made plain: numpy scalars, dates, missing values, and arrays of pixels.
 
+`plain_mapping` is how metadata come in, by every way there is: what no store keeps is left out, and said as unread.
 Nothing is imported that the caller has not imported: a numpy scalar is known by what it has.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import re
 import sys
-from collections.abc import Mapping
-from datetime import date, time
+from collections import Counter
+from collections.abc import Collection, Mapping
+from datetime import date, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
+from vlmsearch._util.unread import COUNT, UNREAD, unread_in, unread_metadata
+
+MAX_KEY_CHARS = 128
+MAX_ENTRIES = 1000
+"""Strings in one list of a document's metadata."""
+MAX_INT = 2**63 - 1
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 _PLAIN = frozenset({str, int, bool, float})
 _MISSING = frozenset({"NAType", "NaTType"})
 """The types of pandas' missing values; NaT counts as a date elsewhere."""
 _LISTS = (list, tuple, set, frozenset)
 _CHANNELS = frozenset({1, 3, 4})
+_SHOWN_CHARS = 40
+"""Characters of a key in the name of an unread value."""
 
 
 def plain_value(value: Any) -> Any:
     """Return a value as a string, a number, a bool or a tuple of strings. It is None for a missing one.
 
-    Any other object stays as it is. Dates and times are in ISO 8601. None, NaN, NaT, pandas' NA and empty lists are
-    missing. Of a list of strings, missing entries and duplicates are left out.
+    Any other object stays as it is. Dates and times are in ISO 8601, to the microsecond, and durations are seconds.
+    None, NaN, NaT, pandas' NA, and empty lists and mappings are missing. Of a list of strings, missing entries and
+    duplicates are left out.
 
-    >>> from datetime import date
-    >>> plain_value(date(2024, 5, 1)), plain_value(float("nan"))
-    ('2024-05-01', None)
+    >>> from datetime import date, timedelta
+    >>> plain_value(date(2024, 5, 1)), plain_value(float("nan")), plain_value(timedelta(minutes=1))
+    ('2024-05-01', None, 60.0)
     """
     kind = type(value)
     if kind in _PLAIN:
         return None if value != value else value
-    if value is None or kind.__name__ in _MISSING:
+    if value is None or kind.__name__ in _MISSING or (kind is Decimal and value.is_nan()):
         return None
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (date, time)):
-        return value.isoformat()
-    if isinstance(value, (int, float, Decimal)):
-        number = int(value) if isinstance(value, int) else float(value)
-        return plain_value(number)
+        return (value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value).isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, (int, float)):
+        return plain_value(int(value) if isinstance(value, int) else float(value))
+    if isinstance(value, (Enum, UUID, os.PathLike)):
+        return plain_value(value.value if isinstance(value, Enum) else str(value))
     if isinstance(value, _LISTS) or (getattr(value, "ndim", None) == 1 and value.dtype.kind in "OUT"):
         return _list_value(value)
     if getattr(value, "ndim", None) == 0 and hasattr(value, "dtype") and hasattr(value, "item"):
         return _numpy_value(value)
-    return value
+    return None if isinstance(value, Collection) and not len(value) else value
 
 
 def _list_value(value: Any) -> Any:
@@ -57,19 +80,67 @@ def _list_value(value: Any) -> Any:
 
 
 def _numpy_value(value: Any) -> Any:
-    item = value.item()
-    if value.dtype.kind == "M" and isinstance(item, int):  # nanoseconds, which datetime does not have
-        item = value.astype("datetime64[us]").item()
-    return value if item is value or hasattr(item, "dtype") else plain_value(item)
+    item, unit = value.item(), value.dtype.str[1:]
+    if unit in ("M8[ns]", "m8[ns]"):  # which Python does not have
+        item = value.astype(f"{unit[:3]}us]").item()
+    is_odd = isinstance(item, int) if unit[0] in "Mm" else item is value or hasattr(item, "dtype")
+    return value if is_odd else plain_value(item)
 
 
-def plain_mapping(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a mapping with plain values, without those that are missing. It is the same one where all are plain."""
-    for value in values.values():
-        if type(value) not in _PLAIN or value != value:
-            plain = {key: plain_value(value) for key, value in values.items()}
-            return {key: value for key, value in plain.items() if value is not None}
-    return values
+def plain_text(value: Any) -> Any:
+    """Return a plain value, which is a text where it is a number."""
+    value = f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else plain_value(value)
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+def value_problem(key: object, value: object) -> str:
+    """Return why no store keeps a key of metadata with a plain value.
+
+    It is "" where all keep it, and filter on it.
+    """
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS or key[0] == "$" or CONTROLS.search(key):
+        return f"metadata {key!r} must have a key of 1 to {MAX_KEY_CHARS} characters, no controls, no $ first"
+    if isinstance(value, tuple) and all(isinstance(entry, str) for entry in value):
+        return f"metadata {key!r} must have at most {MAX_ENTRIES:,} strings" if len(value) > MAX_ENTRIES else ""
+    if not isinstance(value, (str, int, float)):
+        return f"metadata {key!r} must be a string, number, bool or list of strings"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"metadata {key!r} must be a finite number"
+    return f"metadata {key!r} must fit 64 bits" if isinstance(value, int) and abs(value) > MAX_INT else ""
+
+
+def plain_mapping(values: Mapping[Any, Any]) -> Mapping[str, Any]:
+    """Return metadata that every store keeps. It is the same mapping where all are.
+
+    Missing values are left out. What cannot be kept is left out and counts among the unread parts, as ``1 KEY value``.
+
+    >>> plain_mapping({"year": 2024, "place": None, "shape": [3, 4]})
+    {'year': 2024, 'unread': '1 shape value', 'unread_count': 1}
+    """
+    if all(map(_is_kept, values, values.values())):
+        return values
+    kept: dict[str, Any] = {}
+    lost: Counter[str] = Counter()
+    for key, value in values.items():
+        name, plain = key if type(key) is str else str(plain_value(key)), plain_value(value)
+        if plain is not None and (name in kept or value_problem(name, plain)):
+            lost[_unread(name)] += 1
+        elif plain is not None:
+            kept[name] = plain
+    known = unread_in(kept) or {_unread(key): 1 for key in (UNREAD, COUNT) if key in kept}  # the user's own
+    return {**kept, **unread_metadata(lost + Counter(known))} if lost else kept
+
+
+def _is_kept(key: Any, value: Any) -> bool:
+    """Return whether a value is certainly kept as it is."""
+    kind = type(value)
+    is_plain = kind is str or (kind in _PLAIN and -MAX_INT <= value <= MAX_INT)
+    return is_plain and type(key) is str and key.isprintable() and 0 < len(key) <= MAX_KEY_CHARS and key[0] != "$"
+
+
+def _unread(key: str) -> str:
+    """Return what a value that cannot be kept is called among the unread parts."""
+    return f"{CONTROLS.sub('?', key)[:_SHOWN_CHARS].replace(',', ' ')} value"
 
 
 def is_array(value: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from vlmsearch._util.unread import unread_text
 from vlmsearch.cli.common import (
     command,
     json_option,
@@ -18,7 +19,7 @@ from vlmsearch.cli.common import (
     short_path,
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
-from vlmsearch.indexing.unread import unread_info, unread_text
+from vlmsearch.indexing.unread import unread_info
 from vlmsearch.types import Reject
 from vlmsearch.wire import to_json
 

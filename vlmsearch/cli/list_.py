@@ -7,6 +7,7 @@ from itertools import islice
 
 import click
 
+from vlmsearch._util.unread import HAS_UNREAD, UNREAD
 from vlmsearch.cli.common import (
     command,
     is_terminal,
@@ -19,7 +20,6 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.documents import check_files_options, files_option, open_documents, print_paths
 from vlmsearch.cli.opening import IndexChoice, index_options
-from vlmsearch.indexing.unread import HAS_UNREAD, UNREAD
 from vlmsearch.types import shown_value
 from vlmsearch.wire import DocumentPage, to_json
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from vlmsearch._util.messages import Bytes
+from vlmsearch._util.unread import unread_metadata
 from vlmsearch.errors import InvalidInputError, MissingDependencyError
 from vlmsearch.indexing.image_text import with_mark
 from vlmsearch.indexing.items import Container, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.passages import with_passages
 from vlmsearch.indexing.reading import reading_of, received, sent
-from vlmsearch.indexing.unread import unread_metadata
 from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.limits import ImageLimits

@@ -31,8 +31,10 @@ from typing import TypeAlias, TypeVar, Union
 
 from vlmsearch._util.cancellation import on_cancel
 from vlmsearch._util.machine import available_cores
+from vlmsearch._util.plain import CONTROLS
 from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch._util.tracing import querying, stage
+from vlmsearch._util.unread import ranked, unread_in
 from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
 from vlmsearch.indexing.facts import with_facts
@@ -41,14 +43,13 @@ from vlmsearch.indexing.items import Container, Item, ReadOptions, SourceDocumen
 from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
 from vlmsearch.indexing.records import Ready, digest, encode
 from vlmsearch.indexing.sources import Paths, file_id, file_name, is_file
-from vlmsearch.indexing.unread import count_unread, endings_text, ranked, unread_in
+from vlmsearch.indexing.unread import count_unread, endings_text
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
 from vlmsearch.search.label_keys import has_labels, without_labels
 from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.types import (
-    CONTROLS,
     Document,
     ImageSource,
     IndexReport,

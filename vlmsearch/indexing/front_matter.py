@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import date, time
 from itertools import islice
 
+from vlmsearch._util.plain import plain_value
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.facts import DATE
 from vlmsearch.indexing.tables import typed
@@ -95,9 +95,5 @@ def _parts(value: object, name: str) -> Iterator[tuple[str, Scalar | None]]:
         yield name, None
         for key, part in value.items() if isinstance(value, Mapping) else ((None, part) for part in value):
             yield from _parts(part, name if key is None else f"{name}.{key}" if name else str(key))
-    elif isinstance(value, (date, time)):
-        yield name, value.isoformat()
-    elif isinstance(value, (int, float)):
-        yield name, value
     else:
-        yield name, typed(str(value))
+        yield name, value if isinstance(value, (int, float)) else typed(str(plain_value(value)))

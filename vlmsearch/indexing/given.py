@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
 from vlmsearch._util.arguments import shown
-from vlmsearch._util.plain import is_array, is_image_array, is_picture, plain_value
+from vlmsearch._util.plain import is_array, is_image_array, is_picture, plain_text, plain_value
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.types import Document
 
@@ -73,7 +73,7 @@ def given_documents(documents: DocumentInput | Iterable[DocumentInput] | ArrowTa
         if isinstance(item, Document):
             document = item
         elif isinstance(item, Mapping):
-            document = _from_row(item)
+            document = Document(*row_parts(item))
         elif is_picture(item) or is_array(item):
             document = Document(image=item)
         else:
@@ -108,17 +108,21 @@ def _refusal(item: object, number: int | None = None) -> str:
     return f"`documents`: a Document, a dict, an image or a table is added, not {type(item).__name__}{place}: {advice}"
 
 
-def _from_row(row: Mapping[Any, Any]) -> Document:
+def row_parts(row: Mapping[Any, Any]) -> tuple[Any, Any, Any, dict[Any, object]]:
+    """Return the id, the text, the image and the metadata in a row of any table.
+
+    Ids and texts that are numbers or dates are texts. A part of another type stays as it is.
+    """
     nested = row.get("metadata")
     metadata = dict(nested) if isinstance(nested, Mapping) else {}
     reserved = _RESERVED if isinstance(nested, Mapping) or nested is None else _RESERVED[:3]
     metadata |= {key: value for key, value in row.items() if key not in reserved}
-    id, text, image = (plain_value(row.get(key)) for key in _RESERVED[:3])
+    id, text = (plain_text(row.get(key)) for key in _RESERVED[:2])
+    image = plain_value(row.get("image"))
     if isinstance(image, Mapping):  # as Hugging Face's datasets have images
         image = image.get("bytes") or image.get("path")
-    id, text = (str(value) if isinstance(value, (int, float)) else value for value in (id, text))
     id, image = (None if isinstance(value, str) and not value else value for value in (id, image))
-    return Document(id, text, image, metadata)
+    return id, text, image, metadata
 
 
 def _pandas_rows(frame: Any) -> Iterator[Mapping[str, object]]:
@@ -144,7 +148,38 @@ def _arrow_rows(table: Any) -> Iterator[Mapping[str, object]]:
     _check_columns(reader.schema.names)
     for batch in reader:
         for start in range(0, batch.num_rows, _ROWS):
-            yield from batch.slice(start, _ROWS).to_pylist()
+            yield from arrow_rows(batch.slice(start, _ROWS))
+
+
+def arrow_rows(batch: Any) -> Iterator[dict[str, object]]:
+    """Yield the rows of a batch of Arrow. What Python cannot hold, and lists of numbers, are ``...`` in them."""
+    names = batch.schema.names
+    columns = [_arrow_values(column, is_whole=name in _RESERVED) for name, column in zip(names, batch.columns)]
+    yield from (dict(zip(names, values)) for values in zip(*columns))
+
+
+def _arrow_values(column: Any, *, is_whole: bool) -> Iterable[object]:
+    """Return the values of a column.
+
+    Lists without strings are converted only where they are needed as a ``whole``: embeddings are long.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_nested(kind) and hasattr(kind, "value_type") and not is_whole and "string" not in str(kind):
+        return (... if length else None for length in pc.list_value_length(column).to_pylist())
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):  # nanoseconds need pandas
+        short = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else pa.duration("us")
+        column = column.cast(short, safe=False) if kind.unit == "ns" else column
+    return map(_arrow_value, column)
+
+
+def _arrow_value(value: Any) -> object:
+    try:
+        return value.as_py()
+    except (ArithmeticError, ValueError):  # a year beyond 9999, or bytes that are no text
+        return ...
 
 
 def _check_columns(columns: Sequence[str]) -> Sequence[str]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vlmsearch._util.options import bounded, local, several, short
+from vlmsearch._util.plain import MAX_KEY_CHARS
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.search.options import FilterOptions
-from vlmsearch.types import MAX_KEY_CHARS, check_metadata
+from vlmsearch.types import check_metadata
 
 PROMPT = "Describe the picture."
 """The prompt of a description; the first sentence of the answer is kept."""

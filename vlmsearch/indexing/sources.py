@@ -54,14 +54,15 @@ from vlmsearch._util.batching import batches
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
-from vlmsearch._util.plain import plain_value
+from vlmsearch._util.plain import CONTROLS, plain_text
+from vlmsearch._util.unread import ranked, unread_metadata
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
 from vlmsearch.indexing.front_matter import front_matter
+from vlmsearch.indexing.given import row_parts
 from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.indexing.tables import Row, TarSample, count_rows, read_rows, row_word
-from vlmsearch.indexing.unread import ranked, unread_metadata
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import COLOURS, STRAY, decoded, language_of
 from vlmsearch.media.files import read_regular
@@ -70,7 +71,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
 from vlmsearch.media.video import SUBTITLE_SUFFIXES
 from vlmsearch.stores.base import Store
-from vlmsearch.types import CONTROLS, Document, Reject, Stamp, part_of
+from vlmsearch.types import Document, Reject, Stamp, part_of
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".tar"})
@@ -626,25 +627,21 @@ def _document(given: Row, table: str) -> Document:
     row = _parse(given) if isinstance(given, str) else given
     if not isinstance(row, Mapping):
         raise InvalidInputError("invalid", "a row is a JSON object")
-    given_image = row.get("image")
-    image = given_image if isinstance(given_image, bytes) else _beside(table, _text_of(row, "image"))
-    text = _text_of(row, "text")
+    if None in row:  # what a row of CSV has beyond the last column
+        raise InvalidInputError(
+            "invalid", f"more cells than columns: {reprlib.repr(row[None])}; quote a text that has commas"
+        )
+    id, text, given, metadata = row_parts(row)
+    image = given if isinstance(given, bytes) else plain_text(given)
+    for key, value in (("id", id), ("text", text), ("image", image)):
+        if not isinstance(value, (str, bytes if key == "image" else str, type(None))):
+            raise InvalidInputError("invalid", f"{key!r} is a string, not {reprlib.repr(value)}")
+    image = image if isinstance(image, bytes) else _beside(table, image)
     content = image if isinstance(image, bytes) else (text or "").encode("utf-8", "replace")
     digest = hashlib.sha256(content).hexdigest()[:32]
-    metadata: dict[str, object] = {}
-    for key, value in row.items():
-        if key in ("id", "text", "image") or value is None:
-            continue
-        if not isinstance(key, str):  # that of what a row of CSV has beyond the last column
-            what = reprlib.repr(value)
-            raise InvalidInputError("invalid", f"more cells than columns: {what}; quote a text that has commas")
-        plain = plain_value(value) if isinstance(value, list) else value
-        if not isinstance(plain, (str, int, float, tuple, type(None))):
-            what = reprlib.repr(value)
-            raise InvalidInputError("invalid", f"metadata {key!r} must be a string, number or bool, not {what}")
-        metadata[key] = plain
-    id = file_id(f"{table}/{row.key}") if isinstance(row, TarSample) else _text_of(row, "id")
-    return Document(id or (file_id(str(image)) if isinstance(image, Path) else digest), text, image or None, metadata)
+    id = file_id(f"{table}/{row.key}") if isinstance(row, TarSample) else id
+    id = id or (file_id(str(image)) if isinstance(image, Path) else digest)
+    return Document(id, text or None, image or None, metadata)
 
 
 def _beside(table: str, image: str | None) -> Path | None:
@@ -654,12 +651,3 @@ def _beside(table: str, image: str | None) -> Path | None:
     if url := remote_url(table):
         return Path(url.rpartition("/")[0], image)
     return Path(os.path.abspath(Path(table).parent / image))
-
-
-def _text_of(row: Mapping[object, object], key: str) -> str | None:
-    value = row.get(key)
-    if value is None or value == "":
-        return None
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    raise InvalidInputError("invalid", f"{key!r} is a string, not {reprlib.repr(value)}")

@@ -17,19 +17,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from datetime import date
 from itertools import groupby
 from types import ModuleType
 from typing import IO, TextIO, TypeAlias, Union
 
 from vlmsearch._util.extras import install_command
+from vlmsearch._util.plain import MAX_INT
+from vlmsearch._util.unread import unread_metadata
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
-from vlmsearch.indexing.unread import unread_metadata
+from vlmsearch.indexing.given import arrow_rows
 from vlmsearch.media.decoding import STRAY, UNCERTAIN, DecodedText, opened_text
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.media.remote import open_remote, remote_url
-from vlmsearch.types import MAX_INT, Scalar
+from vlmsearch.types import Scalar
 
 
 @dataclass(frozen=True)
@@ -122,19 +123,13 @@ def _parquet_rows(table: str, file: IO[bytes]) -> Rows:
         opened = parquet.ParquetFile(file)
         _check_columns(table, opened.schema_arrow.names)
         for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
-            for row in batch.to_pylist():
+            for row in arrow_rows(batch):
                 number += 1
-                yield number, {column: _parquet_cell(column, value) for column, value in row.items()}
+                yield number, row
     except (ConfigError, OSError):
         raise
     except ValueError as exc:  # pyarrow's ArrowInvalid among them
         raise OSError(errno.EINVAL, f"it is damaged, or not Parquet: {one_line(exc)}") from exc
-
-
-def _parquet_cell(column: str, value: object) -> object:
-    if column == "image" and isinstance(value, dict):  # as Hugging Face's datasets have images
-        return value.get("bytes") or value.get("path")
-    return value.isoformat() if isinstance(value, date) else value
 
 
 def _samples(file: IO[bytes]) -> Rows:
@@ -162,7 +157,7 @@ def _key_of(member: tarfile.TarInfo) -> str:
 
 
 def _sample(tar: tarfile.TarFile, members: Iterable[tarfile.TarInfo]) -> dict[str, object]:
-    """Return the columns of one sample: the first image, the text, and the scalars of a JSON object."""
+    """Return the columns of one sample: the first image, the text, and the fields of a JSON object."""
     columns: dict[str, object] = {}
     fields: dict[str, object] = {}
     too_large = None
@@ -184,7 +179,7 @@ def _sample(tar: tarfile.TarFile, members: Iterable[tarfile.TarInfo]) -> dict[st
         raise too_large
     columns.pop("json", None)
     caption = fields.get("text") or fields.get("caption")
-    rest = {key: value for key, value in fields.items() if key not in _RESERVED and not isinstance(value, (list, dict))}
+    rest = {key: value for key, value in fields.items() if key not in _RESERVED}
     return {"text": caption if isinstance(caption, str) else None, **rest, **columns}
 
 

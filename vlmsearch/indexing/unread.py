@@ -1,58 +1,21 @@
-"""Parts of files that were not read, as metadata, and files that nothing takes.
-
-A filter on ``unread_count`` gives these documents: ``{"unread_count": {"$gte": 1}}``.
-"""
+"""Parts that were not read, by index and by run, and files that nothing takes."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from vlmsearch._util.unread import HAS_UNREAD, UNREAD, listed, ranked, unread_counts, unread_text
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.stores.listing import count_documents
-from vlmsearch.types import IndexReport, Scalar
+from vlmsearch.types import IndexReport
 
 if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
 
-UNREAD, COUNT = "unread", "unread_count"
-"""The keys of the unread parts, such as ``2 comments, 1 chart``, and of their number."""
-HAS_UNREAD: Mapping[str, object] = {COUNT: {"$gte": 1}}
-"""The filter that such documents pass."""
 SHOWN = 5
 """Kinds and endings that a line names."""
-_AMOUNT = re.compile(r"([1-9][0-9,]*) (.+)")
-
-
-def unread_metadata(counts: Mapping[str, int]) -> dict[str, Scalar]:
-    """Return the metadata that say which parts were not read; none where all were."""
-    return {UNREAD: unread_text(counts), COUNT: sum(counts.values())} if counts else {}
-
-
-def unread_in(metadata: Mapping[str, object]) -> dict[str, int]:
-    """Return the unread parts that metadata name; none for metadata of the user's own."""
-    return unread_counts(metadata.get(UNREAD)) if metadata.get(COUNT) else {}
-
-
-def unread_text(counts: Mapping[str, int], limit: int | None = None) -> str:
-    """Return numbers of parts in words, the most frequent first.
-
-    Example:
-        >>> unread_text({"picture": 1, "comment": 1_200})
-        '1,200 comments, 1 picture'
-    """
-    return _listed([f"{count:,} {_plural(kind, count)}" for kind, count in ranked(counts).items()], "kind", limit)
-
-
-def unread_counts(text: object) -> dict[str, int]:
-    """Return the numbers that `unread_text` has put into words; none for a value of another form."""
-    amounts = [_AMOUNT.fullmatch(part) for part in text.split(", ")] if isinstance(text, str) else []
-    if None in amounts:
-        return {}
-    pairs = [(amount[1], amount[2]) for amount in amounts if amount]
-    return {kind if number == "1" else _singular(kind): int(number.replace(",", "")) for number, kind in pairs}
 
 
 def unread_info(store: Store) -> dict[str, object]:
@@ -92,24 +55,4 @@ def endings_text(others: Mapping[str, int], limit: int | None = SHOWN) -> str:
         >>> endings_text({".odp": 2, ".csv": 10, "(none)": 1}, limit=2)
         '.csv 10, .odp 2 and 1 more ending'
     """
-    return _listed([f"{ending} {count:,}" for ending, count in ranked(others).items()], "ending", limit)
-
-
-def ranked(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return numbers in their order, the highest first."""
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _listed(parts: Sequence[str], noun: str, limit: int | None) -> str:
-    more = len(parts) - len(parts[:limit])
-    return ", ".join(parts[:limit]) + (f" and {more:,} more {_plural(noun, more)}" if more else "")
-
-
-def _plural(noun: str, count: int) -> str:
-    if count == 1:
-        return noun
-    return re.sub("y$", "ie", noun) + "s" if re.search("[^aeiou]y$", noun) else f"{noun}{'e' * noun.endswith('x')}s"
-
-
-def _singular(noun: str) -> str:
-    return re.sub("ies$", "y", noun) if noun.endswith("ies") else re.sub("xes$", "xs", noun)[:-1]
+    return listed([f"{ending} {count:,}" for ending, count in ranked(others).items()], "ending", limit)

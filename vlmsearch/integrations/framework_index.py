@@ -27,7 +27,7 @@ import numpy as np
 from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
-from vlmsearch._util.plain import plain_value
+from vlmsearch._util.plain import plain_value, value_problem
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
 from vlmsearch.index import add_reported
@@ -51,11 +51,11 @@ from vlmsearch.types import (
     ImageSource,
     Match,
     MetadataChange,
-    MetadataValue,
     Passage,
     Record,
     RemoteImage,
     Role,
+    Scalar,
     Space,
     Stamp,
     Vectors,
@@ -361,10 +361,12 @@ class FrameworkIndex(Closable):
         elif image in files:  # read as a path, and given back
             name = image.name
         flat, rest = _split(document.metadata)
+        extra = {key: value for key, value in document.extra.items() if _is_json(value)}
+        flat |= {key: value for key, value in document.extra.items() if key not in extra}
         norm = 1.0 if document.embedding is None else float(np.linalg.norm(np.asarray(document.embedding, np.float64)))
         has_norm = self.gives_vectors and abs(norm - 1) > 1e-6
-        others = {"metadata": rest, "extra": dict(document.extra), "data": name, "norm": norm if has_norm else None}
-        return Document(document.id, document.text, image, _pack(document.id, flat, others))
+        others = {"metadata": rest, "extra": extra, "data": name, "norm": norm if has_norm else None}
+        return Document(document.id, document.text, image, _pack(flat, others))
 
     def update_metadata(self, ids: Sequence[str], metadata: Mapping[str, Any]) -> int:
         """Set keys of the metadata of documents. Nothing is encoded, and nothing that others write is undone.
@@ -751,31 +753,46 @@ class SpaceEmbedder:
         return rows
 
 
-def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, MetadataValue], dict[str, Any]]:
-    """Return the metadata that every store keeps and filters on, and the rest."""
-    flat: dict[str, MetadataValue] = {}
+def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the metadata that filters see, and the rest, which is JSON.
+
+    What is neither is among the first, as a `Document` says that it cannot be kept.
+    """
+    flat: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for key, value in metadata.items():
-        strings: Any = plain_value(value) if isinstance(value, list) else None
-        is_list = strings is not None and list(strings) == value
-        try:
-            check_metadata({key: strings if is_list else value})
-        except InvalidInputError as exc:
-            if exc.code == "too_large" and not is_list:
-                raise
-            rest[key] = value
+        name, plain = str(plain_value(key)), plain_value(value)
+        is_same = not isinstance(value, list) or list(plain or ()) == value  # and so comes back as it was
+        if name != JSON_KEY and is_same and not value_problem(name, plain):
+            flat[name] = plain
         else:
-            (rest if key == JSON_KEY else flat)[key] = value
+            (rest if _is_json(value) else flat)[name] = value
     return flat, rest
 
 
-def _pack(id: str, flat: Mapping[str, MetadataValue], others: Mapping[str, Any]) -> dict[str, MetadataValue]:
-    """Return the metadata that an index keeps; InvalidInputError where the others are no JSON."""
-    parts = {key: value for key, value in others.items() if value}
+def _is_json(value: object) -> bool:
     try:
-        return {**flat, JSON_KEY: json.dumps(parts, ensure_ascii=False)} if parts else dict(flat)
-    except (TypeError, ValueError) as exc:
-        raise InvalidInputError("invalid", f"the metadata of {id!r} cannot be kept as JSON: {exc}") from exc
+        json.dumps(value, default=_json_value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _json_value(value: object) -> Scalar | None:
+    """Return a value that JSON does not have as one that it has.
+
+    TypeError where there is none.
+    """
+    plain = plain_value(value)
+    if plain is None or isinstance(plain, (str, int, float)):
+        return plain
+    raise TypeError(f"no JSON: {type(value).__name__}")
+
+
+def _pack(flat: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata that an index keeps."""
+    parts = {key: value for key, value in others.items() if value}
+    return {**flat, JSON_KEY: json.dumps(parts, ensure_ascii=False, default=_json_value)} if parts else dict(flat)
 
 
 def _unpack_json(packed: object) -> dict[str, Any]:
@@ -806,9 +823,10 @@ def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> MetadataChang
     document = record.document
     before = {key: value for key, value in document.metadata.items() if key != JSON_KEY and key not in metadata}
     flat, rest = _split(metadata)
+    check_metadata(flat)
     others = _unpack_json(document.metadata.get(JSON_KEY))
     old = {key: value for key, value in others.get("metadata", {}).items() if key not in metadata}
-    packed = _pack(document.id, before | flat, others | {"metadata": old | rest})
+    packed = _pack(before | flat, others | {"metadata": old | rest})
     changed = replace(document, metadata=packed)
     return MetadataChange(document, record.stamp, changed.metadata, _digest(changed, record.vectors))
 

@@ -296,8 +296,8 @@ _HYBRID = (VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID)
 
 def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
     """Return a node as an index keeps it, with its other fields as JSON."""
-    data = node.model_dump(mode="json")
-    metadata = data.pop("metadata")
+    data = node.model_dump(mode="json", exclude={"metadata"}, fallback=str)
+    metadata = dict(node.metadata)
     for key in ("id_", "embedding"):
         data.pop(key, None)
     resource = data.get("text_resource") or {}

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import PIL.Image
 
 from vlmsearch._util.extras import install_command
+from vlmsearch._util.unread import COUNT, UNREAD
 from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, VlmsearchError, one_line
 from vlmsearch.indexing.flow import (
@@ -51,7 +52,6 @@ from vlmsearch.indexing.items import NO_OPTIONS, Container, Item, SourceDocument
 from vlmsearch.indexing.passages import Splitter
 from vlmsearch.indexing.records import Ready, encode, plain
 from vlmsearch.indexing.sources import Paths, read_unit
-from vlmsearch.indexing.unread import COUNT, UNREAD
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder, open_store

@@ -17,12 +17,13 @@ from typing_extensions import TypedDict
 
 from vlmsearch._util.arguments import check_kind, shown
 from vlmsearch._util.options import Options, bounded, local, options_of, several, short
+from vlmsearch._util.plain import MAX_KEY_CHARS
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.query import MAX_QUERY_CHARS, Query, check_text, make_query
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.types import MAX_ID_BYTES, MAX_KEY_CHARS, ImageInput, RemoteImage, check_metadata
+from vlmsearch.types import MAX_ID_BYTES, ImageInput, RemoteImage, check_metadata
 
 MAX_PAGE = 10_000
 """The highest number of matches up to the end of a page, and of sorted matches."""

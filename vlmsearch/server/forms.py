@@ -6,9 +6,10 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from vlmsearch import verbs
+from vlmsearch._util.plain import MAX_ENTRIES, MAX_KEY_CHARS
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.schema import (
@@ -25,7 +26,7 @@ from vlmsearch.schema import (
     with_options,
 )
 from vlmsearch.search.options import QueryParts
-from vlmsearch.types import MAX_ENTRIES, MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS, Document
+from vlmsearch.types import MAX_METADATA_BYTES, MAX_METADATA_KEYS, Document
 
 _MAX_DOCUMENTS = 10_000
 _TEXT_CHARS = 16 * 2**20
@@ -106,7 +107,7 @@ class DocumentForm(StrictForm):
     id: Id
     text: LongText | None = None
     image: Annotated[str, Field(min_length=1, max_length=MAX_IMAGE_CHARS)] | None = None
-    metadata: Metadata = Field({})
+    metadata: Annotated[dict[str, JsonValue], Entries(MAX_METADATA_KEYS)] = Field({})
 
 
 @with_options(verbs.AddRequest)
