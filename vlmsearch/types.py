@@ -487,7 +487,7 @@ class Document(HtmlDisplay):
         image: ImageInput | RemoteImage | None = None,
         metadata: Mapping[str, object] | None = None,
     ) -> None:
-        text = text if type(text) is str else plain_value(text)
+        text = text if type(text) in (str, list) else plain_value(text)  # a list of texts is an error
         if not isinstance(image, (Path, bytes, RemoteImage, type(None))):
             given: Any = plain_value(image)  # a missing one in a column of a table
             image = None if given is None else source_of(given)
