@@ -74,11 +74,11 @@ def plain_value(value: Any) -> Any:
 
 def _list_value(value: Any) -> Any:
     entries = value if isinstance(value, _LISTS) else value.tolist()
-    plain = [entry if isinstance(entry, _LISTS) else plain_value(entry) for entry in entries]
-    strings = [entry for entry in plain if entry is not None]
-    if not all(isinstance(entry, str) for entry in strings):
+    known = [entry for entry in entries if isinstance(entry, (str, *_LISTS)) or plain_value(entry) is not None]
+    if not all(isinstance(entry, str) for entry in known):
         return value
-    return tuple(sorted(strings) if isinstance(value, (set, frozenset)) else dict.fromkeys(strings)) or None
+    strings = dict.fromkeys(map(str.__str__, known))
+    return tuple(sorted(strings) if isinstance(value, (set, frozenset)) else strings) or None
 
 
 def _numpy_value(value: Any) -> Any:
@@ -92,7 +92,7 @@ def _numpy_value(value: Any) -> Any:
 def plain_text(value: Any) -> Any:
     """Return a plain value, which is a text where it is a number."""
     value = f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else plain_value(value)
-    return str(value) if isinstance(value, (int, float)) else value
+    return str(value) if isinstance(value, (int, float)) else list(value) if isinstance(value, tuple) else value
 
 
 def value_problem(key: object, value: object) -> str:
