@@ -101,7 +101,7 @@ def test_keys_are_texts_and_one_that_no_store_takes_costs_its_value() -> None:
         "2024": 1,
         "7": 2,
         "größe\u00a0": 8,
-        "unread": f"1  value, 1 $price value, 1 7 value, 1 a?b value, 1 {'k' * 40} value",
+        "unread": f"1 $price value, 1 7 value, 1 a?b value, 1 {'k' * 40} value, 1 nameless value",
         "unread_count": 5,
     }
 

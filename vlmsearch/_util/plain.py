@@ -142,7 +142,8 @@ def _is_kept(key: Any, value: Any) -> bool:
 
 def _unread(key: str) -> str:
     """Return what a value that cannot be kept is called among the unread parts."""
-    return f"{CONTROLS.sub('?', key)[:_SHOWN_CHARS].replace(',', ' ')} value"
+    name = CONTROLS.sub("?", key)[:_SHOWN_CHARS].replace(",", " ")
+    return f"{name or 'nameless'} value"
 
 
 def is_array(value: object) -> bool:
