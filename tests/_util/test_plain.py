@@ -78,7 +78,7 @@ def test_a_missing_value_is_none(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[1], ["a", 1], [["a"]], {"a": 1}, b"x", np.array([1, 2]), 1 + 2j, np.complex64(1), object()]
+    "value", [[1], ["a", 1], [["a"]], memoryview(b"x"), {"a": 1}, b"x", np.array([1, 2]), 1 + 2j, np.complex64(1), object()]
 )
 def test_any_other_value_stays_as_it_is(value: Any) -> None:
     made = plain_value(value)

@@ -30,6 +30,8 @@ _PLAIN = frozenset({str, int, bool, float})
 _MISSING = frozenset({"NAType", "NaTType"})
 """The types of pandas' missing values; NaT counts as a date elsewhere."""
 _LISTS = (list, tuple, set, frozenset)
+_TEXT_KINDS = frozenset({"O", "U", "T"})
+"""The kinds of arrays that may have strings: of objects, of numpy's strings and of its strings of any length."""
 _YEARS = range(1, 10_000)
 """The years that Python has; pandas has more."""
 _CHANNELS = frozenset({1, 3, 4})
@@ -65,11 +67,15 @@ def plain_value(value: Any) -> Any:
         return plain_value(int(value) if isinstance(value, int) else float(value))
     if isinstance(value, (Enum, UUID, os.PathLike)):
         return plain_value(value.value if isinstance(value, Enum) else str(value))
-    if isinstance(value, _LISTS) or (getattr(value, "ndim", None) == 1 and value.dtype.kind in "OUT"):
+    if isinstance(value, _LISTS) or (getattr(value, "ndim", None) == 1 and _kind(value) in _TEXT_KINDS):
         return _list_value(value)
     if getattr(value, "ndim", None) == 0 and hasattr(value, "dtype") and hasattr(value, "item"):
         return _numpy_value(value)
     return None if isinstance(value, Collection) and not len(value) else value
+
+
+def _kind(array: Any) -> str | None:
+    return getattr(getattr(array, "dtype", None), "kind", None)
 
 
 def _list_value(value: Any) -> Any:
