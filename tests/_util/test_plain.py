@@ -1,6 +1,5 @@
 """Values as people have them, made plain."""
 
-from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any
@@ -38,12 +37,8 @@ class Level(IntEnum):
         (np.bool_(True), True),
         (np.str_("a"), "a"),
         (np.array(7), 7),
-        (Decimal("1.50"), 1.5),
         (Colour.RED, "red"),
         (Level.HIGH, 3),
-        (date(2024, 5, 1), "2024-05-01"),
-        (datetime(2024, 5, 1, 12, tzinfo=timezone.utc), "2024-05-01T12:00:00+00:00"),
-        (time(12, 30), "12:30:00"),
         (np.datetime64("2024-05-01"), "2024-05-01"),
         (np.datetime64("2024-05-01T12:00:00.000000007"), "2024-05-01T12:00:00"),
         (pd.Timestamp("2024-05-01 12:00"), "2024-05-01T12:00:00"),
@@ -63,9 +58,9 @@ def test_a_value_is_plain_and_of_pythons_own_type(value: Any, plain: Any) -> Non
         [],
         (None,),
         np.array([], object),
+        np.ma.masked,
         float("nan"),
         np.float32("nan"),
-        np.float64("nan"),
         np.datetime64("NaT"),
         pd.NaT,
         pd.NA,
@@ -78,7 +73,8 @@ def test_a_missing_value_is_none(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[1], ["a", 1], [["a"]], memoryview(b"x"), {"a": 1}, b"x", np.array([1, 2]), 1 + 2j, np.complex64(1), object()]
+    "value",
+    [[1], ["a", 1], [["a"]], memoryview(b"x"), {"a": 1}, b"x", np.array([1, 2]), 1 + 2j, np.complex64(1), object()],
 )
 def test_any_other_value_stays_as_it_is(value: Any) -> None:
     made = plain_value(value)

@@ -27,8 +27,8 @@ MAX_INT = 2**63 - 1
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 _PLAIN = frozenset({str, int, bool, float})
-_MISSING = frozenset({"NAType", "NaTType"})
-"""The types of pandas' missing values; NaT counts as a date elsewhere."""
+_MISSING = frozenset({"NAType", "NaTType", "MaskedConstant"})
+"""The types of missing values of pandas and numpy; NaT counts as a date elsewhere."""
 _LISTS = (list, tuple, set, frozenset)
 _TEXT_KINDS = frozenset({"O", "U", "T"})
 """The kinds of arrays that may have strings: of objects, of numpy's strings and of its strings of any length."""
@@ -148,8 +148,7 @@ def _is_kept(key: Any, value: Any) -> bool:
 
 def _unread(key: str) -> str:
     """Return what a value that cannot be kept is called among the unread parts."""
-    name = CONTROLS.sub("?", key)[:_SHOWN_CHARS].replace(",", " ")
-    return f"{name or 'nameless'} value"
+    return f"{CONTROLS.sub('?', key)[:_SHOWN_CHARS].replace(',', ' ') or 'nameless'} value"
 
 
 def is_array(value: object) -> bool:

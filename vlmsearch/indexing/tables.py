@@ -123,7 +123,7 @@ def _parquet_rows(table: str, file: IO[bytes]) -> Rows:
         opened = parquet.ParquetFile(file)
         _check_columns(table, opened.schema_arrow.names)
         for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
-            for row in arrow_rows(batch):
+            for row in arrow_rows(batch, table):
                 number += 1
                 yield number, row
     except (ConfigError, OSError):
