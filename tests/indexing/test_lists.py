@@ -45,14 +45,13 @@ def test_an_index_with_lists_is_copied_exported_and_sound(pipeline: Pipeline, tm
 
 
 def test_each_string_of_a_list_counts_and_lists_are_sorted_as_their_text(pipeline: Pipeline) -> None:
-    asked = {"min_score": 0.0, "limit": 9}
     for store in (None, MockStore()):
         with Pipeline(pipeline.encoder, store or pipeline.store) as pipe:
             pipe.add(pipeline.get(list(TAGS)))
-            matches = pipe.search("a picture", sort="tags", facets=["tags"], where={"tags": {"$ne": "x"}}, **asked)
+            matches = pipe.search("a picture", sort="tags", facets=["tags"], min_score=0, where={"tags": {"$ne": "x"}})
             assert [match.document.id for match in matches] == ["b", "c", "d", "a", "e"]
             assert matches.facets == {"tags": {"dog": 3, "cat": 2, "snow, fresh": 1}}
-            matches = pipe.search("a picture", sort="-tags", where={"tags": "cat"}, **asked)
+            matches = pipe.search("a picture", sort="-tags", min_score=0, where={"tags": "cat"})
             assert [match.document.id for match in matches] == ["c", "b"]
     explanation = pipeline.explain("a picture", "c", where={"tags": "snow"})
     assert "tags is 'snow', but it is 'cat', 'dog'" in str(explanation)
