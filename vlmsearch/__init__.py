@@ -160,6 +160,7 @@ if TYPE_CHECKING:
         Match as Match,
         Matches as Matches,
         MetadataChange as MetadataChange,
+        MetadataValue as MetadataValue,
         Modality as Modality,
         Part as Part,
         Passage as Passage,
@@ -213,8 +214,8 @@ _HOMES = {
     "types": (
         "Answer AnswerParts Citation DescribeReport Document DuplicateGroup Duplicates EncodedPassage Field FieldScore "
         "Hit ImageFile ImageInput ImageSource IndexReport DocumentLabels Manifest Match Matches MetadataChange "
-        "Modality Part Passage ReadText Reading Record Reject RelevanceFit RemoteImage Role Scalar Space Stamp "
-        "Vectors WordHits document_of part_of"
+        "MetadataValue Modality Part Passage ReadText Reading Record Reject RelevanceFit RemoteImage Role Scalar Space "
+        "Stamp Vectors WordHits document_of part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

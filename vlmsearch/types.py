@@ -40,7 +40,9 @@ Reading = Literal["picture", "text", "both", "neither"]
 Role = Literal["query", "document"]
 """The role of a text: some models put another prefix before each."""
 Scalar: TypeAlias = Union[str, int, float, bool]
-"""A value of metadata: finite, and a whole number within 64 bits."""
+"""A single value of metadata: finite, and a whole number within 64 bits."""
+MetadataValue: TypeAlias = Union[str, int, float, bool, tuple[str, ...]]
+"""A value of metadata: a single one, or a list of strings."""
 ImageSource: TypeAlias = Union[Path, bytes, "PIL.Image.Image"]
 """A file, the encoded bytes of one, or a decoded image."""
 ImageInput: TypeAlias = Union[str, Path, bytes, "PIL.Image.Image", "NDArray[np.uint8]"]
@@ -180,10 +182,15 @@ def is_id(value: str) -> bool:
     return True
 
 
-def check_metadata(metadata: Mapping[str, Scalar]) -> None:
+def shown_value(value: object) -> str:
+    """Return a value of metadata as people read it."""
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
     """Raise InvalidInputError unless every store can keep ``metadata`` and filter on it.
 
-    ``too_large`` for more than 1,000 keys, or more than 1 MiB of keys and texts.
+    ``too_large`` for more than 1,000 keys, 1,000 strings in a list, or 1 MiB of keys and texts.
     """
     if len(metadata) > MAX_METADATA_KEYS:
         raise InvalidInputError(
@@ -194,8 +201,8 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
         if problem := value_problem(key, value):
             raise InvalidInputError("invalid", f"{problem}: {brief(value)}")
         size += len(key.encode("utf-8", "surrogatepass"))
-        if isinstance(value, str):
-            size += len(value.encode("utf-8", "surrogatepass"))
+        texts = value if isinstance(value, tuple) else (value,)
+        size += sum(len(text.encode("utf-8", "surrogatepass")) for text in texts if isinstance(text, str))
     if size > MAX_METADATA_BYTES:
         raise InvalidInputError(
             "too_large",
@@ -434,8 +441,9 @@ class Document(HtmlDisplay):
     """A document that is indexed and found: a text, an image or both.
 
     Values are taken as people have them. Numpy scalars become Python's, dates become ISO 8601, and durations seconds.
-    None, NaN and NaT are left out. Metadata that no store keeps, such as bytes, are left out and counted: ``unread`` is
-    ``1 shape value``. Nothing else is checked here. Indexing reports a document that stores cannot keep.
+    Lists and arrays of strings become tuples without duplicates. None, NaN, NaT and empty lists are left out. Metadata
+    that no store keeps, such as bytes, are left out and counted: ``unread`` is ``1 shape value``. Nothing else is
+    checked here. Indexing reports a document that stores cannot keep.
 
     Args:
         id: Id in an index: 1 to 1,024 bytes without control characters. By default, it is a digest of the text, the
@@ -444,8 +452,8 @@ class Document(HtmlDisplay):
         image: Image: a path, encoded bytes, a PIL image or an array of pixels. Stores keep images that are paths. A
             path may name a part of a file, as `Part` writes it: a page of a PDF, or a region of an image. The image of
             a document on a server is a `RemoteImage`.
-        metadata: Values that searches can filter on: at most 1,000 keys of 128 characters, and 1 MiB of keys and
-            strings.
+        metadata: Values that searches can filter on: strings, numbers, bools and lists of at most 1,000 strings. At
+            most 1,000 keys of 128 characters, and 1 MiB of keys and strings.
 
     Attributes:
         id: Id.
@@ -463,7 +471,7 @@ class Document(HtmlDisplay):
     id: str
     text: str | None = None
     image: ImageSource | RemoteImage | None = None
-    metadata: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
+    metadata: Mapping[str, MetadataValue] = field(default_factory=lambda: MappingProxyType({}))
 
     def __init__(
         self,
@@ -472,7 +480,7 @@ class Document(HtmlDisplay):
         image: ImageInput | RemoteImage | None = None,
         metadata: Mapping[str, object] | None = None,
     ) -> None:
-        text = text if type(text) is str else plain_value(text)
+        text = text if type(text) in (str, list) else plain_value(text)  # a list of texts is an error
         if not isinstance(image, (Path, bytes, RemoteImage, type(None))):
             given: Any = plain_value(image)  # a missing one in a column of a table
             image = None if given is None else source_of(given)
@@ -501,7 +509,7 @@ class Document(HtmlDisplay):
         return part_of(self.id)
 
 
-_NO_METADATA: Mapping[str, Scalar] = MappingProxyType({})
+_NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
 
 
 def _digest(text: object, image: object, metadata: object) -> str:
@@ -692,7 +700,7 @@ class MetadataChange:
 
     document: Document
     stamp: Stamp
-    metadata: Mapping[str, Scalar]
+    metadata: Mapping[str, MetadataValue]
     digest: str
     text: str | None = None
     vectors: Mapping[Field, NDArray[np.float32]] = field(default_factory=lambda: MappingProxyType({}))

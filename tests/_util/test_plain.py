@@ -23,6 +23,10 @@ class Level(IntEnum):
     ("value", "plain"),
     [
         ("a", "a"),
+        (["b", None, np.str_("a"), "b", float("nan")], ("b", "a")),
+        ({"b", "a"}, ("a", "b")),
+        (np.array(["a", "b"]), ("a", "b")),
+        (pd.Series(["a", pd.NA], dtype="string"), ("a",)),
         (7, 7),
         (1.5, 1.5),
         (True, True),
@@ -49,14 +53,29 @@ def test_a_value_is_plain_and_of_pythons_own_type(value: Any, plain: Any) -> Non
 
 @pytest.mark.parametrize(
     "value",
-    [None, np.ma.masked, float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NaT, pd.NA, Decimal("NaN")],
+    [
+        None,
+        [],
+        (None,),
+        np.array([], object),
+        np.ma.masked,
+        float("nan"),
+        np.float32("nan"),
+        np.datetime64("NaT"),
+        pd.NaT,
+        pd.NA,
+        Decimal("NaN"),
+    ],
     ids=repr,
 )
 def test_a_missing_value_is_none(value: Any) -> None:
     assert plain_value(value) is None
 
 
-@pytest.mark.parametrize("value", [[1], {"a": 1}, b"x", np.array([1, 2]), 1 + 2j, np.complex64(1), object()])
+@pytest.mark.parametrize(
+    "value",
+    [[1], ["a", 1], [["a"]], memoryview(b"x"), {"a": 1}, b"x", np.array([1, 2]), 1 + 2j, np.complex64(1), object()],
+)
 def test_any_other_value_stays_as_it_is(value: Any) -> None:
     made = plain_value(value)
     assert made is value or made == value.item()

@@ -187,5 +187,5 @@ def test_photographs_have_a_day(pipe: Pipeline) -> None:
     pipe.index(PHOTOS)
     photographs = pipe.store.get(sorted(pipe.store.ids()))
     assert photographs
-    assert all(10_000_101 <= int(document.metadata["date"]) <= 99_991_231 for document in photographs)
+    assert all(10_000_101 <= int(str(document.metadata["date"])) <= 99_991_231 for document in photographs)
     assert {document.metadata["folder"] for document in photographs} >= {"photos"}

@@ -345,7 +345,7 @@ def test_images_have_pages_too(tmp_path: Path) -> None:
 def test_sorting_and_counting_keep_the_relevant_set(pipeline: Pipeline) -> None:
     found = pipeline.search("star", sort="-number", limit=3, facets=["colour", "even"])
     relevant = pipeline.search("star", limit=40)
-    numbers = sorted((int(match.document.metadata["number"]) for match in relevant), reverse=True)
+    numbers = sorted((int(str(match.document.metadata["number"])) for match in relevant), reverse=True)
     assert [match.document.metadata["number"] for match in found] == numbers[:3]
     assert (found.total, len(relevant)) == (8, 8)
     assert found.facets == {"colour": dict.fromkeys(("red", "green", "blue", "yellow"), 2), "even": {True: 4}}
@@ -491,7 +491,7 @@ class Odd(Reranker):
     def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:
         self.read += [document.id for document in documents]
         time.sleep(self._seconds)
-        numbers = [int(document.metadata["number"]) for document in documents]
+        numbers = [int(str(document.metadata["number"])) for document in documents]
         return [None if number % 7 == 0 else 0.9 if number % 2 else 0.01 for number in numbers]
 
     def close(self) -> None:
@@ -504,7 +504,7 @@ def test_a_reranker_judges_the_first_matches(pipeline: Pipeline) -> None:
     assert reranker.read == ids(plain)[:20]
     judged = {match.document.id: match.score for match in found}
     before = {match.document.id: match.score for match in plain}
-    numbers = {match.document.id: int(match.document.metadata["number"]) for match in plain}
+    numbers = {match.document.id: int(str(match.document.metadata["number"])) for match in plain}
     assert judged.keys() == before.keys()
     assert [match.score for match in found] == sorted(judged.values(), reverse=True)
     for id in ids(plain)[:20]:

@@ -252,7 +252,7 @@ def test_documents_are_added_with_their_images_in_batches(
     mine = tmp_path / "mine.png"
     make_scene(5).draw(64).save(mine)
     documents = [
-        Document("text", text="a dog", metadata={"year": 2024, "a": float("inf")}),
+        Document("text", text="a dog", metadata={"tags": ["b", "a"], "a": float("inf")}),
         Document("file", image=mine),
         Document("bytes", image=mine.read_bytes(), text="the same"),
         Document("bad", image=b"no image"),
@@ -274,7 +274,7 @@ def test_documents_are_added_with_their_images_in_batches(
         assert done == sorted(done)
         assert done[-1] == len(documents)
         assert len(done) == 2
-        assert pipeline.get("text")[0].metadata == {"year": 2024, "unread": "1 a value", "unread_count": 1}
+        assert pipeline.get("text")[0].metadata == {"tags": ("b", "a"), "unread": "1 a value", "unread_count": 1}
         assert report.unread == {"a value": 1}
         assert pipeline.image("file") == pipeline.image("bytes") == mine.read_bytes()
         assert [reject.id for reject in pipeline.rejects()] == ["bad"]

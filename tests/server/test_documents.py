@@ -230,15 +230,15 @@ def test_what_cannot_be_used_is_listed_without_paths_of_the_server(service: Runn
 def test_metadata_are_changed_and_kept(service: RunningService) -> None:
     document = {"id": "a", "text": "a dog", "metadata": {"n": 1, "old": True}}
     add(service, document, {"id": "b", "text": "a car"})
-    change = {"ids": ["a", "b", "nowhere"], "set": {"place": "Rome", "n": 2}, "unset": ["old"]}
+    change = {"ids": ["a", "b", "nowhere"], "set": {"place": ["Rome", "Bari"], "n": 2}, "unset": ["old"]}
     assert service.http.post(f"{DOCUMENTS}/metadata", json=change).json() == {"changed": 2}
     assert service.http.post(f"{DOCUMENTS}/metadata", json=change).json() == {"changed": 0}
     found = service.http.get(DOCUMENTS, params={"id": "a"}).json()["documents"][0]
-    assert found["metadata"] == {"n": 2, "place": "Rome"}
+    assert found["metadata"] == {"n": 2, "place": ["Rome", "Bari"]}
     search = {"text": "a dog", "where": {"place": "Rome"}}
     assert service.http.post("/api/v1/indexes/default/search", json=search).json()["matches"][0]["id"] == "a"
     assert add(service, document).json()["unchanged"] == 1
-    assert service.http.get(DOCUMENTS, params={"id": "a"}).json()["documents"][0]["metadata"]["place"] == "Rome"
+    assert service.http.get(DOCUMENTS, params={"id": "a"}).json()["documents"][0]["metadata"]["place"][0] == "Rome"
     both = service.http.post(f"{DOCUMENTS}/metadata", json={"ids": ["a"], "set": {"x": 1}, "unset": ["x"]})
     assert (both.status_code, "`unset`" in both.json()["error"]["message"]) == (400, True)
     wrong = service.http.post(f"{DOCUMENTS}/metadata", json={"ids": ["a"], "set": {"$x": 1}})

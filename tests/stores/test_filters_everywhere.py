@@ -19,7 +19,7 @@ from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.sqlite.store import SqliteStore
-from vlmsearch.types import Scalar
+from vlmsearch.types import MetadataValue
 
 VECTOR = np.array([1, 0, 0, 0], np.float32)
 
@@ -54,7 +54,9 @@ DOCUMENTS = st.lists(metadata, min_size=1, max_size=8)
 FILTERS = st.lists(conditions, min_size=30, max_size=30)
 
 
-def check(stores: dict[str, Store], documents: list[dict[str, Scalar]], filters: list[dict[str, object]]) -> None:
+def check(
+    stores: dict[str, Store], documents: list[dict[str, MetadataValue]], filters: list[dict[str, object]]
+) -> None:
     records = [Record(Document(str(i), metadata=values), {FIELD: VECTOR}) for i, values in enumerate(documents)]
     for store in stores.values():
         store.delete(list(store.ids()))
@@ -69,7 +71,7 @@ def check(stores: dict[str, Store], documents: list[dict[str, Scalar]], filters:
 @settings(max_examples=5, suppress_health_check=SLOW)
 @given(documents=DOCUMENTS, filters=FILTERS)
 def test_a_filter_passes_the_same_documents_on_every_store(
-    stores: dict[str, Store], documents: list[dict[str, Scalar]], filters: list[dict[str, object]]
+    stores: dict[str, Store], documents: list[dict[str, MetadataValue]], filters: list[dict[str, object]]
 ) -> None:
     check(stores, documents, filters)
 
@@ -78,6 +80,6 @@ def test_a_filter_passes_the_same_documents_on_every_store(
 @settings(max_examples=100, suppress_health_check=SLOW)
 @given(documents=DOCUMENTS, filters=FILTERS)
 def test_thousands_of_filters_pass_the_same_documents_on_every_store(
-    stores: dict[str, Store], documents: list[dict[str, Scalar]], filters: list[dict[str, object]]
+    stores: dict[str, Store], documents: list[dict[str, MetadataValue]], filters: list[dict[str, object]]
 ) -> None:
     check(stores, documents, filters)

@@ -24,7 +24,7 @@ def stamped(records: Sequence[Record]) -> list[Record]:
     """Each with a stamp and a word of its own."""
     made = []
     for record in records:
-        number = int(record.document.metadata["number"])
+        number = int(str(record.document.metadata["number"]))
         letter = "abcdefghi"[abs(number)]  # a digit would be a part of its own, which other documents share
         word = f"old{letter}" if number >= 0 else f"new{letter}"
         made.append(Record(replace(record.document, text=word), record.vectors, Stamp(str(number))))

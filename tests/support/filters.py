@@ -22,10 +22,16 @@ numbers = st.one_of(
 )
 
 
-scalars = st.one_of(numbers, st.booleans(), st.sampled_from(["", "1", "true", "x", "É", "\U0001f436", "a'b\"", "\0"]))
+strings = st.sampled_from(["", "1", "true", "x", "É", "\U0001f436", "a'b\"", "\0"])
 
 
-metadata = st.dictionaries(st.sampled_from(KEYS), scalars, max_size=3)
+scalars = st.one_of(numbers, st.booleans(), strings)
+
+
+lists = st.lists(strings, min_size=1, max_size=3, unique=True).map(tuple)
+
+
+metadata = st.dictionaries(st.sampled_from(KEYS), st.one_of(scalars, lists), max_size=3)
 
 
 comparisons = st.one_of(

@@ -21,12 +21,17 @@ from uuid import UUID
 from vlmsearch._util.unread import COUNT, UNREAD, unread_in, unread_metadata
 
 MAX_KEY_CHARS = 128
+MAX_ENTRIES = 1000
+"""Strings in one list of a document's metadata."""
 MAX_INT = 2**63 - 1
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 _PLAIN = frozenset({str, int, bool, float})
 _MISSING = frozenset({"NAType", "NaTType", "MaskedConstant"})
 """The types of missing values of pandas and numpy; NaT counts as a date elsewhere."""
+_LISTS = (list, tuple, set, frozenset)
+_TEXT_KINDS = frozenset({"O", "U", "T"})
+"""The kinds of arrays that may have strings: of objects, of numpy's strings and of its strings of any length."""
 _YEARS = range(1, 10_000)
 """The years that Python has; pandas has more."""
 _CHANNELS = frozenset({1, 3, 4})
@@ -35,10 +40,11 @@ _SHOWN_CHARS = 40
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as a string, a number or a bool. It is None for a missing one, and any other object as it is.
+    """Return a value as a string, a number, a bool or a tuple of strings. It is None for a missing one.
 
-    Dates and times are in ISO 8601, to the microsecond, and durations are seconds. None, NaN, NaT, pandas' NA, and
-    empty lists and mappings are missing.
+    Any other object stays as it is. Dates and times are in ISO 8601, to the microsecond, and durations are seconds.
+    None, NaN, NaT, pandas' NA, and empty lists and mappings are missing. Of a list of strings, missing entries and
+    duplicates are left out.
 
     >>> from datetime import date, timedelta
     >>> plain_value(date(2024, 5, 1)), plain_value(float("nan")), plain_value(timedelta(minutes=1))
@@ -61,9 +67,24 @@ def plain_value(value: Any) -> Any:
         return plain_value(int(value) if isinstance(value, int) else float(value))
     if isinstance(value, (Enum, UUID, os.PathLike)):
         return plain_value(value.value if isinstance(value, Enum) else str(value))
+    if isinstance(value, _LISTS) or (getattr(value, "ndim", None) == 1 and _kind(value) in _TEXT_KINDS):
+        return _list_value(value)
     if getattr(value, "ndim", None) == 0 and hasattr(value, "dtype") and hasattr(value, "item"):
         return _numpy_value(value)
     return None if isinstance(value, Collection) and not len(value) else value
+
+
+def _kind(array: Any) -> str | None:
+    return getattr(getattr(array, "dtype", None), "kind", None)
+
+
+def _list_value(value: Any) -> Any:
+    entries = value if isinstance(value, _LISTS) else value.tolist()
+    known = [entry for entry in entries if isinstance(entry, (str, *_LISTS)) or plain_value(entry) is not None]
+    if not all(isinstance(entry, str) for entry in known):
+        return value
+    strings = dict.fromkeys(map(str.__str__, known))
+    return tuple(sorted(strings) if isinstance(value, (set, frozenset)) else strings) or None
 
 
 def _numpy_value(value: Any) -> Any:
@@ -77,7 +98,7 @@ def _numpy_value(value: Any) -> Any:
 def plain_text(value: Any) -> Any:
     """Return a plain value, which is a text where it is a number."""
     value = f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else plain_value(value)
-    return str(value) if isinstance(value, (int, float)) else value
+    return str(value) if isinstance(value, (int, float)) else list(value) if isinstance(value, tuple) else value
 
 
 def value_problem(key: object, value: object) -> str:
@@ -87,8 +108,10 @@ def value_problem(key: object, value: object) -> str:
     """
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS or key[0] == "$" or CONTROLS.search(key):
         return f"metadata {key!r} must have a key of 1 to {MAX_KEY_CHARS} characters, no controls, no $ first"
+    if isinstance(value, tuple) and all(isinstance(entry, str) for entry in value):
+        return f"metadata {key!r} must have at most {MAX_ENTRIES:,} strings" if len(value) > MAX_ENTRIES else ""
     if not isinstance(value, (str, int, float)):
-        return f"metadata {key!r} must be a string, number or bool"
+        return f"metadata {key!r} must be a string, number, bool or list of strings"
     if isinstance(value, float) and not math.isfinite(value):
         return f"metadata {key!r} must be a finite number"
     return f"metadata {key!r} must fit 64 bits" if isinstance(value, int) and abs(value) > MAX_INT else ""

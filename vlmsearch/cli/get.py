@@ -10,7 +10,7 @@ from vlmsearch.cli.common import command, json_option, print_json
 from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.stores.versions import named_passages
-from vlmsearch.types import Document, Passage, is_id
+from vlmsearch.types import Document, Passage, is_id, shown_value
 from vlmsearch.wire import DocumentPage, to_json
 
 
@@ -51,7 +51,7 @@ def _print(documents: Sequence[Document], passages: Mapping[str, Passage]) -> No
         click.echo(document.id)
         place = passages[document.id].place if document.id in passages else None
         values = {"place": place, "text": document.text, "image": document.image, **document.metadata}
-        lines = {name: str(value) for name, value in values.items() if value is not None}
+        lines = {name: shown_value(value) for name, value in values.items() if value is not None}
         width = max(map(len, lines), default=0)
         for name, value in lines.items():
             click.echo(f"  {name.ljust(width)}  {' '.join(value.split())}")

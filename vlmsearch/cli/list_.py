@@ -20,6 +20,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.documents import check_files_options, files_option, open_documents, print_paths
 from vlmsearch.cli.opening import IndexChoice, index_options
+from vlmsearch.types import shown_value
 from vlmsearch.wire import DocumentPage, to_json
 
 _ON_A_TERMINAL = 20
@@ -94,4 +95,4 @@ def _unread(metadata: Mapping[str, object]) -> str:
 
 
 def _pairs(metadata: Mapping[str, object]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in metadata.items())
+    return ", ".join(f"{key}={shown_value(value)}" for key, value in metadata.items())

@@ -2,6 +2,7 @@
 
 The columns are ``id``, ``text`` and ``image``, then one for each key of the metadata. `vlmsearch.indexing.tables` reads
 such a file: values that are written as numbers, ``true`` or ``false`` become these, and empty cells are left out.
+A list of strings becomes one text, with semicolons.
 """
 
 from __future__ import annotations
@@ -91,4 +92,6 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list):
+        value = "; ".join(value)
     return _HALVES.sub("\ufffd", str(value))

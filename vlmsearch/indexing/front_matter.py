@@ -15,7 +15,8 @@ from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.facts import DATE
 from vlmsearch.indexing.tables import typed
 from vlmsearch.media.about import About
-from vlmsearch.types import MAX_METADATA_KEYS, Scalar, check_metadata
+from vlmsearch.stores.filters import values_of
+from vlmsearch.types import MAX_METADATA_KEYS, MetadataValue, Scalar, check_metadata
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,14 +29,15 @@ _DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ].*)?")
 _JOINT = "; "
 
 
-def front_matter(text: str) -> tuple[dict[str, Scalar], About, str]:
+def front_matter(text: str) -> tuple[dict[str, MetadataValue], About, str]:
     r"""Return the fields in front of a text, its title and author, and the text.
 
-    A field of a field has a name with a dot. Several values are joined. A block that cannot be read stays text.
+    A field of a field has a name with a dot. Several values are a list of strings. A block that cannot be read stays
+    text.
 
     Example:
-        >>> front_matter("---\ntitle: Winter\ntags: [dog, snow]\ndate: 2024-02-01\n---\n\nA dog.\n")
-        ({'tags': 'dog; snow', 'date': 20240201}, About(title='Winter', author='', subject='', keywords=''), 'A dog.\n')
+        >>> front_matter("---\ntitle: Ice\ntags: [a, b]\ndate: 2024-02-01\n---\n\nA dog.\n")
+        ({'tags': ('a', 'b'), 'date': 20240201}, About(title='Ice', author='', subject='', keywords=''), 'A dog.\n')
     """
     block = _BLOCK.match(text, 0, _MAX_CHARS)
     if block is None:
@@ -44,7 +46,8 @@ def front_matter(text: str) -> tuple[dict[str, Scalar], About, str]:
         fields = _fields((_yaml(block[1]) or {}) if block[2] is None else tomllib.loads(block[2]))
     except (TypeError, ValueError, RecursionError, InvalidInputError):  # that of TOML among them
         return {}, About(), text
-    title, author = (next((str(fields.pop(key)) for key in keys if key in fields), "") for keys in _ABOUT)
+    about = (next((values_of(fields.pop(key)) for key in keys if key in fields), ()) for keys in _ABOUT)
+    title, author = (_JOINT.join(map(str, values)) for values in about)
     return fields, About(title, author), text[block.end() :]
 
 
@@ -62,7 +65,7 @@ def _yaml(block: str) -> object:
         raise ValueError("not YAML") from exc
 
 
-def _fields(data: object) -> dict[str, Scalar]:
+def _fields(data: object) -> dict[str, MetadataValue]:
     """Return the values in a mapping by their names.
 
     TypeError unless it is a mapping; ValueError where it has too many parts, as aliases of aliases make.
@@ -76,7 +79,10 @@ def _fields(data: object) -> dict[str, Scalar]:
     for name, value in parts:
         if value is not None and value not in ("", "~", "null"):
             values.setdefault(name, []).append(value)
-    fields = {name: some[0] if len(some) == 1 else _JOINT.join(map(str, some)) for name, some in values.items()}
+    lists = {name: tuple(dict.fromkeys(map(str, some))) for name, some in values.items()}
+    fields: dict[str, MetadataValue] = {
+        name: values[name][0] if len(strings) == 1 else strings for name, strings in lists.items()
+    }
     if day := _DAY.fullmatch(str(fields.get(DATE))):
         fields[DATE] = int("".join(day.groups()))
     check_metadata(fields)

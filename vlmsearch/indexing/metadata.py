@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vlmsearch._util.batching import pages
+from vlmsearch._util.plain import plain_value
 from vlmsearch.errors import BackendUnavailableError, ConfigError
 from vlmsearch.search.label_keys import with_labels
 from vlmsearch.stores.base import Store
-from vlmsearch.types import MetadataChange, Scalar, check_metadata
+from vlmsearch.types import MetadataChange, MetadataValue, check_metadata
 
 _TRIES = 20
 """Tries to change a document that others change meanwhile."""
 
 
-def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, Scalar], unset: Collection[str] = ()) -> int:
+def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, object], unset: Collection[str] = ()) -> int:
     """Set and take off keys of documents' metadata.
 
     Indexing the source of a document again keeps what was changed while nothing of the source changes, as with labels.
@@ -38,13 +39,14 @@ def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, Scala
     both = sorted(values.keys() & unset)
     if both:
         raise ConfigError(f"the key {both[0]!r} is in `set` and in `unset`: give it in one of them")
-    check_metadata(values)
+    new: dict[str, MetadataValue] = {key: plain_value(value) for key, value in values.items()}
+    check_metadata(new)
 
     def changes(some: Sequence[str]) -> list[MetadataChange]:
         changed: list[MetadataChange] = []
         for record in store.records(some):
             before = record.document.metadata
-            after = {key: value for key, value in {**before, **values}.items() if key not in unset}
+            after = {key: value for key, value in {**before, **new}.items() if key not in unset}
             if _form(after) != _form(before):
                 digest = with_labels(record.stamp.digest, after)
                 changed.append(MetadataChange(record.document, record.stamp, after, digest))
@@ -87,6 +89,6 @@ def _update(store: Store, ids: Sequence[str], changes: Callable[[Sequence[str]],
     )
 
 
-def _form(metadata: Mapping[str, Scalar]) -> dict[str, tuple[type, Scalar]]:
+def _form(metadata: Mapping[str, MetadataValue]) -> dict[str, tuple[type, MetadataValue]]:
     """Metadata in which 1, 1.0 and True are not equal."""
     return {key: (type(value), value) for key, value in metadata.items()}

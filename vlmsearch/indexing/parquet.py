@@ -26,6 +26,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
 from vlmsearch.stores.base import RejectList, Store, dim_of, needed_manifest, space_of
 from vlmsearch.stores.documents import StoredDocument
+from vlmsearch.stores.filters import values_of
 from vlmsearch.stores.passages import record_of, rows_of
 from vlmsearch.types import HALVES, PASSAGE, Field, Manifest, Record, Reject, Stamp, document_of
 
@@ -353,7 +355,8 @@ def _groups(source: Store) -> Iterator[list[Record]]:
 def _size(record: Record) -> int:
     """Return about how many bytes a record takes."""
     document = record.document
-    strings = sum(len(value) for value in document.metadata.values() if isinstance(value, str))
+    values = chain.from_iterable(map(values_of, document.metadata.values()))
+    strings = sum(len(value) for value in values if isinstance(value, str))
     return len(document.text or "") + strings + sum(vector.nbytes for vector in record.vectors.values())
 
 

@@ -619,7 +619,10 @@ def unpack(document: Document, image_folder: Path | None = None, passage: Passag
     Returns:
         The document, without its vector.
     """
-    metadata, id, text, place = dict(document.metadata), document.id, document.text, dict[str, object]()
+    metadata: dict[str, object] = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in document.metadata.items()
+    }
+    id, text, place = document.id, document.text, dict[str, object]()
     if passage is not None:
         of = document_of(id)
         id, text = f"{of}{PASSAGE}{passage.number}", passage.text
@@ -678,7 +681,10 @@ def comparison(key: str, operator: str, value: object, *, negated: bool) -> Wher
         return None
     if sign in _OPPOSITE:
         equal = [other for value in values for other in _equal_values(value)]
-        return {key: {_OPPOSITE[sign] if negated else sign: equal}}
+        sign = _OPPOSITE[sign] if negated else sign
+        if sign == "$nin" and any(isinstance(value, str) for value in values):
+            return None  # in Python, a list differs from each of its strings
+        return {key: {sign: equal}}
     return None if negated or isinstance(values[0], (str, bool)) else {key: {sign: values[0]}}
 
 
@@ -756,7 +762,8 @@ def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     rest: dict[str, Any] = {}
     for key, value in metadata.items():
         name, plain = str(plain_value(key)), plain_value(value)
-        if name != JSON_KEY and not value_problem(name, plain):
+        is_same = not isinstance(value, list) or list(plain or ()) == value  # and so comes back as it was
+        if name != JSON_KEY and is_same and not value_problem(name, plain):
             flat[name] = plain
         else:
             (rest if _is_json(value) else flat)[name] = value
@@ -788,7 +795,7 @@ def _pack(flat: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
     return {**flat, JSON_KEY: json.dumps(parts, ensure_ascii=False, default=_json_value)} if parts else dict(flat)
 
 
-def _unpack_json(packed: Scalar | None) -> dict[str, Any]:
+def _unpack_json(packed: object) -> dict[str, Any]:
     """Return what stands under the key for the rest; nothing where somebody else put something there."""
     try:
         parts = json.loads(packed) if isinstance(packed, str) else {}

@@ -23,7 +23,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
 from vlmsearch.index import Index
 from vlmsearch.schema import option_field
 from vlmsearch.search.options import LabelRequest, ManyOptions
-from vlmsearch.types import PASSAGE, Document, Match, Matches, Scalar, document_of
+from vlmsearch.types import PASSAGE, Document, Match, Matches, MetadataValue, document_of
 from vlmsearch.verbs import AskRequest
 from vlmsearch.wire import simple_options
 
@@ -64,7 +64,7 @@ class FoundDocument(TypedDict):
     text: str | None
     passage: str | None
     has_image: bool
-    metadata: dict[str, Scalar]
+    metadata: dict[str, MetadataValue]
     parts: list[str]
 
 

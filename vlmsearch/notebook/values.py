@@ -14,7 +14,7 @@ from vlmsearch.search.curves import Evaluation
 from vlmsearch.search.explanation import MIN_FALL, Explanation, FieldEvidence
 from vlmsearch.search.scores import IndexScores
 from vlmsearch.stores.base import CheckReport
-from vlmsearch.types import WORDS, Answer, Document, Duplicates, IndexReport, Match, Matches, Passage
+from vlmsearch.types import WORDS, Answer, Document, Duplicates, IndexReport, Match, Matches, Passage, shown_value
 
 _MAX_ROWS = 50
 _MAX_TEXT = 300
@@ -266,7 +266,7 @@ def _description(document: Document, passage: Passage | None = None) -> str:
     words = " ".join((document.text or "" if passage is None else passage.text)[: 4 * _MAX_TEXT].split())
     text = f"<div>{escape(words, limit=_MAX_TEXT)}</div>" if words else ""
     text = text if passage is None else f'<div style="{_SOFT}">{escape(passage.place)}</div>{text}'
-    pairs = [f"{escape(key)}: {escape(value, limit=60)}" for key, value in document.metadata.items()]
+    pairs = [f"{escape(key)}: {escape(shown_value(value), limit=60)}" for key, value in document.metadata.items()]
     metadata = f'<div style="{_SOFT}">{_listed(pairs)}</div>' if pairs else ""
     return _long(f'{text}<div style="{_SOFT}"><code>{escape(document.id)}</code></div>{metadata}')
 

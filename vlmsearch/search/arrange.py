@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.filters import normalise, value_order
+from vlmsearch.stores.filters import normalise, value_order, values_of
 from vlmsearch.types import PASSAGE, Document, Field, Match, Passage, Record, Scalar, document_of, group_of, part_of
 
 MAX_PARTS = 100
@@ -103,7 +103,7 @@ def count_values(matches: Sequence[Match], keys: Collection[str]) -> dict[str, d
     counters = {key: Counter[Scalar]() for key in keys}
     for match in matches:
         for key in counters.keys() & match.document.metadata.keys():
-            counters[key][match.document.metadata[key]] += 1
+            counters[key].update(values_of(match.document.metadata[key]))
     return {
         key: dict(sorted(counts.items(), key=lambda item: (-item[1], *value_order(item[0]))))
         for key, counts in counters.items()

@@ -30,10 +30,10 @@ from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import PRIOR, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch, reject_list_of
-from vlmsearch.stores.filters import Comparison, Filter
+from vlmsearch.stores.filters import Comparison, Filter, values_of
 from vlmsearch.stores.terms import query_terms, query_words, spans_of
 from vlmsearch.stores.versions import HitContent, read_current
-from vlmsearch.types import WORDS, Document, Modality, Scalar, document_of, group_of, is_id, local_image
+from vlmsearch.types import WORDS, Document, MetadataValue, Modality, document_of, group_of, is_id, local_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -201,12 +201,12 @@ def _name_of(part: Query) -> str:
     return " + ".join([*names, *part.like])
 
 
-def failed_conditions(condition: Filter, metadata: Mapping[str, Scalar]) -> list[str]:
+def failed_conditions(condition: Filter, metadata: Mapping[str, MetadataValue]) -> list[str]:
     """Return the conditions of a filter that metadata do not meet, each in words."""
     if condition.matches(metadata):
         return []
     if isinstance(condition, Comparison):
-        have = repr(metadata[condition.key]) if condition.key in metadata else "missing"
+        have = ", ".join(map(repr, values_of(metadata.get(condition.key, ())))) or "missing"
         return [f"{_condition(condition)}, but it is {have}"]
     parts = [failed for part in condition.filters for failed in failed_conditions(part, metadata)]
     return parts if condition.operator == "$and" else [f"none of these holds: {', or '.join(parts)}"]

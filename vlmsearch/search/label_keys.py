@@ -14,12 +14,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from vlmsearch.types import Scalar
+from vlmsearch.types import MetadataValue
 
 _SEPARATOR = "+"
 
 
-def split_labels(metadata: Mapping[str, Scalar]) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+def split_labels(metadata: Mapping[str, MetadataValue]) -> tuple[dict[str, MetadataValue], dict[str, MetadataValue]]:
     """Return metadata without labels, and the labels with their keys."""
     keys = [key for key, value in metadata.items() if isinstance(value, str) and _is_number(metadata, f"{key}:{value}")]
     starts = tuple(f"{key}:" for key in keys)
@@ -31,7 +31,7 @@ def split_labels(metadata: Mapping[str, Scalar]) -> tuple[dict[str, Scalar], dic
     return {key: value for key, value in metadata.items() if key not in labels}, labels
 
 
-def with_labels(digest: str, labels: Mapping[str, Scalar]) -> str:
+def with_labels(digest: str, labels: Mapping[str, MetadataValue]) -> str:
     """Return the digest of a document with these labels, from its digest with any."""
     digest = without_labels(digest)
     if not digest or not labels:
@@ -50,6 +50,6 @@ def has_labels(digest: str) -> bool:
     return _SEPARATOR in digest
 
 
-def _is_number(metadata: Mapping[str, Scalar], key: str) -> bool:
+def _is_number(metadata: Mapping[str, MetadataValue], key: str) -> bool:
     value = metadata.get(key)
     return isinstance(value, (int, float)) and not isinstance(value, bool)

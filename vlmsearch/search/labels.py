@@ -22,7 +22,7 @@ from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.search.options import LabelRequest
 from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import Judge
-from vlmsearch.types import Document, DocumentLabels, Field, MetadataChange, Scalar, Stamp, Vectors
+from vlmsearch.types import Document, DocumentLabels, Field, MetadataChange, MetadataValue, Stamp, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -132,14 +132,14 @@ def _write(
     return {document.id: document for document in new if document.id in changed}
 
 
-def _relabelled(document: Document, labels: Mapping[str, float], key: str) -> dict[str, Scalar]:
+def _relabelled(document: Document, labels: Mapping[str, float], key: str) -> dict[str, MetadataValue]:
     """Return the metadata of a document with other labels under a key.
 
     ConfigError where its source uses that key.
     """
     own, others = split_labels(document.metadata)
     kept = {name: value for name, value in others.items() if name != key and not name.startswith(f"{key}:")}
-    added: dict[str, Scalar] = {key: next(iter(labels))} if labels else {}
+    added: dict[str, MetadataValue] = {key: next(iter(labels))} if labels else {}
     added |= {f"{key}:{label}": round(score, _DIGITS) for label, score in labels.items()}
     taken = sorted(own.keys() & added.keys())
     if taken:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from vlmsearch import verbs
-from vlmsearch._util.plain import MAX_KEY_CHARS
+from vlmsearch._util.plain import MAX_ENTRIES, MAX_KEY_CHARS
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.schema import (
@@ -33,8 +33,9 @@ _TEXT_CHARS = 16 * 2**20
 """Characters of a document's text."""
 
 LongText: TypeAlias = Annotated[str, Field(max_length=_TEXT_CHARS)]
-Scalar: TypeAlias = Union[bool, int, float, Annotated[str, Field(max_length=MAX_METADATA_BYTES)]]
-Scalars: TypeAlias = Annotated[dict[Key, Scalar], Entries(MAX_METADATA_KEYS)]
+_String: TypeAlias = Annotated[str, Field(max_length=MAX_METADATA_BYTES)]
+_Value: TypeAlias = Union[bool, int, float, _String, Annotated[list[_String], Items(MAX_ENTRIES)]]
+Metadata: TypeAlias = Annotated[dict[Key, _Value], Entries(MAX_METADATA_KEYS)]
 _KEY: dict[str, Any] = {"pattern": r"^[^$\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"}
 TextOrUrl: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_IMAGE_CHARS)]
 NewKey: TypeAlias = Annotated[Key, Field(min_length=1, json_schema_extra=_KEY)]
@@ -125,7 +126,7 @@ class IdsForm(StrictForm):
 class MetadataForm(IdsForm):
     """Changes of the metadata of documents."""
 
-    set: Scalars = Field(
+    set: Metadata = Field(
         {},
         description="Values by their keys.",
         json_schema_extra={"propertyNames": {"maxLength": MAX_KEY_CHARS, **_KEY}},

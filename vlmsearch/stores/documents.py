@@ -42,10 +42,10 @@ from vlmsearch.types import (
     Field,
     Hit,
     MetadataChange,
+    MetadataValue,
     Passage,
     Record,
     Reject,
-    Scalar,
     Stamp,
     Vectors,
     document_of,
@@ -100,7 +100,7 @@ class StoredDocument(NamedTuple):
     id: str
     text: str | None
     image: str | None
-    metadata: Mapping[str, Scalar]
+    metadata: Mapping[str, MetadataValue]
 
     @classmethod
     def of(cls, document: Document) -> StoredDocument:

@@ -6,7 +6,7 @@ The grammar, in which words in capitals are tokens. Keywords are written in any 
 * ``group     = part, {"and", part}``
 * ``part      = "(", filter, ")" | condition``
 * ``condition = key, sign, value | key, ["not"], "in", "(", value, {",", value}, ")"``
-* ``sign      = "=" | "==" | "!=" | ">" | ">=" | "<" | "<="``
+* ``sign      = "=" | "==" | "has" | "!=" | ">" | ">=" | "<" | "<="``
 * ``key       = WORD | QUOTED``
 * ``value     = NUMBER | "true" | "false" | WORD | QUOTED``
 
@@ -28,7 +28,7 @@ from vlmsearch.stores.filters import TOO_DEEP, parse_filter
 
 DATE_KEY = "date"
 """The key whose values are dates: whole numbers, YYYYMMDD."""
-_OPERATORS = {"=": "$eq", "==": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
+_OPERATORS = {"=": "$eq", "==": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte", "has": "$eq"}
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<operator>[<>=!]=|[<>=])
@@ -69,8 +69,10 @@ def read_filter(text: str) -> Mapping[str, object]:
     """Return the JSON object of a filter that is written as a condition, or as JSON.
 
     ``and`` binds more strongly than ``or``. Numbers, ``true`` and ``false`` are values of that type; everything else,
-    and everything in quotes, is a text. For the key ``date``, whose values are whole numbers of the form YYYYMMDD, a
-    value without quotes is a year, a month or a day: ``date>=2024``, ``date=2024-06``, ``date<2024-06-12``.
+    and everything in quotes, is a text. ``tag has cat`` is another way to write ``tag=cat``.
+
+    For the key ``date``, whose values are whole numbers of the form YYYYMMDD, a value without quotes is a year, a month
+    or a day: ``date>=2024``, ``date=2024-06``, ``date<2024-06-12``.
 
     Args:
         text: The condition, such as ``year>=2020 and (tag=cat or tag="a dog")``; or the JSON itself, which begins with
@@ -143,7 +145,7 @@ class _Reader:
 
     def _condition(self) -> Condition:
         key = self._take_text("a key of the metadata, such as in year>=2020")
-        if self._next.kind == "operator":
+        if self._next.kind == "operator" or self._next.is_keyword("has"):
             return self._comparison(key)
         has_not = self._next.is_keyword("not")
         if has_not:
@@ -154,7 +156,7 @@ class _Reader:
         return self._list(key, "$nin" if has_not else "$in")
 
     def _comparison(self, key: str) -> Condition:
-        written = self._take().text
+        written = self._take().text.lower()
         operator = _OPERATORS[written]
         token = self._next
         if _is_dated(key, token):

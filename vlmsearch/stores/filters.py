@@ -5,7 +5,8 @@ The notation is MongoDB's: ``{"year": 2024}``, ``{"year": {"$gte": 2020, "$lt": 
 
 * numbers compare as IEEE 754 doubles, so 1 equals 1.0; a bool equals only a bool, a string only a string;
 * ``$gt $gte $lt $lte`` take numbers and match numbers only;
-* ``$ne`` and ``$nin`` also match documents that lack the key; every other operator needs it.
+* ``$ne`` and ``$nin`` also match documents that lack the key; every other operator needs it;
+* of a list, ``$eq`` and ``$in`` match where any of its strings does, ``$ne`` and ``$nin`` where none does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, Union, get_args
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.types import Scalar
+from vlmsearch.types import MetadataValue, Scalar
 
 _DEEPEST = 200
 TOO_DEEP = f"a filter nests objects and lists at most {_DEEPEST} deep"
@@ -51,7 +52,7 @@ class Comparison:
     operator: Operator
     value: str | bool | float | tuple[str | bool | float, ...]
 
-    def matches(self, metadata: Mapping[str, Scalar]) -> bool:
+    def matches(self, metadata: Mapping[str, MetadataValue]) -> bool:
         """Return whether a document passes.
 
         Args:
@@ -62,13 +63,14 @@ class Comparison:
         """
         if self.key not in metadata:
             return self.operator in ("$ne", "$nin")
-        have = normalise(metadata[self.key])
         if self.operator in ORDERINGS:
+            have = normalise(metadata[self.key])
             return (
                 type(have) is float and type(self.value) is float and bool(ORDERINGS[self.operator](have, self.value))
             )
         wanted = self.value if isinstance(self.value, tuple) else (self.value,)
-        is_among = any(type(have) is type(value) and have == value for value in wanted)
+        values = map(normalise, values_of(metadata[self.key]))
+        is_among = any(type(have) is type(value) and have == value for have in values for value in wanted)
         return is_among == (self.operator in ("$eq", "$in"))
 
 
@@ -89,7 +91,7 @@ class FilterGroup:
     operator: Literal["$and", "$or"]
     filters: tuple[Filter, ...]
 
-    def matches(self, metadata: Mapping[str, Scalar]) -> bool:
+    def matches(self, metadata: Mapping[str, MetadataValue]) -> bool:
         """Return whether a document passes.
 
         Args:
@@ -106,8 +108,10 @@ Filter: TypeAlias = Union[Comparison, FilterGroup]
 """A checked filter, as `Store.search` takes it."""
 
 
-def value_order(value: Scalar) -> tuple[int, Scalar]:
+def value_order(value: MetadataValue) -> tuple[int, str | bool | float]:
     """Return a key to sort values of metadata by: numbers come before strings, and strings before bools.
+
+    A list is sorted as the text of its strings.
 
     Args:
         value: The value.
@@ -123,9 +127,16 @@ def value_order(value: Scalar) -> tuple[int, Scalar]:
     return (float, str, bool).index(type(plain)), plain
 
 
-def normalise(value: Scalar) -> str | bool | float:
-    """Return the form in which values are compared: numbers as doubles, texts and bools as they are."""
-    return value if isinstance(value, (str, bool)) else float(value)
+def normalise(value: MetadataValue) -> str | bool | float:
+    """Return the form in which values are ordered: numbers as doubles, texts and bools as they are, lists joined."""
+    if isinstance(value, (int, float)):
+        return value if isinstance(value, bool) else float(value)
+    return value if isinstance(value, str) else ", ".join(value)
+
+
+def values_of(value: MetadataValue | Sequence[str]) -> Sequence[Scalar]:
+    """Return the single values in a value of metadata: the strings of a list, or the value itself."""
+    return (value,) if isinstance(value, (str, int, float)) else value
 
 
 def parse_filter(where: Mapping[str, object]) -> Filter:

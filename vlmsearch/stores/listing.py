@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from vlmsearch._util.batching import pages
-from vlmsearch.stores.filters import Filter, keys_of
-from vlmsearch.types import Document, Scalar, part_of
+from vlmsearch.stores.filters import Filter, keys_of, values_of
+from vlmsearch.types import Document, MetadataValue, Scalar, part_of
 
 if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
@@ -44,7 +44,7 @@ class Outline(NamedTuple):
 
     id: str
     has_image: bool
-    metadata: Mapping[str, Scalar]
+    metadata: Mapping[str, MetadataValue]
 
 
 @runtime_checkable
@@ -159,7 +159,7 @@ def count_documents(store: Store, keys: Collection[str], where: Filter | None = 
     for outline in _passing(store, keys, where):
         total += 1
         for key in counters.keys() & outline.metadata.keys():
-            counters[key][outline.metadata[key]] += 1
+            counters[key].update(values_of(outline.metadata[key]))
     return Counts(total, {key: dict(counts.most_common()) for key, counts in counters.items()})
 
 

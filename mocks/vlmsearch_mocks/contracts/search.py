@@ -15,6 +15,7 @@ import pytest
 from vlmsearch.errors import ConfigError, InvalidBatchError
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import parse_filter
+from vlmsearch.stores.listing import count_documents
 from vlmsearch.types import Document, Field, Record, Scalar, Stamp
 from vlmsearch_mocks.contracts.records import (
     CAPTION,
@@ -33,7 +34,6 @@ MISFITS = [
     [Record(Document("x"), {IMAGE: unit_vectors(1)})],
     [Record(Document("x"), {Field("other", "text"): unit_vectors(1)[0]})],
     [Record(Document("x\n"), {})],
-    [Record(Document("x", metadata={"$k": 1}), {})],
     [Record(Document("x", metadata={f"k{i}": i for i in range(1001)}), {})],
     [Record(Document("x", metadata={"k": "é" * 2**19}), {})],
 ]
@@ -64,6 +64,21 @@ FILTERS: list[tuple[Mapping[str, object], str]] = [
     ({"$or": [{"y": 1}, {"x": "1"}]}, "text none"),
     ({"$and": [{"x": {"$gt": 0}}, {"$or": [{"x": {"$lt": 2}}, {"y": 1}]}]}, "int float"),
     ({"z": 1}, ""),
+]
+LIST_FILTERS: list[tuple[Mapping[str, object], str]] = [
+    ({"x": "a"}, "ab a"),
+    ({"x": "b"}, "ab"),
+    ({"x": "a, b"}, "odd"),
+    ({"x": "\ud800"}, "odd"),
+    ({"x": {"$in": ["b", "n999", "\0", 1]}}, "ab odd many number"),
+    ({"x": {"$in": [f"n{i}" for i in range(150)]}}, "many"),
+    ({"x": {"$ne": "a"}}, "odd many number none"),
+    ({"x": {"$nin": ["b", "", 1]}}, "a many none"),
+    ({"x": {"$nin": [f"n{i}" for i in range(850, 1000)]}}, "ab a odd number none"),
+    ({"x": {"$gt": 0}}, "number"),
+    ({"x": {"$lte": 5}}, "number"),
+    ({"$or": [{"x": "b"}, {"y": 1}]}, "ab none"),
+    ({"$and": [{"x": "a"}, {"x": "b"}]}, "ab"),
 ]
 
 
@@ -104,7 +119,7 @@ class SearchSuite(StoreSuite):
             assert len(store) == 0
         good, other = make_records(2)
         with pytest.raises(InvalidBatchError) as caught:
-            store.upsert([*MISFITS[1], good, *MISFITS[4], other, *MISFITS[7]])
+            store.upsert([*MISFITS[1], good, *MISFITS[4], other, *MISFITS[6]])
         assert {item: error.code for item, error in caught.value.items.items()} == {
             0: "invalid",
             2: "invalid",
@@ -250,6 +265,25 @@ class SearchSuite(StoreSuite):
         for where, expected in FILTERS:
             hits = store.search(IMAGE, unit_vectors(1, seed=2), limit=50, where=parse_filter(where))[0]
             assert {hit.id for hit in hits} == set(expected.split()), where
+
+    def test_a_list_equals_what_any_of_its_strings_equals(self, store: Store) -> None:
+        many = tuple(f"n{i}" for i in range(1000))
+        odd = ("\ud800", "\0", "a, b", "")
+        values: dict[str, str | tuple[str, ...]] = {"ab": ("a", "b"), "a": "a", "odd": odd, "many": many}
+        documents = [Document(name, metadata={"x": value}) for name, value in values.items()]
+        documents += [Document("number", metadata={"x": 1}), Document("none", metadata={"y": 1})]
+        vectors = unit_vectors(len(documents))
+        store.upsert([Record(document, {IMAGE: vector}) for document, vector in zip(documents, vectors)])
+        read = {document.id: document for document in store.get([document.id for document in documents])}
+        assert read == {document.id: document for document in documents}
+        for where, expected in LIST_FILTERS:
+            hits = store.search(IMAGE, vectors[:1], limit=50, where=parse_filter(where))[0]
+            assert {hit.id for hit in hits} == set(expected.split()), where
+        assert count_documents(store, ["x"], parse_filter({"x": "a"})).values == {"x": {"a": 2, "b": 1}}
+        store.upsert([Record(Document("ab", metadata={"x": ("b", "c")}), {IMAGE: vectors[0]})])
+        hits = store.search(IMAGE, vectors[:1], limit=50, where=parse_filter({"x": {"$in": ["a", "c"]}}))[0]
+        assert {hit.id for hit in hits} == {"ab", "a"}
+        assert count_documents(store, ["x"], parse_filter({"x": "c"})).values == {"x": {"b": 1, "c": 1}}
 
     def test_texts_that_are_no_valid_unicode_equal_themselves_alone(self, store: Store) -> None:
         texts = ["\ud800", "\\ud800", "\ud83d\ude00", "\U0001f600", "\0escaped:\\ud800", "\0", "\\"]

@@ -74,7 +74,7 @@ def fill(store: PostgresStore) -> tuple[int, str]:
 def check_turns(store: PostgresStore, turns: set[int]) -> None:
     """All documents are of one of these turns, whole, and found by their words and vectors."""
     documents = store.get([record.document.id for record in OLD])
-    found = {int(document.metadata.get("turn", 0)) for document in documents}
+    found = {int(str(document.metadata.get("turn", 0))) for document in documents}
     assert len(found) == 1
     assert found <= turns
     assert len(documents) == len(OLD)

@@ -20,7 +20,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def records(first: int, last: int) -> list[Record]:
     made = make_records(last, (IMAGE, TEXT), seed=7)
     for record in made:
-        number = int(record.document.metadata["number"])
+        number = int(str(record.document.metadata["number"]))
         object.__setattr__(record.document, "text", f"a star of kind {'abcdefgh'[number % 8]}")
     return made[first:last]
 

@@ -24,7 +24,7 @@ const keysOf = (index) => {
 export function learn(index, items) {
   const keys = keysOf(index);
   for (const item of items) {
-    for (const [key, value] of Object.entries(item.metadata ?? {})) {
+    for (const [key, value] of Object.entries(item.metadata ?? {}).flatMap(([key, value]) => [value].flat().map((single) => [key, single]))) {
       if (PLACES.has(key)) continue;
       const facts = keys.get(key)
         ?? { first: new Map(), least: Infinity, most: -Infinity, isLong: false, isDay: false, repeats: false };
@@ -64,7 +64,7 @@ export function counted(items, keys) {
   for (const key of keys) {
     const counts = new Map();
     for (const { metadata } of items) {
-      if (metadata[key] !== undefined) counts.set(metadata[key], (counts.get(metadata[key]) ?? 0) + 1);
+      for (const value of [metadata[key] ?? []].flat()) counts.set(value, (counts.get(value) ?? 0) + 1);
     }
     facets[key] = [...counts];
   }

@@ -156,10 +156,10 @@ function openPicture(id, options) {
 
   const details = (item) => h("dl", { class: "metadata" },
     ...Object.entries(item.metadata ?? {}).filter(([key]) => key !== "ocr" && !(unreadOf(item.metadata) && UNREAD.has(key)))
-      .flatMap(([key, value]) => [h("dt", {}, key), h("dd", {},
-      typeof value === "string" && value.length > 60 ? value : h("button", { class: "link", title: "Show those alike",
-        onclick: () => state.go({ where: toggled({ ...state.current.where, [key]: undefined }, key, value), open: "" }) },
-      shown(value, key)))]),
+      .flatMap(([key, values]) => [h("dt", {}, key), h("dd", {}, ...[values].flat().flatMap((value, at) => [at ? ", " : "",
+        typeof value === "string" && value.length > 60 ? value : h("button", { class: "link", title: "Show those alike",
+          onclick: () => state.go({ where: toggled({ ...state.current.where, [key]: undefined }, key, value), open: "" }) },
+        shown(value, key))]))]),
     h("dt", {}, "id"), h("dd", { class: "id" }, ...wrapped(id), " ", h("button", { class: "link", onclick: async () => {
       await navigator.clipboard?.writeText(id);
       say("The id is copied.");

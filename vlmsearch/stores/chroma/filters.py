@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.stores.filters import Comparison, Filter, normalise
-from vlmsearch.types import HALVES, Scalar
+from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, normalise
+from vlmsearch.types import HALVES, MetadataValue
 
 Where = dict[str, Any]
 MAX_VALUES = 10_000
@@ -24,9 +24,11 @@ _DEEPEST = 60
 _WIDEST = 100
 
 
-def filterable(metadata: Mapping[str, Scalar]) -> dict[str, str | int | bool]:
-    """Return metadata as they are kept beside a vector."""
-    return {_key(key): _stored(normalise(value)) for key, value in metadata.items()}
+def filterable(metadata: Mapping[str, MetadataValue]) -> dict[str, str | int | bool]:
+    """Return metadata as they are kept beside a vector. Each string of a list is a key."""
+    lists = {key: value for key, value in metadata.items() if isinstance(value, tuple)}
+    kept = {_key(key): _stored(normalise(value)) for key, value in metadata.items() if key not in lists}
+    return {**kept, **{_listed(key, text): True for key, value in lists.items() for text in value}}
 
 
 def compile_filter(where: Filter) -> Where:
@@ -64,15 +66,17 @@ def _compile(where: Filter) -> Where:
 
 
 def _compile_comparison(where: Comparison) -> Where:
-    key = _key(where.key)
-    if not isinstance(where.value, tuple):
-        return {key: {where.operator: _stored(where.value)}}
-    kinds: dict[type, list[str | int | bool]] = {}  # Chroma takes values of one type only
-    for value in where.value:
-        stored = _stored(value)
-        kinds.setdefault(type(stored), []).append(stored)
-    parts: list[Where] = [{key: {where.operator: values}} for values in kinds.values()]
-    return _join("$or" if where.operator == "$in" else "$and", parts)
+    key, values = _key(where.key), where.value if isinstance(where.value, tuple) else (where.value,)
+    if where.operator in ORDERINGS:
+        return {key: {where.operator: _stored(values[0])}}
+    is_any = where.operator in ("$eq", "$in")
+    single = "$eq" if is_any else "$ne"
+    parts: list[Where] = []
+    for value in values:
+        parts.append({key: {single: _stored(value)}})
+        if isinstance(value, str):
+            parts.append({_listed(where.key, value): {single: True}})
+    return _join("$or" if is_any else "$and", parts)
 
 
 def _join(operator: str, parts: list[Where]) -> Where:
@@ -107,6 +111,11 @@ def _pack(operator: str, parts: list[Where]) -> Where:
 
 def _key(key: str) -> str:
     return _text(f"m:{key}")
+
+
+def _listed(key: str, text: str) -> str:
+    """Return the key that says that a list has a string. No key of metadata has the character between them."""
+    return _text(f"m:{key}\0{text}")
 
 
 def _stored(value: str | bool | float) -> str | int | bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,22 @@ from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.stores.documents import DocumentRow, StoredDocument, words_of_row
-from vlmsearch.stores.filters import Comparison, Filter
+from vlmsearch.stores.filters import Comparison, Filter, values_of
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.mongodb.words import term_fields
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.terms import NONE
-from vlmsearch.types import PASSAGE, Document, Field, Record, Reject, Scalar, Stamp, document_of
+from vlmsearch.types import (
+    PASSAGE,
+    Document,
+    Field,
+    MetadataValue,
+    Record,
+    Reject,
+    Scalar,
+    Stamp,
+    document_of,
+)
 
 _ESCAPED = re.compile(r"[%.$\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPE = re.compile(r"%([0-9a-f]{4})")
@@ -42,7 +53,7 @@ def row_of(record: Record, version: str, language: str = NONE) -> dict[str, Any]
     ``language`` is that of the index, by which words are compared.
     """
     stored = StoredDocument.of(record.document)
-    exact = {key: value for key, value in stored.metadata.items() if _is_large(value)}
+    exact = {key: value for key, value in stored.metadata.items() if isinstance(value, int) and _is_large(value)}
     row = {
         "version": version,
         "digest": _string(record.stamp.digest),
@@ -74,9 +85,9 @@ def outline_of(row: Mapping[str, Any]) -> Outline:
     return Outline(row["_id"], row["image"] is not None, _metadata_of(row))
 
 
-def _metadata_of(row: Mapping[str, Any]) -> dict[str, Scalar]:
+def _metadata_of(row: Mapping[str, Any]) -> dict[str, MetadataValue]:
     exact: Mapping[str, int] = row.get("exact", {})
-    return {_unescape(key): _scalar(exact.get(key, value)) for key, value in row.get("metadata", {}).items()}
+    return {_unescape(key): _kept(exact.get(key, value)) for key, value in row.get("metadata", {}).items()}
 
 
 def content_of(row: Mapping[str, Any]) -> Document:
@@ -139,7 +150,7 @@ def _compile(where: Filter, depth: int) -> dict[str, Any]:
     if depth > _DEEPEST:
         raise ConfigError(f"a filter on MongoDB nests $and and $or at most {_DEEPEST} deep")
     if isinstance(where, Comparison):
-        values = [_value(v) for v in where.value] if isinstance(where.value, tuple) else _value(where.value)
+        values = list(map(_value, where.value)) if isinstance(where.value, tuple) else _value(where.value)
         return {f"metadata.{escape(where.key)}": {where.operator: values}}
     flat: list[Filter] = []
     left = list(reversed(where.filters))
@@ -165,14 +176,18 @@ def _is_large(value: Scalar) -> bool:
     return type(value) is int and abs(value) > _MAX_EXACT
 
 
-def _value(value: Scalar) -> str | bool | int | float | Binary:
+def _value(value: MetadataValue) -> Any:
     """Return a value as it compares."""
+    if isinstance(value, tuple):
+        return list(map(_string, value))
     if isinstance(value, str):
         return _string(value)
     return float(value) if isinstance(value, int) and _is_large(value) else value
 
 
-def _scalar(value: object) -> Scalar:
+def _kept(value: object) -> MetadataValue:
+    if isinstance(value, list):
+        return tuple(map(_text, value))
     if isinstance(value, (bool, float)):
         return value
     return int(value) if isinstance(value, int) else _text(value)
@@ -192,7 +207,8 @@ def _text(value: object) -> str:
 
 
 def _size(row: Mapping[str, Any]) -> int:
-    texts = [value for value in (row["text"], *row["metadata"].values()) if isinstance(value, (str, bytes))]
+    lists = ([value] if isinstance(value, (str, bytes)) else values_of(value) for value in row["metadata"].values())
+    texts = [text for text in chain([row["text"]], *lists) if isinstance(text, (str, bytes))]
     if sum(map(len, texts)) * 4 <= _MAX_BYTES:
         return 0
     return sum(len(text.encode() if isinstance(text, str) else text) for text in texts)

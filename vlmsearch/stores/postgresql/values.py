@@ -20,7 +20,7 @@ from vlmsearch.stores.documents import DocumentRow, StoredDocument, words_of_row
 from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter
 from vlmsearch.stores.postings import term_counts
 from vlmsearch.stores.samples import sampling_key
-from vlmsearch.types import Field, Record, Scalar, Stamp
+from vlmsearch.types import Field, MetadataValue, Record, Stamp
 
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
@@ -69,22 +69,30 @@ def row_of(record: Record, version: str, language: str) -> str:
     return f'{json.dumps(row)[:-1]}, "metadata": {metadata_json(stored.metadata)}}}'
 
 
-def metadata_json(metadata: Mapping[str, Scalar]) -> str:
+def metadata_json(metadata: Mapping[str, MetadataValue]) -> str:
     """Return metadata as JSON whose numbers are the same ones after a time in jsonb."""
     entries = (f"{json.dumps(escape(key))}: {_json_of(value)}" for key, value in metadata.items())
     return f"{{{', '.join(entries)}}}"
 
 
-def _json_of(value: Scalar) -> str:
+def _json_of(value: MetadataValue) -> str:
+    if isinstance(value, tuple):
+        return json.dumps(list(map(escape, value)))
     if isinstance(value, str):
         return json.dumps(escape(value))
     is_whole = isinstance(value, float) and value.is_integer()
     return f"{int(value)}.0" if is_whole else json.dumps(value)  # 1e22 would come back as an integer
 
 
-def metadata_of(row: Mapping[str, Scalar]) -> dict[str, Scalar]:
+def metadata_of(row: Mapping[str, MetadataValue]) -> dict[str, MetadataValue]:
     """Return the metadata that a row has."""
-    return {unescape(key): unescape(value) if isinstance(value, str) else value for key, value in row.items()}
+    return {unescape(key): _restored(value) for key, value in row.items()}
+
+
+def _restored(value: MetadataValue | list[str]) -> MetadataValue:
+    if isinstance(value, str):
+        return unescape(value)
+    return tuple(map(unescape, value)) if isinstance(value, list) else value
 
 
 STATE = "id, version, digest, source, fields"
@@ -105,7 +113,7 @@ def document_row(
     fields: Sequence[str],
     text: str | None = None,
     image: str | None = None,
-    metadata: Mapping[str, Scalar] | None = None,
+    metadata: Mapping[str, MetadataValue] | None = None,
     *,
     vectors: Mapping[Field, NDArray[np.float32]] | None = None,
 ) -> DocumentRow:
@@ -173,20 +181,21 @@ _NUMBER = "coalesce(CASE jsonb_typeof(d.metadata->%s) WHEN 'number' THEN (d.meta
 
 def _is_among(key: str, values: Sequence[str | bool | float]) -> Condition:
     """Return the condition that a value of the metadata equals one of these."""
-    single: list[str | bool | float] = list(dict.fromkeys(value for value in values if isinstance(value, bool)))
+    single: list[object] = list(dict.fromkeys(value for value in values if isinstance(value, bool)))
     texts = list(dict.fromkeys(escape(value) for value in values if isinstance(value, str)))
     numbers = list(dict.fromkeys(v for v in values if isinstance(v, float) and not isinstance(v, bool)))
     parts: list[Condition] = []
     small = [number for number in numbers if abs(number) < _MAX_EXACT]
     if len(texts) + len(small) <= _MAX_ALTERNATIVES:
-        single += [*texts, *small]
+        single += [*texts, *([text] for text in texts), *small]  # a list contains its strings as lists
         texts, numbers = [], [number for number in numbers if abs(number) >= _MAX_EXACT]
     parts += [Condition("d.metadata @> %s", (Jsonb({key: value}),), has_index=True) for value in single]
     if texts:
         parts.append(
             Condition(
-                "(jsonb_typeof(d.metadata->%s) IS NOT DISTINCT FROM 'string' AND d.metadata->>%s = ANY(%s::text[]))",
-                (key, key, texts),
+                "CASE jsonb_typeof(d.metadata->%s) WHEN 'string' THEN d.metadata->>%s = ANY(%s::text[]) "
+                "WHEN 'array' THEN d.metadata->%s ?| %s::text[] ELSE false END",
+                (key, key, texts, key, texts),
             )
         )
     if numbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -9,20 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, normalise, value_order
-from vlmsearch.types import Scalar
+from vlmsearch.types import MetadataValue, Scalar
 
-_ABSENT, _NUMBER, _BOOL, _STRING = range(4)
+_ABSENT, _NUMBER, _BOOL, _STRING, _LIST = range(5)
 
-_KIND_ORDER = np.array([3.0, 0.0, 2.0, 1.0])
+_KIND_ORDER = np.array([3.0, 0.0, 2.0, 1.0, 1.0])
 """By kind: numbers come before strings and strings before bools; documents without a value are last."""
 
 Mask = NDArray[np.bool_]
-StoredValue = float | int | bytes
-"""A value as it is kept: a double for a number, 0 or 1 for a bool, bytes for a string."""
+StoredValue = float | int | bytes | str
+"""A value as it is kept: a double for a number, 0 or 1 for a bool, bytes for a string, JSON for a list of strings."""
 
 
-def restored(value: StoredValue) -> Scalar:
+def restored(value: StoredValue) -> MetadataValue:
     """Return what was kept as a value of metadata; whole numbers as int."""
+    if isinstance(value, str):
+        return tuple(json.loads(value))
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogatepass")
     if isinstance(value, float):
@@ -30,8 +33,12 @@ def restored(value: StoredValue) -> Scalar:
     return bool(value)
 
 
-def stored(value: Scalar) -> StoredValue:
+def stored(value: MetadataValue) -> StoredValue:
     """Return a value of metadata as it is kept."""
+    return json.dumps(value) if isinstance(value, tuple) else _stored_scalar(value)
+
+
+def _stored_scalar(value: Scalar) -> float | int | bytes:
     plain = normalise(value)
     if isinstance(plain, str):
         return plain.encode("utf-8", "surrogatepass")
@@ -51,28 +58,40 @@ def _scalar(kind: int, value: float, names: list[bytes]) -> Scalar:
 class Column:
     """The values that one key has in the documents, by their places.
 
-    ``kinds`` says which of the four an entry is; a string's number is its place in ``strings``, which only grows.
+    ``kinds`` says which of the five an entry is; a string's number is its place in ``strings``, which only grows.
+    That of a list is the place of its strings, joined. ``listed`` has a row for each string of each list: the place of
+    the document, and that of the string.
     """
 
     kinds: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     numbers: NDArray[np.float64] = field(default_factory=lambda: np.empty(0, np.float64))
     strings: dict[bytes, int] = field(default_factory=dict)
+    listed: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
 
     def with_rows(self, count: int, places: NDArray[np.int64], values: Iterable[StoredValue]) -> Column:
         """Return the column with values added, and as many entries as there are documents."""
         added = count - len(self.kinds)
         kinds = np.concatenate([self.kinds, np.zeros(added, np.uint8)])
         numbers = np.concatenate([self.numbers, np.zeros(added)])
+        listed: list[tuple[int, int]] = []
         for place, value in zip(places.tolist(), values):
             if isinstance(value, bytes):
                 kinds[place], numbers[place] = _STRING, self.strings.setdefault(value, len(self.strings))
+            elif isinstance(value, str):
+                texts = [text.encode("utf-8", "surrogatepass") for text in json.loads(value)]
+                listed += [(place, self.strings.setdefault(text, len(self.strings))) for text in texts]
+                joined = b", ".join(texts)
+                kinds[place], numbers[place] = _LIST, self.strings.setdefault(joined, len(self.strings))
             else:
                 kinds[place], numbers[place] = _NUMBER if isinstance(value, float) else _BOOL, value
-        return Column(kinds, numbers, self.strings)
+        grown = np.concatenate([self.listed, np.array(listed, np.int64).reshape(-1, 2)]) if listed else self.listed
+        return Column(kinds, numbers, self.strings, grown)
 
     def counts(self, places: NDArray[np.int64]) -> dict[Scalar, int]:
         """Count the values that these documents have, the most frequent first, then by value."""
-        kinds, numbers = self.kinds[places], self.numbers[places]
+        listed = self.listed[np.isin(self.listed[:, 0], places), 1]
+        kinds = np.concatenate([self.kinds[places], np.full(len(listed), _STRING)])
+        numbers = np.concatenate([self.numbers[places], listed])
         counted: dict[Scalar, int] = {}
         names = list(self.strings)
         for kind in (_NUMBER, _STRING, _BOOL):
@@ -85,7 +104,7 @@ class Column:
     def sort_keys(self, places: NDArray[np.int64], *, falls: bool) -> list[NDArray[np.float64]]:
         """Return arrays to sort documents by, the last one first: numbers, strings, bools and absent values."""
         kinds, numbers = self.kinds[places], self.numbers[places].copy()
-        are_strings = kinds == _STRING
+        are_strings = kinds >= _STRING
         if are_strings.any():
             numbers[are_strings] = self._ranks()[numbers[are_strings].astype(np.int64)]
         return [-numbers if falls else numbers, _KIND_ORDER[kinds]]
@@ -105,7 +124,7 @@ class Column:
             return within
         wanted: dict[int, list[float]] = {}
         for operand in value if isinstance(value, tuple) else (value,):
-            kept = stored(operand)
+            kept = _stored_scalar(operand)
             if not isinstance(kept, bytes):
                 wanted.setdefault(_NUMBER if isinstance(kept, float) else _BOOL, []).append(kept)
             elif kept in self.strings:
@@ -114,6 +133,8 @@ class Column:
         for kind, numbers in wanted.items():
             equal = self.numbers == numbers[0] if len(numbers) == 1 else np.isin(self.numbers, numbers)
             mask |= (self.kinds == kind) & equal
+        if len(self.listed) and _STRING in wanted:
+            mask[self.listed[np.isin(self.listed[:, 1], wanted[_STRING]), 0]] = True
         return mask if comparison.operator in ("$eq", "$in") else ~mask
 
 

@@ -43,7 +43,7 @@ from vlmsearch.stores.sqlite.codes import BLOCK, CodeRows, Places, find
 from vlmsearch.stores.sqlite.columns import StoredValue, restored, stored
 from vlmsearch.stores.sqlite.schema import SCHEMA, run, tables_by_generation
 from vlmsearch.stores.terms import NONE, stemmer_release
-from vlmsearch.types import PASSAGE, Document, Field, Manifest, Record, Scalar, Stamp, Vectors
+from vlmsearch.types import PASSAGE, Document, Field, Manifest, MetadataValue, Record, Stamp, Vectors
 
 _KEPT_DEATHS = 20_000
 """Deaths that are remembered beside one for each document."""
@@ -250,7 +250,7 @@ class Tables:
 
     def outlines(self, db: sqlite3.Connection, keys: Collection[str]) -> Iterator[Outline]:
         """Read the outlines of all documents."""
-        values: dict[int, dict[str, Scalar]] = {}
+        values: dict[int, dict[str, MetadataValue]] = {}
         for key in keys:
             for row, value in self.values_after(db, key, 0):
                 values.setdefault(row, {})[key] = restored(value)
@@ -279,7 +279,7 @@ class Tables:
         """Read the rows that were removed in this epoch, by their deaths, in order."""
         return dict(db.execute(f"SELECT number, row FROM {self.name('deaths')} ORDER BY number"))
 
-    def values_after(self, db: sqlite3.Connection, key: str, row: int) -> list[tuple[int, float | int | bytes]]:
+    def values_after(self, db: sqlite3.Connection, key: str, row: int) -> list[tuple[int, StoredValue]]:
         """Read the rows written after another that have a key, with its values."""
         return db.execute(
             f"SELECT row, value FROM {self.name('attributes')} WHERE key = ? AND row > ? ORDER BY row",
@@ -669,11 +669,16 @@ def parsed(text: str) -> Any:
         return parse_json(text)
 
 
-def _metadata(text: str) -> dict[str, Scalar]:
+def _metadata(text: str) -> dict[str, MetadataValue]:
     content = parse_json(text)
-    if not isinstance(content, dict) or not all(isinstance(value, (str, int, float)) for value in content.values()):
-        raise TypeError("metadata that are no JSON object of strings, numbers and bools")
+    if not isinstance(content, dict) or not all(map(_is_value, content.values())):
+        raise TypeError("metadata that are no JSON object of strings, numbers, bools and lists of strings")
     return content
+
+
+def _is_value(value: object) -> bool:
+    is_list = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    return is_list or isinstance(value, (str, int, float))
 
 
 @lru_cache(1024)
