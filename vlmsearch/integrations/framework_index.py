@@ -681,10 +681,7 @@ def comparison(key: str, operator: str, value: object, *, negated: bool) -> Wher
         return None
     if sign in _OPPOSITE:
         equal = [other for value in values for other in _equal_values(value)]
-        sign = _OPPOSITE[sign] if negated else sign
-        if sign == "$nin" and any(isinstance(value, str) for value in values):
-            return None  # in Python, a list differs from each of its strings
-        return {key: {sign: equal}}
+        return {key: {_OPPOSITE[sign] if negated else sign: equal}}
     return None if negated or isinstance(values[0], (str, bool)) else {key: {sign: values[0]}}
 
 
