@@ -17,7 +17,7 @@ def source_options(function: Callable[..., object]) -> Callable[..., object]:
 
     @wraps(function)
     def wrapper(*args: object, no_follow: bool, **kwargs: object) -> object:
-        given = {name: bool(kwargs.pop(name)) for name in declared}
+        given = {name: kwargs.pop(name) for name in declared}
         return function(*args, source=SourceOptions(**given, follow_links=not no_follow), **kwargs)
 
     follow = option("--no-follow", is_flag=True, help="Follow no symbolic links to files.")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from vlmsearch import verbs
 from vlmsearch._util.plain import MAX_KEY_CHARS
+from vlmsearch._util.options import options_of
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.schema import (
@@ -169,6 +170,7 @@ class IndexJob(StrictForm):
     """Paths of the server to index, below the folders that the operator allowed."""
 
     kind: Literal["index"]
+    columns: QueryText | None = Field(None, description=options_of(SourceOptions)["columns"].help)
     paths: Annotated[list[Annotated[str, Field(min_length=1, max_length=4096)]], Items(100)] = Field(min_length=1)
 
 
