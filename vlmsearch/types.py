@@ -22,15 +22,7 @@ from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.markup import HtmlDisplay, brief, plain
-from vlmsearch._util.plain import (
-    CONTROLS,
-    is_array,
-    is_picture,
-    is_pixels,
-    plain_mapping,
-    plain_value,
-    value_problem,
-)
+from vlmsearch._util.plain import CONTROLS, is_array, is_picture, is_pixels, plain_mapping, plain_value, value_problem
 from vlmsearch.errors import InvalidInputError, RejectCode
 
 if TYPE_CHECKING:

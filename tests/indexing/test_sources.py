@@ -243,8 +243,8 @@ def test_an_image_row_without_id_has_the_id_of_its_file(tmp_path: Path) -> None:
 def test_bad_rows_are_rejected_one_by_one(tmp_path: Path) -> None:
     table = tmp_path / "docs.jsonl"
     table.write_text('{"id": "a", "text": "fine"}\nnot json\n[1]\n{"id": "b", "text": ["x"]}\n{"id": "c", "m": {}}\n')
-    assert [doc.id for doc in documents(table)] == ["a"]
-    assert [(r.id, r.code) for r in rejects(table)] == [(f"{table}:{n}", "invalid") for n in (2, 3, 4, 5)]
+    assert [doc.id for doc in documents(table)] == ["a", "c"]
+    assert [(r.id, r.code) for r in rejects(table)] == [(f"{table}:{n}", "invalid") for n in (2, 3, 4)]
     assert "line 2" in rejects(table)[0].message
 
 
@@ -329,13 +329,15 @@ def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:
         list(Paths([tmp_path / "b.csv"]))
 
 
-def test_rows_that_are_nested_too_deeply_are_rejected(tmp_path: Path) -> None:
+def test_rows_are_rejected_where_they_are_nested_too_deeply_to_be_read(tmp_path: Path) -> None:
     depths = [*range(sys.getrecursionlimit() - 200, sys.getrecursionlimit() + 50), 100_000]
     rows = [f'{{"id": "{depth}", "m": {"[" * depth}{"]" * depth}}}\n' for depth in depths]
     table = touch(tmp_path / "deep.jsonl", "".join([*rows, '{"id": "a", "text": "fine"}']).encode())
-    assert [doc.id for doc in documents(table)] == ["a"]
+    *nested, fine = documents(table)
+    assert {document.metadata["unread"] for document in nested} == {"1 m value"}
+    assert fine == Document("a", "fine")
     assert [(r.id, r.code) for r in rejects(table)] == [
-        (f"{table}:{number}", "invalid") for number in range(1, len(rows) + 1)
+        (f"{table}:{number}", "invalid") for number in range(len(nested) + 1, len(rows) + 1)
     ]
     assert "no JSON that can be read: it is nested too deeply" in rejects(table)[-1].message
 

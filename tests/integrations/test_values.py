@@ -22,6 +22,7 @@ import pytest
 from langchain_core.documents import Document as LangchainDocument
 from llama_index.core.schema import TextNode
 
+from tests.support.cli import run
 from tests.support.service import serving
 from tests.support.shards import write_tar
 from vlmsearch import Document, Pipeline
@@ -226,3 +227,78 @@ def test_a_value_is_kept_alike_by_every_way_in_and_costs_itself_at_most(
         else:
             assert made[id] == expected(key, CASES[key][1])
             assert all(type(part) in (str, int, float, bool) for part in made[id].values())
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_column_of_arrow_costs_its_values_at_most_whatever_its_type(
+    pipeline: Pipeline, tmp_path: Path, is_file: bool
+) -> None:
+    moment = 1_714_564_800_000_001_002
+    kept: dict[str, tuple[pa.Array, Any]] = {
+        "category": (pa.array(["x"]).dictionary_encode(), "x"),
+        "large": (pa.array(["x"], pa.large_string()), "x"),
+        "view": (pa.array(["x"], pa.string_view()), "x"),
+        "nanoseconds": (pa.array([moment], pa.timestamp("ns", "Europe/Oslo")), "2024-05-01T14:00:00.000001+02:00"),
+        "time": (pa.array([moment % 10**9], pa.time64("ns")), "00:00:00.000001"),
+        "duration": (pa.array([1_500_000_002], pa.duration("ns")), 1.5),
+        "decimal": (pa.array([Decimal("1.50")], pa.decimal256(60, 2)), 1.5),
+        "whole": (pa.array([Decimal(2**53 + 1)], pa.decimal128(18, 0)), 2**53 + 1),
+        "uint64": (pa.array([5], pa.uint64()), 5),
+        "half": (pa.array([1.5], pa.float16()), 1.5),
+        "uuid": (pa.array([UUID(int=5).bytes], pa.uuid()), str(UUID(int=5))),
+    }
+    unread: dict[str, pa.Array] = {
+        "embedding": pa.array([[0.5] * 768], pa.list_(pa.float32(), 768)),
+        "tokens": pa.array([[[1], [2]]], pa.large_list(pa.list_(pa.int8()))),
+        "places": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+        "fields": pa.array([{"a": 1}]),
+        "bytes": pa.array([b"x"], pa.large_binary()),
+        "uint": pa.array([2**63], pa.uint64()),
+        "year": pa.array([400_000_000_000], pa.timestamp("s")),
+        "day": pa.array([40_000_000], pa.date32()),
+        "age": pa.array([2**62], pa.duration("s")),
+        "zone": pa.array([1], pa.timestamp("us", "No/Where")),
+        "text²": pa.Array.from_buffers(
+            pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], "int32")), pa.py_buffer(b"\xff")]
+        ),
+    }
+    missing = {"null": pa.nulls(1), "none": pa.array([[]], pa.list_(pa.int8()))}
+    arrays = {key: array for key, (array, _) in kept.items()} | unread | missing
+    table = pa.table({"id": pa.array([Decimal("1.50")]), "text": pa.array([7]), **arrays})
+    if is_file:
+        pq.write_table(table, tmp_path / "t.parquet")
+        report = pipeline.index(tmp_path / "t.parquet")
+    else:
+        unread["months"] = pa.array([pa.MonthDayNano([1, 2, 3])])  # which Parquet does not have
+        report = pipeline.add(table.append_column("months", unread["months"]))
+    (document,) = pipeline.get(["1.50"])
+    assert document.text == "7"
+    assert (report.added, report.unread) == (1, {f"{key} value": 1 for key in sorted(unread)})
+    values = {key: value for key, (_, value) in kept.items()}
+    names = ", ".join(f"1 {key} value" for key in sorted(unread))
+    assert document.metadata == {**values, "unread": names, "unread_count": len(unread)}
+
+
+def test_an_id_of_any_type_is_its_text_and_a_text_that_is_none_costs_its_row(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    ids = [UUID(int=5), dt.date(2024, 5, 1), Decimal("1.50"), Decimal(2**53 + 1), 7, np.int64(8), 0.5]
+    texts = [str(UUID(int=5)), "2024-05-01", "1.50", "9007199254740993", "7", "8", "0.5"]
+    pipeline.add([{"id": id, "text": text} for id, text in zip(ids, texts)])
+    assert {document.id: document.text for document in pipeline.get(texts)} == {text: text for text in texts}
+    for id, text in zip(ids[:-2], texts):
+        pq.write_table(pa.table({"id": [id], "text": [text]}), tmp_path / "t.parquet")
+        assert pipeline.index(tmp_path / "t.parquet").updated == 1
+    (tmp_path / "t.jsonl").write_text('{"id": "a", "text": [1]}\n{"id": "b", "text": "b", "shape": [1, 1e999]}\n')
+    report = pipeline.index(tmp_path / "t.jsonl")
+    assert [reject.message for reject in report.rejects] == ["t.jsonl, line 1: 'text' is a string, not [1]"]
+    assert (report.added, report.unread) == (1, {"shape value": 1})
+
+
+def test_the_command_says_which_values_were_left_out(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": str(number), "text": "a dog", "shape": [number, 2]}) for number in range(12)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    index = ("index", tmp_path / "t.jsonl", "--store", f"sqlite:{tmp_path / 'index'}", "--encoder", "mock:")
+    said = "12 documents have parts that were not read: 12 shape values (vlmsearch list --unread)\n"
+    assert run(*index).stderr == said
+    assert json.loads(run(*index, "--json").stdout)["partly_read_in_all"] == 12

@@ -252,13 +252,13 @@ def test_documents_are_added_with_their_images_in_batches(
     mine = tmp_path / "mine.png"
     make_scene(5).draw(64).save(mine)
     documents = [
-        Document("text", text="a dog", metadata={"year": 2024}),
+        Document("text", text="a dog", metadata={"year": 2024, "a": float("inf")}),
         Document("file", image=mine),
         Document("bytes", image=mine.read_bytes(), text="the same"),
         Document("bad", image=b"no image"),
         Document("gone", image=tmp_path / "gone.png"),
         Document("\n", text="an id that no store has"),
-        Document("inf", text="x", metadata={"a": float("inf")}),
+        Document("many", text="x", metadata=dict.fromkeys(map(str, range(1_001)), 0)),
     ]
     done: list[int] = []
     with connect(writable.url) as pipeline:
@@ -269,12 +269,13 @@ def test_documents_are_added_with_their_images_in_batches(
             "bad": "unsupported",
             "gone": "unreadable",
             "\n": "invalid",
-            "inf": "invalid",
+            "many": "too_large",
         }
         assert done == sorted(done)
         assert done[-1] == len(documents)
         assert len(done) == 2
-        assert pipeline.get("text")[0].metadata == {"year": 2024}
+        assert pipeline.get("text")[0].metadata == {"year": 2024, "unread": "1 a value", "unread_count": 1}
+        assert report.unread == {"a value": 1}
         assert pipeline.image("file") == pipeline.image("bytes") == mine.read_bytes()
         assert [reject.id for reject in pipeline.rejects()] == ["bad"]
         assert pipeline.add(documents[0]).unchanged == 1

@@ -27,6 +27,8 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLAIN = frozenset({str, int, bool, float})
 _MISSING = frozenset({"NAType", "NaTType"})
 """The types of pandas' missing values; NaT counts as a date elsewhere."""
+_YEARS = range(1, 10_000)
+"""The years that Python has; pandas has more."""
 _CHANNELS = frozenset({1, 3, 4})
 _SHOWN_CHARS = 40
 """Characters of a key in the name of an unread value."""
@@ -49,7 +51,7 @@ def plain_value(value: Any) -> Any:
         return None
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, (date, time)):
+    if isinstance(value, (date, time)) and getattr(value, "year", 1) in _YEARS:
         return (value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value).isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()

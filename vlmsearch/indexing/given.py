@@ -169,16 +169,16 @@ def _arrow_values(column: Any, *, is_whole: bool) -> Iterable[object]:
     kind = column.type
     if pa.types.is_nested(kind) and hasattr(kind, "value_type") and not is_whole and "string" not in str(kind):
         return (... if length else None for length in pc.list_value_length(column).to_pylist())
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):  # nanoseconds need pandas
-        short = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else pa.duration("us")
-        column = column.cast(short, safe=False) if kind.unit == "ns" else column
+    if getattr(kind, "unit", "") == "ns":  # nanoseconds need pandas
+        short = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else str(kind).replace("ns", "us")
+        column = column.cast(short, safe=False)
     return map(_arrow_value, column)
 
 
 def _arrow_value(value: Any) -> object:
     try:
         return value.as_py()
-    except (ArithmeticError, ValueError):  # a year beyond 9999, or bytes that are no text
+    except (ArithmeticError, LookupError, ValueError):  # a year beyond 9999, an unknown zone, bytes that are no text
         return ...
 
 
