@@ -57,7 +57,7 @@ from vlmsearch._util.messages import Bytes
 from vlmsearch._util.plain import CONTROLS, plain_text
 from vlmsearch._util.unread import ranked, unread_metadata
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
-from vlmsearch.indexing.columns import Columns
+from vlmsearch.indexing.columns import RESERVED, Columns
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
 from vlmsearch.indexing.front_matter import front_matter
 from vlmsearch.indexing.given import row_parts
@@ -640,7 +640,11 @@ def _document(given: Row, table: str, columns: Columns) -> Document:
             "invalid", f"more cells than columns: {reprlib.repr(row[None])}; quote a text that has commas"
         )
     sample = row.key if isinstance(row, TarSample) else None
-    id, text, given, metadata = row_parts(columns.row(row))
+    row = columns.row(row)
+    if isinstance(given, str) and not any(key in row for key in RESERVED):
+        has = f"none of the fields id, text and image; it has {', '.join(row)}"
+        raise InvalidInputError("invalid", f"{has}: `columns` names others, such as text=NAME")
+    id, text, given, metadata = row_parts(row)
     image = given if isinstance(given, bytes) else plain_text(given)
     for key, value in (("id", id), ("text", text), ("image", image)):
         if not isinstance(value, (str, bytes if key == "image" else str, type(None))):

@@ -217,25 +217,21 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
     for _, endings, member in members:
         ending = endings[-1] if endings else ""
         column = "image" if f".{ending}" in IMAGE_SUFFIXES else _ENDINGS.get(ending, "")
+        kind = column if column in RESERVED else f"{ending or 'other'} file"
         limit = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
-        if not column or not member.isfile():
-            unread[f"{ending or 'other'} file" if member.isfile() else "link"] += 1
-        elif column in columns and (counts[column] == 1 or len(endings) > 1):
-            unread[column] += 1
-        elif member.size > limit:
-            error = InvalidInputError("too_large", f"{member.name} has {member.size:,} bytes; at most {limit:,}")
-        else:
-            content = tar.extractfile(member)
-            data = content.read() if content else b""
-            try:
-                value = data if column == "image" else _json_object(data) if column == "json" else decoded(data)
-            except InvalidInputError as exc:
-                error = InvalidInputError(exc.code, f"{member.name}: {exc}")
-                unread[column] += 1
-                continue
-            unread[column] += column in columns
-            columns[column], counts[column] = value, len(endings)
-    if error and (error.code == "too_large" or not columns):
+        is_later = column in columns and (counts[column] == 1 or len(endings) > 1)
+        if not column or is_later or not member.isfile():
+            unread[kind if member.isfile() else "link"] += 1
+            continue
+        try:
+            value = _content(tar, member, column, limit)
+        except InvalidInputError as exc:
+            error = InvalidInputError(exc.code, f"{member.name}: {exc}")
+            unread[kind] += 1
+            continue
+        unread[kind] += column in columns
+        columns[column], counts[column] = value, len(endings)
+    if error and not columns:
         raise error
     if not columns:
         raise InvalidInputError("empty", f"neither text nor image, but {unread_text(unread)}")
@@ -249,6 +245,15 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
         unread.update(value.unread)
     unread.update(f"{key} value" for key in RESERVED if key in fields and fields[key] not in (None, text))
     return {**rest, **labels, "text": text, "image": columns.get("image"), **unread_metadata(+unread)}
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, column: str, limit: int) -> object:
+    """Return what is in a member, as its column has it."""
+    if member.size > limit:
+        raise InvalidInputError("too_large", f"it has {member.size:,} bytes; at most {limit:,}")
+    content = tar.extractfile(member)
+    data = content.read() if content else b""
+    return data if column == "image" else _json_object(data) if column == "json" else decoded(data)
 
 
 def _json_object(data: bytes) -> dict[str, object]:
@@ -313,7 +318,9 @@ def _delimiter(table: str, head: str, columns: Columns) -> str:
     best = [one for one in delimiters if names[one] == max(names.values())]
     several = [one for one in best if len(headers[one]) > 1]
     if max(names.values()) and len(several) > 1:
-        raise ConfigError(f"{table}: {several[0]!r} or {several[1]!r} may separate its columns; begin it with a line sep=,")
+        raise ConfigError(
+            f"{table}: {several[0]!r} or {several[1]!r} may separate its columns; begin it with a line sep=,"
+        )
     return max(best, key=lambda one: len(headers[one]))
 
 
