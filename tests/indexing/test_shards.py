@@ -152,12 +152,32 @@ def test_of_several_members_of_a_kind_that_with_one_ending_counts_or_the_first(m
     shard = write_tar(
         tmp_path / "s.tar",
         {
-            **{"0.left.png": left, "0.right.png": right, "0.txt": "stereo"},
-            **{"1.mask.png": right, "1.png": left, "1.caption.txt": "later", "1.txt": "a dog", "1.TEXT": "later"},
-            **{"2.a.txt": "a cat", "2.b.txt": "later", "2.npy": b"1", "2.pth": b"1", "2.x.npy": b"1", "2": b"1"},
-            **{"3.png": left, "3.json": "[1]", "3.cls": "7\n", "3.txt": GERMAN.encode("cp1252")},
-            **{"4.png": left, "4.json": "no json", "4.txt": bytes(99), "4.class": "cat", "._4.png": b"x"},
-            **{"5.mp4": b"1", "5.wav": b"1", "5.cls.npy": b"1"},
+            "0.left.png": left,
+            "0.right.png": right,
+            "0.txt": "stereo",
+            "1.mask.png": right,
+            "1.png": left,
+            "1.caption.txt": "later",
+            "1.txt": "a dog",
+            "1.TEXT": "later",
+            "2.a.txt": "a cat",
+            "2.b.txt": "later",
+            "2.npy": b"1",
+            "2.pth": b"1",
+            "2.x.npy": b"1",
+            "2": b"1",
+            "3.png": left,
+            "3.json": "[1]",
+            "3.cls": "7\n",
+            "3.txt": GERMAN.encode("cp1252"),
+            "4.png": left,
+            "4.json": "no json",
+            "4.txt": bytes(99),
+            "4.class": "cat",
+            "._4.png": b"x",
+            "5.mp4": b"1",
+            "5.wav": b"1",
+            "5.cls.npy": b"1",
         },
         mode=mode,
     )
@@ -174,7 +194,7 @@ def test_of_several_members_of_a_kind_that_with_one_ending_counts_or_the_first(m
 
 def test_members_of_a_sample_are_joined_wherever_they_are(tmp_path: Path) -> None:
     image = png(1)
-    files = {
+    files: dict[str, bytes | str | dict[str, object]] = {
         "a/0.png": image,
         "1.png": image,
         "1.txt": "one",

@@ -242,7 +242,8 @@ def test_an_image_row_without_id_has_the_id_of_its_file(tmp_path: Path) -> None:
 
 def test_bad_rows_are_rejected_one_by_one(tmp_path: Path) -> None:
     table = tmp_path / "docs.jsonl"
-    table.write_text('{"id": "a", "text": "fine"}\nnot json\n[1]\n{"id": "b", "text": {"x": 1}}\n{"id": "c", "m": {}}\n')
+    rows = ['{"id": "a", "text": "fine"}', "not json", "[1]", '{"id": "b", "text": {"x": 1}}', '{"id": "c", "m": {}}']
+    table.write_text("\n".join(rows))
     assert [doc.id for doc in documents(table)] == ["a", "c"]
     assert [(r.id, r.code) for r in rejects(table)] == [(f"{table}:{n}", "invalid") for n in (2, 3, 4)]
     assert "line 2" in rejects(table)[0].message

@@ -1,7 +1,7 @@
 """The columns of tables: those that are called otherwise than ``id``, ``text`` and ``image``, and texts in lists.
 
-A column of JSON may be a field of a field, by a path with dots. A text may be a list of strings, or of messages in the
-forms of OpenAI's and ShareGPT's data sets, and of exports of Slack, Discord and Telegram.
+A column of JSON may be a field of a field, by a path with dots. A text may be a list of strings, or of messages as
+OpenAI and ShareGPT have them, and exports of Slack, Discord and Telegram.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONTENTS = ("content", "value", "text", "body", "message")
 
 
 class Columns:
-    """The names of the columns with ids, texts and images, while one table is read.
+    r"""The names of the columns with ids, texts and images, while one table is read.
 
     Args:
         given: Names such as ``text=title,text=body,id=sku``, in the form of a line of CSV, or a mapping.
@@ -40,11 +40,12 @@ class Columns:
 
     Attributes:
         names: The columns, by ``id``, ``text`` and ``image``. Several are joined into a text.
+        known: All names that a column with an id, a text or an image may have.
         missing: Columns that no row had yet.
 
     Example:
         >>> Columns({"text": ["title", "body"], "id": "sku"}).row({"sku": "7", "title": "A dog", "body": "It runs."})
-        {'text': 'A dog\\n\\nIt runs.', 'id': '7'}
+        {'id': '7', 'text': 'A dog\n\nIt runs.'}
     """
 
     def __init__(self, given: str | Mapping[str, str | Sequence[str]] | None = None) -> None:
@@ -52,48 +53,42 @@ class Columns:
         for target, name in _pairs(given or {}):
             names = self.names.setdefault(target, [])
             if target not in RESERVED or not name or (names and target != "text"):
-                what = f"{target}={name}"
-                raise ConfigError(f"`columns` names columns for id, text and image, such as {_EXAMPLE}, not {what!r}")
+                example = f"such as {_EXAMPLE}, not {target}={name}"
+                raise ConfigError(f"`columns` names columns for id, text and image, {example}")
             names.append(name)
         self.missing = set(chain(*self.names.values()))
+        self.known = {*RESERVED, *self.missing}
 
     def __str__(self) -> str:
         """Return the names as a line of CSV."""
         line = io.StringIO()
-        pairs = [f"{target}={name}" for target, names in self.names.items() for name in names]
+        pairs = (f"{target}={name}" for target, names in self.names.items() for name in names)
         csv.writer(line, lineterminator="").writerow(pairs)
         return line.getvalue()
-
-    def leave_out(self, target: str) -> None:
-        """Forget the columns of ids, texts or images."""
-        self.missing.difference_update(self.names.pop(target, []))
 
     def check(self, table: str, header: Collection[str]) -> None:
         """Raise ConfigError for a table that has no column to index, or lacks one of these."""
         has = f"it has {', '.join(header) or 'none'}"
-        if not {*RESERVED, *self.missing}.intersection(header):
+        if not self.known.intersection(header):
             cure = "`columns` names others, such as text=NAME"
             raise ConfigError(f"{table} needs at least one of the columns id, text and image; {has}: {cure}")
-        for name in sorted(self.missing):
-            if name not in header and name.partition(".")[0] not in header:
-                raise ConfigError(f"{table} has no column {name!r}; {has}")
+        if names := [name for name in self.missing if not {name, name.partition(".")[0]}.intersection(header)]:
+            raise ConfigError(f"{table} has no column {min(names)!r}; {has}")
 
     def row(self, row: Mapping[Any, object]) -> dict[Any, object]:
-        """Return a row with its columns called ``id``, ``text`` and ``image``, and without an index of pandas.
+        """Return a row with the usual names, and without an index of pandas.
 
         What is left out is among its unread parts.
         """
-        rest, given = dict(row), dict[str, object]()
-        for target, names in self.names.items():
-            values = {name: _taken(dict(row), name) for name in names}
-            self.missing.difference_update(name for name, value in values.items() if value is not ...)
-            given[target] = _one([value for value in values.values() if value is not ...])
-        for name in chain(*self.names.values()):
-            _taken(rest, name)
-        lost = Counter(f"{key} value" for key in given if rest.pop(key, None) not in (None, ""))
+        rest = dict(row)
+        taken = {name: _taken(rest, name) for name in sorted(chain(*self.names.values()), key=len, reverse=True)}
+        self.missing.difference_update(name for name, value in taken.items() if value is not ...)
+        lost = Counter(f"{target} value" for target in self.names if rest.pop(target, None) not in (None, ""))
         for key in [key for key in rest if isinstance(key, str) and _INDEX.fullmatch(key)]:
             lost["unnamed value"] += not _WHOLE.fullmatch(str(rest.pop(key)))
-        rest |= given
+        for target, names in self.names.items():
+            values = [taken[name] for name in names if taken[name] is not ...]
+            rest[target] = values[0] if len(values) == 1 else [plain_text(value) for value in values] or None
         if isinstance(rest.get("text"), list):
             rest["text"] = _joined(rest["text"], lost) or rest["text"]
         return {**rest, **unread_metadata(Counter(unread_in(rest)) + lost)} if +lost else rest
@@ -101,28 +96,22 @@ class Columns:
 
 def _pairs(given: str | Mapping[str, str | Sequence[str]]) -> Iterable[tuple[str, str]]:
     if isinstance(given, str):
-        return [(target.strip(), name.strip()) for target, _, name in (part.partition("=") for part in _cells(given))]
+        parts = (part.partition("=") for part in next(csv.reader([given], skipinitialspace=True)))
+        return [(target.strip(), name.strip()) for target, _, name in parts]
     check_kind("columns", given, Mapping, f"a mapping, or a string such as {_EXAMPLE!r}")
-    several = {target: [names] if isinstance(names, str) else names for target, names in given.items()}
-    return [(target, str(name)) for target, names in several.items() for name in names]
+    return [(key, name) for key, names in given.items() for name in ([names] if isinstance(names, str) else names)]
 
 
-def _cells(line: str) -> list[str]:
-    return next(csv.reader([line], skipinitialspace=True), [])
+def _taken(row: dict[Any, Any], name: str) -> Any:
+    """Take a column out of a row, or a field of a field.
 
-
-def _taken(row: dict[Any, Any], name: str) -> object:
-    """Take a column out of a row, or a field of its fields, and return it; ``...`` where there is none."""
+    It is ``...`` where there is none.
+    """
     first, dot, rest = name.partition(".")
     if name in row or not dot or not isinstance(row.get(first), Mapping):
         return row.pop(name, ...)
     row[first] = dict(row[first])
     return _taken(row[first], rest)
-
-
-def _one(values: Sequence[object]) -> object:
-    """Return a value, None without any, or the list of several."""
-    return values[0] if len(values) == 1 else [plain_text(value) for value in values] or None
 
 
 def _joined(values: Iterable[object], lost: Counter[str]) -> str:

@@ -93,9 +93,9 @@ class SourceOptions(Options):
         ocr: Read the text in images, pages and frames that have none beside them. Needs the extra ``ocr``.
         passages: Encode a text that is longer than the model reads in passages. Otherwise its beginning alone is
             encoded.
-        columns: Columns of tables that hold ids, texts and images, such as ``text=body,image=photo,id=sku``. It
-            may be a mapping. Several columns of a text are joined, as of ``text=title,text=body``. A field of a field in JSON is a path such as
-            ``text=message.content``.
+        columns: Columns of tables that hold ids, texts and images, such as ``text=body,image=photo,id=sku``. It may be
+            a mapping. Several columns of a text, as in ``text=title,text=body``, are joined. A field of a field in JSON
+            is a path such as ``text=message.content``.
         follow_links: Take files and subtitles that are symbolic links, which may lead out of the folders. Files that
             are named themselves are always taken. A server follows no links.
 

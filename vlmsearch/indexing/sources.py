@@ -12,9 +12,9 @@ films                     a document a scene, whose id ends in ``#t=12.480``; an
 ``.mbox``                 a document a message, whose id ends in ``#message=3``; one an attachment of it
                           (``#message=3&attachment=2``); and one for the whole mailbox
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
-``.tsv``                  the same, with tabs between the cells
+``.tsv``                  the same, with tabs between the cells; CSV may have semicolons, tabs or ``|``, too
 ``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
-``.tar``                  a sample a document, as WebDataset has them: files of one name with other endings;
+``.tar``                  a sample a document, as WebDataset has them: files of one name up to the first dot;
                           ``.json`` holds metadata; the id is the path of the tar, a slash and the name
 ``s3://`` ``gs://``       each of these in object storage; the id of a file is its URL
 ========================  ==========================================================================================
@@ -26,9 +26,9 @@ Texts, CSV and TSV are read in any character set: UTF-8, or one of `vlmsearch.me
 is metadata.
 
 A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
-numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out. A
-table may name images anywhere on this machine; those in object storage are read only where they are beside or below
-the table, or where `ImageLimits.remote` says so.
+numbers, ``true`` and ``false`` are read as such. An index of pandas without a name is left out. Columns may have other
+names: see `SourceOptions.columns`. A table may name images anywhere on this machine; those in object storage are read
+only where they are beside or below the table, or where `ImageLimits.remote` says so.
 """
 
 from __future__ import annotations
@@ -440,7 +440,7 @@ def child_rows(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[o
 
 def _read_rows(table: str, columns: Columns) -> Iterator[PartItem]:
     if row_word(table) == "sample":
-        columns.leave_out("id")
+        columns.missing.difference_update(columns.names.pop("id", ()))
     row: Row | OSError | InvalidInputError = ""
     for number, row in read_rows(table, columns):
         if isinstance(row, OSError):

@@ -1,6 +1,6 @@
 """Rows of tables, as they are written: lines of JSONL, rows of CSV and Parquet, and samples of tars.
 
-A tar is a shard in the form of WebDataset (https://github.com/webdataset/webdataset): files that have the same name up to
+A tar is a shard in the form of WebDataset (https://github.com/webdataset/webdataset): files with the same name up to
 the first dot are a sample, and the last ending says what is in a file.
 """
 
@@ -17,8 +17,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from types import ModuleType
 from typing import IO, Any, TextIO, TypeAlias, Union
 
@@ -35,24 +34,12 @@ from vlmsearch.media.remote import open_remote, remote_url
 from vlmsearch.types import Scalar
 
 
-@dataclass(frozen=True)
-class TarSample(Mapping[str, object]):
-    """A sample of a tar as a row, with the name that its files share."""
+class TarSample(dict[str, object]):
+    """A sample of a tar as a row, with the ``key`` that its files share."""
 
-    key: str
-    columns: Mapping[str, object]
-
-    def __getitem__(self, name: str) -> object:
-        """Return a column."""
-        return self.columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Return the names of the columns."""
-        return iter(self.columns)
-
-    def __len__(self) -> int:
-        """Return how many columns there are."""
-        return len(self.columns)
+    def __init__(self, key: str, columns: Mapping[str, object]) -> None:
+        super().__init__(columns)
+        self.key = key
 
 
 Row: TypeAlias = Union[str, Mapping[str, object]]
@@ -159,12 +146,13 @@ def _samples(table: str, file: IO[bytes]) -> Rows:
             for key, members in groups:
                 number += 1
                 try:
-                    if key in keys:
-                        raise InvalidInputError("invalid", "it comes again: put the members of a sample side by side")
-                    keys.add(key)
-                    yield number, TarSample(key, _sample(tar, members))
+                    columns = _sample(tar, members)
                 except InvalidInputError as exc:
                     yield number, InvalidInputError(exc.code, f"{key}: {exc}")
+                    continue
+                again = InvalidInputError("invalid", f"{key}: it comes again: put the members of a sample side by side")
+                yield number, again if key in keys else TarSample(key, columns)
+                keys.add(key)
     except tarfile.TarError as exc:
         raise OSError(errno.EINVAL, f"it is damaged, cut short, or not a tar: {exc}") from exc
 
@@ -213,47 +201,40 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
     columns: dict[str, Any] = {}
     counts: dict[str, int] = {}
     unread = Counter[str]()
-    error = None
+    error: InvalidInputError | None = None
     for _, endings, member in members:
         ending = endings[-1] if endings else ""
         column = "image" if f".{ending}" in IMAGE_SUFFIXES else _ENDINGS.get(ending, "")
         kind = column if column in RESERVED else f"{ending or 'other'} file"
-        limit = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
         is_later = column in columns and (counts[column] == 1 or len(endings) > 1)
-        if not column or is_later or not member.isfile():
-            unread[kind if member.isfile() else "link"] += 1
-            continue
         try:
-            value = _content(tar, member, column, limit)
+            value = None if is_later or not column else _content(tar, member, column)
         except InvalidInputError as exc:
-            error = InvalidInputError(exc.code, f"{member.name}: {exc}")
-            unread[kind] += 1
-            continue
-        unread[kind] += column in columns
-        columns[column], counts[column] = value, len(endings)
-    if error and not columns:
-        raise error
+            value, error = None, InvalidInputError(exc.code, f"{member.name}: {exc}")
+        unread[kind if member.isfile() else "link"] += value is None or column in columns
+        if value is not None:
+            columns[column], counts[column] = value, len(endings)
     if not columns:
-        raise InvalidInputError("empty", f"neither text nor image, but {unread_text(unread)}")
-    fields = columns.pop("json", {})
-    texts = {column: value for column, value in columns.items() if isinstance(value, DecodedText)}
-    labels = {column: typed(value.text.strip()) for column, value in texts.items() if column != "text"}
+        raise error or InvalidInputError("empty", f"neither text nor image, but {unread_text(unread)}")
+    image, fields = columns.pop("image", None), columns.pop("json", {})
+    for decoded_text in columns.values():
+        unread.update(decoded_text.unread)
     caption = fields.get("text") or fields.get("caption")
-    text = texts["text"].text if "text" in texts else caption if isinstance(caption, (str, list)) else None
+    text = columns.pop("text").text if "text" in columns else caption if isinstance(caption, (str, list)) else None
+    labels = {column: typed(value.text.strip()) for column, value in columns.items()}
     rest = {key: value for key, value in fields.items() if key not in RESERVED}
-    for column, value in texts.items():
-        unread.update(value.unread)
     unread.update(f"{key} value" for key in RESERVED if key in fields and fields[key] not in (None, text))
-    return {**rest, **labels, "text": text, "image": columns.get("image"), **unread_metadata(+unread)}
+    return {**rest, **labels, "text": text, "image": image, **unread_metadata(+unread)}
 
 
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, column: str, limit: int) -> object:
-    """Return what is in a member, as its column has it."""
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, column: str) -> object:
+    """Return what is in a member, as its column has it; None for a link."""
+    limit = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
     if member.size > limit:
         raise InvalidInputError("too_large", f"it has {member.size:,} bytes; at most {limit:,}")
-    content = tar.extractfile(member)
-    data = content.read() if content else b""
-    return data if column == "image" else _json_object(data) if column == "json" else decoded(data)
+    content = tar.extractfile(member) if member.isfile() else None
+    data = content.read() if content else None
+    return data if column == "image" or data is None else _json_object(data) if column == "json" else decoded(data)
 
 
 def _json_object(data: bytes) -> dict[str, object]:
@@ -295,13 +276,9 @@ def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> 
             _check_quotes(table, number, lines)
             said = {} if "".join(lines).isascii() else unread
             lines.clear()
-            texts = {*RESERVED, *chain(*columns.names.values())}
-            cells = {
-                key: value if key in texts else _cell(value, has_commas=delimiter == ";")
-                for key, value in row.items()
-                if _is_filled(value)
-            }
-            yield number, {**cells, **said}
+            filled = {key: value for key, value in row.items() if _is_filled(value)}
+            metadata = {key: _cell(filled[key], delimiter) for key in filled.keys() - columns.known}
+            yield number, {**filled, **metadata, **said}
     except csv.Error as exc:
         raise ConfigError(f"{table}, line {reader.line_num + skipped}, cannot be read as CSV: {exc}") from exc
 
@@ -311,17 +288,13 @@ def _delimiter(table: str, head: str, columns: Columns) -> str:
 
     ConfigError where two are as likely.
     """
-    known = {*RESERVED, *chain(*columns.names.values())}
-    delimiters = "\t,;|" if table.lower().endswith(".tsv") else ",;\t|"
-    headers = {one: next(csv.reader(io.StringIO(head, newline=""), delimiter=one), []) for one in delimiters}
-    names = {one: len(known.intersection(header)) for one, header in headers.items()}
-    best = [one for one in delimiters if names[one] == max(names.values())]
-    several = [one for one in best if len(headers[one]) > 1]
-    if max(names.values()) and len(several) > 1:
-        raise ConfigError(
-            f"{table}: {several[0]!r} or {several[1]!r} may separate its columns; begin it with a line sep=,"
-        )
-    return max(best, key=lambda one: len(headers[one]))
+    signs = "\t,;|" if table.lower().endswith(".tsv") else ",;\t|"
+    headers = {sign: next(csv.reader(io.StringIO(head, newline=""), delimiter=sign), []) for sign in signs}
+    counts = {sign: len(columns.known.intersection(header)) for sign, header in headers.items()}
+    first, second = sorted(signs, key=lambda sign: -counts[sign])[:2]
+    if counts[first] == counts[second] > 0 and len(headers[second]) > 1:
+        raise ConfigError(f"{table}: {first!r} or {second!r} may separate its columns; write sep=, or sep=; above them")
+    return first
 
 
 def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
@@ -369,15 +342,15 @@ def _is_filled(value: object) -> bool:
     return any(value) if isinstance(value, list) else bool(value)
 
 
-def _cell(value: object, *, has_commas: bool) -> object:
-    """Return a cell of metadata, which is a number or bool where it is written as one.
+def _cell(value: object, delimiter: str) -> object:
+    """Return a cell of metadata: a number or bool where it is written as one.
 
-    ``has_commas`` says that a number may have a decimal comma.
+    A number has a decimal comma only between semicolons.
     """
     if not isinstance(value, str):
         return value
-    number = re.sub(r"[.\u00a0\u202f]", "", value).replace(",", ".")
-    return typed(number if has_commas and _COMMA.fullmatch(value) else value)
+    is_comma = delimiter == ";" and _COMMA.fullmatch(value)
+    return typed(re.sub(r"[.\u00a0\u202f]", "", value).replace(",", ".") if is_comma else value)
 
 
 def typed(value: str) -> Scalar:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from vlmsearch import verbs
-from vlmsearch._util.plain import MAX_KEY_CHARS
 from vlmsearch._util.options import options_of
+from vlmsearch._util.plain import MAX_KEY_CHARS
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.schema import (
