@@ -84,7 +84,8 @@ def test_numbers_have_decimal_commas_only_between_semicolons(tmp_path: Path) -> 
         ("t.tsv", "id\ttext,old\ttext\na\t1,2\tx, y\n", ("x, y", {"text,old": "1,2"})),
         ("t.tsv", "id,text\na,x\ty\n", ("x\ty", {})),
         ("t.csv", 'sep=|\n"text"|"id,text"\nx|1\n', ("x", {"id,text": 1})),
-        ("t.csv", "text\nx;y\n", ("x;y", {})),
+        ("t.csv", "text\r\nHello, you; there\r\n", ("Hello, you; there", {})),
+        ("t.csv", '"SEP=;"\ntext;n\nx;1\n', ("x", {"n": 1})),
     ],
 )
 def test_the_header_says_what_separates_the_columns(
@@ -203,6 +204,9 @@ def test_messages_are_a_text(tmp_path: Path) -> None:
     ]
     pairs = {"prompt": "Why?", "completion": "So."}
     assert documents(lines(tmp_path / "d.jsonl", pairs), "text=prompt,text=completion")[0].text == "Why?\n\nSo."
+    log = {"message": {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "tool_use", "name": "x"}]}}
+    (found_log,) = documents(lines(tmp_path / "f.jsonl", log), "text=message")
+    assert (found_log.text, found_log.metadata["unread"]) == ("user: Hi", "1 tool_use")
     captions = {"image": "a.png", "captions": ["A dog.", "It runs."]}
     assert documents(lines(tmp_path / "e.jsonl", captions), "text=captions")[0].text == "A dog.\n\nIt runs."
 
@@ -211,8 +215,8 @@ def test_a_field_of_a_field_has_a_path(tmp_path: Path) -> None:
     row = {"payload": {"body": "A dog", "by": {"name": "Ann"}}, "a.b": "7"}
     (found,) = documents(lines(tmp_path / "t.jsonl", row), "text=payload.body,id=a.b")
     assert found == Document("7", "A dog", None, {"unread": "1 payload value", "unread_count": 1})
-    (found,) = documents(lines(tmp_path / "t.jsonl", {"m": {"t": "A dog"}}), "text=m.t")
-    assert found.metadata == {}
+    (found,) = documents(lines(tmp_path / "t.jsonl", {"m": {"t": "A dog", "u": "a.png"}}), "text=m.t,id=m.u,image=m.u")
+    assert found == Document("a.png", "A dog", tmp_path / "a.png", {})
     (found,) = documents(write_parquet(tmp_path / "t.parquet", [row]), "text=payload.body,id=a.b")
     assert (found.id, found.text) == ("7", "A dog")
 

@@ -81,7 +81,7 @@ class Columns:
         What is left out is among its unread parts.
         """
         rest = dict(row)
-        taken = {name: _taken(rest, name) for name in sorted(chain(*self.names.values()), key=len, reverse=True)}
+        taken = {name: _taken(rest, name) for name in sorted({*chain(*self.names.values())}, key=len, reverse=True)}
         self.missing.difference_update(name for name, value in taken.items() if value is not ...)
         lost = Counter(f"{target} value" for target in self.names if rest.pop(target, None) not in (None, ""))
         for key in [key for key in rest if isinstance(key, str) and _INDEX.fullmatch(key)]:
@@ -89,8 +89,8 @@ class Columns:
         for target, names in self.names.items():
             values = [taken[name] for name in names if taken[name] is not ...]
             rest[target] = values[0] if len(values) == 1 else [plain_text(value) for value in values] or None
-        if isinstance(rest.get("text"), list):
-            rest["text"] = _joined(rest["text"], lost) or rest["text"]
+        if isinstance(rest.get("text"), (list, dict)):
+            rest["text"] = _text(rest["text"], lost) or rest["text"]
         return {**rest, **unread_metadata(Counter(unread_in(rest)) + lost)} if +lost else rest
 
 

@@ -59,8 +59,9 @@ _ENDINGS = {
 }
 _PARQUET_ROWS = 64
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")
-_SEPARATOR = re.compile(r'"?sep=([^\w"\r\n])"?[ \t]*(?:[\r\n]|$)')
+_SEPARATOR = re.compile(r'(?i)"?sep=([^\w"\r\n])"?[ \t]*(?:[\r\n]|$)')
 """The first line of a CSV file that says what separates its columns: Excel's own."""
+_NO_DELIMITER = "\x1f"
 _COMMA = re.compile(r"-?(0|[1-9]\d*|[1-9]\d{0,2}([.\u00a0\u202f]\d{3})+),\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Python writes 1e-05, a hash has no sign
 
@@ -294,7 +295,7 @@ def _delimiter(table: str, head: str, columns: Columns) -> str:
     first, second = sorted(signs, key=lambda sign: -counts[sign])[:2]
     if counts[first] == counts[second] > 0 and len(headers[second]) > 1:
         raise ConfigError(f"{table}: {first!r} or {second!r} may separate its columns; write sep=, or sep=; above them")
-    return first
+    return first if len(headers[first]) > 1 else _NO_DELIMITER
 
 
 def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
