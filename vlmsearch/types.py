@@ -433,8 +433,9 @@ def check_here(image: Path) -> None:
 class Document(HtmlDisplay):
     """A document that is indexed and found: a text, an image or both.
 
-    Values are taken as people have them. Numpy scalars become Python's, and dates become ISO 8601. None, NaN and NaT
-    are left out. Values are not checked here. Indexing reports a document that stores cannot keep.
+    Values are taken as people have them. Numpy scalars become Python's, dates become ISO 8601, and durations seconds.
+    None, NaN and NaT are left out. Metadata that no store keeps, such as bytes, are left out and counted: ``unread`` is
+    ``1 shape value``. Nothing else is checked here. Indexing reports a document that stores cannot keep.
 
     Args:
         id: Id in an index: 1 to 1,024 bytes without control characters. By default, it is a digest of the text, the

@@ -1,6 +1,5 @@
 """Values as people have them, made plain."""
 
-from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any
@@ -34,12 +33,8 @@ class Level(IntEnum):
         (np.bool_(True), True),
         (np.str_("a"), "a"),
         (np.array(7), 7),
-        (Decimal("1.50"), 1.5),
         (Colour.RED, "red"),
         (Level.HIGH, 3),
-        (date(2024, 5, 1), "2024-05-01"),
-        (datetime(2024, 5, 1, 12, tzinfo=timezone.utc), "2024-05-01T12:00:00+00:00"),
-        (time(12, 30), "12:30:00"),
         (np.datetime64("2024-05-01"), "2024-05-01"),
         (np.datetime64("2024-05-01T12:00:00.000000007"), "2024-05-01T12:00:00"),
         (pd.Timestamp("2024-05-01 12:00"), "2024-05-01T12:00:00"),
@@ -54,7 +49,7 @@ def test_a_value_is_plain_and_of_pythons_own_type(value: Any, plain: Any) -> Non
 
 @pytest.mark.parametrize(
     "value",
-    [None, float("nan"), np.float32("nan"), np.float64("nan"), np.datetime64("NaT"), pd.NaT, pd.NA, Decimal("NaN")],
+    [None, np.ma.masked, float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NaT, pd.NA, Decimal("NaN")],
     ids=repr,
 )
 def test_a_missing_value_is_none(value: Any) -> None:
@@ -83,7 +78,7 @@ def test_keys_are_texts_and_one_that_no_store_takes_costs_its_value() -> None:
         "2024": 1,
         "7": 2,
         "größe\u00a0": 8,
-        "unread": f"1  value, 1 $price value, 1 7 value, 1 a?b value, 1 {'k' * 40} value",
+        "unread": f"1 $price value, 1 7 value, 1 a?b value, 1 {'k' * 40} value, 1 nameless value",
         "unread_count": 5,
     }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import tarfile
-from datetime import date, datetime, timezone
+from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
@@ -64,6 +66,13 @@ def test_an_image_in_parquet_is_bytes_or_what_hugging_face_writes(tmp_path: Path
     assert [doc.image for doc in documents(plain, theirs)] == [one, two, tmp_path / "c.png"]
 
 
+def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    table = pa.table([pa.array(["a dog"]), pa.array([1]), pa.array([2])], names=["text", "year", "year"])
+    pq.write_table(table, tmp_path / "rows.parquet")
+    with pytest.raises(ConfigError, match=r"rows\.parquet: the table has two columns 'year'"):
+        read(tmp_path / "rows.parquet")
+
+
 def test_images_without_ids_are_told_apart_by_their_content(tmp_path: Path) -> None:
     table = write_parquet(tmp_path / "rows.parquet", [{"image": png(seed)} for seed in (1, 2, 1)])
     a, b, again = documents(table)
@@ -75,12 +84,6 @@ def test_a_text_in_parquet_that_is_none_is_rejected_by_its_row(tmp_path: Path) -
     (found,) = rejects(write_parquet(tmp_path / "rows.parquet", [{**row, "image": "a.png"} for row in rows]))
     assert (found.id, found.code) == (f"{tmp_path}/rows.parquet:2", "invalid")
     assert found.message == "rows.parquet, row 2: 'text' is a string, not [1.5, 2.5]"
-
-
-def test_a_time_in_parquet_is_written_as_iso_8601(tmp_path: Path) -> None:
-    then = datetime(2024, 1, 31, 12, 30, tzinfo=timezone.utc)
-    (found,) = documents(write_parquet(tmp_path / "rows.parquet", [{"text": "a dog", "taken": then}]))
-    assert found.metadata == {"taken": "2024-01-31T12:30:00+00:00"}
 
 
 @pytest.mark.parametrize("name", ["broken.parquet", "broken.tar"])

@@ -25,8 +25,8 @@ MAX_INT = 2**63 - 1
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 _PLAIN = frozenset({str, int, bool, float})
-_MISSING = frozenset({"NAType", "NaTType"})
-"""The types of pandas' missing values; NaT counts as a date elsewhere."""
+_MISSING = frozenset({"NAType", "NaTType", "MaskedConstant"})
+"""The types of missing values of pandas and numpy; NaT counts as a date elsewhere."""
 _YEARS = range(1, 10_000)
 """The years that Python has; pandas has more."""
 _CHANNELS = frozenset({1, 3, 4})
@@ -125,7 +125,7 @@ def _is_kept(key: Any, value: Any) -> bool:
 
 def _unread(key: str) -> str:
     """Return what a value that cannot be kept is called among the unread parts."""
-    return f"{CONTROLS.sub('?', key)[:_SHOWN_CHARS].replace(',', ' ')} value"
+    return f"{CONTROLS.sub('?', key)[:_SHOWN_CHARS].replace(',', ' ') or 'nameless'} value"
 
 
 def is_array(value: object) -> bool:

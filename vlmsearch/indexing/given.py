@@ -45,6 +45,7 @@ DocumentInput: TypeAlias = Union[Document, Mapping[str, object], "PIL.Image.Imag
 
 The keys ``id``, ``text``, ``image`` and ``metadata`` of a dict are those of a `Document`. Other keys are metadata."""
 _RESERVED = ("id", "text", "image", "metadata")
+_DOCUMENTS = "`documents`"
 _ROWS = 64
 """Rows of an Arrow table that are taken apart together."""
 _ADVICE = {
@@ -151,9 +152,9 @@ def _arrow_rows(table: Any) -> Iterator[Mapping[str, object]]:
             yield from arrow_rows(batch.slice(start, _ROWS))
 
 
-def arrow_rows(batch: Any) -> Iterator[dict[str, object]]:
+def arrow_rows(batch: Any, table: str = _DOCUMENTS) -> Iterator[dict[str, object]]:
     """Yield the rows of a batch of Arrow. What Python cannot hold, and lists of numbers, are ``...`` in them."""
-    names = batch.schema.names
+    names = _distinct(batch.schema.names, table)
     columns = [_arrow_values(column, is_whole=name in _RESERVED) for name, column in zip(names, batch.columns)]
     yield from (dict(zip(names, values)) for values in zip(*columns))
 
@@ -182,12 +183,16 @@ def _arrow_value(value: Any) -> object:
         return ...
 
 
+def _distinct(columns: Sequence[str], table: str = _DOCUMENTS) -> Sequence[str]:
+    """Return the names of columns; ConfigError where two are the same."""
+    if twice := [name for name, count in Counter(columns).items() if count > 1]:
+        raise ConfigError(f"{table}: the table has two columns {twice[0]!r}: rename one")
+    return columns
+
+
 def _check_columns(columns: Sequence[str]) -> Sequence[str]:
     """Return the names of columns; ConfigError where documents cannot be made of them."""
-    twice = [name for name, count in Counter(columns).items() if count > 1]
-    if twice:
-        raise ConfigError(f"`documents`: the table has two columns {twice[0]!r}: rename one")
-    if not {"text", "image"} & set(columns):
+    if not {"text", "image"} & set(_distinct(columns)):
         raise ConfigError(
             f"`documents`: the table needs a column text or image, and has {', '.join(columns) or 'none'}: rename one"
         )

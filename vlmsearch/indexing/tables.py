@@ -125,7 +125,7 @@ def _parquet_rows(table: str, file: IO[bytes], columns: Columns) -> Rows:
         ids = next((index for index in ranges if index.get("name") == "id" and "id" not in schema.names), None)
         columns.check(table, [*schema.names, *(["id"] if ids else [])])
         for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
-            for row in arrow_rows(batch):
+            for row in arrow_rows(batch, table):
                 yield number + 1, {"id": ids["start"] + number * ids["step"], **row} if ids else row
                 number += 1
     except (ConfigError, OSError):
