@@ -63,7 +63,7 @@ from vlmsearch.indexing.front_matter import front_matter
 from vlmsearch.indexing.given import row_parts
 from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
-from vlmsearch.indexing.tables import Row, TarSample, count_rows, read_rows, row_word
+from vlmsearch.indexing.tables import Row, count_rows, read_rows, row_word
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import COLOURS, STRAY, decoded, language_of
 from vlmsearch.media.files import read_regular
@@ -639,7 +639,6 @@ def _document(given: Row, table: str, columns: Columns) -> Document:
         raise InvalidInputError(
             "invalid", f"more cells than columns: {reprlib.repr(row[None])}; quote a text that has commas"
         )
-    sample = row.key if isinstance(row, TarSample) else None
     row = columns.row(row)
     if isinstance(given, str) and not any(key in row for key in RESERVED):
         has = f"none of the fields id, text and image; it has {', '.join(row)}"
@@ -652,8 +651,8 @@ def _document(given: Row, table: str, columns: Columns) -> Document:
     image = image if isinstance(image, bytes) else _beside(table, image)
     content = image if isinstance(image, bytes) else (text or "").encode("utf-8", "replace")
     digest = hashlib.sha256(content).hexdigest()[:32]
-    id = id if sample is None else file_id(f"{table}/{sample}")
-    id = id or (file_id(str(image)) if isinstance(image, Path) else digest)
+    place = id if row_word(table) == "sample" else None if id else image
+    id = file_id(str(place)) if isinstance(place, (str, Path)) else id or digest
     return Document(id, text or None, image or None, metadata)
 
 

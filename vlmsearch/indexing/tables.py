@@ -33,17 +33,8 @@ from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.media.remote import open_remote, remote_url
 from vlmsearch.types import Scalar
 
-
-class TarSample(dict[str, object]):
-    """A sample of a tar as a row, with the ``key`` that its files share."""
-
-    def __init__(self, key: str, columns: Mapping[str, object]) -> None:
-        super().__init__(columns)
-        self.key = key
-
-
 Row: TypeAlias = Union[str, Mapping[str, object]]
-"""A line of JSONL, a row of CSV or Parquet, or a TarSample."""
+"""A line of JSONL, a row of CSV or Parquet, or a sample of a tar, whose id is its place in the tar."""
 Rows: TypeAlias = "Iterator[tuple[int, Row | OSError | InvalidInputError]]"
 MAX_ROW_CHARS = 16 * 2**20
 """The longest line of JSONL or row of CSV, in characters.
@@ -152,7 +143,7 @@ def _samples(table: str, file: IO[bytes]) -> Rows:
                     yield number, InvalidInputError(exc.code, f"{key}: {exc}")
                     continue
                 again = InvalidInputError("invalid", f"{key}: it comes again: put the members of a sample side by side")
-                yield number, again if key in keys else TarSample(key, columns)
+                yield number, again if key in keys else {**columns, "id": f"{table}/{key}"}
                 keys.add(key)
     except tarfile.TarError as exc:
         raise OSError(errno.EINVAL, f"it is damaged, cut short, or not a tar: {exc}") from exc
@@ -290,7 +281,9 @@ def _delimiter(table: str, head: str, columns: Columns) -> str:
     ConfigError where two are as likely.
     """
     signs = "\t,;|" if table.lower().endswith(".tsv") else ",;\t|"
-    headers = {sign: next(csv.reader(io.StringIO(head, newline=""), delimiter=sign), []) for sign in signs}
+    headers = {
+        sign: next(csv.reader(io.StringIO(head.replace("\0", ""), newline=""), delimiter=sign), []) for sign in signs
+    }
     counts = {sign: len(columns.known.intersection(header)) for sign, header in headers.items()}
     first, second = sorted(signs, key=lambda sign: -counts[sign])[:2]
     if counts[first] == counts[second] > 0 and len(headers[second]) > 1:
