@@ -34,7 +34,10 @@ from vlmsearch.media.remote import open_remote, remote_url
 from vlmsearch.types import Scalar
 
 Row: TypeAlias = Union[str, Mapping[str, object]]
-"""A line of JSONL, a row of CSV or Parquet, or a sample of a tar, whose id is its place in the tar."""
+"""A line of JSONL, a row of CSV or Parquet, or a sample of a tar.
+
+The id of a sample is its place in the tar.
+"""
 Rows: TypeAlias = "Iterator[tuple[int, Row | OSError | InvalidInputError]]"
 MAX_ROW_CHARS = 16 * 2**20
 """The longest line of JSONL or row of CSV, in characters.
