@@ -45,7 +45,7 @@ class Columns:
 
     Example:
         >>> Columns({"text": ["title", "body"], "id": "sku"}).row({"sku": "7", "title": "A dog", "body": "It runs."})
-        {'id': '7', 'text': 'A dog\n\nIt runs.'}
+        {'text': 'A dog\n\nIt runs.', 'id': '7'}
     """
 
     def __init__(self, given: str | Mapping[str, str | Sequence[str]] | None = None) -> None:
