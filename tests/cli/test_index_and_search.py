@@ -134,6 +134,7 @@ def test_delete_takes_ids_and_paths(folder: Path, tmp_path: Path) -> None:
         (["index", "nowhere"], 1, "no such file or folder: 'nowhere'"),
         (["index", "*.gif"], 1, "nothing matches '*.gif'"),
         (["index", "empty"], 1, "no images, texts or rows in empty"),
+        (["index", "notes.jsonl", "--columns", "body"], 1, "--columns names columns for id, text and image, such as"),
         (["index"], 2, "Missing argument"),
         (["search"], 2, "give a text, an --image, --like or several of them"),
         (["search", " "], 2, "give a text, an --image, --like or several of them"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from datetime import date
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from vlmsearch import ConfigError, Document, Pipeline, Reject
 from vlmsearch.indexing.items import Item, SourceDocument
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.stores.base import reject_list_of
+
+GERMAN = "Größe und Länge über die Straße: für Mädchen, Käse und Öl"
 
 
 def read(*paths: Path) -> list[Item]:
@@ -115,16 +118,14 @@ def test_a_sample_of_a_tar_is_a_document(tmp_path: Path) -> None:
         },
     )
     first, second, third = documents(shard)
-    fields = {"width": 96, "url": "x", "unread": "1 exif value", "unread_count": 1}
-    assert first == Document(
-        f"{shard}/000", "a red star", image, {**fields, "unread": "1 exif value", "unread_count": 1}
-    )
-    assert second == Document(f"{shard}/deep/001", "a blue moon", None, {"caption": "a blue moon"})
-    assert third == Document(f"{shard}/002", "two", None, {})
+    fields = {"width": 96, "url": "x", "unread": "1 exif value, 1 id value", "unread_count": 2}
+    assert first == Document(f"{shard}/000", "a red star", image, fields)
+    assert second == Document(f"{shard}/deep/001", "a blue moon", None, {"caption": "a blue moon", "cls": 3})
+    assert third == Document(f"{shard}/002", "two", image, {})
 
 
 def test_a_sample_that_cannot_be_read_is_rejected_and_the_next_is_read(tmp_path: Path) -> None:
-    shard = write_tar(tmp_path / "s.tar", {"0.json": "no json", "1.json": "[1]", "2.txt": b"caf\xe9", "3.txt": "good"})
+    shard = write_tar(tmp_path / "s.tar", {"0.json": "no json", "1.json": "[1]", "2.txt": bytes(99), "3.txt": "good"})
     assert [(found.id, found.code) for found in rejects(shard)] == [
         (f"{shard}:1", "invalid"),
         (f"{shard}:2", "invalid"),
@@ -142,6 +143,79 @@ def test_a_tar_that_is_cut_short_gives_what_is_whole(tmp_path: Path) -> None:
 
 def test_a_compressed_tar_is_read(tmp_path: Path) -> None:
     assert [doc.text for doc in documents(write_tar(tmp_path / "s.tar", {"0.txt": "a dog"}, mode="w:gz"))] == ["a dog"]
+
+
+def fields_of(item: Document) -> tuple[str | None, object, dict[str, object]]:
+    return item.text, item.image, {key: value for key, value in item.metadata.items() if key != "unread_count"}
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_of_several_members_of_a_kind_that_with_one_ending_counts_or_the_first(mode: str, tmp_path: Path) -> None:
+    left, right = png(1), png(2)
+    shard = write_tar(
+        tmp_path / "s.tar",
+        {
+            "0.left.png": left, "0.right.png": right, "0.txt": "stereo",
+            "1.mask.png": right, "1.png": left, "1.caption.txt": "later", "1.txt": "a dog", "1.TEXT": "later",
+            "2.a.txt": "a cat", "2.b.txt": "later", "2.npy": b"1", "2.pth": b"1", "2.x.npy": b"1", "2": b"1",
+            "3.png": left, "3.json": "[1]", "3.cls": "7\n", "3.txt": GERMAN.encode("cp1252"),
+            "4.png": left, "4.json": "no json", "4.txt": bytes(99), "4.class": "cat", "._4.png": b"x",
+            "5.mp4": b"1", "5.wav": b"1", "5.cls.npy": b"1",
+        },
+        mode=mode,
+    )  # fmt: skip
+    assert [fields_of(item) for item in documents(shard)] == [
+        ("stereo", left, {"unread": "1 image"}),
+        ("a dog", left, {"unread": "2 texts, 1 image"}),
+        ("a cat", None, {"unread": "2 npy files, 1 other file, 1 pth file, 1 text"}),
+        (GERMAN, left, {"cls": 7, "unread": "1 json file"}),
+        (None, left, {"class": "cat", "unread": "1 json file, 1 text"}),
+    ]
+    (reject,) = rejects(shard)
+    assert reject.message == "s.tar, sample 6: 5: neither text nor image, but 1 mp4 file, 1 npy file, 1 wav file"
+
+
+def test_members_of_a_sample_are_joined_wherever_they_are(tmp_path: Path) -> None:
+    image = png(1)
+    files: dict[str, bytes | str | dict[str, object]] = {
+        "a/0.png": image,
+        "1.png": image,
+        "1.txt": "one",
+        "a/0.txt": "nought",
+        "b.0.txt": "other",
+        "a/0.json": "{}",
+    }
+    plain = write_tar(tmp_path / "s.tar", files)
+    assert [(item.id, item.text) for item in documents(plain)] == [
+        (f"{plain}/a/0", "nought"),
+        (f"{plain}/1", "one"),
+        (f"{plain}/b", "other"),
+    ]
+    packed = write_tar(tmp_path / "z.tar", files, mode="w:gz")
+    assert [(item.id, item.text) for item in documents(packed)] == [
+        (f"{packed}/a/0", None),
+        (f"{packed}/1", "one"),
+        (f"{packed}/b", "other"),
+    ]
+    first, second = rejects(packed)
+    assert (first.id, second.id) == (f"{packed}:3", f"{packed}:5")
+    assert first.message == "z.tar, sample 3: a/0: it comes again: put the members of a sample side by side"
+
+
+def test_a_member_that_is_appended_again_counts_and_a_hard_link_is_a_file(tmp_path: Path) -> None:
+    image = png(1)
+    shard = write_tar(tmp_path / "s.tar", {"0.png": image, "0.txt": "old", "1.txt": "one"})
+    with tarfile.open(shard, "a") as tar:
+        (tmp_path / "0.txt").write_text("new")
+        tar.add(tmp_path / "0.txt", "0.txt")
+        for name, kind in (("1.png", tarfile.LNKTYPE), ("1.jpg", tarfile.SYMTYPE), ("1.gif", tarfile.LNKTYPE)):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = kind, "gone.gif" if name == "1.gif" else "0.png"
+            tar.addfile(link)
+    assert [fields_of(item) for item in documents(shard)] == [
+        ("new", image, {}),
+        ("one", image, {"unread": "2 links"}),
+    ]
 
 
 def test_shards_are_indexed_and_skipped_and_pruned(tmp_path: Path) -> None:

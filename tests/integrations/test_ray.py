@@ -20,7 +20,8 @@ from tests.support.equal_stores import assert_equal_stores
 from tests.support.object_storage import put_folder
 from tests.support.ray_cluster import processes
 from tests.support.shards import png, write_parquet, write_tar
-from vlmsearch import ConfigError, Document, IndexMismatchError, Pipeline
+from vlmsearch import ConfigError, Document, IndexMismatchError, Pipeline, SourceOptions
+from vlmsearch.indexing.sources import Paths
 from vlmsearch.integrations.ray import RayOptions, index
 from vlmsearch.registry import open_encoder, open_store
 
@@ -100,14 +101,16 @@ def test_several_writers_fill_an_index_that_a_server_keeps(postgres_url: str, ma
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_file_of_several_documents_that_is_named_is_rejected(tmp_path: Path) -> None:
+def test_tables_have_their_columns_and_a_file_of_several_documents_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("a dog in the snow")
     (tmp_path / "page.html").write_text("<p>a cat")
     sheet = Image.new("RGB", (40, 40), "navy")
     sheet.save(tmp_path / "scan.tif", save_all=True, append_images=[sheet, sheet])
-    paths = [tmp_path / name for name in ("note.txt", "page.html", "scan.tif")]
-    report = index(paths, encoder="mock:", store=f"sqlite:{tmp_path}/index")
-    assert (report.added, [reject.code for reject in report.rejects]) == (2, ["unreadable"])
+    (tmp_path / "goods.csv").write_text("sku;body\n007;a red star\n")
+    paths = [tmp_path / name for name in ("note.txt", "page.html", "scan.tif", "goods.csv")]
+    source = Paths(paths, options=SourceOptions(columns="text=body,id=sku"))
+    report = index(source, encoder="mock:", store=f"sqlite:{tmp_path}/index")
+    assert (report.added, [reject.code for reject in report.rejects]) == (3, ["unreadable"])
     assert "which a cluster does not read" in report.rejects[0].message
     assert report.unread == {"page": 2}
 

@@ -38,6 +38,7 @@ from vlmsearch import (
     RejectedDocumentsWarning,
     RemoteImage,
     RemotePipeline,
+    SourceOptions,
     VlmsearchError,
     connect,
 )
@@ -324,6 +325,17 @@ def test_files_of_the_server_are_indexed_labelled_compared_and_measured(
     for name, done in steps.items():
         assert done, name
         assert done == sorted(done), name
+
+
+def test_columns_of_a_table_are_named_for_the_server(writable: RunningService, tmp_path: Path) -> None:
+    table = tmp_path / "pictures" / "goods.csv"
+    table.write_text("sku;title;body\n007;Star;a red star\n")
+    with connect(writable.url) as pipeline:
+        assert pipeline.index(table, options=SourceOptions(columns={"id": "sku", "text": ["title", "body"]})).added == 1
+        assert pipeline.get("007")[0].text == "Star\n\na red star"
+    job = {"kind": "index", "paths": ["goods.csv"], "columns": "body"}
+    answer = writable.http.post("/api/v1/indexes/default/jobs", json=job)
+    assert (answer.status_code, "such as text=body,image=photo,id=sku" in answer.text) == (400, True)
 
 
 def test_paths_that_the_operator_did_not_allow_are_refused(writable: RunningService, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 from vlmsearch._util.options import options_of
 from vlmsearch.cli.common import add_options, option
@@ -16,8 +17,8 @@ def source_options(function: Callable[..., object]) -> Callable[..., object]:
     declared = {name: option for name, option in options_of(SourceOptions).items() if name != "follow_links"}
 
     @wraps(function)
-    def wrapper(*args: object, no_follow: bool, **kwargs: object) -> object:
-        given = {name: bool(kwargs.pop(name)) for name in declared}
+    def wrapper(*args: object, no_follow: bool, **kwargs: Any) -> object:
+        given = {name: kwargs.pop(name) for name in declared}
         return function(*args, source=SourceOptions(**given, follow_links=not no_follow), **kwargs)
 
     follow = option("--no-follow", is_flag=True, help="Follow no symbolic links to files.")

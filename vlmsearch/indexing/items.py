@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 from vlmsearch._util.options import Options, local
+from vlmsearch.indexing.columns import Columns
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import Document, Reject
 
@@ -92,6 +93,9 @@ class SourceOptions(Options):
         ocr: Read the text in images, pages and frames that have none beside them. Needs the extra ``ocr``.
         passages: Encode a text that is longer than the model reads in passages. Otherwise its beginning alone is
             encoded.
+        columns: Columns of tables that hold ids, texts and images, such as ``text=body,image=photo,id=sku``. It may be
+            a mapping. Several columns of a text, as in ``text=title,text=body``, are joined. A field of a field in JSON
+            is a path such as ``text=message.content``.
         follow_links: Take files and subtitles that are symbolic links, which may lead out of the folders. Files that
             are named themselves are always taken. A server follows no links.
 
@@ -105,7 +109,12 @@ class SourceOptions(Options):
     office: bool = False
     ocr: bool = False
     passages: bool = True
+    columns: str | Mapping[str, str | Sequence[str]] | None = None
     follow_links: bool = local(True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", str(Columns(self.columns)) or None)
+        super().__post_init__()
 
 
 NO_OPTIONS = SourceOptions()

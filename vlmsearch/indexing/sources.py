@@ -13,9 +13,9 @@ films                     a document a scene, whose id ends in ``#t=12.480``; an
 ``.mbox``                 a document a message, whose id ends in ``#message=3``; one an attachment of it
                           (``#message=3&attachment=2``); and one for the whole mailbox
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
-``.tsv``                  the same, with tabs between the cells
+``.tsv``                  the same, with tabs between the cells; CSV may have semicolons, tabs or ``|``, too
 ``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
-``.tar``                  a sample a document, as WebDataset has them: files of one name with other endings;
+``.tar``                  a sample a document, as WebDataset has them: files of one name up to the first dot;
                           ``.json`` holds metadata; the id is the path of the tar, a slash and the name
 ``s3://`` ``gs://``       each of these in object storage; the id of a file is its URL
 ========================  ==========================================================================================
@@ -27,9 +27,9 @@ Texts, CSV and TSV are read in any character set: UTF-8, or one of `vlmsearch.me
 is metadata.
 
 A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
-numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out. A
-table may name images anywhere on this machine; those in object storage are read only where they are beside or below
-the table, or where `ImageLimits.remote` says so.
+numbers, ``true`` and ``false`` are read as such. An index of pandas without a name is left out. Columns may have other
+names: see `SourceOptions.columns`. A table may name images anywhere on this machine; those in object storage are read
+only where they are beside or below the table, or where `ImageLimits.remote` says so.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ from vlmsearch._util.messages import Bytes
 from vlmsearch._util.plain import CONTROLS, plain_text
 from vlmsearch._util.unread import ranked, unread_metadata
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
+from vlmsearch.indexing.columns import RESERVED, Columns
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
 from vlmsearch.indexing.front_matter import front_matter
 from vlmsearch.indexing.given import row_parts
 from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, SourceDocument, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
-from vlmsearch.indexing.tables import Row, TarSample, count_rows, read_rows, row_word
+from vlmsearch.indexing.tables import Row, count_rows, read_rows, row_word
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import COLOURS, STRAY, decoded, language_of
 from vlmsearch.media.files import read_regular
@@ -228,7 +229,7 @@ class Paths:
         """
         self._listed = {folder: list(self._walk(folder)) for folder in self.folders}
         files = len(self._files) + sum(map(len, self._listed.values()))
-        return files + sum(_count_rows(table, self._limits) for table in self.tables)
+        return files + sum(_count_rows(table, self.options, self._limits) for table in self.tables)
 
     def __iter__(self) -> Iterator[Item]:
         """Iterate over the documents in a stable order.
@@ -425,7 +426,8 @@ def _read_unit(unit: Unit, options: SourceOptions, limits: ImageLimits) -> Itera
             yield file if isinstance(file, Reject) else _read_file(file, options)
         return
     try:
-        yield from received(f"{__name__}:child_rows", {"table": unit}, ReadOptions(limits), name=repr(unit))
+        value = {"table": unit, "columns": options.columns}
+        yield from received(f"{__name__}:child_rows", value, ReadOptions(limits), name=repr(unit))
     except OSError as exc:
         yield _unreadable(unit, exc)
     except InvalidInputError as exc:
@@ -434,26 +436,32 @@ def _read_unit(unit: Unit, options: SourceOptions, limits: ImageLimits) -> Itera
 
 def child_rows(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[object, list[Bytes]]]:
     """Read the documents of a table; runs in a child process."""
-    table = value["table"]
-    yield from sent(_read_rows(table), reading_of(value))
+    yield from sent(_read_rows(value["table"], Columns(value["columns"])), reading_of(value))
 
 
-def _read_rows(table: str) -> Iterator[PartItem]:
-    for number, row in read_rows(table):
+def _read_rows(table: str, columns: Columns) -> Iterator[PartItem]:
+    if row_word(table) == "sample":
+        columns.missing.difference_update(columns.names.pop("id", ()))
+    row: Row | OSError | InvalidInputError = ""
+    for number, row in read_rows(table, columns):
         if isinstance(row, OSError):
             raise row
-        yield _read_row(table, number, row)
+        yield _read_row(table, number, row, columns)
+    if row and columns.missing:
+        what = f"no {row_word(table)} has a field {', '.join(map(repr, sorted(columns.missing)))}"
+        yield Reject(file_id(table), "invalid", f"{table!r}: {what}", Stamp("", file_id(table)))
 
 
 def child_count(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[int, list[Bytes]]]:
     """Count the rows of a table; runs in a child process."""
-    yield count_rows(value["table"]), []
+    yield count_rows(value["table"], Columns(value["columns"])), []
 
 
-def _count_rows(table: str, limits: ImageLimits) -> int:
+def _count_rows(table: str, options: SourceOptions, limits: ImageLimits) -> int:
     """Count the rows of a table; what cannot be counted is rejected when it is read."""
+    value = {"table": table, "columns": options.columns}
     try:
-        count, _ = call(f"{__name__}:child_count", {"table": table}, process_limits(limits), name=repr(table))
+        count, _ = call(f"{__name__}:child_count", value, process_limits(limits), name=repr(table))
     except (OSError, InvalidInputError):
         return 0
     return int(str(count))
@@ -610,18 +618,18 @@ def _parse(line: str) -> object:
         raise InvalidInputError("invalid", "no JSON that can be read: it is nested too deeply") from exc
 
 
-def _read_row(table: str, number: int, row: Row | InvalidInputError) -> PartItem:
+def _read_row(table: str, number: int, row: Row | InvalidInputError, columns: Columns) -> PartItem:
     try:
         if isinstance(row, InvalidInputError):
             raise row
-        return SourceDocument(_document(row, table), file_id(table))
+        return SourceDocument(_document(row, table, columns), file_id(table))
     except InvalidInputError as exc:
         stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))
         message = CONTROLS.sub("?", f"{Path(table).name}, {row_word(table)} {number}: {exc}")
         return Reject(f"{file_id(table)}:{number}", exc.code, message, stamp)
 
 
-def _document(given: Row, table: str) -> Document:
+def _document(given: Row, table: str, columns: Columns) -> Document:
     cells = [given] if isinstance(given, str) else given.values()
     if any(isinstance(cell, str) and STRAY.search(cell) for cell in cells):
         raise InvalidInputError("unsupported", "no text in the character set of the table")
@@ -632,6 +640,10 @@ def _document(given: Row, table: str) -> Document:
         raise InvalidInputError(
             "invalid", f"more cells than columns: {reprlib.repr(row[None])}; quote a text that has commas"
         )
+    row = columns.row(row)
+    if isinstance(given, str) and not any(key in row for key in RESERVED):
+        has = f"none of the fields id, text and image; it has {', '.join(row)}"
+        raise InvalidInputError("invalid", f"{has}: `columns` names others, such as text=NAME")
     id, text, given, metadata = row_parts(row)
     image = given if isinstance(given, bytes) else plain_text(given)
     for key, value in (("id", id), ("text", text), ("image", image)):
@@ -640,8 +652,8 @@ def _document(given: Row, table: str) -> Document:
     image = image if isinstance(image, bytes) else _beside(table, image)
     content = image if isinstance(image, bytes) else (text or "").encode("utf-8", "replace")
     digest = hashlib.sha256(content).hexdigest()[:32]
-    id = file_id(f"{table}/{row.key}") if isinstance(row, TarSample) else id
-    id = id or (file_id(str(image)) if isinstance(image, Path) else digest)
+    place = id if row_word(table) == "sample" else None if id else image
+    id = file_id(str(place)) if isinstance(place, (str, Path)) else id or digest
     return Document(id, text or None, image or None, metadata)
 
 

@@ -1,13 +1,14 @@
 """Rows of tables, as they are written: lines of JSONL, rows of CSV and Parquet, and samples of tars.
 
-A tar is a shard in the form of WebDataset (https://github.com/webdataset/webdataset): files that follow one another and
-have the same name up to the first dot are a sample.
+A tar is a shard in the form of WebDataset (https://github.com/webdataset/webdataset): files with the same name up to
+the first dot are a sample, and the last ending says what is in a file.
 """
 
 from __future__ import annotations
 
 import csv
 import errno
+import io
 import json
 import math
 import os
@@ -16,83 +17,75 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from types import ModuleType
-from typing import IO, TextIO, TypeAlias, Union
+from typing import IO, Any, TextIO, TypeAlias, Union
 
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.plain import MAX_INT
-from vlmsearch._util.unread import unread_metadata
+from vlmsearch._util.unread import unread_metadata, unread_text
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.indexing.columns import RESERVED, Columns
 from vlmsearch.indexing.given import arrow_rows
-from vlmsearch.media.decoding import STRAY, UNCERTAIN, DecodedText, opened_text
+from vlmsearch.media.decoding import STRAY, UNCERTAIN, DecodedText, decoded, opened_text
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.media.remote import open_remote, remote_url
 from vlmsearch.types import Scalar
 
-
-@dataclass(frozen=True)
-class TarSample(Mapping[str, object]):
-    """A sample of a tar as a row, with the name that its files share."""
-
-    key: str
-    columns: Mapping[str, object]
-
-    def __getitem__(self, name: str) -> object:
-        """Return a column."""
-        return self.columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Return the names of the columns."""
-        return iter(self.columns)
-
-    def __len__(self) -> int:
-        """Return how many columns there are."""
-        return len(self.columns)
-
-
 Row: TypeAlias = Union[str, Mapping[str, object]]
-"""A line of JSONL, a row of CSV or Parquet, or a TarSample."""
+"""A line of JSONL, a row of CSV or Parquet, or a sample of a tar.
+
+The id of a sample is its place in the tar.
+"""
 Rows: TypeAlias = "Iterator[tuple[int, Row | OSError | InvalidInputError]]"
 MAX_ROW_CHARS = 16 * 2**20
 """The longest line of JSONL or row of CSV, in characters.
 
 A longer text goes into a file of its own.
 """
-_RESERVED = ("id", "text", "image")
-_ENDINGS = {".txt": "text", ".text": "text", ".caption": "text", ".json": "json"}
+_Member: TypeAlias = "tuple[str, tuple[str, ...], tarfile.TarInfo]"
+_LABELS = ("cls", "cls2", "class", "count", "index", "inx")
+_ENDINGS = {
+    **dict.fromkeys(("txt", "text", "caption", "transcript"), "text"),
+    **dict.fromkeys(("json", "jsn"), "json"),
+    **dict(zip(_LABELS, _LABELS)),
+}
 _PARQUET_ROWS = 64
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")
+_SEPARATOR = re.compile(r'(?i)"?sep=([^\w"\r\n])"?[ \t]*(?:[\r\n]|$)')
+"""The first line of a CSV file that says what separates its columns: Excel's own."""
+_NO_DELIMITER = "\x1f"
+_COMMA = re.compile(r"-?(0|[1-9]\d*|[1-9]\d{0,2}([.\u00a0\u202f]\d{3})+),\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Python writes 1e-05, a hash has no sign
 
 
-def read_rows(table: str) -> Rows:
+def read_rows(table: str, columns: Columns) -> Rows:
     """Yield rows with their numbers: those of lines in JSONL and CSV; last the error of a table that cannot be read on.
 
-    Bytes that are no text come as surrogates; a row that is too large comes as its error.
+    Bytes that are no text come as surrogates; a row that is too large comes as its error. ``columns`` are looked for in
+    headers; `Columns.row` renames them.
     """
     try:
         with _open(table) as file:
             if table.lower().endswith(".parquet"):
-                yield from _parquet_rows(table, file)
+                yield from _parquet_rows(table, file, columns)
             elif table.lower().endswith(".tar"):
-                yield from _samples(file)
+                yield from _samples(table, file)
             elif table.lower().endswith((".csv", ".tsv")):
-                yield from _csv_rows(table, *opened_text(file))
+                yield from _csv_rows(table, *opened_text(file), columns)
             else:
                 yield from _lines(opened_text(file, is_unicode=True)[0])
     except OSError as exc:
         yield 0, exc
 
 
-def count_rows(table: str) -> int:
+def count_rows(table: str, columns: Columns) -> int:
     """Return how many rows a table has; those of Parquet are not read."""
     if table.lower().endswith(".parquet"):
         with suppress(OSError, ValueError), _open(table) as file:
             return int(_parquet(table).ParquetFile(file).metadata.num_rows)
-    return sum(1 for _ in read_rows(table))
+    return sum(1 for _ in read_rows(table, columns))
 
 
 def row_word(table: str) -> str:
@@ -116,80 +109,136 @@ def _parquet(table: str) -> ModuleType:
     return parquet
 
 
-def _parquet_rows(table: str, file: IO[bytes]) -> Rows:
+def _parquet_rows(table: str, file: IO[bytes], columns: Columns) -> Rows:
     parquet = _parquet(table)
     number = 0
     try:
         opened = parquet.ParquetFile(file)
-        _check_columns(table, opened.schema_arrow.names)
+        schema = opened.schema_arrow
+        ranges = [index for index in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(index, dict)]
+        ids = next((index for index in ranges if index.get("name") == "id" and "id" not in schema.names), None)
+        columns.check(table, [*schema.names, *(["id"] if ids else [])])
         for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
             for row in arrow_rows(batch, table):
+                yield number + 1, {"id": ids["start"] + number * ids["step"], **row} if ids else row
                 number += 1
-                yield number, row
     except (ConfigError, OSError):
         raise
     except ValueError as exc:  # pyarrow's ArrowInvalid among them
         raise OSError(errno.EINVAL, f"it is damaged, or not Parquet: {one_line(exc)}") from exc
 
 
-def _samples(file: IO[bytes]) -> Rows:
-    """Yield the samples of a tar, which is read once from its beginning to its end."""
-    number = 0
+def _samples(table: str, file: IO[bytes]) -> Rows:
+    """Yield the samples of a tar, in the order of their first members.
+
+    A tar that is compressed or in object storage is read once. Of a plain one of this machine, the members of a sample
+    may be anywhere.
+    """
+    number, keys = 0, set[str]()
     try:
-        with tarfile.open(fileobj=file, mode="r|*") as tar:
-            for key, members in groupby(filter(_is_member, tar), key=_key_of):
+        with _open_tar(table, file) as tar:
+            groups = _gathered(tar) if tar.fileobj is file else groupby(_members(tar), key=lambda member: member[0])
+            for key, members in groups:
                 number += 1
                 try:
-                    yield number, TarSample(key, _sample(tar, members))
+                    columns = _sample(tar, members)
                 except InvalidInputError as exc:
                     yield number, InvalidInputError(exc.code, f"{key}: {exc}")
+                    continue
+                again = InvalidInputError("invalid", f"{key}: it comes again: put the members of a sample side by side")
+                yield number, again if key in keys else {**columns, "id": f"{table}/{key}"}
+                keys.add(key)
     except tarfile.TarError as exc:
         raise OSError(errno.EINVAL, f"it is damaged, cut short, or not a tar: {exc}") from exc
 
 
-def _is_member(member: tarfile.TarInfo) -> bool:
-    return member.isfile() and not os.path.basename(member.name).startswith((".", "__"))
+def _open_tar(table: str, file: IO[bytes]) -> tarfile.TarFile:
+    if not remote_url(table):
+        with suppress(tarfile.ReadError):
+            return tarfile.open(fileobj=file, mode="r:")
+        file.seek(0)
+    return tarfile.open(fileobj=file, mode="r|*")
 
 
-def _key_of(member: tarfile.TarInfo) -> str:
-    folder, slash, name = member.name.rpartition("/")
-    return f"{folder}{slash}{name.partition('.')[0]}"
+def _members(tar: tarfile.TarFile) -> Iterator[_Member]:
+    """Yield the members of a tar, each with the key of its sample and its endings."""
+    for member in tar:
+        folder, slash, name = member.name.rpartition("/")
+        if not (member.isdir() or name.startswith((".", "__"))):
+            key, *endings = name.split(".")
+            yield f"{folder}{slash}{key}", tuple(map(str.lower, endings)), member
 
 
-def _sample(tar: tarfile.TarFile, members: Iterable[tarfile.TarInfo]) -> dict[str, object]:
-    """Return the columns of one sample: the first image, the text, and the fields of a JSON object."""
-    columns: dict[str, object] = {}
-    fields: dict[str, object] = {}
-    too_large = None
-    for member in members:
-        ending = "." + os.path.basename(member.name).partition(".")[2].lower()
-        column = "image" if ending in IMAGE_SUFFIXES else _ENDINGS.get(ending, "")
-        if not column or column in columns:
-            continue
-        limit = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
-        if member.size > limit:
-            too_large = InvalidInputError("too_large", f"{member.name} has {member.size:,} bytes; at most {limit:,}")
-            continue
-        content = tar.extractfile(member)
-        data = content.read() if content else b""
-        if column == "json":
-            fields = _json_object(member.name, data)
-        columns[column] = data if column == "image" else data.decode("utf-8", "surrogateescape")
-    if too_large:
-        raise too_large
-    columns.pop("json", None)
+def _gathered(tar: tarfile.TarFile) -> Iterator[tuple[str, Iterable[_Member]]]:
+    """Yield the keys of samples with their members.
+
+    The last member of a name counts, as for tar. A hard link is what it links to.
+    """
+    groups: dict[str, dict[str, _Member]] = {}
+    files: dict[str, tarfile.TarInfo] = {}
+    error = None
+    try:
+        for key, endings, member in _members(tar):
+            files[member.name] = files.get(member.linkname, member) if member.islnk() else member
+            groups.setdefault(key, {})[member.name] = key, endings, files[member.name]
+    except tarfile.TarError as exc:
+        error = exc
+    yield from ((key, group.values()) for key, group in groups.items())
+    if error:
+        raise error
+
+
+def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, object]:
+    """Return the columns of one sample: an image, a text, labels, and the fields of a JSON object.
+
+    Of two images or texts, that with one ending counts, and else the first.
+    """
+    columns: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    unread = Counter[str]()
+    error: InvalidInputError | None = None
+    for _, endings, member in members:
+        ending = endings[-1] if endings else ""
+        column = "image" if f".{ending}" in IMAGE_SUFFIXES else _ENDINGS.get(ending, "")
+        kind = column if column in RESERVED else f"{ending or 'other'} file"
+        is_later = column in columns and (counts[column] == 1 or len(endings) > 1)
+        try:
+            value = None if is_later or not column else _content(tar, member, column)
+        except InvalidInputError as exc:
+            value, error = None, InvalidInputError(exc.code, f"{member.name}: {exc}")
+        unread[kind if member.isfile() else "link"] += value is None or column in columns
+        if value is not None:
+            columns[column], counts[column] = value, len(endings)
+    if not columns:
+        raise error or InvalidInputError("empty", f"neither text nor image, but {unread_text(unread)}")
+    image, fields = columns.pop("image", None), columns.pop("json", {})
+    for decoded_text in columns.values():
+        unread.update(decoded_text.unread)
     caption = fields.get("text") or fields.get("caption")
-    rest = {key: value for key, value in fields.items() if key not in _RESERVED}
-    return {"text": caption if isinstance(caption, str) else None, **rest, **columns}
+    text = columns.pop("text").text if "text" in columns else caption if isinstance(caption, (str, list)) else None
+    labels = {column: typed(value.text.strip()) for column, value in columns.items()}
+    rest = {key: value for key, value in fields.items() if key not in RESERVED}
+    unread.update(f"{key} value" for key in RESERVED if key in fields and fields[key] not in (None, text))
+    return {**rest, **labels, "text": text, "image": image, **unread_metadata(+unread)}
 
 
-def _json_object(name: str, data: bytes) -> dict[str, object]:
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, column: str) -> object:
+    """Return what is in a member, as its column has it; None for a link."""
+    limit = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
+    if member.size > limit:
+        raise InvalidInputError("too_large", f"it has {member.size:,} bytes; at most {limit:,}")
+    content = tar.extractfile(member) if member.isfile() else None
+    data = content.read() if content else None
+    return data if column == "image" or data is None else _json_object(data) if column == "json" else decoded(data)
+
+
+def _json_object(data: bytes) -> dict[str, object]:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as exc:
-        raise InvalidInputError("invalid", f"{name} is no JSON that can be read: {exc}") from exc
+        raise InvalidInputError("invalid", f"no JSON that can be read: {exc}") from exc
     if not isinstance(fields, dict):
-        raise InvalidInputError("invalid", f"{name} holds no JSON object")
+        raise InvalidInputError("invalid", "no JSON object")
     return fields
 
 
@@ -205,25 +254,44 @@ def _lines(file: TextIO) -> Iterator[tuple[int, str | InvalidInputError]]:
             yield number, line
 
 
-def _csv_rows(table: str, file: TextIO, head: DecodedText) -> Iterator[tuple[int, Row]]:
+def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> Iterator[tuple[int, Row]]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_CHARS))  # of the process: raised, and never lowered
     lines: list[str] = []
-    header = next(iter(head.text.splitlines()), "")
-    has_tabs = table.lower().endswith(".tsv") or ("\t" in header and "," not in header)  # "Unicode text" of Excel
-    reader = csv.DictReader(_noted(table, file, lines), delimiter="\t" if has_tabs else ",")
+    rows = _noted(table, file, lines)
+    named = _SEPARATOR.match(head.text)
+    skipped = len(list(islice(rows, 1 if named else 0)))
+    delimiter = named[1] if named else _delimiter(table, head.text, columns)
+    reader = csv.DictReader(rows, delimiter=delimiter)
     unread = unread_metadata({UNCERTAIN: 1} if UNCERTAIN in head.unread else {})
     try:
-        _check_header(table, reader.fieldnames)
+        _check_header(table, reader.fieldnames or (), columns)
         lines.clear()
         for row in reader:
-            _check_quotes(table, reader.line_num, lines)
+            number = reader.line_num + skipped
+            _check_quotes(table, number, lines)
             said = {} if "".join(lines).isascii() else unread
             lines.clear()
-            named = {key: value for key, value in row.items() if key is None or key.strip()}
-            cells = {key: _cell(key, value) for key, value in named.items() if _is_filled(value)}
-            yield reader.line_num, {**cells, **said}
+            filled = {key: value for key, value in row.items() if _is_filled(value)}
+            metadata = {key: _cell(filled[key], delimiter) for key in filled.keys() - columns.known}
+            yield number, {**filled, **metadata, **said}
     except csv.Error as exc:
-        raise ConfigError(f"{table}, line {reader.line_num}, cannot be read as CSV: {exc}") from exc
+        raise ConfigError(f"{table}, line {reader.line_num + skipped}, cannot be read as CSV: {exc}") from exc
+
+
+def _delimiter(table: str, head: str, columns: Columns) -> str:
+    """Return what separates the columns: that with which the header has the most known names.
+
+    ConfigError where two are as likely.
+    """
+    signs = "\t,;|" if table.lower().endswith(".tsv") else ",;\t|"
+    headers = {
+        sign: next(csv.reader(io.StringIO(head.replace("\0", ""), newline=""), delimiter=sign), []) for sign in signs
+    }
+    counts = {sign: len(columns.known.intersection(header)) for sign, header in headers.items()}
+    first, second = sorted(signs, key=lambda sign: -counts[sign])[:2]
+    if counts[first] == counts[second] > 0 and len(headers[second]) > 1:
+        raise ConfigError(f"{table}: {first!r} or {second!r} may separate its columns; write sep=, or sep=; above them")
+    return first if len(headers[first]) > 1 else _NO_DELIMITER
 
 
 def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
@@ -254,19 +322,13 @@ def _check_quotes(table: str, last: int, lines: Sequence[str]) -> None:
         raise ConfigError(f"{table}, lines {first} to {last}, cannot be read as CSV: a quote is not closed")
 
 
-def _check_header(table: str, header: Sequence[str] | None) -> None:
-    if any(map(STRAY.search, header or ())):
+def _check_header(table: str, header: Sequence[str], columns: Columns) -> None:
+    if any(map(STRAY.search, header)):
         raise ConfigError(f"{table} cannot be read: its header is no text")
-    if not set(_RESERVED) & set(header or ()):
-        raise ConfigError(f"{table} needs a header with at least one of id, text and image; it has {header}")
+    columns.check(table, header)
     twice = [name for name, count in Counter(header).items() if count > 1 and name.strip()]
     if twice:
         raise ConfigError(f"{table} has two columns {twice[0]!r}: which one counts cannot be told")
-
-
-def _check_columns(table: str, columns: Sequence[str]) -> None:
-    if not set(_RESERVED) & set(columns):
-        raise ConfigError(f"{table} needs at least one of the columns id, text and image; it has {', '.join(columns)}")
 
 
 def _is_filled(value: object) -> bool:
@@ -277,12 +339,15 @@ def _is_filled(value: object) -> bool:
     return any(value) if isinstance(value, list) else bool(value)
 
 
-def _cell(column: str, value: object) -> object:
-    """Return a CSV cell.
+def _cell(value: object, delimiter: str) -> object:
+    """Return a cell of metadata: a number or bool where it is written as one.
 
-    In a column of metadata it is a number or bool where it is written as one.
+    A number has a decimal comma only between semicolons.
     """
-    return value if not isinstance(value, str) or column in _RESERVED else typed(value)
+    if not isinstance(value, str):
+        return value
+    is_comma = delimiter == ";" and _COMMA.fullmatch(value)
+    return typed(re.sub(r"[.\u00a0\u202f]", "", value).replace(",", ".") if is_comma else value)
 
 
 def typed(value: str) -> Scalar:

@@ -48,7 +48,7 @@ from vlmsearch.indexing.flow import (
     checked_report,
     settle,
 )
-from vlmsearch.indexing.items import NO_OPTIONS, Container, Item, SourceDocument
+from vlmsearch.indexing.items import NO_OPTIONS, Container, Item, SourceDocument, SourceOptions
 from vlmsearch.indexing.passages import Splitter
 from vlmsearch.indexing.records import Ready, encode, plain
 from vlmsearch.indexing.sources import Paths, file_name, read_unit
@@ -158,7 +158,7 @@ def index(
     started = time.monotonic()
     given = [paths] if isinstance(paths, (str, Path)) else paths
     source = given if isinstance(given, Paths) else Paths(list(given))
-    if replace(source.options, follow_links=True, passages=True) != NO_OPTIONS:
+    if replace(source.options, follow_links=True, passages=True, columns=None) != NO_OPTIONS:
         raise ConfigError("a cluster reads images, texts and tables: index files of several documents on one machine")
     settings = _Settings(
         encoder,
@@ -235,7 +235,7 @@ def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[li
                 num_cpus=0,
                 compute=tasks(min(_READERS, blocks)),
                 batch_format="pyarrow",
-                fn_args=(settings.options.image_limits,),
+                fn_args=(source.options, settings.options.image_limits),
             )
             .repartition(target_num_rows_per_block=_ROWS)
             .map_batches(
@@ -279,13 +279,13 @@ def _describe(settings: _Settings) -> _EncoderFacts:
         return _EncoderFacts(encoder.fingerprint, encoder.spaces, preprocess, splitter)
 
 
-def _read(batch: pa.Table, limits: ImageLimits) -> Iterator[pa.Table]:
+def _read(batch: pa.Table, options: SourceOptions, limits: ImageLimits) -> Iterator[pa.Table]:
     """Yield the documents of files and tables.
 
     Images are read here only where they are in a table.
     """
     for unit in _rows(batch):
-        yield from _tables(read_unit(unit, limits=limits))
+        yield from _tables(read_unit(unit, options, limits))
 
 
 def _examine(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
 from itertools import islice
@@ -162,7 +163,7 @@ def decoded(data: bytes, *, label: str = "", language: str = "") -> DecodedText:
 def opened_text(file: IO[bytes], *, is_unicode: bool = False) -> tuple[TextIOWrapper, DecodedText]:
     """Return an open file as text, and its beginning, which decides on its character set.
 
-    Bytes that cannot be read are `STRAY` surrogates.
+    If that is ASCII, the first lines with other bytes decide. Bytes that cannot be read are `STRAY` surrogates.
 
     Args:
         file: A file at its beginning, which can seek.
@@ -172,12 +173,23 @@ def opened_text(file: IO[bytes], *, is_unicode: bool = False) -> tuple[TextIOWra
         InvalidInputError: As for `decoded`.
     """
     head = file.read(_HEAD)
-    cut = head.rfind(b"\n") + 1 if len(head) == _HEAD else 0
-    text = decoded(head[:cut] or head)
+    text = decoded(_whole_lines(head))
+    if text.encoding == "utf-8" and head.isascii() and not is_unicode:
+        while (sample := file.read(_HEAD)) and sample.isascii():
+            pass
+        with suppress(InvalidInputError):
+            decisive = decoded(_whole_lines(sample + file.read(_HEAD)))
+            text = replace(text, encoding=decisive.encoding, unread=decisive.unread)
     file.seek(len(_mark(head)))
     codecs.register_error(_ERRORS, _stray)
     encoding = "utf-8" if is_unicode and not text.encoding.startswith("utf") else text.encoding
     return TextIOWrapper(file, encoding, errors=_ERRORS, newline=""), text
+
+
+def _whole_lines(data: bytes) -> bytes:
+    """Return the beginning of a file without a line that may be cut."""
+    cut = data.rfind(b"\n") + 1 if len(data) >= _HEAD else 0
+    return data[:cut] or data
 
 
 def page_label(data: bytes) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from vlmsearch import verbs
+from vlmsearch._util.options import options_of
 from vlmsearch._util.plain import MAX_ENTRIES, MAX_KEY_CHARS
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.items import SourceOptions
@@ -170,6 +171,7 @@ class IndexJob(StrictForm):
     """Paths of the server to index, below the folders that the operator allowed."""
 
     kind: Literal["index"]
+    columns: QueryText | None = Field(None, description=options_of(SourceOptions)["columns"].help)
     paths: Annotated[list[Annotated[str, Field(min_length=1, max_length=4096)]], Items(100)] = Field(min_length=1)
 
 
