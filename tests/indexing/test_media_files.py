@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def sign(path: Path, text: str) -> Path:
     return path
 
 
-def counts(pipeline: Pipeline, folder: Path, **options: bool) -> tuple[int, int, int, int, int]:
+def counts(pipeline: Pipeline, folder: Path, **options: Any) -> tuple[int, int, int, int, int]:
     prune = options.pop("prune", False)
     report = pipeline.index(Paths([folder], options=SourceOptions(**options)), prune=prune)
     return report.added, report.updated, report.unchanged, report.pruned, len(report.rejects)
