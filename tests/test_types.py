@@ -74,7 +74,7 @@ def test_metadata_that_is_kept() -> None:
 
 
 def test_metadata_are_limited() -> None:
-    check_metadata({f"k{i}": i for i in range(1000)})
+    check_metadata({f"k{i}": i for i in range(1000)} | {"unread": "1 shape value", "unread_count": 1})
     check_metadata({"k": "é" * (2**19 - 1)})
     for metadata in ({f"k{i}": i for i in range(1001)}, {"k": "é" * 2**19}, {"k": "\ud800" * 400_000}):
         with pytest.raises(InvalidInputError) as caught:

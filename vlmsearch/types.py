@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.markup import HtmlDisplay, brief, plain
 from vlmsearch._util.plain import CONTROLS, is_array, is_picture, is_pixels, plain_mapping, plain_value, value_problem
+from vlmsearch._util.unread import COUNT, UNREAD
 from vlmsearch.errors import InvalidInputError, RejectCode
 
 if TYPE_CHECKING:
@@ -190,11 +191,12 @@ def shown_value(value: object) -> str:
 def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
     """Raise InvalidInputError unless every store can keep ``metadata`` and filter on it.
 
-    ``too_large`` for more than 1,000 keys, 1,000 strings in a list, or 1 MiB of keys and texts.
+    ``too_large`` for more than 1,000 keys, 1,000 strings in a list, or 1 MiB of keys and texts. The two keys of unread
+    parts do not count.
     """
-    if len(metadata) > MAX_METADATA_KEYS:
+    if (count := len(metadata.keys() - {UNREAD, COUNT})) > MAX_METADATA_KEYS:
         raise InvalidInputError(
-            "too_large", f"metadata have at most {MAX_METADATA_KEYS:,} keys, not {len(metadata):,}: leave some out"
+            "too_large", f"metadata have at most {MAX_METADATA_KEYS:,} keys, not {count:,}: leave some out"
         )
     size = 0
     for key, value in metadata.items():

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
@@ -245,3 +247,25 @@ def test_the_index_of_pandas_stays_out_unless_it_is_called_id(tmp_path: Path) ->
             assert [(item.id, item.text) for item in documents(tmp_path / name)] == [
                 *zip(map(str, index), ["A dog", "A cat", "A cow"])
             ]
+
+
+def test_arrays_of_which_some_are_missing_do_not_cost_the_rows_of_parquet(tmp_path: Path) -> None:
+    vectors = pa.array([[0.5, 1.0], None, [0.0, 1.0]], pa.list_(pa.float32(), 2))
+    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), [2]), vectors)
+    table = pa.table({"id": ["a", "b", "c"], "text": ["x", "y", "z"], "v": vectors, "t": tensors, "n": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    unread = {"unread": "1 t value, 1 v value", "unread_count": 2}
+    assert [document.metadata for document in documents(tmp_path / "t.parquet")] == [
+        {"n": number, **unread} for number in (1, 2, 3)
+    ]
+
+
+def test_values_called_unread_are_said_where_they_make_room(tmp_path: Path) -> None:
+    own = {"text": "x", "unread": "mine", "": "index"}
+    names = "1 unnamed value, 1 unread value"
+    assert documents(lines(tmp_path / "t.jsonl", own))[0].metadata == {"unread": names, "unread_count": 2}
+
+
+def test_a_number_is_the_text_of_a_sample(tmp_path: Path) -> None:
+    (document,) = documents(write_tar(tmp_path / "t.tar", {"a.json": {"text": 5, "n": 1}}))
+    assert (document.text, document.metadata) == ("5", {"n": 1})

@@ -169,6 +169,13 @@ def test_filters_are_those_of_the_stores(vectors: VlmsearchVectorStore) -> None:
         vectors.similarity_search("a dog", filter={"n": {"$near": 1}})
 
 
+def test_a_list_that_names_a_string_twice_is_found_by_it_and_comes_back(vectors: VlmsearchVectorStore) -> None:
+    vectors.add_texts(["a dog"], [{"tags": ["a", "b", "a"]}], ids=["a"])
+    assert vectors.similarity_search("a dog", filter={"tags": {"$ne": "b"}}) == []
+    (document,) = vectors.similarity_search("a dog", filter={"tags": "b"})
+    assert document.metadata == {"tags": ["a", "b", "a"]}
+
+
 # ---- scores, diversity, vectors
 
 

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from vlmsearch._util.unread import COUNT, UNREAD, unread_in, unread_metadata
+from vlmsearch._util.unread import with_unread
 
 MAX_KEY_CHARS = 128
 MAX_ENTRIES = 1000
@@ -135,8 +135,7 @@ def plain_mapping(values: Mapping[Any, Any]) -> Mapping[str, Any]:
             lost[_unread(name)] += 1
         elif plain is not None:
             kept[name] = plain
-    known = unread_in(kept) or {_unread(key): 1 for key in (UNREAD, COUNT) if key in kept}  # the user's own
-    return {**kept, **unread_metadata(lost + Counter(known))} if lost else kept
+    return with_unread(kept, lost)
 
 
 def _is_kept(key: Any, value: Any) -> bool:

@@ -6,6 +6,7 @@ A filter on ``unread_count`` gives these documents: ``{"unread_count": {"$gte": 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,14 @@ _AMOUNT = re.compile(r"([1-9][0-9,]*) (.+)")
 def unread_metadata(counts: Mapping[str, int]) -> dict[str, Any]:
     """Return the metadata that say which parts were not read; none where all were."""
     return {UNREAD: unread_text(counts), COUNT: sum(counts.values())} if counts else {}
+
+
+def with_unread(metadata: Mapping[Any, Any], counts: Mapping[str, int]) -> Mapping[Any, Any]:
+    """Return metadata that say which more parts were not read: the same mapping where all were."""
+    if not counts:
+        return metadata
+    known = unread_in(metadata) or {f"{key} value": 1 for key in (UNREAD, COUNT) if key in metadata}  # the user's own
+    return {**metadata, **unread_metadata(Counter(known) + Counter(counts))}
 
 
 def unread_in(metadata: Mapping[str, Any]) -> dict[str, int]:

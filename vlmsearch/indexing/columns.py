@@ -16,7 +16,7 @@ from typing import Any
 
 from vlmsearch._util.arguments import check_kind
 from vlmsearch._util.plain import plain_text
-from vlmsearch._util.unread import unread_in, unread_metadata
+from vlmsearch._util.unread import with_unread
 from vlmsearch.errors import ConfigError
 
 RESERVED = ("id", "text", "image")
@@ -91,7 +91,7 @@ class Columns:
             rest[target] = values[0] if len(values) == 1 else [plain_text(value) for value in values] or None
         if isinstance(rest.get("text"), (list, dict)):
             rest["text"] = _text(rest["text"], lost) or rest["text"]
-        return {**rest, **unread_metadata(Counter(unread_in(rest)) + lost)} if +lost else rest
+        return dict(with_unread(rest, +lost))
 
 
 def _pairs(given: str | Mapping[str, str | Sequence[str]]) -> Iterable[tuple[str, str]]:

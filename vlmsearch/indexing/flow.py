@@ -34,7 +34,7 @@ from vlmsearch._util.machine import available_cores
 from vlmsearch._util.plain import CONTROLS
 from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch._util.tracing import querying, stage
-from vlmsearch._util.unread import ranked, unread_in, unread_metadata
+from vlmsearch._util.unread import ranked, unread_in, with_unread
 from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
 from vlmsearch.indexing.containers import kind_of
@@ -567,8 +567,7 @@ class Examiner:
 def _with_unread(document: Document, image: ImageSource | None) -> Document:
     """Return a document that says how many further pages its image file has."""
     counts = unread_pages(image) if isinstance(image, bytes) else {}
-    unread = Counter(counts) + Counter(unread_in(document.metadata))
-    return replace(document, metadata={**document.metadata, **unread_metadata(unread)}) if counts else document
+    return replace(document, metadata=with_unread(document.metadata, counts)) if counts else document
 
 
 def _is_beside(image: Path, source: str) -> bool:

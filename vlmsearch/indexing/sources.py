@@ -56,7 +56,7 @@ from vlmsearch._util.files import expand_home
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch._util.plain import CONTROLS, plain_text
-from vlmsearch._util.unread import ranked, unread_metadata
+from vlmsearch._util.unread import ranked, with_unread
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.columns import RESERVED, Columns
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
@@ -566,7 +566,7 @@ def _text_document(name: str, id: str, data: bytes) -> Document:
     is_markdown = name.lower().endswith(".md")
     plain = COLOURS.sub("", text.text)
     metadata, about, body = front_matter(plain) if is_markdown else ({}, About(), plain)
-    return Document(id, about.over(body), None, {**metadata, **about.metadata, **unread_metadata(text.unread)})
+    return Document(id, about.over(body), None, with_unread({**metadata, **about.metadata}, text.unread))
 
 
 def _read_container(kind: ContainerFormat, name: str, id: str, options: SourceOptions) -> Item:

@@ -23,7 +23,7 @@ from typing import IO, Any, TextIO, TypeAlias, Union
 
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.plain import MAX_INT
-from vlmsearch._util.unread import unread_metadata, unread_text
+from vlmsearch._util.unread import unread_text, with_unread
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.indexing.columns import RESERVED, Columns
 from vlmsearch.indexing.given import arrow_rows
@@ -109,6 +109,15 @@ def _parquet(table: str) -> ModuleType:
     return parquet
 
 
+def _is_array(kind: Any) -> bool:
+    """Return whether a type of Arrow has arrays of numbers.
+
+    No store keeps them, and pyarrow cannot read a column where some are missing.
+    """
+    name = str(getattr(kind, "storage_type", kind))
+    return "fixed_size_list" in name and "string" not in name
+
+
 def _parquet_rows(table: str, file: IO[bytes], columns: Columns) -> Rows:
     parquet = _parquet(table)
     number = 0
@@ -118,9 +127,12 @@ def _parquet_rows(table: str, file: IO[bytes], columns: Columns) -> Rows:
         ranges = [index for index in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(index, dict)]
         ids = next((index for index in ranges if index.get("name") == "id" and "id" not in schema.names), None)
         columns.check(table, [*schema.names, *(["id"] if ids else [])])
-        for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
+        arrays = {field.name: ... for field in schema if _is_array(field.type) and field.name not in columns.known}
+        names = [name for name in schema.names if name not in arrays] if arrays else None
+        for batch in opened.iter_batches(batch_size=_PARQUET_ROWS, columns=names):
             for row in arrow_rows(batch, table):
-                yield number + 1, {"id": ids["start"] + number * ids["step"], **row} if ids else row
+                id = {"id": ids["start"] + number * ids["step"]} if ids else {}
+                yield number + 1, {**id, **row, **arrays}
                 number += 1
     except (ConfigError, OSError):
         raise
@@ -215,11 +227,17 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
     for decoded_text in columns.values():
         unread.update(decoded_text.unread)
     caption = fields.get("text") or fields.get("caption")
-    text = columns.pop("text").text if "text" in columns else caption if isinstance(caption, (str, list)) else None
+    text = (
+        columns.pop("text").text
+        if "text" in columns
+        else caption
+        if isinstance(caption, (str, list, int, float))
+        else None
+    )
     labels = {column: typed(value.text.strip()) for column, value in columns.items()}
     rest = {key: value for key, value in fields.items() if key not in RESERVED}
     unread.update(f"{key} value" for key in RESERVED if key in fields and fields[key] not in (None, text))
-    return {**rest, **labels, "text": text, "image": image, **unread_metadata(+unread)}
+    return dict(with_unread({**rest, **labels, "text": text, "image": image}, +unread))
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, column: str) -> object:
@@ -262,7 +280,7 @@ def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> 
     skipped = len(list(islice(rows, 1 if named else 0)))
     delimiter = named[1] if named else _delimiter(table, head.text, columns)
     reader = csv.DictReader(rows, delimiter=delimiter)
-    unread = unread_metadata({UNCERTAIN: 1} if UNCERTAIN in head.unread else {})
+    unread = {UNCERTAIN: 1} if UNCERTAIN in head.unread else {}
     try:
         _check_header(table, reader.fieldnames or (), columns)
         lines.clear()
@@ -273,7 +291,7 @@ def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> 
             lines.clear()
             filled = {key: value for key, value in row.items() if _is_filled(value)}
             metadata = {key: _cell(filled[key], delimiter) for key in filled.keys() - columns.known}
-            yield number, {**filled, **metadata, **said}
+            yield number, with_unread({**filled, **metadata}, said)
     except csv.Error as exc:
         raise ConfigError(f"{table}, line {reader.line_num + skipped}, cannot be read as CSV: {exc}") from exc
 

@@ -753,16 +753,17 @@ class SpaceEmbedder:
 def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the metadata that filters see, and the rest, which is JSON.
 
-    What is neither is among the first, as a `Document` says that it cannot be kept.
+    A list that would not come back as it was is in both. What is neither is among the first, as a `Document` says that
+    it cannot be kept.
     """
     flat: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for key, value in metadata.items():
         name, plain = str(plain_value(key)), plain_value(value)
-        is_same = not isinstance(value, list) or list(plain or ()) == value  # and so comes back as it was
-        if name != JSON_KEY and is_same and not value_problem(name, plain):
+        is_kept = name != JSON_KEY and not value_problem(name, plain)
+        if is_kept:
             flat[name] = plain
-        else:
+        if not is_kept or (isinstance(value, list) and list(plain) != value):
             (rest if _is_json(value) else flat)[name] = value
     return flat, rest
 
