@@ -246,6 +246,15 @@ def test_an_index_or_a_generator_that_is_not_there(running_service: RunningServi
             pipeline.ask("Which dog?", stream=True)
 
 
+@pytest.mark.parametrize("other", [None, [1]])
+def test_what_is_missing_or_unread_is_no_key_too_many(writable: RunningService, other: object) -> None:
+    document = {"id": "wide", "text": "a dog", "metadata": {f"k{i}": i for i in range(1000)} | {"other": other}}
+    with connect(writable.url) as there:
+        assert there.add([document]).added == 1
+    answer = writable.http.post("/api/v1/indexes/default/documents", json={"documents": [document]})
+    assert answer.json()["unchanged"] == 1
+
+
 def test_documents_are_added_with_their_images_in_batches(
     writable: RunningService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

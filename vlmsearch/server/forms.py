@@ -108,7 +108,7 @@ class DocumentForm(StrictForm):
     id: Id
     text: LongText | None = None
     image: Annotated[str, Field(min_length=1, max_length=MAX_IMAGE_CHARS)] | None = None
-    metadata: Annotated[dict[str, JsonValue], Entries(MAX_METADATA_KEYS)] = Field({})
+    metadata: Annotated[dict[str, JsonValue], Entries(10 * MAX_METADATA_KEYS)] = Field({})  # with missing ones
 
 
 @with_options(verbs.AddRequest)
