@@ -269,3 +269,11 @@ def test_values_called_unread_are_said_where_they_make_room(tmp_path: Path) -> N
 def test_a_number_is_the_text_of_a_sample(tmp_path: Path) -> None:
     (document,) = documents(write_tar(tmp_path / "t.tar", {"a.json": {"text": 5, "n": 1}}))
     assert (document.text, document.metadata) == ("5", {"n": 1})
+
+
+def test_a_column_of_maps_called_metadata_is_metadata(tmp_path: Path) -> None:
+    maps = pa.array([[("place", "Oslo")], [("twice", "a"), ("twice", "b")]], pa.map_(pa.string(), pa.string()))
+    pq.write_table(pa.table({"text": ["a", "b"], "metadata": maps}), tmp_path / "t.parquet")
+    first, second = documents(tmp_path / "t.parquet")
+    assert first.metadata == {"place": "Oslo"}
+    assert second.metadata == {"unread": "1 metadata value", "unread_count": 1}

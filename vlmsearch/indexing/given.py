@@ -178,8 +178,8 @@ def _arrow_values(column: Any, *, is_whole: bool) -> Iterable[object]:
 
 def _arrow_value(value: Any) -> object:
     try:
-        return value.as_py()
-    except (ArithmeticError, LookupError, ValueError):  # a year beyond 9999, an unknown zone, bytes that are no text
+        return value.as_py(maps_as_pydicts="strict")
+    except (ArithmeticError, LookupError, ValueError):  # a year beyond 9999, an unknown zone, no text, a key twice
         return ...
 
 

@@ -115,7 +115,7 @@ def _is_array(kind: Any) -> bool:
     No store keeps them, and pyarrow cannot read a column where some are missing.
     """
     name = str(getattr(kind, "storage_type", kind))
-    return "fixed_size_list" in name and "string" not in name
+    return name.startswith("fixed_size_list") and "string" not in name
 
 
 def _parquet_rows(table: str, file: IO[bytes], columns: Columns) -> Rows:
