@@ -227,13 +227,8 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
     for decoded_text in columns.values():
         unread.update(decoded_text.unread)
     caption = fields.get("text") or fields.get("caption")
-    text = (
-        columns.pop("text").text
-        if "text" in columns
-        else caption
-        if isinstance(caption, (str, list, int, float))
-        else None
-    )
+    caption = None if isinstance(caption, dict) else caption
+    text = columns.pop("text").text if "text" in columns else caption
     labels = {column: typed(value.text.strip()) for column, value in columns.items()}
     rest = {key: value for key, value in fields.items() if key not in RESERVED}
     unread.update(f"{key} value" for key in RESERVED if key in fields and fields[key] not in (None, text))
