@@ -63,7 +63,7 @@ _FORMATS = {  # how it begins, what reads it, and how its files end
     "PNG": (rb"\x89PNG", "PIL.PngImagePlugin.PngImageFile", "png apng"),
     "GIF": (rb"GIF8[79]a", "PIL.GifImagePlugin.GifImageFile", "gif"),
     "WebP": (rb"RIFF....WEBP", "PIL.WebPImagePlugin.WebPImageFile", "webp"),
-    "TIFF": (rb"II[*+]\0|MM\0[*+]", "PIL.TiffImagePlugin.TiffImageFile", "tif tiff"),
+    "TIFF": (rb"II[*+]\0|MM\0[*+]", "vlmsearch.media.tiff_image.TiffImage", "tif tiff"),
     "BMP": (rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", "PIL.BmpImagePlugin.BmpImageFile", "bmp dib"),
     "JPEG 2000": (rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51", "PIL.Jpeg2KImagePlugin.Jpeg2KImageFile", "jp2 j2k j2c jpx"),
     "PPM": (rb"P[1-6Ff]\s", "PIL.PpmImagePlugin.PpmImageFile", "pbm pgm ppm pnm pfm"),
