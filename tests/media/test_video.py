@@ -221,6 +221,7 @@ def test_subtitles_are_read_in_any_character_set(tmp_path: Path, name: str, text
 def test_the_plainest_name_of_subtitles_comes_first(tmp_path: Path) -> None:
     own = (
         *("film.en.default.srt", "film.srt", "film.ass", "film.SSA", "film.de.srt", "film.en.vtt", "film.2.en.srt"),
+        *("film.mkv.srt", "film.en.2.srt"),
         *("film.en.hi.srt", "film.en.sdh.srt", "film.English (SDH).srt", "film.zh-Hans.cc.srt", "FILM.en.SRT"),
         *("film.forced.srt", "film.en-419.forced.vtt", "film.en.signs & songs.ass"),
     )
@@ -286,8 +287,9 @@ def test_a_film_without_its_index_is_cut_short(tmp_path: Path) -> None:
     assert code_of(path) == "truncated"
 
 
-def test_a_film_whose_end_is_missing_gives_what_is_there_and_says_so(tmp_path: Path) -> None:
-    path = film(tmp_path / "film.mkv", [3] * 10)
+@pytest.mark.parametrize("suffix", [".mkv", ".avi"])
+def test_a_film_whose_end_is_missing_gives_what_is_there_and_says_so(tmp_path: Path, suffix: str) -> None:
+    path = film(tmp_path / f"film{suffix}", [3] * 10)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
     got, error = until_error(path)

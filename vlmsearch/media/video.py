@@ -56,8 +56,8 @@ _READERS = {".srt": "srt", ".vtt": "webvtt", ".ass": "ass", ".ssa": "ass"}
 SUBTITLE_SUFFIXES = tuple(_READERS)
 """Endings of the files with subtitles; of two with the same name, the first."""
 _FILE = "subtitle file"
-_SUBTITLES = r"(?i){}(?:(?:\.\d{{1,2}})?(?:\.[^\W\d_]+(?:[-_ &()\[\]]+\w+)*[)\]]?){{1,4}})?"
-"""The names of a film's subtitles: a number, and then languages and kinds, such as ``film.2.pt-BR.sdh``."""
+_SUBTITLES = r"(?i){}(?:{})?(?:(?:\.\d{{1,2}})?(?:\.[^\W\d_]+(?:[-_ &()\[\]]+\w+)*[)\]]?){{1,4}}(?:\.\d{{1,2}})?)?"
+"""The names of a film's subtitles: numbers around languages and kinds, such as ``film.mp4`` or ``film.2.pt-BR.sdh``."""
 _PARTIAL = re.compile(r"(?i)\b(?:comment\w*|forced|foreign|lyrics|signs|songs)\b")
 """Kinds of subtitles that have but a part of what is said."""
 _ENDS = ("matroska,webm", "asf")
@@ -262,7 +262,7 @@ def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
     ``film.srt`` comes before ``film.en.srt``, that before ``film.en.sdh.srt``, and all before ``film.en.forced.srt``. A
     default one comes before others. Those of ``film.extended.mkv`` beside are none of ``film.mkv``.
     """
-    named = re.compile(_SUBTITLES.format(re.escape(path.stem)))
+    named = re.compile(_SUBTITLES.format(re.escape(path.stem), re.escape(path.suffix)))
     try:
         near = [file for file in path.parent.iterdir() if named.fullmatch(file.stem)]
         beside = [file for file in near if file.suffix.lower() in SUBTITLE_SUFFIXES]
@@ -444,8 +444,11 @@ class _Film:
     def check_end(self) -> None:
         """Raise InvalidInputError ``truncated`` where a good part of the film is missing."""
         stream, duration = self._stream, self.duration
-        if stream.duration and stream.time_base:
-            duration = self._length(float(stream.duration * stream.time_base))
+        length = stream.duration or 0
+        if self._container.format.name == "avi":  # whose duration is that of what is there
+            length = max(length, stream.frames)
+        if length and stream.time_base:
+            duration = self._length(float(length * stream.time_base))
         if duration and duration - self._seen > max(duration * _MISSING_TENTH, _MISSING_SECONDS):
             why = f" ({one_line(self._failure)})" if self._failure else ""
             said = f"{self.name} is cut short or damaged{why}: {self.end()} of {duration:.3f}"
