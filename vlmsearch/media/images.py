@@ -365,13 +365,13 @@ def _parse_header(file: ImageBytes, name: str, at_least: int | None, limits: Ima
 
 
 def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits) -> Image.Image:
-    """Return an AVIF or HEIC in PQ or HLG as sRGB, and others as they are.
+    """Return an AVIF or HEIC in PQ, HLG or wide gamut as sRGB, and others as they are.
 
-    Of its 10 bits Pillow keeps 8, which are off by up to 17 levels in SDR. They have to do for the largest ones, and
+    Of its 10 bits Pillow keeps 8, which are off by up to 23 levels in SDR. They have to do for the largest ones, and
     where what decodes frames is not installed.
     """
     cicp = cicp_of(image.info)
-    if cicp is None or not cicp.is_hdr or image.width * image.height * _DEEP_BYTES > limits.decoded_bytes:
+    if cicp is None or cicp.is_srgb or image.width * image.height * _DEEP_BYTES > limits.decoded_bytes:
         return image
     try:
         if kind == "HEIC":
