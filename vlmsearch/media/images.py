@@ -365,7 +365,7 @@ def _parse_header(file: ImageBytes, name: str, at_least: int | None, limits: Ima
 
 
 def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits) -> Image.Image:
-    """Return an AVIF or HEIC in PQ, HLG or wide gamut as sRGB, and others as they are.
+    """Return an AVIF or HEIC in HDR or wide gamut as sRGB, and others unchanged.
 
     Of its 10 bits Pillow keeps 8, which are off by up to 23 levels in SDR. They have to do for the largest ones, and
     where what decodes frames is not installed.
