@@ -327,6 +327,20 @@ def test_a_film_may_begin_late(tmp_path: Path, suffix: str) -> None:
         assert "of 10." in str(until_error(path)[1])
 
 
+def test_a_segment_of_a_stream_begins_late(tmp_path: Path) -> None:
+    path, whole = tmp_path / "segment.mp4", film(tmp_path / "film.mp4", (3, 7))
+    options = {"movflags": "dash+frag_keyframe+empty_moov+delay_moov"}
+    with av.open(str(whole)) as source, av.open(str(path), "w", options=options) as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None and packet.pts is not None:
+                packet.pts, packet.dts = (int(at + 60 / packet.time_base) for at in (packet.pts, packet.dts))
+                packet.stream = stream
+                target.mux(packet)
+    assert [frame.seconds for frame in scenes(path)] == pytest.approx([0, 3], abs=0.11)
+    assert describe(path).duration == pytest.approx(10, abs=0.3)
+
+
 @pytest.mark.parametrize(
     ("suffix", "tags", "day"),
     [

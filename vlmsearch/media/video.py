@@ -61,7 +61,10 @@ _SUBTITLES = r"(?i){}(?:{})?(?:(?:\.\d{{1,2}})?(?:\.[^\W\d_]+(?:[-_ &()\[\]]+\w+
 _PARTIAL = re.compile(r"(?i)\b(?:comment\w*|forced|foreign|lyrics|signs|songs)\b")
 """Kinds of subtitles that have but a part of what is said."""
 _ENDS = ("matroska,webm", "asf")
-"""FFmpeg's names of containers whose duration may be the time of their end."""
+"""FFmpeg's names of containers whose duration may be the time of their end.
+
+So is that of an MP4 in fragments with an index of them, the box ``sidx``.
+"""
 _CUT = 10.0
 """The score of a cut, in percent: the default of ``scdet``, whose manual calls 8 to 14 good."""
 _NEIGHBOURS = 0.2
@@ -352,7 +355,9 @@ def _luma_bits(name: str) -> int:
 class _Film:
     """An opened film and what was seen of it so far."""
 
-    def __init__(self, container: InputContainer, stream: VideoStream, name: str, limits: ImageLimits) -> None:
+    def __init__(
+        self, container: InputContainer, stream: VideoStream, name: str, limits: ImageLimits, head: bytes
+    ) -> None:
         import av
 
         self.name = name
@@ -369,7 +374,8 @@ class _Film:
         self._seen = -1.0
         self._step = float(1 / (stream.average_rate or stream.guessed_rate or 25))
         is_end = container.format.name in _ENDS and not _LENGTHS.search(tags.get("encoder", ""))
-        self._late = max(self._start, 0.0) if is_end else 0.0
+        is_indexed = head[4:8] in (b"ftyp", b"styp") and b"sidx" in head
+        self._late = max(self._start, 0.0) if is_end or is_indexed else 0.0
         self.duration = self._length((container.duration or 0) / av.time_base)
 
     def _length(self, duration: float) -> float | None:
@@ -572,6 +578,8 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
         raise MissingDependencyError(f"films need PyAV: {install_command('video')}") from exc
     name = repr(str(path))
     with open_regular(path, "a film") as file:
+        head = file.read(_BUFFER)
+        file.seek(0)
         try:
             container = av.open(
                 file,
@@ -598,7 +606,7 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
             stream.thread_type = "AUTO"
             max_pixels = min(limits.pixels, limits.decoded_bytes // _FRAME_BYTES)
             stream.codec_context.options = {"max_pixels": str(max_pixels)}  # a frame may be larger than the header says
-            film = _Film(container, stream, name, limits)
+            film = _Film(container, stream, name, limits, head)
             if stream.width and stream.height:
                 film.check_size(stream.width, stream.height)
             yield film
