@@ -5,8 +5,8 @@ a folder                  every image and text file below it, hidden ones left o
                           link to a file is that file, wherever it is, unless `SourceOptions.follow_links` is off;
                           links to folders are left out
 a file, a glob            the same for each file
-``.pdf``, ``.tif``        a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path;
-                          a TIFF of one page is an image
+``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path
+``.tif``                  the same, if it has several pages
 films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
 ``.docx`` ``.html`` ...   their text
 ``.eml`` ``.msg``         a document a mail; and one an attachment, whose id ends in ``#attachment=2``
