@@ -6,7 +6,7 @@ a folder                  every image and text file below it, hidden ones left o
                           links to folders are left out
 a file, a glob            the same for each file
 ``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path
-``.tif``                  the same, if it has several pages
+``.tif``                  the same, of several pages
 films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
 ``.docx`` ``.html`` ...   their text
 ``.eml`` ``.msg``         a document a mail; and one an attachment, whose id ends in ``#attachment=2``
