@@ -24,7 +24,7 @@ class Level(IntEnum):
     [
         ("a", "a"),
         (["b", None, np.str_("a"), "b", float("nan")], ("b", "a")),
-        ({"b", "a"}, ("a", "b")),
+        pytest.param({"b", "a"}, ("a", "b"), id="a set"),
         (np.array(["a", "b"]), ("a", "b")),
         (pd.Series(["a", pd.NA], dtype="string"), ("a",)),
         (7, 7),

@@ -141,12 +141,13 @@ def test_a_bundle_is_built_from_end_to_end(tmp_path: Path, family: TextFamily) -
 
     from vlmsearch.building.torch import TorchEncoder
 
-    prompts = {"query": "query: ", "document": "passage: ", "passage": "other: "}
+    ask = "ask:\nq:\u3000"  # on two lines, as models with instructions have it
+    prompts = {"query": ask, "document": "passage: ", "passage": "other: "}
     folder = make_text_model(tmp_path / "checkpoint", family, prompts=prompts)
     bundle = build_bundle(dataclasses.replace(RECIPE, checkpoint=str(folder)), out=tmp_path / "bundle")
     assert bundle.precisions == ["fp32", "int8", "qdq"]
     assert not bundle.forced
-    assert (bundle.text.query.text, bundle.text.document.text) == ("query: ", "passage: ")
+    assert (bundle.text.query.text, bundle.text.document.text) == (ask, "passage: ")
     assert bundle.measured["prompts"] == {"query": "queries", "document": "documents", "passage": "no text"}
     assert bundle.measured["checks"]["prompts.cosine"]["value"] > 0.99999  # type: ignore[index]
     peer = SentenceTransformer(str(folder), device="cpu")
@@ -155,7 +156,7 @@ def test_a_bundle_is_built_from_end_to_end(tmp_path: Path, family: TextFamily) -
         queries = encoder.encode_texts(SHORT, role="query")["words"]
         documents = encoder.encode_texts(SHORT)["words"]
         np.testing.assert_allclose(queries, torch.encode_texts(SHORT, role="query")["minilm"], atol=1e-5)
-    assert_same(queries, peer.encode(SHORT, prompt="query: ", batch_size=1))
+    assert_same(queries, peer.encode(SHORT, prompt=ask, batch_size=1))
     assert_same(documents, peer.encode(SHORT, prompt="passage: ", batch_size=1))
     assert (queries * documents).sum(axis=1).max() < 0.999
 

@@ -96,6 +96,17 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, change: dict[str, ob
         load_cross_encoder(folder)
 
 
+def test_a_default_prompt_is_not_left_out(tmp_path: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    prompts = {"query": "a meadow with "}
+    CrossEncoder(str(make_cross_encoder(tmp_path / "plain")), prompts=prompts).save(str(tmp_path / "named"))
+    CrossEncoder(str(tmp_path / "plain"), prompts=prompts, default_prompt_name="query").save(str(tmp_path / "default"))
+    assert load_cross_encoder(tmp_path / "named").max_tokens == 96
+    with pytest.raises(ConfigError, match="a re-ranker with a default prompt"):
+        load_cross_encoder(tmp_path / "default")
+
+
 def test_a_sentence_encoder_is_not_a_re_ranker(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="BertForSequenceClassification"):
         load_cross_encoder(make_bert(tmp_path))

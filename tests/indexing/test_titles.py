@@ -46,7 +46,7 @@ def documents(pipe: Pipeline, folder: Path) -> dict[str, Document]:
 
 def test_files_of_every_format_are_found_by_title_and_by_author(pipe: Pipeline, tmp_path: Path) -> None:
     formats = (*FORMATS, "eml")  # whose producers fill in no subject
-    assert all(any(f".{suffix}" in kind.suffixes for suffix in formats) for kind in KINDS)
+    assert all(any(f".{suffix}" in kind.suffixes for suffix in formats) for kind in KINDS if kind.option)
     (tmp_path / "in").mkdir()
     for suffix in formats:
         make(tmp_path / "in" / f"a.{suffix}")

@@ -155,7 +155,7 @@ def test_linear_light_is_coded_and_brighter_light_keeps_its_hue() -> None:
         assert (mapped[:3] == 255).all()
 
 
-@pytest.mark.parametrize("transfer", [PQ, HLG])
+@pytest.mark.parametrize("transfer", [PQ, HLG, SDR])
 @pytest.mark.parametrize("mode", ["RGB;16", "RGBA;16"])
 def test_heic_is_decoded_deep(transfer: int, mode: str) -> None:
     pixels = patches(signal(transfer))
@@ -175,7 +175,7 @@ def test_heic_is_decoded_deep(transfer: int, mode: str) -> None:
 
 
 def test_avif_is_decoded_deep_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for transfer in (PQ, HLG):
+    for transfer in (SDR, PQ, HLG):
         write(tmp_path / "picture.avif", "libsvtav1", "yuv420p10le", (9, transfer, 9), signal(transfer))
         assert errors(open_image(tmp_path / "picture.avif")) <= 3
     data = (tmp_path / "picture.avif").read_bytes()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -288,11 +289,49 @@ def test_greys_are_as_dark_as_their_file_says() -> None:
     assert pixels(open_image(encoded(dark, "TIFF", tiffinfo={281: 4095})))[0, -1].tolist() == [64] * 3
     assert pixels(open_image(encoded(Image.fromarray(RAMP >> 2), "TIFF", tiffinfo={281: 16383})))[0, -1, 0] == 255
     assert pixels(open_image(encoded(Image.fromarray(RAMP >> 2), "TIFF")))[0, -1, 0] == 63
-    packed = int("".join(f"{value >> 6:012b}" for value in RAMP[0].tolist()), 2).to_bytes(96, "big")
-    tags = [(256, 64), (257, 1), (258, 12), (259, 1), (262, 1), (273, 8), (277, 1), (278, 1), (279, 96)]
-    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags)
-    tiff = b"II*\0" + struct.pack("<I", 104) + packed + struct.pack("<H", len(tags)) + entries + bytes(4)
-    assert pixels(open_image(tiff))[0, -1].tolist() == [64] * 3
+    assert pixels(open_image(strips(PACKED, {258: 12, 262: 1})))[0, -1].tolist() == [64] * 3
+
+
+PACKED = int("".join(f"{value >> 6:012b}" for value in RAMP[0].tolist()), 2).to_bytes(96, "big")
+"""The ramp in 12 bits a pixel, of which it takes a quarter."""
+
+
+def strips(data: bytes, tags: dict[int, int], order: str = "<") -> bytes:
+    """A TIFF of 64 by 1 pixels."""
+    tags = {256: 64, 257: 1, 259: 1, 273: 8, 278: 1, 279: len(data)} | tags
+    at = 8 + len(data)
+    entries = b"".join(struct.pack(f"{order}HHIHH", tag, 3, 1, value, 0) for tag, value in sorted(tags.items()))
+    head = (b"II" if order == "<" else b"MM") + struct.pack(f"{order}HI", 42, at)
+    return head + data + struct.pack(f"{order}H", len(tags)) + entries + bytes(4)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("compression", [1, 8])
+def test_deep_greys_have_the_byte_order_of_their_tiff(order: str, compression: int) -> None:
+    expected = RAMP[0] >> 8
+    for values, photometric, sample in (
+        ((65535 - RAMP).astype(f"{order}u2"), 0, 1),
+        (RAMP.astype(f"{order}i4"), 1, 2),
+        ((RAMP / 65535).astype(f"{order}f4"), 1, 3),
+    ):
+        data = zlib.compress(values.tobytes()) if compression == 8 else values.tobytes()
+        tags = {258: 8 * values.itemsize, 259: compression, 262: photometric, 339: sample}
+        assert np.abs(pixels(open_image(strips(data, tags, order)))[0, :, 0] - expected).max() <= 1
+
+
+def test_twelve_packed_bits_whose_white_is_zero_are_read() -> None:
+    assert pixels(open_image(strips(PACKED, {258: 12, 262: 0})))[0, [0, -1], 0].tolist() == [255, 255 - 64]
+
+
+def test_planes_of_16_bits_are_read() -> None:
+    planes = np.stack([RAMP, RAMP[:, ::-1], RAMP // 2]).astype("<u2")
+    data = bytearray(strips(bytes(28) + planes.tobytes(), {258: 0, 262: 2, 273: 0, 277: 3, 279: 0, 284: 2}))
+    data[8:14] = struct.pack("<3H", 16, 16, 16)
+    data[14:34] = struct.pack("<3I", 36, 164, 292) + struct.pack("<4H", 128, 128, 128, 0)
+    for tag, kind, place in ((258, 3, 8), (273, 4, 14), (279, 3, 26)):
+        at = data.index(struct.pack("<HHI", tag, 3, 1), 36)
+        data[at : at + 12] = struct.pack("<HHII", tag, kind, 3, place)
+    assert pixels(open_image(bytes(data)))[0].tolist() == (planes[:, 0].T >> 8).tolist()
 
 
 def test_sixteen_bit_colours_and_transparency() -> None:

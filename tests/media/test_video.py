@@ -221,6 +221,7 @@ def test_subtitles_are_read_in_any_character_set(tmp_path: Path, name: str, text
 def test_the_plainest_name_of_subtitles_comes_first(tmp_path: Path) -> None:
     own = (
         *("film.en.default.srt", "film.srt", "film.ass", "film.SSA", "film.de.srt", "film.en.vtt", "film.2.en.srt"),
+        *("film.mkv.srt", "film.en.2.srt"),
         *("film.en.hi.srt", "film.en.sdh.srt", "film.English (SDH).srt", "film.zh-Hans.cc.srt", "FILM.en.SRT"),
         *("film.forced.srt", "film.en-419.forced.vtt", "film.en.signs & songs.ass"),
     )
@@ -286,8 +287,9 @@ def test_a_film_without_its_index_is_cut_short(tmp_path: Path) -> None:
     assert code_of(path) == "truncated"
 
 
-def test_a_film_whose_end_is_missing_gives_what_is_there_and_says_so(tmp_path: Path) -> None:
-    path = film(tmp_path / "film.mkv", [3] * 10)
+@pytest.mark.parametrize("suffix", [".mkv", ".avi"])
+def test_a_film_whose_end_is_missing_gives_what_is_there_and_says_so(tmp_path: Path, suffix: str) -> None:
+    path = film(tmp_path / f"film{suffix}", [3] * 10)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
     got, error = until_error(path)
@@ -323,6 +325,20 @@ def test_a_film_may_begin_late(tmp_path: Path, suffix: str) -> None:
     if suffix in (".mkv", ".webm"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         assert "of 10." in str(until_error(path)[1])
+
+
+def test_a_segment_of_a_stream_begins_late(tmp_path: Path) -> None:
+    path, whole = tmp_path / "segment.mp4", film(tmp_path / "film.mp4", (3, 7))
+    options = {"movflags": "dash+frag_keyframe+empty_moov+delay_moov"}
+    with av.open(str(whole)) as source, av.open(str(path), "w", options=options) as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None and packet.pts is not None:
+                packet.pts, packet.dts = (int(at + 60 / packet.time_base) for at in (packet.pts, packet.dts))
+                packet.stream = stream
+                target.mux(packet)
+    assert [frame.seconds for frame in scenes(path)] == pytest.approx([0, 3], abs=0.11)
+    assert describe(path).duration == pytest.approx(10, abs=0.3)
 
 
 @pytest.mark.parametrize(

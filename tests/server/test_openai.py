@@ -136,7 +136,7 @@ def test_what_the_client_asks_for_by_itself_is_decoded(service: OpenAIService) -
 
 def test_token_ids_give_the_vectors_of_their_text(service: OpenAIService) -> None:
     with open_encoder("onnx:demo") as encoder:
-        rows = encoder._texts["minilm"]._token_ids(TEXTS, "document")  # type: ignore[attr-defined]
+        rows = encoder._texts["minilm"]._token_ids(TEXTS, ["document"] * len(TEXTS))  # type: ignore[attr-defined]
         expected = encoder.encode_texts(TEXTS)["minilm"]
     several = service.client.embeddings.create(model="gallery/minilm", input=rows)
     np.testing.assert_allclose([each.embedding for each in several.data], expected, atol=1e-6)

@@ -12,6 +12,7 @@ from vlmsearch.errors import ConfigError, ModelUnavailableError
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names that are one part of a path, and no other part than themselves."""
+ANY_TEXT = re.compile(r"[^\ud800-\udfff]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _SHOWN = 60
 
@@ -54,9 +55,9 @@ class JsonTable:
         return self._data[key]
 
     def string(self, key: str, form: re.Pattern[str] | None = None) -> str:
-        """Return a string without control characters, of a form that it has as a whole."""
+        """Return a string of a form that it has as a whole, or one without control characters."""
         value = self.value(key)
-        if not isinstance(value, str) or not (value.isprintable() and (form is None or form.fullmatch(value))):
+        if not isinstance(value, str) or not (form.fullmatch(value) if form else value.isprintable()):
             raise self._wrong(key, f"has the form {form.pattern}" if form else "is a printable string", value)
         return value
 

@@ -5,8 +5,8 @@ a folder                  every image and text file below it, hidden ones left o
                           link to a file is that file, wherever it is, unless `SourceOptions.follow_links` is off;
                           links to folders are left out
 a file, a glob            the same for each file
-``.pdf``, ``.tif``        a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path;
-                          a TIFF of one page is an image
+``.pdf``                  a document a page, whose id ends in ``#page=3``; and one for the whole file, by its path
+``.tif``                  the same, of several pages
 films                     a document a scene, whose id ends in ``#t=12.480``; and one for the whole film
 ``.docx`` ``.html`` ...   their text
 ``.eml`` ``.msg``         a document a mail; and one an attachment, whose id ends in ``#attachment=2``
@@ -71,7 +71,7 @@ from vlmsearch.media.files import read_regular
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
-from vlmsearch.media.video import SUBTITLE_SUFFIXES
+from vlmsearch.media.video import SUBTITLE_SUFFIXES, VIDEO_SUFFIXES
 from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, Reject, Stamp, part_of
 
@@ -271,18 +271,26 @@ class Paths:
         others = Counter[str]()
         is_counted = not any(_is_in(folder, other) for other in self.folders if other != folder)
         self._others[folder] = others if is_counted else Counter()
+        films, subtitles = set[str](), list[str]()
         for entry in self._entries(folder):
             if not isinstance(entry, str):
                 yield entry
                 continue
-            suffix = os.path.splitext(entry)[1].lower()
-            if suffix not in _SUFFIXES:
-                is_beside = self.options.video and suffix in SUBTITLE_SUFFIXES  # they are read with their films
-                others[_ending(suffix, others)] += not (is_beside or self._is_of_index(entry))
+            stem, suffix = os.path.splitext(entry)
+            suffix = suffix.lower()
+            if suffix in VIDEO_SUFFIXES:
+                films.add(stem.lower())
+            if self.options.video and suffix in SUBTITLE_SUFFIXES:
+                subtitles.append(entry)
+            elif suffix not in _SUFFIXES:
+                others[_ending(suffix, others)] += not self._is_of_index(entry)
             elif (kind := kind_of(entry)) is None or kind.is_wanted(self.options):
                 yield entry
             else:
                 self._left_out.add(_escape(entry))
+        for entry in subtitles:
+            is_read = any(entry[: dot.start()].lower() in films for dot in re.finditer(r"\.", entry))  # with its film
+            others[_ending(os.path.splitext(entry)[1].lower(), others)] += not is_read
 
     def _entries(self, folder: str) -> Iterator[_FileEntry]:
         """Yield all files below a folder, and what cannot be listed."""

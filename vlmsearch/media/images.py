@@ -63,7 +63,7 @@ _FORMATS = {  # how it begins, what reads it, and how its files end
     "PNG": (rb"\x89PNG", "PIL.PngImagePlugin.PngImageFile", "png apng"),
     "GIF": (rb"GIF8[79]a", "PIL.GifImagePlugin.GifImageFile", "gif"),
     "WebP": (rb"RIFF....WEBP", "PIL.WebPImagePlugin.WebPImageFile", "webp"),
-    "TIFF": (rb"II[*+]\0|MM\0[*+]", "PIL.TiffImagePlugin.TiffImageFile", "tif tiff"),
+    "TIFF": (rb"II[*+]\0|MM\0[*+]", "vlmsearch.media.tiff_image.TiffImage", "tif tiff"),
     "BMP": (rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", "PIL.BmpImagePlugin.BmpImageFile", "bmp dib"),
     "JPEG 2000": (rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51", "PIL.Jpeg2KImagePlugin.Jpeg2KImageFile", "jp2 j2k j2c jpx"),
     "PPM": (rb"P[1-6Ff]\s", "PIL.PpmImagePlugin.PpmImageFile", "pbm pgm ppm pnm pfm"),
@@ -365,13 +365,13 @@ def _parse_header(file: ImageBytes, name: str, at_least: int | None, limits: Ima
 
 
 def _tone_mapped(image: Image.Image, kind: str, data: Bytes, limits: ImageLimits) -> Image.Image:
-    """Return an AVIF or HEIC in PQ or HLG as sRGB, and others as they are.
+    """Return an AVIF or HEIC in HDR or wide gamut as sRGB, and others unchanged.
 
-    Of its 10 bits Pillow keeps 8, which are off by up to 17 levels in SDR. They have to do for the largest ones, and
+    Of its 10 bits Pillow keeps 8, which are off by up to 23 levels in SDR. They have to do for the largest ones, and
     where what decodes frames is not installed.
     """
     cicp = cicp_of(image.info)
-    if cicp is None or not cicp.is_hdr or image.width * image.height * _DEEP_BYTES > limits.decoded_bytes:
+    if cicp is None or cicp.is_srgb or image.width * image.height * _DEEP_BYTES > limits.decoded_bytes:
         return image
     try:
         if kind == "HEIC":

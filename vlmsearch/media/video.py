@@ -56,12 +56,15 @@ _READERS = {".srt": "srt", ".vtt": "webvtt", ".ass": "ass", ".ssa": "ass"}
 SUBTITLE_SUFFIXES = tuple(_READERS)
 """Endings of the files with subtitles; of two with the same name, the first."""
 _FILE = "subtitle file"
-_SUBTITLES = r"(?i){}(?:(?:\.\d{{1,2}})?(?:\.[^\W\d_]+(?:[-_ &()\[\]]+\w+)*[)\]]?){{1,4}})?"
-"""The names of a film's subtitles: a number, and then languages and kinds, such as ``film.2.pt-BR.sdh``."""
+_SUBTITLES = r"(?i){}(?:{})?(?:(?:\.\d{{1,2}})?(?:\.[^\W\d_]+(?:[-_ &()\[\]]+\w+)*[)\]]?){{1,4}}(?:\.\d{{1,2}})?)?"
+"""The names of a film's subtitles: numbers around languages and kinds, such as ``film.mp4`` or ``film.2.pt-BR.sdh``."""
 _PARTIAL = re.compile(r"(?i)\b(?:comment\w*|forced|foreign|lyrics|signs|songs)\b")
 """Kinds of subtitles that have but a part of what is said."""
 _ENDS = ("matroska,webm", "asf")
-"""FFmpeg's names of containers whose duration may be the time of their end."""
+"""FFmpeg's names of containers whose duration may be the time of their end.
+
+So is that of an MP4 in fragments with an index of them, the box ``sidx``.
+"""
 _CUT = 10.0
 """The score of a cut, in percent: the default of ``scdet``, whose manual calls 8 to 14 good."""
 _NEIGHBOURS = 0.2
@@ -262,7 +265,7 @@ def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
     ``film.srt`` comes before ``film.en.srt``, that before ``film.en.sdh.srt``, and all before ``film.en.forced.srt``. A
     default one comes before others. Those of ``film.extended.mkv`` beside are none of ``film.mkv``.
     """
-    named = re.compile(_SUBTITLES.format(re.escape(path.stem)))
+    named = re.compile(_SUBTITLES.format(re.escape(path.stem), re.escape(path.suffix)))
     try:
         near = [file for file in path.parent.iterdir() if named.fullmatch(file.stem)]
         beside = [file for file in near if file.suffix.lower() in SUBTITLE_SUFFIXES]
@@ -352,7 +355,9 @@ def _luma_bits(name: str) -> int:
 class _Film:
     """An opened film and what was seen of it so far."""
 
-    def __init__(self, container: InputContainer, stream: VideoStream, name: str, limits: ImageLimits) -> None:
+    def __init__(
+        self, container: InputContainer, stream: VideoStream, name: str, limits: ImageLimits, head: bytes
+    ) -> None:
         import av
 
         self.name = name
@@ -369,7 +374,8 @@ class _Film:
         self._seen = -1.0
         self._step = float(1 / (stream.average_rate or stream.guessed_rate or 25))
         is_end = container.format.name in _ENDS and not _LENGTHS.search(tags.get("encoder", ""))
-        self._late = max(self._start, 0.0) if is_end else 0.0
+        is_indexed = head[4:8] in (b"ftyp", b"styp") and b"sidx" in head
+        self._late = max(self._start, 0.0) if is_end or is_indexed else 0.0
         self.duration = self._length((container.duration or 0) / av.time_base)
 
     def _length(self, duration: float) -> float | None:
@@ -444,8 +450,11 @@ class _Film:
     def check_end(self) -> None:
         """Raise InvalidInputError ``truncated`` where a good part of the film is missing."""
         stream, duration = self._stream, self.duration
-        if stream.duration and stream.time_base:
-            duration = self._length(float(stream.duration * stream.time_base))
+        length = stream.duration or 0
+        if self._container.format.name == "avi":  # whose duration is that of what is there
+            length = max(length, stream.frames)
+        if length and stream.time_base:
+            duration = self._length(float(length * stream.time_base))
         if duration and duration - self._seen > max(duration * _MISSING_TENTH, _MISSING_SECONDS):
             why = f" ({one_line(self._failure)})" if self._failure else ""
             said = f"{self.name} is cut short or damaged{why}: {self.end()} of {duration:.3f}"
@@ -569,6 +578,8 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
         raise MissingDependencyError(f"films need PyAV: {install_command('video')}") from exc
     name = repr(str(path))
     with open_regular(path, "a film") as file:
+        head = file.read(_BUFFER)
+        file.seek(0)
         try:
             container = av.open(
                 file,
@@ -595,7 +606,7 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
             stream.thread_type = "AUTO"
             max_pixels = min(limits.pixels, limits.decoded_bytes // _FRAME_BYTES)
             stream.codec_context.options = {"max_pixels": str(max_pixels)}  # a frame may be larger than the header says
-            film = _Film(container, stream, name, limits)
+            film = _Film(container, stream, name, limits, head)
             if stream.width and stream.height:
                 film.check_size(stream.width, stream.height)
             yield film

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from vlmsearch._util.files import expand_home, file_digest, is_path
-from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
+from vlmsearch._util.json_table import ANY_TEXT, PLAIN_NAME, SHA256, JsonTable
 from vlmsearch._util.tables import suggest
 from vlmsearch.errors import ConfigError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
@@ -555,7 +555,7 @@ def _text_input(text: JsonTable) -> TextInput:
 
 
 def _prompt(given: JsonTable) -> TextPrompt:
-    return TextPrompt(given.string("text"), given.wholes("ids", 0, MAX_ID))
+    return TextPrompt(given.string("text", ANY_TEXT), given.wholes("ids", 0, MAX_ID))
 
 
 def _logits(given: JsonTable) -> Logits:

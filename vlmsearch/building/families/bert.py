@@ -66,6 +66,10 @@ def pairs(folder: Path, weights: Weights, tower: TextTower, pad: int) -> Checkpo
     """Return the checkpoint of a cross-encoder."""
     limits = folder / "tokenizer_config.json"
     limit = read_json(limits).get("model_max_length") if limits.is_file() else None
+    own = folder / "config_sentence_transformers.json"
+    config = read_json(own) if own.is_file() else {}
+    if (config.get("prompts") or {}).get(config.get("default_prompt_name")):
+        raise ConfigError(f"{own}: a re-ranker with a default prompt cannot be exported")
     max_tokens = min(int(limit or tower.positions), tower.positions)
     return Checkpoint(folder, weights, tower.transformer.width, None, tower, None, max_tokens, pad)
 
