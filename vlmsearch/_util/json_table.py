@@ -55,7 +55,7 @@ class JsonTable:
         return self._data[key]
 
     def string(self, key: str, form: re.Pattern[str] | None = None) -> str:
-        """Return a string of a form that it has as a whole, or one without control characters."""
+        """Return a string of a form, or one without control characters."""
         value = self.value(key)
         if not isinstance(value, str) or not (form.fullmatch(value) if form else value.isprintable()):
             raise self._wrong(key, f"has the form {form.pattern}" if form else "is a printable string", value)
