@@ -56,6 +56,8 @@ _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")
 _SEPARATOR = re.compile(r'(?i)"?sep=([^\w"\r\n])"?[ \t]*(?:[\r\n]|$)')
 """The first line of a CSV file that says what separates its columns: Excel's own."""
 _NO_DELIMITER = "\x1f"
+_BOOLS = {"true": True, "false": False}
+_NUMERIC = frozenset("-0123456789")
 _COMMA = re.compile(r"-?(0|[1-9]\d*|[1-9]\d{0,2}([.\u00a0\u202f]\d{3})+),\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Python writes 1e-05, a hash has no sign
 
@@ -81,10 +83,19 @@ def read_rows(table: str, columns: Columns) -> Rows:
 
 
 def count_rows(table: str, columns: Columns) -> int:
-    """Return how many rows a table has; those of Parquet are not read."""
+    """Return how many rows a table has; those of Parquet and tars are not read."""
     if table.lower().endswith(".parquet"):
         with suppress(OSError, ValueError), _open(table) as file:
             return int(_parquet(table).ParquetFile(file).metadata.num_rows)
+    if table.lower().endswith(".tar"):
+        number = 0
+        try:
+            with _open(table) as file, _open_tar(table, file) as tar:
+                for _ in _groups(tar, file):
+                    number += 1
+        except (OSError, tarfile.TarError):
+            return max(number, 1)  # the last sample is cut
+        return number
     return sum(1 for _ in read_rows(table, columns))
 
 
@@ -137,8 +148,7 @@ def _samples(table: str, file: IO[bytes]) -> Rows:
     number, keys = 0, set[str]()
     try:
         with _open_tar(table, file) as tar:
-            groups = _gathered(tar) if tar.fileobj is file else groupby(_members(tar), key=lambda member: member[0])
-            for key, members in groups:
+            for key, members in _groups(tar, file):
                 number += 1
                 try:
                     columns = _sample(tar, members)
@@ -158,6 +168,10 @@ def _open_tar(table: str, file: IO[bytes]) -> tarfile.TarFile:
             return tarfile.open(fileobj=file, mode="r:")
         file.seek(0)
     return tarfile.open(fileobj=file, mode="r|*")
+
+
+def _groups(tar: tarfile.TarFile, file: IO[bytes]) -> Iterator[tuple[str, Iterable[_Member]]]:
+    return _gathered(tar) if tar.fileobj is file else groupby(_members(tar), key=lambda member: member[0])
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[_Member]:
@@ -261,19 +275,25 @@ def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> 
     named = _SEPARATOR.match(head.text)
     skipped = len(list(islice(rows, 1 if named else 0)))
     delimiter = named[1] if named else _delimiter(table, head.text, columns)
-    reader = csv.DictReader(rows, delimiter=delimiter)
+    reader = csv.reader(rows, delimiter=delimiter)
     unread = unread_metadata({UNCERTAIN: 1} if UNCERTAIN in head.unread else {})
     try:
-        _check_header(table, reader.fieldnames or (), columns)
+        header = next(reader, [])
+        _check_header(table, header, columns)
         lines.clear()
-        for row in reader:
+        for cells in filter(None, reader):
             number = reader.line_num + skipped
             _check_quotes(table, number, lines)
-            said = {} if "".join(lines).isascii() else unread
+            said = unread if unread and not "".join(lines).isascii() else {}
             lines.clear()
-            filled = {key: value for key, value in row.items() if _is_filled(value)}
-            metadata = {key: _cell(filled[key], delimiter) for key in filled.keys() - columns.known}
-            yield number, {**filled, **metadata, **said}
+            row: dict[Any, object] = {
+                key: value if key in columns.known else _cell(value, delimiter)
+                for key, value in zip(header, cells)
+                if value
+            }
+            beyond = cells[len(header) :]
+            row.update({None: beyond} if any(beyond) else said)
+            yield number, row
     except csv.Error as exc:
         raise ConfigError(f"{table}, line {reader.line_num + skipped}, cannot be read as CSV: {exc}") from exc
 
@@ -317,7 +337,7 @@ def _check_quotes(table: str, last: int, lines: Sequence[str]) -> None:
 
     It has taken in the rows after it, which would be missing.
     """
-    if sum(1 for line in lines if line.strip()) > 1 and sum(line.count('"') for line in lines) % 2:
+    if len(lines) > 1 and sum(1 for line in lines if line.strip()) > 1 and sum(line.count('"') for line in lines) % 2:
         first = last - len(lines) + 1
         raise ConfigError(f"{table}, lines {first} to {last}, cannot be read as CSV: a quote is not closed")
 
@@ -331,29 +351,20 @@ def _check_header(table: str, header: Sequence[str], columns: Columns) -> None:
         raise ConfigError(f"{table} has two columns {twice[0]!r}: which one counts cannot be told")
 
 
-def _is_filled(value: object) -> bool:
-    """Return whether a cell has anything in it.
-
-    The cells beyond the last column come as a list.
-    """
-    return any(value) if isinstance(value, list) else bool(value)
-
-
-def _cell(value: object, delimiter: str) -> object:
+def _cell(value: str, delimiter: str) -> Scalar:
     """Return a cell of metadata: a number or bool where it is written as one.
 
     A number has a decimal comma only between semicolons.
     """
-    if not isinstance(value, str):
-        return value
     is_comma = delimiter == ";" and _COMMA.fullmatch(value)
     return typed(re.sub(r"[.\u00a0\u202f]", "", value).replace(",", ".") if is_comma else value)
 
 
 def typed(value: str) -> Scalar:
     """Return a number or a bool that is written as one, and any other text."""
-    if _INTEGER.fullmatch(value) and abs(int(value)) <= MAX_INT:
-        return int(value)
-    if _NUMBER.fullmatch(value) and math.isfinite(float(value)):
-        return float(value)
-    return {"true": True, "false": False}.get(value.lower(), value)
+    if value[:1] in _NUMERIC:
+        if _INTEGER.fullmatch(value) and abs(int(value)) <= MAX_INT:
+            return int(value)
+        if _NUMBER.fullmatch(value) and math.isfinite(float(value)):
+            return float(value)
+    return _BOOLS.get(value.lower(), value)
