@@ -58,7 +58,10 @@ _SEPARATOR = re.compile(r'(?i)"?sep=([^\w"\r\n])"?[ \t]*(?:[\r\n]|$)')
 _NO_DELIMITER = "\x1f"
 _BOOLS = {"true": True, "false": False}
 _NUMERIC = frozenset("-0123456789")
-_COMMA = re.compile(r"-?(0|[1-9]\d*|[1-9]\d{0,2}([.\u00a0\u202f]\d{3})+),\d+([eE][+-]?\d+)?")
+_COMMA = re.compile(r"-?(0|[1-9]\d*|[1-9]\d{0,2}([.\u00a0\u202f ]\d{3})+),\d+([eE][+-]?\d+)?")
+"""A number with a decimal comma, which only tables with semicolons have."""
+_GROUPED = re.compile(r"-?[1-9]\d{0,2}([.\u00a0\u202f ]\d{3}){1,2}")
+"""A whole number in groups of digits, in a table with decimal commas."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Python writes 1e-05, a hash has no sign
 
 
@@ -190,11 +193,14 @@ def _gathered(tar: tarfile.TarFile) -> Iterator[tuple[str, Iterable[_Member]]]:
     """
     groups: dict[str, dict[str, _Member]] = {}
     files: dict[str, tarfile.TarInfo] = {}
-    error = None
+    error: tarfile.TarError | None = None
     try:
         for key, endings, member in _members(tar):
             files[member.name] = files.get(member.linkname, member) if member.islnk() else member
             groups.setdefault(key, {})[member.name] = key, endings, files[member.name]
+        tar.fileobj.seek(tar.offset)
+        if any(chunk.strip(b"\0") for chunk in iter(lambda: tar.fileobj.read(2**20), b"")):
+            error = tarfile.ReadError("more comes after its end, as in tars that are joined")
     except tarfile.TarError as exc:
         error = exc
     yield from ((key, group.values()) for key, group in groups.items())
@@ -232,7 +238,8 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
     text = columns.pop("text").text if "text" in columns else caption if isinstance(caption, (str, list)) else None
     labels = {column: typed(value.text.strip()) for column, value in columns.items()}
     rest = {key: value for key, value in fields.items() if key not in RESERVED}
-    unread.update(f"{key} value" for key in RESERVED if key in fields and fields[key] not in (None, text))
+    used = (None, text, *labels.values())
+    unread.update(f"{key} value" for key in (*RESERVED, *labels) if fields.get(key) not in used)
     return {**rest, **labels, "text": text, "image": image, **unread_metadata(+unread)}
 
 
@@ -274,20 +281,23 @@ def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> 
     rows = _noted(table, file, lines)
     named = _SEPARATOR.match(head.text)
     skipped = len(list(islice(rows, 1 if named else 0)))
-    delimiter = named[1] if named else _delimiter(table, head.text, columns)
-    reader = csv.reader(rows, delimiter=delimiter)
+    delimiter = named[1] if named else _delimiter(table, head.text.lstrip("\r\n"), columns)
+    quoting = _quoting(head.text, delimiter)
+    has_commas = delimiter == ";" and any(map(_COMMA.fullmatch, re.split(r'[;"\r\n]', head.text)))
+    reader = csv.reader(rows, delimiter=delimiter, **quoting)
     unread = unread_metadata({UNCERTAIN: 1} if UNCERTAIN in head.unread else {})
     try:
-        header = next(reader, [])
+        header = next(filter(None, reader), [])
         _check_header(table, header, columns)
         lines.clear()
         for cells in filter(None, reader):
             number = reader.line_num + skipped
-            _check_quotes(table, number, lines)
+            if len(lines) > 1:
+                _check_quotes(table, number, lines, delimiter, quoting)
             said = unread if unread and not "".join(lines).isascii() else {}
             lines.clear()
             row: dict[Any, object] = {
-                key: value if key in columns.known else _cell(value, delimiter)
+                key: value if key in columns.known else _cell(value, has_commas)
                 for key, value in zip(header, cells)
                 if value
             }
@@ -330,14 +340,30 @@ def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
         yield line
 
 
-def _check_quotes(table: str, last: int, lines: Sequence[str]) -> None:
-    """Raise ConfigError where a row of several lines has a quote that stays open.
+def _quoting(head: str, delimiter: str) -> dict[str, Any]:
+    r"""Return how quotes are written: as Excel does, as ``\\"`` in a quoted cell, or between tabs as any sign."""
+    ways: list[dict[str, Any]] = [{}, {"escapechar": "\\"}, {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}]
+    return next((way for way in ways if _is_strict(head, delimiter, way) is not False), {})
+
+
+def _is_strict(text: str, delimiter: str, quoting: Mapping[str, Any]) -> bool | None:
+    """Return whether no cell goes on after its quote; None where the last one stays open."""
+    try:
+        for _ in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **quoting):
+            pass
+    except csv.Error as exc:
+        return None if "unexpected end" in str(exc) else False
+    return True
+
+
+def _check_quotes(table: str, last: int, lines: Sequence[str], delimiter: str, quoting: Mapping[str, Any]) -> None:
+    """Raise ConfigError where the quote of several lines stays open or is closed inside a cell.
 
     ``last`` is the number of its last line.
 
     It has taken in the rows after it, which would be missing.
     """
-    if len(lines) > 1 and sum(1 for line in lines if line.strip()) > 1 and sum(line.count('"') for line in lines) % 2:
+    if not _is_strict("".join(lines), delimiter, quoting):
         first = last - len(lines) + 1
         raise ConfigError(f"{table}, lines {first} to {last}, cannot be read as CSV: a quote is not closed")
 
@@ -351,13 +377,10 @@ def _check_header(table: str, header: Sequence[str], columns: Columns) -> None:
         raise ConfigError(f"{table} has two columns {twice[0]!r}: which one counts cannot be told")
 
 
-def _cell(value: str, delimiter: str) -> Scalar:
-    """Return a cell of metadata: a number or bool where it is written as one.
-
-    A number has a decimal comma only between semicolons.
-    """
-    is_comma = delimiter == ";" and _COMMA.fullmatch(value)
-    return typed(re.sub(r"[.\u00a0\u202f]", "", value).replace(",", ".") if is_comma else value)
+def _cell(value: str, has_commas: bool) -> Scalar:
+    """Return a cell of metadata: a number or bool where it is written as one."""
+    is_comma = has_commas and (_COMMA.fullmatch(value) or _GROUPED.fullmatch(value))
+    return typed(re.sub(r"[.\u00a0\u202f ]", "", value).replace(",", ".") if is_comma else value)
 
 
 def typed(value: str) -> Scalar:
