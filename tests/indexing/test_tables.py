@@ -133,6 +133,28 @@ def test_empty_lines_above_the_header_are_left_out(tmp_path: Path) -> None:
     assert [item.text for item in documents(write(tmp_path / "t.csv", "\n\nid;text\n\na;x\n"))] == ["x"]
 
 
+def test_spaces_after_commas_are_no_part_of_cells(tmp_path: Path) -> None:
+    (found,) = documents(write(tmp_path / "t.csv", 'id, text, image, n\na, "x, y", b.png, 7\n'))
+    assert found == Document("a", "x, y", tmp_path / "b.png", {"n": 7})
+
+
+def test_an_image_in_a_field_of_another_name_is_rejected(tmp_path: Path) -> None:
+    table = lines(
+        tmp_path / "t.jsonl", {"text": "a", "image": {"url": "a.png"}}, {"text": "b", "image": {"path": None}}
+    )
+    (found,), (reject,) = read(table)
+    assert (found.text, found.image) == ("b", None)
+    assert "'image' is a string, not {'url': 'a.png'}" in reject.message
+
+
+def test_parts_of_a_message_are_its_text(tmp_path: Path) -> None:
+    picture = {"inlineData": {"mimeType": "image/png", "data": "eA=="}}
+    turns = [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [{"text": "yes"}, picture]}]
+    (found,) = documents(lines(tmp_path / "t.jsonl", {"contents": turns}), "text=contents")
+    assert found.text == "user: hi\n\nmodel: yes"
+    assert found.metadata["unread_count"] == 1
+
+
 def test_the_number_of_a_row_counts_the_line_of_the_separator(tmp_path: Path) -> None:
     _, (reject,) = read(write(tmp_path / "t.csv", "sep=;\nid;text\na;x;y;z\n"))
     assert reject.id == f"{tmp_path}/t.csv:3"

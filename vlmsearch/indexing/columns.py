@@ -26,7 +26,7 @@ _INDEX = re.compile(r"\s*|Unnamed: 0(\.\d+)*|__index_level_\d+__")
 """Names that pandas gives an index which has none."""
 _WHOLE = re.compile(r"\d*")
 _SPEAKERS = ("role", "from", "author", "user", "name", "username")
-_CONTENTS = ("content", "value", "text", "body", "message")
+_CONTENTS = ("content", "value", "text", "body", "message", "parts")
 """Fields of a message that say whose it is and what it says; the first counts."""
 
 

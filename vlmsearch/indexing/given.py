@@ -120,7 +120,9 @@ def row_parts(row: Mapping[Any, Any]) -> tuple[Any, Any, Any, dict[Any, object]]
     metadata |= {key: value for key, value in row.items() if key not in reserved}
     id, text = (plain_text(row.get(key)) for key in _RESERVED[:2])
     image = plain_value(row.get("image"))
-    if isinstance(image, Mapping):  # as Hugging Face's datasets have images
+    if isinstance(image, Mapping) and not image.keys().isdisjoint(
+        ("bytes", "path")
+    ):  # as Hugging Face's datasets have images
         image = image.get("bytes") or image.get("path")
     id, image = (None if isinstance(value, str) and not value else value for value in (id, image))
     return id, text, image, metadata

@@ -314,8 +314,10 @@ def _delimiter(table: str, head: str, columns: Columns) -> str:
     ConfigError where two are as likely.
     """
     signs = "\t,;|" if table.lower().endswith(".tsv") else ",;\t|"
+    text = head.replace("\0", "")
     headers = {
-        sign: next(csv.reader(io.StringIO(head.replace("\0", ""), newline=""), delimiter=sign), []) for sign in signs
+        sign: next(csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True), [])
+        for sign in signs
     }
     counts = {sign: len(columns.known.intersection(header)) for sign, header in headers.items()}
     first, second = sorted(signs, key=lambda sign: -counts[sign])[:2]
@@ -341,9 +343,13 @@ def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
 
 
 def _quoting(head: str, delimiter: str) -> dict[str, Any]:
-    r"""Return how quotes are written: as Excel does, as ``\\"`` in a quoted cell, or between tabs as any sign."""
+    r"""Return how quotes are written: as Excel does, as ``\"`` in a quoted cell, or between tabs as any sign.
+
+    In a table whose header has spaces after its signs, these spaces are no part of the cells.
+    """
+    spaces = {"skipinitialspace": True} if f"{delimiter} " in head.lstrip().partition("\n")[0] else {}
     ways: list[dict[str, Any]] = [{}, {"escapechar": "\\"}, {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}]
-    return next((way for way in ways if _is_strict(head, delimiter, way) is not False), {})
+    return next((spaces | way for way in ways if _is_strict(head, delimiter, spaces | way) is not False), spaces)
 
 
 def _is_strict(text: str, delimiter: str, quoting: Mapping[str, Any]) -> bool | None:
