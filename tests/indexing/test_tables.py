@@ -116,6 +116,14 @@ def test_quotes_after_backslashes_are_read_as_spark_writes_them(tmp_path: Path, 
     assert (a.text, b.text) == ('say "hi",\tor\n"no" at C:\\x', "plain")
 
 
+@pytest.mark.parametrize("quoted", ["it", '"a \\"dog\\""'])
+def test_a_null_of_databases_is_an_empty_cell(tmp_path: Path, quoted: str) -> None:
+    table = write(tmp_path / "t.csv", f"id,text,n,m\n\\N,{quoted},\\N,3\n1,x,5,\\N\n2,C:\\\\New,6,\\N\n")
+    found = documents(table)
+    assert [dict(item.metadata) for item in found] == [{"m": 3}, {"n": 5}, {"n": 6}]
+    assert len(found[0].id) == 32
+
+
 def test_quotes_between_tabs_take_no_rows_in(tmp_path: Path) -> None:
     rows = ['a\t"He said', "b\tno", 'c\t"foo" and', 'd\t5" disk']
     found = documents(write(tmp_path / "t.tsv", "\n".join(["id\ttext", *rows])))

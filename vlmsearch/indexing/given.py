@@ -48,6 +48,8 @@ _RESERVED = ("id", "text", "image", "metadata")
 _DOCUMENTS = "`documents`"
 _ROWS = 64
 """Rows of an Arrow table that are taken apart together."""
+_ODD = (ArithmeticError, LookupError, ValueError)
+"""Errors of Arrow for a year beyond 9999, an unknown zone, and bytes without text."""
 _ADVICE = {
     str: "write Document(text=...) for a text, Document(image=...) for an image, or call index(path) for files",
     Path: "write Document(image=path) for an image, or call index(path) for files and folders",
@@ -175,13 +177,16 @@ def _arrow_values(column: Any, *, is_whole: bool) -> Iterable[object]:
     if getattr(kind, "unit", "") == "ns":  # nanoseconds need pandas
         short = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else str(kind).replace("ns", "us")
         column = column.cast(short, safe=False)
-    return map(_arrow_value, column)
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except _ODD:
+        return map(_arrow_value, column)
 
 
 def _arrow_value(value: Any) -> object:
     try:
         return value.as_py()
-    except (ArithmeticError, LookupError, ValueError):  # a year beyond 9999, an unknown zone, bytes that are no text
+    except _ODD:
         return ...
 
 

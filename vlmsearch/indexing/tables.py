@@ -284,7 +284,10 @@ def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> 
     delimiter = named[1] if named else _delimiter(table, head.text.lstrip("\r\n"), columns)
     quoting = _quoting(head.text, delimiter)
     has_commas = delimiter == ";" and any(map(_COMMA.fullmatch, re.split(r'[;"\r\n]', head.text)))
-    reader = csv.reader(rows, delimiter=delimiter, **quoting)
+    sign = re.escape(delimiter)
+    null = re.compile(rf"(?<![^{sign}])\\N(?=[{sign}\r\n]|\Z)")  # of MySQL and PostgreSQL
+    cleared = (null.sub("", line) if r"\N" in line else line for line in rows)
+    reader = csv.reader(cleared, delimiter=delimiter, **quoting)
     unread = unread_metadata({UNCERTAIN: 1} if UNCERTAIN in head.unread else {})
     try:
         header = next(filter(None, reader), [])
