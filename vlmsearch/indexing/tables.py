@@ -60,7 +60,7 @@ _BOOLS = {"true": True, "false": False}
 _NUMERIC = frozenset("-0123456789")
 _COMMA = re.compile(r"-?(0|[1-9]\d*|[1-9]\d{0,2}([.\u00a0\u202f ]\d{3})+),\d+([eE][+-]?\d+)?")
 """A number with a decimal comma, which only tables with semicolons have."""
-_GROUPED = re.compile(r"-?[1-9]\d{0,2}([.\u00a0\u202f ]\d{3}){1,2}")
+_GROUPED = re.compile(r"-?[1-9]\d{0,2}([.\u00a0\u202f]\d{3}){1,2}")
 """A whole number in groups of digits, in a table with decimal commas."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Python writes 1e-05, a hash has no sign
 
