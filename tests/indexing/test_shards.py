@@ -34,6 +34,29 @@ def rejects(*paths: Path) -> list[Reject]:
     return [item for item in read(*paths) if isinstance(item, Reject)]
 
 
+def test_a_label_in_json_that_a_file_replaces_is_unread(tmp_path: Path) -> None:
+    files = {
+        "1.txt": b"a",
+        "1.cls": b"5",
+        "1.json": b'{"cls": 9}',
+        "2.txt": b"b",
+        "2.cls": b"5",
+        "2.json": b'{"cls": 5}',
+    }
+    first, second = documents(write_tar(tmp_path / "t.tar", files))
+    assert first.metadata == {"cls": 5, "unread": "1 cls value", "unread_count": 1}
+    assert second.metadata == {"cls": 5}
+
+
+def test_what_comes_after_the_end_of_a_tar_is_said(tmp_path: Path) -> None:
+    tars = [write_tar(tmp_path / f"{name}.tar", {f"{name}.txt": b"a dog"}) for name in "ab"]
+    (tmp_path / "c.tar").write_bytes(b"".join(tar.read_bytes() for tar in tars))
+    document, reject = Paths([tmp_path / "c.tar"])
+    assert isinstance(document, SourceDocument)
+    assert isinstance(reject, Reject)
+    assert "more comes after its end" in reject.message
+
+
 def test_a_row_of_parquet_is_a_document(tmp_path: Path) -> None:
     table = write_parquet(
         tmp_path / "rows.parquet",

@@ -102,6 +102,69 @@ def test_a_header_that_may_be_split_in_two_ways_is_an_error(tmp_path: Path) -> N
         read(write(tmp_path / "t.csv", "id,x;text\na,b;c\n"))
 
 
+def test_points_are_between_thousands_only_in_a_table_with_decimal_commas(tmp_path: Path) -> None:
+    table = "text;n;m\nx;1.234;1 234,5\ny;1.234.567;192.168.100.200\n"
+    x, y = documents(write(tmp_path / "t.csv", table))
+    assert (x.metadata, y.metadata) == ({"n": 1234, "m": 1234.5}, {"n": 1234567, "m": "192.168.100.200"})
+    assert documents(write(tmp_path / "t.csv", table.replace(",5", "")))[0].metadata == {"n": 1.234, "m": "1 234"}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+def test_quotes_after_backslashes_are_read_as_spark_writes_them(tmp_path: Path, name: str) -> None:
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, delimiter="," if name == "t.csv" else "\t", doublequote=False, escapechar="\\")
+    writer.writerows([["id", "text"], ["a", 'say "hi",\tor\n"no" at C:\\x'], ["b", "plain"]])
+    a, b = documents(write(tmp_path / name, stream.getvalue()))
+    assert (a.text, b.text) == ('say "hi",\tor\n"no" at C:\\x', "plain")
+
+
+@pytest.mark.parametrize("quoted", ["it", '"a \\"dog\\""'])
+def test_a_null_of_databases_is_an_empty_cell(tmp_path: Path, quoted: str) -> None:
+    table = write(tmp_path / "t.csv", f"id,text,n,m\n\\N,{quoted},\\N,3\n1,x,5,\\N\n2,C:\\\\New,6,\\N\n")
+    found = documents(table)
+    assert [dict(item.metadata) for item in found] == [{"m": 3}, {"n": 5}, {"n": 6}]
+    assert len(found[0].id) == 32
+
+
+def test_quotes_between_tabs_take_no_rows_in(tmp_path: Path) -> None:
+    rows = ['a\t"He said', "b\tno", 'c\t"foo" and', 'd\t5" disk']
+    found = documents(write(tmp_path / "t.tsv", "\n".join(["id\ttext", *rows])))
+    assert [f"{item.id}\t{item.text}" for item in found] == rows
+
+
+def test_a_quote_that_takes_rows_in_is_an_error_even_if_another_one_closes_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="lines 2 to 4, cannot be read as CSV: a quote is not closed"):
+        read(write(tmp_path / "t.csv", 'id,text\na,"He said\nb,no\nc,"foo\n'))
+    (found,) = documents(write(tmp_path / "t.csv", 'id,text,n\na,"two\nlines",5"\n'))
+    assert (found.text, found.metadata) == ("two\nlines", {"n": '5"'})
+
+
+def test_empty_lines_above_the_header_are_left_out(tmp_path: Path) -> None:
+    assert [item.text for item in documents(write(tmp_path / "t.csv", "\n\nid;text\n\na;x\n"))] == ["x"]
+
+
+def test_spaces_after_commas_are_no_part_of_cells(tmp_path: Path) -> None:
+    (found,) = documents(write(tmp_path / "t.csv", 'id, text, image, n\na, "x, y", b.png, 7\n'))
+    assert found == Document("a", "x, y", tmp_path / "b.png", {"n": 7})
+
+
+def test_an_image_in_a_field_of_another_name_is_rejected(tmp_path: Path) -> None:
+    table = lines(
+        tmp_path / "t.jsonl", {"text": "a", "image": {"url": "a.png"}}, {"text": "b", "image": {"path": None}}
+    )
+    (found,), (reject,) = read(table)
+    assert (found.text, found.image) == ("b", None)
+    assert "'image' is a string, not {'url': 'a.png'}" in reject.message
+
+
+def test_parts_of_a_message_are_its_text(tmp_path: Path) -> None:
+    picture = {"inlineData": {"mimeType": "image/png", "data": "eA=="}}
+    turns = [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [{"text": "yes"}, picture]}]
+    (found,) = documents(lines(tmp_path / "t.jsonl", {"contents": turns}), "text=contents")
+    assert found.text == "user: hi\n\nmodel: yes"
+    assert found.metadata["unread_count"] == 1
+
+
 def test_the_number_of_a_row_counts_the_line_of_the_separator(tmp_path: Path) -> None:
     _, (reject,) = read(write(tmp_path / "t.csv", "sep=;\nid;text\na;x;y;z\n"))
     assert reject.id == f"{tmp_path}/t.csv:3"

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ MAX_KEY_CHARS = 128
 MAX_ENTRIES = 1000
 """Strings in one list of a document's metadata."""
 MAX_INT = 2**63 - 1
+_MIN = -MAX_INT
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 _PLAIN = frozenset({str, int, bool, float})
@@ -125,8 +127,15 @@ def plain_mapping(values: Mapping[Any, Any]) -> Mapping[str, Any]:
     >>> plain_mapping({"year": 2024, "place": None, "shape": [3, 4]})
     {'year': 2024, 'unread': '1 shape value', 'unread_count': 1}
     """
-    if all(map(_is_kept, values, values.values())):
-        return values
+    for value in values.values():
+        kind = type(value)
+        if kind is not str and not (
+            value - value == 0 if kind is float else kind in _PLAIN and _MIN <= value <= MAX_INT
+        ):
+            break
+    else:
+        if _are_plain(tuple(values)):
+            return values
     kept: dict[str, Any] = {}
     lost: Counter[str] = Counter()
     for key, value in values.items():
@@ -138,11 +147,10 @@ def plain_mapping(values: Mapping[Any, Any]) -> Mapping[str, Any]:
     return with_unread(kept, lost)
 
 
-def _is_kept(key: Any, value: Any) -> bool:
-    """Return whether a value is certainly kept as it is."""
-    kind = type(value)
-    is_plain = kind is str or (kind in _PLAIN and -MAX_INT <= value <= MAX_INT)
-    return is_plain and type(key) is str and key.isprintable() and 0 < len(key) <= MAX_KEY_CHARS and key[0] != "$"
+@lru_cache(maxsize=256)
+def _are_plain(keys: tuple[object, ...]) -> bool:
+    """Return whether keys are certainly kept as they are."""
+    return all(type(key) is str and not value_problem(key, "") for key in keys)
 
 
 def _unread(key: str) -> str:

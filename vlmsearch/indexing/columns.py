@@ -11,6 +11,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -25,7 +26,7 @@ _INDEX = re.compile(r"\s*|Unnamed: 0(\.\d+)*|__index_level_\d+__")
 """Names that pandas gives an index which has none."""
 _WHOLE = re.compile(r"\d*")
 _SPEAKERS = ("role", "from", "author", "user", "name", "username")
-_CONTENTS = ("content", "value", "text", "body", "message")
+_CONTENTS = ("content", "value", "text", "body", "message", "parts")
 """Fields of a message that say whose it is and what it says; the first counts."""
 
 
@@ -81,10 +82,12 @@ class Columns:
         What is left out is among its unread parts.
         """
         rest = dict(row)
+        if not self.names and not any(map(_is_index, rest)) and not isinstance(rest.get("text"), (list, dict)):
+            return rest
         taken = {name: _taken(rest, name) for name in sorted({*chain(*self.names.values())}, key=len, reverse=True)}
         self.missing.difference_update(name for name, value in taken.items() if value is not ...)
         lost = Counter(f"{target} value" for target in self.names if rest.pop(target, None) not in (None, ""))
-        for key in [key for key in rest if isinstance(key, str) and _INDEX.fullmatch(key)]:
+        for key in list(filter(_is_index, rest)):
             lost["unnamed value"] += not _WHOLE.fullmatch(str(rest.pop(key)))
         for target, names in self.names.items():
             values = [taken[name] for name in names if taken[name] is not ...]
@@ -100,6 +103,12 @@ def _pairs(given: str | Mapping[str, str | Sequence[str]]) -> Iterable[tuple[str
         return [(target.strip(), name.strip()) for target, _, name in parts]
     check_kind("columns", given, Mapping, f"a mapping, or a string such as {_EXAMPLE!r}")
     return [(key, name) for key, names in given.items() for name in ([names] if isinstance(names, str) else names)]
+
+
+@lru_cache(maxsize=1024)
+def _is_index(key: object) -> bool:
+    """Return whether pandas gives an index without a name this name."""
+    return isinstance(key, str) and _INDEX.fullmatch(key) is not None
 
 
 def _taken(row: dict[Any, Any], name: str) -> Any:

@@ -48,6 +48,8 @@ _RESERVED = ("id", "text", "image", "metadata")
 _DOCUMENTS = "`documents`"
 _ROWS = 64
 """Rows of an Arrow table that are taken apart together."""
+_ODD = (ArithmeticError, LookupError, ValueError)
+"""Errors of Arrow for a year beyond 9999, an unknown zone, and bytes without text."""
 _ADVICE = {
     str: "write Document(text=...) for a text, Document(image=...) for an image, or call index(path) for files",
     Path: "write Document(image=path) for an image, or call index(path) for files and folders",
@@ -120,7 +122,9 @@ def row_parts(row: Mapping[Any, Any]) -> tuple[Any, Any, Any, dict[Any, object]]
     metadata |= {key: value for key, value in row.items() if key not in reserved}
     id, text = (plain_text(row.get(key)) for key in _RESERVED[:2])
     image = plain_value(row.get("image"))
-    if isinstance(image, Mapping):  # as Hugging Face's datasets have images
+    if isinstance(image, Mapping) and not image.keys().isdisjoint(
+        ("bytes", "path")
+    ):  # as Hugging Face's datasets have images
         image = image.get("bytes") or image.get("path")
     id, image = (None if isinstance(value, str) and not value else value for value in (id, image))
     return id, text, image, metadata
@@ -173,13 +177,16 @@ def _arrow_values(column: Any, *, is_whole: bool) -> Iterable[object]:
     if getattr(kind, "unit", "") == "ns":  # nanoseconds need pandas
         short = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else str(kind).replace("ns", "us")
         column = column.cast(short, safe=False)
-    return map(_arrow_value, column)
+    try:
+        return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+    except _ODD:
+        return map(_arrow_value, column)
 
 
 def _arrow_value(value: Any) -> object:
     try:
         return value.as_py(maps_as_pydicts="strict")
-    except (ArithmeticError, LookupError, ValueError):  # a year beyond 9999, an unknown zone, no text, a key twice
+    except _ODD:
         return ...
 
 

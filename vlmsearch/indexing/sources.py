@@ -451,13 +451,14 @@ def _read_rows(table: str, columns: Columns) -> Iterator[PartItem]:
     if row_word(table) == "sample":
         columns.missing.difference_update(columns.names.pop("id", ()))
     row: Row | OSError | InvalidInputError = ""
+    source = file_id(table)
     for number, row in read_rows(table, columns):
         if isinstance(row, OSError):
             raise row
-        yield _read_row(table, number, row, columns)
+        yield _read_row(table, source, number, row, columns)
     if row and columns.missing:
         what = f"no {row_word(table)} has a field {', '.join(map(repr, sorted(columns.missing)))}"
-        yield Reject(file_id(table), "invalid", f"{table!r}: {what}", Stamp("", file_id(table)))
+        yield Reject(source, "invalid", f"{table!r}: {what}", Stamp("", source))
 
 
 def child_count(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[int, list[Bytes]]]:
@@ -626,20 +627,21 @@ def _parse(line: str) -> object:
         raise InvalidInputError("invalid", "no JSON that can be read: it is nested too deeply") from exc
 
 
-def _read_row(table: str, number: int, row: Row | InvalidInputError, columns: Columns) -> PartItem:
+def _read_row(table: str, source: str, number: int, row: Row | InvalidInputError, columns: Columns) -> PartItem:
     try:
         if isinstance(row, InvalidInputError):
             raise row
-        return SourceDocument(_document(row, table, columns), file_id(table))
+        return SourceDocument(_document(row, table, columns), source)
     except InvalidInputError as exc:
-        stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))
+        stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), source)
         message = CONTROLS.sub("?", f"{Path(table).name}, {row_word(table)} {number}: {exc}")
-        return Reject(f"{file_id(table)}:{number}", exc.code, message, stamp)
+        return Reject(f"{source}:{number}", exc.code, message, stamp)
 
 
 def _document(given: Row, table: str, columns: Columns) -> Document:
     cells = [given] if isinstance(given, str) else given.values()
-    if any(isinstance(cell, str) and STRAY.search(cell) for cell in cells):
+    joined = "".join([cell for cell in cells if isinstance(cell, str)])
+    if not joined.isascii() and STRAY.search(joined):
         raise InvalidInputError("unsupported", "no text in the character set of the table")
     row = _parse(given) if isinstance(given, str) else given
     if not isinstance(row, Mapping):
@@ -658,10 +660,12 @@ def _document(given: Row, table: str, columns: Columns) -> Document:
         if not isinstance(value, (str, bytes if key == "image" else str, type(None))):
             raise InvalidInputError("invalid", f"{key!r} is a string, not {reprlib.repr(value)}")
     image = image if isinstance(image, bytes) else _beside(table, image)
-    content = image if isinstance(image, bytes) else (text or "").encode("utf-8", "replace")
-    digest = hashlib.sha256(content).hexdigest()[:32]
-    place = id if row_word(table) == "sample" else None if id else image
-    id = file_id(str(place)) if isinstance(place, (str, Path)) else id or digest
+    place = None if id and row_word(table) != "sample" else id or image
+    if isinstance(place, (str, Path)):
+        id = file_id(str(place))
+    elif not id:
+        content = image if isinstance(image, bytes) else (text or "").encode("utf-8", "replace")
+        id = hashlib.sha256(content).hexdigest()[:32]
     return Document(id, text or None, image or None, metadata)
 
 

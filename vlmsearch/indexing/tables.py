@@ -56,7 +56,12 @@ _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")
 _SEPARATOR = re.compile(r'(?i)"?sep=([^\w"\r\n])"?[ \t]*(?:[\r\n]|$)')
 """The first line of a CSV file that says what separates its columns: Excel's own."""
 _NO_DELIMITER = "\x1f"
-_COMMA = re.compile(r"-?(0|[1-9]\d*|[1-9]\d{0,2}([.\u00a0\u202f]\d{3})+),\d+([eE][+-]?\d+)?")
+_BOOLS = {"true": True, "false": False}
+_NUMERIC = frozenset("-0123456789")
+_COMMA = re.compile(r"-?(0|[1-9]\d*|[1-9]\d{0,2}([.\u00a0\u202f ]\d{3})+),\d+([eE][+-]?\d+)?")
+"""A number with a decimal comma, which only tables with semicolons have."""
+_GROUPED = re.compile(r"-?[1-9]\d{0,2}([.\u00a0\u202f]\d{3}){1,2}")
+"""A whole number in groups of digits, in a table with decimal commas."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Python writes 1e-05, a hash has no sign
 
 
@@ -81,10 +86,19 @@ def read_rows(table: str, columns: Columns) -> Rows:
 
 
 def count_rows(table: str, columns: Columns) -> int:
-    """Return how many rows a table has; those of Parquet are not read."""
+    """Return how many rows a table has; those of Parquet and tars are not read."""
     if table.lower().endswith(".parquet"):
         with suppress(OSError, ValueError), _open(table) as file:
             return int(_parquet(table).ParquetFile(file).metadata.num_rows)
+    if table.lower().endswith(".tar"):
+        number = 0
+        try:
+            with _open(table) as file, _open_tar(table, file) as tar:
+                for _ in _groups(tar, file):
+                    number += 1
+        except (OSError, tarfile.TarError):
+            return max(number, 1)  # the last sample is cut
+        return number
     return sum(1 for _ in read_rows(table, columns))
 
 
@@ -149,8 +163,7 @@ def _samples(table: str, file: IO[bytes]) -> Rows:
     number, keys = 0, set[str]()
     try:
         with _open_tar(table, file) as tar:
-            groups = _gathered(tar) if tar.fileobj is file else groupby(_members(tar), key=lambda member: member[0])
-            for key, members in groups:
+            for key, members in _groups(tar, file):
                 number += 1
                 try:
                     columns = _sample(tar, members)
@@ -172,6 +185,10 @@ def _open_tar(table: str, file: IO[bytes]) -> tarfile.TarFile:
     return tarfile.open(fileobj=file, mode="r|*")
 
 
+def _groups(tar: tarfile.TarFile, file: IO[bytes]) -> Iterator[tuple[str, Iterable[_Member]]]:
+    return _gathered(tar) if tar.fileobj is file else groupby(_members(tar), key=lambda member: member[0])
+
+
 def _members(tar: tarfile.TarFile) -> Iterator[_Member]:
     """Yield the members of a tar, each with the key of its sample and its endings."""
     for member in tar:
@@ -188,11 +205,14 @@ def _gathered(tar: tarfile.TarFile) -> Iterator[tuple[str, Iterable[_Member]]]:
     """
     groups: dict[str, dict[str, _Member]] = {}
     files: dict[str, tarfile.TarInfo] = {}
-    error = None
+    error: tarfile.TarError | None = None
     try:
         for key, endings, member in _members(tar):
             files[member.name] = files.get(member.linkname, member) if member.islnk() else member
             groups.setdefault(key, {})[member.name] = key, endings, files[member.name]
+        tar.fileobj.seek(tar.offset)
+        if any(chunk.strip(b"\0") for chunk in iter(lambda: tar.fileobj.read(2**20), b"")):
+            error = tarfile.ReadError("more comes after its end, as in tars that are joined")
     except tarfile.TarError as exc:
         error = exc
     yield from ((key, group.values()) for key, group in groups.items())
@@ -231,7 +251,8 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
     text = columns.pop("text").text if "text" in columns else caption
     labels = {column: typed(value.text.strip()) for column, value in columns.items()}
     rest = {key: value for key, value in fields.items() if key not in RESERVED}
-    unread.update(f"{key} value" for key in RESERVED if key in fields and fields[key] not in (None, text))
+    used = (None, text, *labels.values())
+    unread.update(f"{key} value" for key in (*RESERVED, *labels) if fields.get(key) not in used)
     return dict(with_unread({**rest, **labels, "text": text, "image": image}, +unread))
 
 
@@ -273,20 +294,32 @@ def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> 
     rows = _noted(table, file, lines)
     named = _SEPARATOR.match(head.text)
     skipped = len(list(islice(rows, 1 if named else 0)))
-    delimiter = named[1] if named else _delimiter(table, head.text, columns)
-    reader = csv.DictReader(rows, delimiter=delimiter)
+    delimiter = named[1] if named else _delimiter(table, head.text.lstrip("\r\n"), columns)
+    quoting = _quoting(head.text, delimiter)
+    has_commas = delimiter == ";" and any(map(_COMMA.fullmatch, re.split(r'[;"\r\n]', head.text)))
+    sign = re.escape(delimiter)
+    null = re.compile(rf"(?<![^{sign}])\\N(?=[{sign}\r\n]|\Z)")  # of MySQL and PostgreSQL
+    cleared = (null.sub("", line) if r"\N" in line else line for line in rows)
+    reader = csv.reader(cleared, delimiter=delimiter, **quoting)
     unread = {UNCERTAIN: 1} if UNCERTAIN in head.unread else {}
     try:
-        _check_header(table, reader.fieldnames or (), columns)
+        header = next(filter(None, reader), [])
+        _check_header(table, header, columns)
         lines.clear()
-        for row in reader:
+        for cells in filter(None, reader):
             number = reader.line_num + skipped
-            _check_quotes(table, number, lines)
-            said = {} if "".join(lines).isascii() else unread
+            if len(lines) > 1:
+                _check_quotes(table, number, lines, delimiter, quoting)
+            said = unread if unread and not "".join(lines).isascii() else {}
             lines.clear()
-            filled = {key: value for key, value in row.items() if _is_filled(value)}
-            metadata = {key: _cell(filled[key], delimiter) for key in filled.keys() - columns.known}
-            yield number, with_unread({**filled, **metadata}, said)
+            row: dict[Any, object] = {
+                key: value if key in columns.known else _cell(value, has_commas)
+                for key, value in zip(header, cells)
+                if value
+            }
+            beyond = cells[len(header) :]
+            row.update({None: beyond} if any(beyond) else {})
+            yield number, with_unread(row, said)
     except csv.Error as exc:
         raise ConfigError(f"{table}, line {reader.line_num + skipped}, cannot be read as CSV: {exc}") from exc
 
@@ -297,8 +330,10 @@ def _delimiter(table: str, head: str, columns: Columns) -> str:
     ConfigError where two are as likely.
     """
     signs = "\t,;|" if table.lower().endswith(".tsv") else ",;\t|"
+    text = head.replace("\0", "")
     headers = {
-        sign: next(csv.reader(io.StringIO(head.replace("\0", ""), newline=""), delimiter=sign), []) for sign in signs
+        sign: next(csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True), [])
+        for sign in signs
     }
     counts = {sign: len(columns.known.intersection(header)) for sign, header in headers.items()}
     first, second = sorted(signs, key=lambda sign: -counts[sign])[:2]
@@ -323,14 +358,34 @@ def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
         yield line
 
 
-def _check_quotes(table: str, last: int, lines: Sequence[str]) -> None:
-    """Raise ConfigError where a row of several lines has a quote that stays open.
+def _quoting(head: str, delimiter: str) -> dict[str, Any]:
+    r"""Return how quotes are written: as Excel does, as ``\"`` in a quoted cell, or between tabs as any sign.
+
+    In a table whose header has spaces after its signs, these spaces are no part of the cells.
+    """
+    spaces = {"skipinitialspace": True} if f"{delimiter} " in head.lstrip().partition("\n")[0] else {}
+    ways: list[dict[str, Any]] = [{}, {"escapechar": "\\"}, {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}]
+    return next((spaces | way for way in ways if _is_strict(head, delimiter, spaces | way) is not False), spaces)
+
+
+def _is_strict(text: str, delimiter: str, quoting: Mapping[str, Any]) -> bool | None:
+    """Return whether no cell goes on after its quote; None where the last one stays open."""
+    try:
+        for _ in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **quoting):
+            pass
+    except csv.Error as exc:
+        return None if "unexpected end" in str(exc) else False
+    return True
+
+
+def _check_quotes(table: str, last: int, lines: Sequence[str], delimiter: str, quoting: Mapping[str, Any]) -> None:
+    """Raise ConfigError where the quote of several lines stays open or is closed inside a cell.
 
     ``last`` is the number of its last line.
 
     It has taken in the rows after it, which would be missing.
     """
-    if sum(1 for line in lines if line.strip()) > 1 and sum(line.count('"') for line in lines) % 2:
+    if not _is_strict("".join(lines), delimiter, quoting):
         first = last - len(lines) + 1
         raise ConfigError(f"{table}, lines {first} to {last}, cannot be read as CSV: a quote is not closed")
 
@@ -344,29 +399,17 @@ def _check_header(table: str, header: Sequence[str], columns: Columns) -> None:
         raise ConfigError(f"{table} has two columns {twice[0]!r}: which one counts cannot be told")
 
 
-def _is_filled(value: object) -> bool:
-    """Return whether a cell has anything in it.
-
-    The cells beyond the last column come as a list.
-    """
-    return any(value) if isinstance(value, list) else bool(value)
-
-
-def _cell(value: object, delimiter: str) -> object:
-    """Return a cell of metadata: a number or bool where it is written as one.
-
-    A number has a decimal comma only between semicolons.
-    """
-    if not isinstance(value, str):
-        return value
-    is_comma = delimiter == ";" and _COMMA.fullmatch(value)
-    return typed(re.sub(r"[.\u00a0\u202f]", "", value).replace(",", ".") if is_comma else value)
+def _cell(value: str, has_commas: bool) -> Scalar:
+    """Return a cell of metadata: a number or bool where it is written as one."""
+    is_comma = has_commas and (_COMMA.fullmatch(value) or _GROUPED.fullmatch(value))
+    return typed(re.sub(r"[.\u00a0\u202f ]", "", value).replace(",", ".") if is_comma else value)
 
 
 def typed(value: str) -> Scalar:
     """Return a number or a bool that is written as one, and any other text."""
-    if _INTEGER.fullmatch(value) and abs(int(value)) <= MAX_INT:
-        return int(value)
-    if _NUMBER.fullmatch(value) and math.isfinite(float(value)):
-        return float(value)
-    return {"true": True, "false": False}.get(value.lower(), value)
+    if value[:1] in _NUMERIC:
+        if _INTEGER.fullmatch(value) and abs(int(value)) <= MAX_INT:
+            return int(value)
+        if _NUMBER.fullmatch(value) and math.isfinite(float(value)):
+            return float(value)
+    return _BOOLS.get(value.lower(), value)
