@@ -26,6 +26,7 @@ _SIGNS = {"$eq": "=", "$ne": "!=", "$gt": ">", "$gte": ">=", "$lt": "<", "$lte":
         ("(a=1 or b=2) AND c=3", {"$and": [{"$or": [{"a": 1}, {"b": 2}]}, {"c": 3}]}),
         ("tag in (cat, 'a dog', 3, true)", {"tag": {"$in": ["cat", "a dog", 3, True]}}),
         ("tag has cat and tag Has 'a dog'", {"$and": [{"tag": "cat"}, {"tag": "a dog"}]}),
+        ("tag has 2024 and date has 2024", {"$and": [{"tag": "2024"}, {"date": "2024"}]}),
         ("has has has or has=has", {"$or": [{"has": "has"}, {"has": "has"}]}),
         ("tag Not In(cat)", {"tag": {"$nin": ["cat"]}}),
         ("a==.5 and b<=-1e3 and c!=False", {"$and": [{"a": 0.5}, {"b": {"$lte": -1000.0}}, {"c": {"$ne": False}}]}),
@@ -76,7 +77,7 @@ def test_only_the_key_date_without_quotes_has_dates() -> None:
     ("text", "message"),
     [
         ("(", "needs a key of the metadata, such as in year>=2020 at its end"),
-        ("year", "needs one of = == != > >= < <= has, 'in' or 'not in' at its end"),
+        ("year", "needs one of = == != > >= < <=, 'has', 'in' or 'not in' at its end"),
         ("year>=", "needs a value at its end"),
         (
             "year>=2020 tag=cat",

@@ -5,10 +5,11 @@ The grammar, in which words in capitals are tokens. Keywords are written in any 
 * ``filter    = group, {"or", group}``
 * ``group     = part, {"and", part}``
 * ``part      = "(", filter, ")" | condition``
-* ``condition = key, sign, value | key, ["not"], "in", "(", value, {",", value}, ")"``
-* ``sign      = "=" | "==" | "has" | "!=" | ">" | ">=" | "<" | "<="``
+* ``condition = key, sign, value | key, "has", text | key, ["not"], "in", "(", value, {",", value}, ")"``
+* ``sign      = "=" | "==" | "!=" | ">" | ">=" | "<" | "<="``
 * ``key       = WORD | QUOTED``
-* ``value     = NUMBER | "true" | "false" | WORD | QUOTED``
+* ``text      = WORD | QUOTED``
+* ``value     = NUMBER | "true" | "false" | text``
 
 A QUOTED text stands in single or double quotes, and is never a number, a keyword or a date; a quote in it is doubled.
 A WORD has no spaces, quotes, brackets, commas or ``= ! < >``. `parse_filter` says what the conditions mean.
@@ -28,7 +29,7 @@ from vlmsearch.stores.filters import TOO_DEEP, parse_filter
 
 DATE_KEY = "date"
 """The key whose values are dates: whole numbers, YYYYMMDD."""
-_OPERATORS = {"=": "$eq", "==": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte", "has": "$eq"}
+_OPERATORS = {"=": "$eq", "==": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<operator>[<>=!]=|[<>=])
@@ -69,7 +70,7 @@ def read_filter(text: str) -> Mapping[str, object]:
     """Return the JSON object of a filter that is written as a condition, or as JSON.
 
     ``and`` binds more strongly than ``or``. Numbers, ``true`` and ``false`` are values of that type; everything else,
-    and everything in quotes, is a text. ``tag has cat`` is another way to write ``tag=cat``.
+    and everything in quotes, is a text. ``tag has 2024`` is another way to write ``tag="2024"``.
 
     For the key ``date``, whose values are whole numbers of the form YYYYMMDD, a value without quotes is a year, a month
     or a day: ``date>=2024``, ``date=2024-06``, ``date<2024-06-12``.
@@ -151,12 +152,14 @@ class _Reader:
         if has_not:
             self._take()
         if not self._next.is_keyword("in"):
-            self._fail("'in'" if has_not else f"one of {' '.join(_OPERATORS)}, 'in' or 'not in'")
+            self._fail("'in'" if has_not else f"one of {' '.join(_OPERATORS)}, 'has', 'in' or 'not in'")
         self._take()
         return self._list(key, "$nin" if has_not else "$in")
 
     def _comparison(self, key: str) -> Condition:
         written = self._take().text.lower()
+        if written == "has":
+            return {key: self._take_text("a text of a list")}
         operator = _OPERATORS[written]
         token = self._next
         if _is_dated(key, token):
