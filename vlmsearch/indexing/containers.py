@@ -26,7 +26,7 @@ from vlmsearch.indexing.passages import with_passages
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
-from vlmsearch.media.images import read_image, tiff_pages
+from vlmsearch.media.images import as_bmp, read_image, tiff_pages
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.mail import MAIL_SUFFIXES
 from vlmsearch.media.office import OFFICE_SUFFIXES
@@ -229,7 +229,7 @@ def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
         header = video.describe(file.path, file.follow_links)
         dated = day_metadata(header.day)
         for frame in video.scenes(file.path, limits=limits, follow_links=file.follow_links):
-            fragment, image = f"#t={frame.seconds:.3f}", video.as_bmp(frame.image)
+            fragment, image = f"#t={frame.seconds:.3f}", as_bmp(frame.image)
             if count == 0 or (not is_past and frame.seconds >= _COVER * (header.duration or 0.0)):
                 cover, is_past = (fragment, image), count > 0
             count += 1

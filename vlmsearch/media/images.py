@@ -137,9 +137,7 @@ def _read_part(part: Part, limits: ImageLimits) -> bytes:
         if right <= left or bottom <= top:
             size = f"{image.width} by {image.height}"
             raise InvalidInputError("invalid", f"the region {left},{top} is not in {str(path)!r}, which is {size}")
-        written = BytesIO()
-        image.crop((left, top, right, bottom)).save(written, "BMP")
-    return written.getvalue()
+        return as_bmp(image.crop((left, top, right, bottom)))
 
 
 def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[None, list[bytes]]]:
@@ -189,7 +187,7 @@ def tiff_pages(path: Path, limits: ImageLimits) -> Iterator[Callable[[], bytes]]
     del data  # so that the file is in memory once
     for number, page in enumerate(pages, start=1):
         file.turn_to(page)
-        yield partial(_as_bmp, file, f"page {number} of {str(path)!r}", limits)
+        yield partial(_decoded_bmp, file, f"page {number} of {str(path)!r}", limits)
 
 
 def format_of(data: bytes) -> str:
@@ -337,13 +335,19 @@ def _read_header(data: bytes, name: str, at_least: int | None, limits: ImageLimi
 
 def decoded_image(value: Mapping[str, Any], data: Sequence[bytes]) -> Iterator[tuple[None, list[bytes]]]:
     """Decode an image to a BMP that is upright; runs in a child process."""
-    yield None, [_as_bmp(ImageBytes(data[0], value["name"]), value["name"], ImageLimits(**value["limits"]))]
+    yield None, [_decoded_bmp(ImageBytes(data[0], value["name"]), value["name"], ImageLimits(**value["limits"]))]
 
 
-def _as_bmp(file: ImageBytes, name: str, limits: ImageLimits) -> bytes:
-    written, data = BytesIO(), file.getvalue()
+def _decoded_bmp(file: ImageBytes, name: str, limits: ImageLimits) -> bytes:
+    data = file.getvalue()
     with _rejecting(name, format_of(data), data):
-        _parse_header(file, name, None, limits).decode().save(written, "BMP")
+        return as_bmp(_parse_header(file, name, None, limits).decode())
+
+
+def as_bmp(image: Image.Image) -> bytes:
+    """Return an image as the bytes of a BMP: the pixels as they are, which takes no time."""
+    written = BytesIO()
+    image.save(written, "BMP")
     return written.getvalue()
 
 

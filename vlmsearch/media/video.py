@@ -34,6 +34,7 @@ from vlmsearch.media.about import About
 from vlmsearch.media.decoding import decoded, language_of
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.hdr import UNSPECIFIED, Cicp, rgb_of, tone_mapped
+from vlmsearch.media.images import as_bmp
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
 if TYPE_CHECKING:
@@ -242,13 +243,6 @@ def frame_at(path: Path, seconds: float, *, limits: ImageLimits = DEFAULT_LIMITS
 def frame_image(path: Path, seconds: float, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
     """Return the frame that a film shows at a time, as `as_bmp` gives it. Errors as `frame_at`."""
     return as_bmp(frame_at(path, seconds, limits=limits))
-
-
-def as_bmp(image: Image.Image) -> bytes:
-    """Return an image as the bytes of a BMP: the pixels as they are, which takes no time."""
-    written = BytesIO()
-    image.save(written, "BMP")
-    return written.getvalue()
 
 
 def describe(path: Path, follow_links: bool = True) -> FilmHeader:
