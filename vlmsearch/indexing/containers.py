@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from vlmsearch._util.messages import Bytes
+from vlmsearch._util.pillow import as_bmp
 from vlmsearch._util.unread import unread_metadata
 from vlmsearch.errors import InvalidInputError, MissingDependencyError
 from vlmsearch.indexing.facts import day_metadata
@@ -26,7 +27,7 @@ from vlmsearch.indexing.passages import with_passages
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.media.about import About
 from vlmsearch.media.files import open_regular
-from vlmsearch.media.images import as_bmp, read_image, tiff_pages
+from vlmsearch.media.images import read_image, tiff_pages
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.mail import MAIL_SUFFIXES
 from vlmsearch.media.office import OFFICE_SUFFIXES

@@ -27,7 +27,7 @@ from PIL import Image
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
-from vlmsearch._util.pillow import STRICT
+from vlmsearch._util.pillow import STRICT, as_bmp
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
 from vlmsearch.media.files import open_regular, read_regular
@@ -342,13 +342,6 @@ def _decoded_bmp(file: ImageBytes, name: str, limits: ImageLimits) -> bytes:
     data = file.getvalue()
     with _rejecting(name, format_of(data), data):
         return as_bmp(_parse_header(file, name, None, limits).decode())
-
-
-def as_bmp(image: Image.Image) -> bytes:
-    """Return an image as the bytes of a BMP: the pixels as they are, which takes no time."""
-    written = BytesIO()
-    image.save(written, "BMP")
-    return written.getvalue()
 
 
 def _parse_header(file: ImageBytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:

@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vlmsearch._util.extras import install_command
+from vlmsearch._util.pillow import as_bmp
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
 from vlmsearch.media.about import About
 from vlmsearch.media.decoding import decoded, language_of
 from vlmsearch.media.files import open_regular
 from vlmsearch.media.hdr import UNSPECIFIED, Cicp, rgb_of, tone_mapped
-from vlmsearch.media.images import as_bmp
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
 if TYPE_CHECKING:
