@@ -59,6 +59,7 @@ def serving(hostile: HostileServer) -> Iterator[None]:
                 return
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
+            self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
             self.close_connection = True
             for _ in range(300):
@@ -144,16 +145,14 @@ def test_the_command_shows_pictures_of_the_server_and_none_of_the_client(
 def test_no_answer_takes_more_memory_than_one_of_its_kind(
     verb: str, hostile: HostileServer, remote: RemotePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = ("_MAX_BYTES", "_MAX_TEXT_CHARS")
-    for name in limits:
-        assert getattr(vlmsearch.client, name) <= 512 * MIB
-        monkeypatch.setattr(vlmsearch.client, name, 8 * MIB)
+    assert vlmsearch.client._MAX_BYTES <= 512 * MIB
+    monkeypatch.setattr(vlmsearch.client, "_MAX_BYTES", 8 * MIB)
     hostile.endless = b"A" * MIB
     if verb == "text":
         hostile.endless = b'event: token\ndata: {"text": "%s"}\n\n' % (b"A" * MIB)
     tracemalloc.start()
     try:
-        with pytest.raises(BackendError, match=r"8,388,608 bytes|text that does not end"):
+        with pytest.raises(BackendError, match="8,388,608 bytes"):
             ask_for(verb, remote, hostile.url)
         assert tracemalloc.get_traced_memory()[1] < 40 * MIB
     finally:

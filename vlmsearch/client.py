@@ -96,8 +96,6 @@ _BATCH_IDS, _BATCH_DELETED = 100, 10_000
 _PAGE = 100
 _MAX_BYTES = 512 * 2**20
 """Maximum length of an answer, and of a line of a stream: a job may name each document of the index."""
-_MAX_TEXT_CHARS = 2**24
-"""Maximum length of a streamed answer."""
 _CODES = frozenset(get_args(RejectCode))
 T = TypeVar("T")
 Form: TypeAlias = dict[str, Any]
@@ -118,7 +116,7 @@ def connect(
         url: URL of the server, such as ``http://127.0.0.1:8080`` or ``https://search.example.org/photos``.
         index: Name of the index.
         token: Token that `vlmsearch token add` printed; by default the one in ``VLMSEARCH_TOKEN``, if that is set.
-        timeout: Seconds without an answer after which a call fails, above 0.
+        timeout: Seconds without an answer after which a call fails, above 0. A whole answer has ten times as long.
         allow_plain_http: Whether the token may go to another machine unencrypted.
 
     Returns:
@@ -500,8 +498,9 @@ class RemotePipeline(Index):
         return self._server.again(attempt, is_repeatable=is_repeatable)
 
     def _events(self, target: str, form: Form | None = None) -> _Events:
+        """Return the events of an answer, or of a job, which may take any time."""
         exchange = partial(self._exchange, "GET" if form is None else "POST", target, form)
-        return self._server.again(lambda: _Events(exchange(), self._server, self._origin))
+        return self._server.again(lambda: _Events(exchange(), self._server, self._origin, is_job=form is None))
 
     @contextmanager
     def _exchange(self, method: str, target: str, form: Form | None) -> Iterator[httpx.Response]:
@@ -584,7 +583,6 @@ class RemoteAnswerStream(AnswerParts):
         return self._answer or Answer("".join(self._text), (), self.matches)
 
     def _run(self) -> Iterator[str | Citation]:
-        length = 0
         for name, data in self._events:
             if name == "answer":
                 self._answer = _value(Answer, data, self._events.origin)
@@ -597,9 +595,6 @@ class RemoteAnswerStream(AnswerParts):
                 self.matches = event.matches
             elif name == "token":
                 self._text.append(event.text)
-                length += len(event.text)
-                if length > _MAX_TEXT_CHARS:
-                    raise BackendError(f"{self._events.origin.server} answers with a text that does not end")
                 yield event.text
         raise BackendUnavailableError("the server went away in the middle of the answer")
 
@@ -612,15 +607,18 @@ class RemoteAnswerStream(AnswerParts):
 class _Events(Closable):
     """The server-sent events of an answer: the name of each, and its JSON."""
 
-    def __init__(self, exchange: AbstractContextManager[httpx.Response], server: HttpClient, origin: Origin) -> None:
+    def __init__(
+        self, exchange: AbstractContextManager[httpx.Response], server: HttpClient, origin: Origin, *, is_job: bool
+    ) -> None:
         self.origin = origin
+        self._max_bytes = None if is_job else _MAX_BYTES
         self._server = server
         self._entered = ExitStack()
         self._response = self._entered.enter_context(exchange)
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
         with self._entered:
-            for name, data in self._server.events(self._response, _MAX_BYTES):
+            for name, data in self._server.events(self._response, _MAX_BYTES, self._max_bytes):
                 yield name, _parse(data, self.origin)
 
     def close(self) -> None:

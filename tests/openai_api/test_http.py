@@ -9,6 +9,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -34,7 +35,12 @@ def silent() -> Iterator[str]:
 
 
 def ask(server: ScriptedServer, *, uses_proxies: bool = False) -> bytes:
-    with HttpClient(server.url, PATIENT, uses_proxies=uses_proxies) as client, client.exchange("GET", "/") as response:
+    with HttpClient(server.url, PATIENT, uses_proxies=uses_proxies) as client:
+        return body_of(client)
+
+
+def body_of(client: HttpClient, data: bytes | None = None) -> bytes:
+    with client.exchange("GET" if data is None else "POST", "/", data) as response:
         return client.read(response, MIB)
 
 
@@ -124,17 +130,118 @@ def test_an_answer_that_is_cut_short_is_none() -> None:
         ask(server)
 
 
-def test_events_may_come_in_any_pieces(silent: str) -> None:
-    wire = "data: a\u2028b\r\n\r\n: comment\nevent: x\ndata:c\ndata: d\n\n\nid: 1\n\ndata: cut off".encode()
+def stream_of(*pieces: bytes, kind: str = "text/event-stream; charset=utf-8", **headers: str) -> httpx.Response:
+    return httpx.Response(200, content=iter(pieces), headers={"Content-Type": kind, **headers})
+
+
+WIRE = "\ufeffdata: a\u2028\U0001f436\r\n\r\n: comment\revent: x\rdata:c\ndata\ndata:  d\n\n"
+WIRE += "id: 1\n\nevent: y\n\ndata: e\r\r"
+
+
+@pytest.mark.parametrize("cut", ["data: cut off", "data: cut off\r\n", "\ufeff"])
+def test_events_may_come_in_any_pieces(silent: str, cut: str) -> None:
+    wire = (WIRE + cut).encode()
+    events = [("", "a\u2028\U0001f436"), ("x", "c\n\n d"), ("", "e")]
     with HttpClient(silent, PATIENT) as client:
-        for size in (1, 2, 3, 100):
-            pieces = [wire[start : start + size] for start in range(0, len(wire), size)]
-            response = httpx.Response(200, content=iter(pieces))
-            assert list(client.events(response, 100)) == [("", "a\u2028b"), ("x", "c\nd")]
-        for body, message in ((iter([b"12345"] * 2), "more than 9 bytes"), (b"", "compressed answer")):
-            headers = {} if body else {"Content-Encoding": "gzip"}
-            with pytest.raises(BackendError, match=message):
-                list(client.events(httpx.Response(200, content=body, headers=headers), 9))
+        for place in range(len(wire)):
+            assert list(client.events(stream_of(wire[:place], wire[place:]), 999, 999)) == events
+        assert list(client.events(stream_of(*(bytes([byte]) for byte in wire)), 999, 999)) == events
+
+
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (stream_of(*[b"12345"] * 3), "more than 9 bytes"),
+        (stream_of(*[b"data\n"] * 3), "more than 9 bytes"),
+        (stream_of(*[b": ping\n"] * 3), "more than 9 bytes"),
+        (stream_of(*[b"data: a\n\n"] * 3), "more than 20 bytes"),
+        (stream_of(b"", **{"Content-Encoding": "gzip"}), "compressed answer"),
+        (stream_of(b"<html>\n sk-secret", kind="text/html"), r"not a stream of events: '<html> \*\*\*'$"),
+        (stream_of(*[b"x" * 2**20] * 300, kind="text/html"), r"not a stream of events: 'x{100}'$"),
+        (stream_of(b"\x1f\x8b", kind=""), "not a stream of events: "),
+    ],
+)
+def test_a_stream_is_bounded_and_one_of_events(silent: str, response: httpx.Response, message: str) -> None:
+    with HttpClient(silent, PATIENT, key="sk-secret") as client, pytest.raises(BackendError, match=message):
+        list(client.events(response, 9, 20))
+
+
+@contextmanager
+def dripping(head: bytes, piece: bytes) -> Iterator[tuple[str, threading.Event]]:
+    """URL of a server that sends a piece every 50 ms after the head, or reads so where there is none.
+
+    The event is set once its client has hung up.
+    """
+    gone = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(2**10)
+            connection.sendall(head)
+            try:
+                while not gone.wait(0.05) and (piece or connection.recv(2**12)):
+                    connection.sendall(piece)
+            except OSError:
+                pass
+            gone.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**12)
+        threading.Thread(target=serve).start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", gone
+        finally:
+            gone.set()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+DRIPS = {
+    "head": (OK, b"A: b\r\n"),
+    "interim heads": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": (OK + b"Content-Length: 9999\r\n\r\n", b" "),
+    "body without a length": (OK + b"\r\n", b" "),
+    "chunks": (CHUNKED, b"1\r\n \r\n"),
+    "extension of a chunk": (CHUNKED + b"1;", b"x"),
+    "trailer": (CHUNKED + b"0\r\n", b"A: b\r\n"),
+    "redirect": (b"HTTP/1.1 307 No\r\nLocation: /\r\nContent-Length: 9999\r\n\r\n", b" "),
+    "request": (b"", b""),
+    "handshake": (b"\x16\x03\x03\x0f\xff", b"\x02"),
+}
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+@pytest.mark.parametrize("name", DRIPS)
+def test_a_server_that_drips_is_left_when_its_time_is_over_or_the_call_is_given_up(
+    name: str, is_given_up: bool
+) -> None:
+    token, started = CancelToken(), time.monotonic()
+    options = HttpOptions(connect_timeout=1, answer_timeout=30 if is_given_up else 0.2)
+    if is_given_up:
+        threading.Timer(0.1, token.cancel).start()
+    kind = OperationCancelledError if is_given_up else BackendUnavailableError
+    message = "^it was cancelled$" if is_given_up else r"did not end its answer within 0\.2 seconds; a larger answer_"
+    with dripping(*DRIPS[name]) as (url, gone), running_under(token):
+        url = url.replace("http:", "https:") if name == "handshake" else url
+        with HttpClient(url, options) as client, pytest.raises(kind, match=message):
+            body_of(client, b"x" * (2**23 if name == "request" else 9))
+        assert time.monotonic() - started < 3
+        assert name == "request" or gone.wait(10)
+
+
+def test_a_whole_answer_may_take_ten_times_as_long_as_silence() -> None:
+    events = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", b"data: a\n\n"
+    for is_endless in (False, True):
+        with dripping(*events) as (url, _), HttpClient(url, HttpOptions(timeout=0.1)) as client:
+            data = list[str]()
+            with suppress(BackendUnavailableError), client.exchange("GET", "/") as response:
+                for _, piece in client.events(response, 99, None if is_endless else 999):
+                    data.append(piece)
+                    if len(data) == 30:
+                        break
+            assert (len(data) == 30) is is_endless
+            assert len(data) > 10
 
 
 def test_a_silent_server_times_out_and_is_not_asked_again(silent: str) -> None:

@@ -16,7 +16,7 @@ from typing_extensions import override
 from vlmsearch._util.credentials import redact
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, TextTruncatedWarning
-from vlmsearch.openai_api.http import HttpClient, HttpOptions, is_packed, wait_asked
+from vlmsearch.openai_api.http import HttpClient, HttpOptions, wait_asked
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -25,8 +25,6 @@ REQUEST_BYTES = 2**24
 """Maximum size of the items of a request, unless one alone is larger."""
 FITTING_CHARS = 16
 """Characters of a text that no model finds too long."""
-_ERROR_BYTES = 2**16
-"""Bytes that are read of an answer that is an error."""
 _BUSY = frozenset({429, 502, 503, 504})
 _REFUSED = frozenset({400, 413, 422})
 _FAILED_DEPENDENCY = 424
@@ -163,12 +161,7 @@ class JsonApi(HttpClient):
 
     def _detail(self, response: httpx.Response) -> str:
         """Return what a response says of its error, in one line. The key is never in it."""
-        data = bytearray()
-        for piece in () if is_packed(response) else response.iter_raw():
-            data += piece
-            if len(data) >= _ERROR_BYTES:
-                break
-        text = data[:_ERROR_BYTES].decode("utf-8", "replace")
+        text = self.beginning(response)
         said: object = text
         with suppress(ValueError):
             said = parse_json(text)
@@ -176,10 +169,6 @@ class JsonApi(HttpClient):
             if isinstance(said, dict) and name in said:
                 said = said[name]
         return redact(str(said) or response.reason_phrase, [self.key], max_chars=300)
-
-    def other(self, expected: str, data: str) -> BackendError:
-        """Return the error for an answer that is not what was expected."""
-        return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self.key], max_chars=100)!r}")
 
 
 def in_parts(

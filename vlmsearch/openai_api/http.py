@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import ssl
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TypeVar
+from io import IncrementalNewlineDecoder
+from itertools import chain
+from typing import Any, TypeVar
 
+import httpcore
 import httpx
 
 from vlmsearch._util.address import is_loopback, parse_address
@@ -29,6 +34,12 @@ MAX_WAIT = 60.0
 """Seconds that a server may ask to wait; for more, the caller decides."""
 _MAX_IDLE = 32
 """Maximum number of connections that are kept while nobody uses them."""
+_SILENCES = 10
+"""Times of silence that a whole answer may take, unless an option says it."""
+_WRITE_BYTES = 2**16
+"""Bytes that are sent in one step of a request, whose time is counted."""
+_FIRST_BYTES = 2**16
+"""Bytes that are read of an answer that is an error, or of another kind."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,7 @@ class HttpOptions:
     Attributes:
         timeout: Seconds that the server may be silent, above 0.
         connect_timeout: Seconds that it may take to connect, above 0.
+        answer_timeout: Seconds that a request and its whole answer may take, above 0; by default ten times ``timeout``.
         retries: Number of further attempts while the server is unreachable, busy or starting.
         key_variable: Environment variable with the key, whose name ends in ``_API_KEY``; by default the back end's.
         plaintext_key: Whether the key may cross a network without TLS, for one that is trusted. Without it, over plain
@@ -46,6 +58,7 @@ class HttpOptions:
 
     timeout: float = 60.0
     connect_timeout: float = 10.0
+    answer_timeout: float | None = None
     retries: int = 3
     key_variable: str = ""
     plaintext_key: bool = False
@@ -88,7 +101,10 @@ class HttpClient(Closable):
         uses_proxies: bool = False,
         scheme: str = "",
     ) -> None:
+        seconds = options.answer_timeout
+        self._answer_timeout = _SILENCES * options.timeout if seconds is None else seconds
         check_seconds(timeout=options.timeout, connect_timeout=options.connect_timeout)
+        check_seconds(answer_timeout=self._answer_timeout)
         if options.retries < 0:
             raise ConfigError(f"retries is at least 0, not {options.retries}")
         parsed = _server_url(url, scheme, options.key_variable)
@@ -105,7 +121,6 @@ class HttpClient(Closable):
             check_unencrypted(options.key_variable, parsed.host, advice)
         self._headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "vlmsearch"}
         self._headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        self._timeouts = httpx.Timeout(options.timeout, connect=options.connect_timeout, pool=None).as_dict()
         try:
             self._client = httpx.Client(
                 verify=tls_context() if is_encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
@@ -115,6 +130,9 @@ class HttpClient(Closable):
             )
         except (ImportError, OSError, ValueError) as exc:
             raise ConfigError(f"{self.name}: the environment's proxy or certificates cannot be used: {exc}") from exc
+        transports: Iterable[Any] = (self._client._transport, *self._client._mounts.values())  # noqa: SLF001
+        for transport in filter(None, transports):  # httpx has no argument for it
+            transport._pool._network_backend = _Network()  # noqa: SLF001
 
     @contextmanager
     def exchange(self, method: str, target: str, data: bytes | None = None) -> Iterator[httpx.Response]:
@@ -131,19 +149,23 @@ class HttpClient(Closable):
         """
         check_cancelled()
         headers = {**self._headers, **({"Content-Type": "application/json"} if data is not None else {})}
+        clock = _Clock(self._answer_timeout)
+        silence = partial(clock.left, self.options.timeout)
+        timeouts = {"connect": partial(clock.left, self.options.connect_timeout), "read": silence, "write": silence}
         request = httpx.Request(
             method,
             self.url + target,
             content=data,
             headers={**headers, **trace_headers()},
-            extensions={"timeout": self._timeouts},
+            extensions={"timeout": timeouts, "clock": clock},
         )
         try:
-            with closing(self._send(request)) as response, on_cancel(partial(_hang_up, response)):
+            with on_cancel(clock.cancel), closing(self._send(request)) as response:
                 yield response
+                check_cancelled()  # what ends where the connection was broken is no answer
         except httpx.HTTPError as exc:
             check_cancelled()  # the connection was broken for that
-            raise BackendUnavailableError(f"{self.name} {self._reason(exc)}") from exc
+            raise BackendUnavailableError(f"{self.name} {self._reason(exc, clock)}") from exc
 
     def _send(self, request: httpx.Request) -> httpx.Response:
         try:
@@ -175,53 +197,71 @@ class HttpClient(Closable):
         data = bytearray()
         for piece in response.iter_raw():
             data += piece
-            self._check_length(data, max_bytes)
+            self._check_length(len(data), max_bytes)
         return bytes(data)
 
-    def events(self, response: httpx.Response, max_bytes: int) -> Iterator[tuple[str, str]]:
+    def events(self, response: httpx.Response, max_event: int, max_bytes: int | None) -> Iterator[tuple[str, str]]:
         """Yield the name and the data of each event of a stream. See section 9.2.6 of WHATWG HTML.
 
-        One that the end of the stream cuts off is left out.
+        One that the end of the stream cuts off is left out. Without ``max_bytes``, the stream may take any time.
 
         Raises:
-            BackendError: It is compressed, or a line is longer than ``max_bytes``.
+            BackendError: It is no stream of events, compressed or too long, or an event is longer than ``max_event``.
         """
         self._check_plain(response)
-        name, data = "", list[str]()
-        for line in self._lines(response.iter_raw(), max_bytes):
-            key, _, value = line.partition(":")
-            if not line:
-                if data:
-                    yield name, "\n".join(data)
-                name, data = "", []
-            elif key == "event":
-                name = value.removeprefix(" ")
-            elif key == "data":
-                data.append(value.removeprefix(" "))
-
-    def _lines(self, pieces: Iterable[bytes], max_bytes: int) -> Iterator[str]:
-        """Yield lines, which end in LF or CR LF alone: text in JSON may hold every other separator of Unicode."""
-        rest = bytearray()
-        for piece in pieces:
-            *ends, tail = piece.split(b"\n")
+        if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
+            raise self.other("a stream of events", self.beginning(response))
+        if max_bytes is None:
+            response.request.extensions["clock"].end = math.inf
+        decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8-sig")("replace"), translate=True)
+        name, data, rest, size, total = "", list[str](), list[str](), 0, 0
+        for piece in chain(response.iter_raw(), (b"",)):
+            size, total = size + len(piece), total + len(piece)
+            self._check_length(size, max_event)
+            self._check_length(total, max_bytes or total)
+            *ends, tail = decoder.decode(piece, final=not piece).split("\n")
             for end in ends:
-                yield (rest + end).removesuffix(b"\r").decode("utf-8", "replace")
-                rest.clear()
-            rest += tail
-            self._check_length(rest, max_bytes)
+                line, rest = "".join([*rest, end]), []
+                key, _, value = line.partition(":")
+                if not line:
+                    if data:
+                        yield name, "\n".join(data)
+                    name, data, size = "", [], 0
+                elif key == "event":
+                    name = value.removeprefix(" ")
+                elif key == "data":
+                    data.append(value.removeprefix(" "))
+            rest.append(tail)
+
+    def beginning(self, response: httpx.Response) -> str:
+        """Return the first bytes of a body as a text; "" of one that is compressed."""
+        data = bytearray()
+        for piece in () if is_packed(response) else response.iter_raw():
+            data += piece
+            if len(data) >= _FIRST_BYTES:
+                break
+        return data[:_FIRST_BYTES].decode("utf-8", "replace")
+
+    def other(self, expected: str, data: str) -> BackendError:
+        """Return the error for an answer that is not what was expected."""
+        return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self.key], max_chars=100)!r}")
 
     def _check_plain(self, response: httpx.Response) -> None:
         if is_packed(response):
             raise BackendError(f"{self.name} sent a compressed answer, which was not asked for")
 
-    def _check_length(self, data: bytearray, max_bytes: int) -> None:
-        if len(data) > max_bytes:
+    def _check_length(self, size: int, max_bytes: int) -> None:
+        if size > max_bytes:
             raise BackendError(f"{self.name} sent more than {max_bytes:,} bytes, which no such answer has")
 
-    def _reason(self, exc: httpx.HTTPError) -> str:
+    def _reason(self, exc: httpx.HTTPError, clock: _Clock) -> str:
+        if isinstance(exc, httpx.TimeoutException) and time.monotonic() >= clock.end:
+            option = "timeout" if self.options.answer_timeout is None else "answer_timeout"
+            return f"did not end its answer within {self._answer_timeout:g} seconds; a larger {option} waits longer"
         known: dict[type[Exception], str] = {
             httpx.ConnectError: "cannot be reached",
             httpx.ConnectTimeout: "did not accept a connection in time",
+            httpx.WriteTimeout: f"took nothing for {self.options.timeout:g} seconds; a larger timeout waits longer",
             httpx.ReadTimeout: f"was silent for {self.options.timeout:g} seconds; a larger timeout waits longer",
         }
         return f"{known.get(type(exc), 'broke the connection')} ({redact(one_line(exc), [self.key])})"
@@ -252,13 +292,57 @@ def is_packed(response: httpx.Response) -> bool:
     return str(response.headers.get("content-encoding", "identity")) != "identity"
 
 
-def _hang_up(response: httpx.Response) -> None:
-    """Break the connection of a response that another thread waits for. Closing it would not wake that up."""
-    stream = response.extensions.get("network_stream")
-    connection = stream.get_extra_info("socket") if stream else None
-    if connection is not None:
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
+class _Clock:
+    """The time that a request and its answer have, and the connection that they wait for."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.monotonic() + seconds
+        self._stream: Any = None
+        self._is_cancelled = False
+
+    def left(self, max_seconds: float, stream: httpcore.NetworkStream | None = None) -> float:
+        """Return how long a step may wait on a connection; ReadTimeout where the time is over."""
+        self._stream = stream or self._stream
+        left = self.end - time.monotonic()
+        if self._is_cancelled or left <= 0:
+            raise httpcore.ReadTimeout
+        return min(max_seconds, left)
+
+    def cancel(self) -> None:
+        """Break the connection, for a thread that waits for it. Closing it would not wake that up."""
+        self._is_cancelled = True
+        with suppress(AttributeError, OSError):  # where there is none yet, or none any more
+            self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+
+class _Network(httpcore.SyncBackend):
+    """Connections whose steps ask a clock how long they may wait. httpcore hands it on in place of seconds."""
+
+    def connect_tcp(self, host: str, port: int, timeout: Any = None, *args: Any, **options: Any) -> _Stream:
+        """Return a connection to a server or a proxy."""
+        return _Stream(super().connect_tcp(host, port, timeout(), *args, **options), timeout)
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection; ``clock`` is for steps that httpcore gives no time, those of SOCKS."""
+
+    def __init__(self, stream: Any, clock: Any) -> None:
+        self._stream, self._clock = stream, clock
+        self.close, self.get_extra_info = stream.close, stream.get_extra_info  # type: ignore[method-assign]
+
+    def read(self, max_bytes: int, timeout: Any = None) -> Any:
+        """Return what comes next; b"" at the end."""
+        return self._stream.read(max_bytes, (timeout or self._clock)(self))
+
+    def write(self, buffer: bytes, timeout: Any = None) -> None:
+        """Send bytes."""
+        for start in range(0, len(buffer), _WRITE_BYTES):
+            self._stream.write(buffer[start : start + _WRITE_BYTES], (timeout or self._clock)(self))
+
+    def start_tls(self, *args: Any, timeout: Any = None, **options: Any) -> _Stream:
+        """Return the connection, encrypted from here on."""
+        clock = timeout or self._clock
+        return _Stream(self._stream.start_tls(*args, timeout=clock(self), **options), clock)
 
 
 @cache

@@ -303,6 +303,31 @@ def test_a_call_that_is_given_up_breaks_the_connection_of_a_silent_server(server
     assert len(server.script.requests) == 1
 
 
+def test_an_answer_that_takes_too_long_ends_after_what_was_shown() -> None:
+    pieces = list[str]()
+    with (
+        OpenAIServer(Script(reply="x" * 9000, delay=0.05)) as server,
+        open_generator(f"openai:{server.url}?answer_timeout=0.5&retries=5") as generator,
+    ):
+        with pytest.raises(BackendUnavailableError, match=r"did not end its answer within 0\.5 seconds"):
+            pieces.extend(generator.stream("?", GenerationOptions(max_tokens=3000)))
+        assert server.script.cancelled.wait(60)
+    assert 0 < len(pieces) < 11
+    assert len(server.script.requests) == 1
+
+
+def test_a_text_is_bounded_by_the_tokens_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmsearch.generators.openai.generator._STREAM_BYTES", 10_000)
+    with OpenAIServer(Script(reply="x" * 90_000)) as server, OpenAIGenerator(server.url) as generator:
+        assert generator.generate("?", GenerationOptions(max_tokens=1000)) == "x" * 3000
+    event = f"data: {json.dumps({'choices': [{'delta': {'content': 'x' * 1000}}]})}\n\n"
+    with (
+        answering("text/event-stream", event * 200) as generator,
+        pytest.raises(BackendError, match="more than 14,096"),
+    ):
+        generator.generate("?", GenerationOptions(max_tokens=1))
+
+
 def test_without_a_model_the_only_one_is_taken() -> None:
     with OpenAIServer(Script(models=("big", "small"))) as server:
         with pytest.raises(ConfigError, match="has nothing there"):

@@ -12,6 +12,7 @@ import httpx
 
 from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.credentials import redact
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.openai.responses import (
@@ -44,7 +45,9 @@ Detail = Literal["low", "high", "auto"]
 _MAX_LIKELIHOODS = 20
 """Number of likely tokens that OpenAI's interface tells at most."""
 _ANSWER_BYTES = 2**20
-"""Maximum size of an answer of one token, and of a line of a stream."""
+"""Maximum size of an answer of one token, and of an event of a stream."""
+_STREAM_BYTES, _TOKEN_BYTES = 2**24, 2**12
+"""Maximum size of a stream, and what each token adds to it."""
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
 """Maximum number of tokens of a chat template, and the number in completions: the one that begins a text."""
 
@@ -264,10 +267,8 @@ class OpenAIGenerator(Generator):
         is_whole = False
         with ExitStack() as stack:
             response = self._open(stack, prompt, options)
-            if "event-stream" not in response.headers.get("content-type", ""):
-                said = self._server.read(response, _ANSWER_BYTES).decode("utf-8", "replace")
-                raise self._server.other("a stream of events", said)
-            for _, data in self._server.events(response, _ANSWER_BYTES):
+            max_bytes = _STREAM_BYTES + _TOKEN_BYTES * options.max_tokens
+            for _, data in self._server.events(response, _ANSWER_BYTES, max_bytes):
                 if data == "[DONE]":
                     return
                 event = self._parse(data)
@@ -286,7 +287,7 @@ class OpenAIGenerator(Generator):
 
     def _parse(self, data: str) -> dict[str, Any]:
         try:
-            event = json.loads(data)
+            event = parse_json(data)
         except ValueError as exc:
             raise self._server.other("JSON", data) from exc
         if not isinstance(event, dict):
