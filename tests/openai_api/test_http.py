@@ -103,6 +103,28 @@ def test_a_proxy_of_the_environment_is_used_where_it_may_be(
         assert [target for _, target, *_ in proxy.requests] == ["http://no.such.invalid/a"] * asked
 
 
+def test_a_tunnel_through_a_proxy_is_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("no.such.invalid").configure_cert(tls)
+    monkeypatch.setattr("vlmsearch.openai_api.http.tls_context", tls_context.__wrapped__)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        connection.recv(2**10)
+        connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+        with tls.wrap_socket(connection, server_side=True) as tunnel:
+            tunnel.recv(2**10)
+            tunnel.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve).start()
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with HttpClient("https://no.such.invalid", PATIENT, uses_proxies=True) as client:
+            assert body_of(client) == b"there"
+
+
 def test_a_proxy_that_cannot_be_used_is_an_error_of_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "nonsense://127.0.0.1:9")
     with pytest.raises(ConfigError, match=r"^http://host: the environment's proxy .* cannot be used"):

@@ -104,7 +104,7 @@ class HttpClient(Closable):
         seconds = options.answer_timeout
         self._answer_timeout = _SILENCES * options.timeout if seconds is None else seconds
         check_seconds(timeout=options.timeout, connect_timeout=options.connect_timeout)
-        check_seconds(answer_timeout=self._answer_timeout)
+        check_seconds(answer_timeout=options.timeout if seconds is None else seconds)
         if options.retries < 0:
             raise ConfigError(f"retries is at least 0, not {options.retries}")
         parsed = _server_url(url, scheme, options.key_variable)
@@ -339,10 +339,10 @@ class _Stream(httpcore.NetworkStream):
         for start in range(0, len(buffer), _WRITE_BYTES):
             self._stream.write(buffer[start : start + _WRITE_BYTES], (timeout or self._clock)(self))
 
-    def start_tls(self, *args: Any, timeout: Any = None, **options: Any) -> _Stream:
+    def start_tls(self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: Any = None) -> Any:
         """Return the connection, encrypted from here on."""
         clock = timeout or self._clock
-        return _Stream(self._stream.start_tls(*args, timeout=clock(self), **options), clock)
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, clock(self)), clock)
 
 
 @cache

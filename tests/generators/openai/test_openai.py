@@ -243,6 +243,9 @@ def test_an_answer_that_is_no_stream_is_named() -> None:
     message = r"^openai:http.* sent what is not a stream of events: "
     with answering("application/json", "{}") as generator, pytest.raises(BackendError, match=message):
         generator.generate("?")
+    deep = "data: " + "[" * 100_000 + "\n\n"
+    with answering("text/event-stream", deep) as generator, pytest.raises(BackendError, match="is not JSON: '\\["):
+        generator.generate("?")
 
 
 @pytest.mark.parametrize("body", ["sk-secret", '["sk-secret"]', '{"choices": ["sk-secret"]}'])

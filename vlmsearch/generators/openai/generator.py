@@ -12,7 +12,6 @@ import httpx
 
 from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.credentials import redact
-from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.openai.responses import (
@@ -287,8 +286,8 @@ class OpenAIGenerator(Generator):
 
     def _parse(self, data: str) -> dict[str, Any]:
         try:
-            event = parse_json(data)
-        except ValueError as exc:
+            event = json.loads(data)
+        except (ValueError, RecursionError) as exc:
             raise self._server.other("JSON", data) from exc
         if not isinstance(event, dict):
             raise self._server.other("a JSON object", data)
