@@ -59,7 +59,6 @@ def serving(hostile: HostileServer) -> Iterator[None]:
                 return
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
-            self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
             self.close_connection = True
             for _ in range(300):

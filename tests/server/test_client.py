@@ -49,7 +49,6 @@ from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.wire import Json, to_json
 
 FOUND = json.dumps({"matches": [], "cursor": None, "threshold": 0.3}).encode()
-EVENTS = {"Content-Type": "text/event-stream"}
 
 
 def error(kind: str, message: str = "no", code: str | None = None) -> bytes:
@@ -433,7 +432,7 @@ def test_a_job_is_started_again_only_where_it_was_not_accepted() -> None:
             pipeline.duplicates()
         assert len(server.requests) == 1
     full = Answer(429, error("overloaded"), {"Retry-After": "0"})
-    with scripted_server(full, started, Answer(200, over, EVENTS)) as server, connect(server.url) as pipeline:
+    with scripted_server(full, started, Answer(200, over)) as server, connect(server.url) as pipeline:
         assert pipeline.duplicates().compared == 0
         assert [path.rpartition("/")[2] for _, path, *_ in server.requests] == ["jobs", "jobs", "events"]
 
@@ -442,7 +441,7 @@ def test_a_job_is_started_again_only_where_it_was_not_accepted() -> None:
 def test_a_job_whose_events_end_early_is_followed_further() -> None:
     progress = b'event: progress\ndata: {"done": 1, "total": 2}\n\n: keep-alive\n\n'
     over = b'event: done\ndata: {"result": {"groups": [], "compared": 7, "unread": []}}\n\n'
-    answers = (Answer(202, b'{"id": "1"}'), Answer(200, progress, EVENTS), Answer(200, over, EVENTS))
+    answers = (Answer(202, b'{"id": "1"}'), Answer(200, progress), Answer(200, over))
     done: list[int] = []
     with scripted_server(*answers) as server, connect(server.url) as pipeline:
         assert pipeline.duplicates(on_progress=done.append).compared == 7
@@ -466,20 +465,20 @@ def test_a_job_whose_events_end_early_is_followed_further() -> None:
     ],
 )
 def test_a_job_that_fails_there_fails_here(event: bytes, kind: type[Exception], message: str) -> None:
-    answers = (Answer(202, b'{"id": "1"}'), Answer(200, event, EVENTS), Answer(202, b"{}"))
+    answers = (Answer(202, b'{"id": "1"}'), Answer(200, event), Answer(202, b"{}"))
     with scripted_server(*answers) as server, connect(server.url) as pipeline, pytest.raises(kind, match=message):
         pipeline.duplicates()
 
 
 def test_a_stream_that_breaks_says_so() -> None:
     begun = b'event: token\ndata: {"text": "The dog"}\n\n'
-    with scripted_server(Answer(200, begun, EVENTS)) as server, connect(server.url) as pipeline:
+    with scripted_server(Answer(200, begun)) as server, connect(server.url) as pipeline:
         with pipeline.ask("which?", stream=True) as parts, pytest.raises(BackendUnavailableError, match="went away"):
             list(parts)
         assert parts.answer().text == "The dog"
     failed = begun + b'event: error\ndata: {"error": {"type": "backend_failed", "message": "out of memory"}}\n\n'
     with (
-        scripted_server(Answer(200, failed, EVENTS)) as server,
+        scripted_server(Answer(200, failed)) as server,
         connect(server.url) as pipeline,
         pipeline.ask("which?", stream=True) as parts,
         pytest.raises(BackendError, match="out of memory"),
@@ -561,7 +560,7 @@ def test_closing_a_stream_lets_the_server_know() -> None:
             connection, _ = listening.accept()
             with connection:
                 connection.recv(65536)
-                head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+                head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
                 event = b'event: token\ndata: {"text": "a"}\n\n'
                 connection.sendall(head + b"%x\r\n%s\r\n" % (len(event), event))
                 while connection.recv(65536):  # the body, which may come later than the head

@@ -206,10 +206,10 @@ class HttpClient(Closable):
         One that the end of the stream cuts off is left out. Without ``max_bytes``, the stream may take any time.
 
         Raises:
-            BackendError: It is no stream of events, compressed or too long, or an event is longer than ``max_event``.
+            BackendError: It is of another type, compressed or too long, or an event is longer than ``max_event``.
         """
         self._check_plain(response)
-        if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
+        if "text/event-stream" not in response.headers.get("content-type", "text/event-stream").lower():
             raise self.other("a stream of events", self.beginning(response))
         if max_bytes is None:
             response.request.extensions["clock"].end = math.inf
