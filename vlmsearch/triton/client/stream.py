@@ -59,7 +59,9 @@ def stream_responses(
     client = connection.new_client()
     done = False
     try:
-        client.start_stream(lambda result, error: answers.put((result, error)), headers=connection.headers)
+        client.start_stream(
+            lambda result, error: answers.put((result, error)), deadline + _END_SECONDS, headers=connection.headers
+        )
         _send(client, Request(model, inputs), request_id, outputs)
         while not done:
             left = end - time.monotonic()
