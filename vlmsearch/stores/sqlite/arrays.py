@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import stat
-import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -63,21 +62,16 @@ class ArraysFile:
             size = os.fstat(file.fileno()).st_size
             begin = file.read(len(_MAGIC) + 8)
             length = int.from_bytes(begin[len(_MAGIC) :], "little")
-            if not begin.startswith(_MAGIC) or length > size:
-                raise ValueError("no header")
-            header, crc = file.read(length), file.read(4)
-            if zlib.crc32(begin + header) != int.from_bytes(crc, "little"):
+            header, crc = file.read(min(length, size)), file.read(4)
+            if not begin.startswith(_MAGIC) or zlib.crc32(begin + header) != int.from_bytes(crc, "little"):
                 raise ValueError("another header")
-            content = parse_json(header.decode())
-            if content["token"] != token:
-                raise ValueError("another number")
-            _give_rights(file.fileno(), path)
-            parts, end = {}, file.tell()
+            content, parts, end = parse_json(header.decode()), {}, file.tell()
             for name, (row, groups) in content["parts"].items():
                 parts[name] = end, row, groups
                 end += sum(length for group in groups for length, _ in group)
-            if end != size:
-                raise ValueError("another length")
+            if content["token"] != token or end != size:
+                raise ValueError("another number or length")
+            _give_rights(file.fileno(), path)
             return cls(path, parts)
 
     def read(self, name: str) -> Part:
@@ -110,10 +104,9 @@ def write_arrays(path: Path, token: str, epoch: int, parts: Mapping[str, Part]) 
             file.write(start + zlib.crc32(start).to_bytes(4, "little"))
             file.writelines(array.data for array in arrays)
         making.replace(path)
-    except BaseException:
+    finally:
         with suppress(OSError):
-            making.unlink()
-        raise
+            making.unlink(missing_ok=True)
 
 
 def may_remove(path: Path) -> bool:
@@ -128,8 +121,7 @@ def may_remove(path: Path) -> bool:
 @contextmanager
 def opened(path: Path) -> Iterator[FileIO]:
     """Open a file to read; OSError for anything else, such as a pipe."""
-    flags = getattr(os, "O_NONBLOCK", 0)
-    with open(path, "rb", buffering=0, opener=lambda name, given: os.open(name, given | flags)) as file:
+    with open(path, "rb", 0, opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no file", str(path))
         yield file
@@ -148,11 +140,9 @@ def _give_rights(descriptor: int, path: Path) -> None:
 
     A group that the database does not belong to gets no rights.
     """
-    if sys.platform == "win32":
-        return
     wanted = path.with_name(path.name.rpartition("-arrays-")[0]).stat()
-    with suppress(OSError):
+    with suppress(AttributeError, OSError):  # Windows has no owners
         os.fchown(descriptor, -1 if os.geteuid() else wanted.st_uid, wanted.st_gid)
-    with suppress(OSError):
+    with suppress(AttributeError, OSError):
         shared = 0o666 if os.fstat(descriptor).st_gid == wanted.st_gid else 0o606
         os.fchmod(descriptor, wanted.st_mode & shared)

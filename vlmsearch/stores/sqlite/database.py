@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError
@@ -146,9 +146,7 @@ class Database:
             yield connection
 
     @contextmanager
-    def _transaction(
-        self, kind: Literal["DEFERRED", "IMMEDIATE"], operation: str, timeout: float
-    ) -> Iterator[_Connection]:
+    def _transaction(self, kind: str, operation: str, timeout: float) -> Iterator[_Connection]:
         with self._translated(operation):
             check_cancelled()
             connection = self._take()

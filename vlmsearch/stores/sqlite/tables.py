@@ -425,8 +425,9 @@ class Tables:
         if not len(group):
             return
         values: list[int | bytes | str] = [int(group.rows[-1]), len(group)]
-        values += (part.tobytes() for part in arrays_of(group))
-        values.append(" ".join(sorted(group.languages)))
+        *arrays, languages = arrays_of(group)
+        values += (array.tobytes() for array in arrays)
+        values.append(languages.tobytes().decode())
         table = self.name("words")
         db.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [*values, checksum(*values)])
 
@@ -692,7 +693,8 @@ def arrays_of(group: CodeRows | Postings) -> list[NDArray[Any]]:
     if isinstance(group, CodeRows):
         arrays: tuple[NDArray[Any], ...] = group.arrays
     else:
-        arrays = group.rows, group.lengths, group.keys, group.starts, group.places, group.times
+        languages = np.frombuffer(" ".join(sorted(group.languages)).encode(), np.uint8)
+        arrays = group.rows, group.lengths, group.keys, group.starts, group.places, group.times, languages
     return [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays]
 
 

@@ -8,7 +8,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -161,12 +161,9 @@ class Views:
             if not is_last and size > _QUICK and time.monotonic() < self._due:
                 return
             self._from_file, self._due = size, 0
-            parts: dict[str, Part] = {
-                str(asked): (row, [arrays_of(group) for group in table.blocks()])
-                for asked, (row, table) in view.codes.items()
-            }
+            parts = {str(key): (row, [*map(arrays_of, table.blocks())]) for key, (row, table) in view.codes.items()}
             for row, words in view.postings.items():
-                parts[WORDS] = row, [[*arrays_of(group), _bytes_of(group.languages)] for group in words]
+                parts[WORDS] = row, [*map(arrays_of, words)]
         try:
             with database.writing("keep the arrays", waits=False) as db:
                 state = self._tables.state(db)
@@ -177,16 +174,15 @@ class Views:
         except VlmsearchError as exc:  # a reader without the right to write, a full disk
             _log.debug("no file of arrays: %s", exc)
 
-    def _write(self, db: sqlite3.Connection, state: TableState, parts: dict[str, Part]) -> None:
+    def _write(self, db: sqlite3.Connection, state: TableState, parts: Mapping[str, Part]) -> None:
         others: dict[str, Part] = {}
         with suppress(OSError, BackendError):
             file = ArraysFile.open(self._path, self._tables.arrays(db, state) or "")
             for name, (_, row, _) in file.parts.items():  # another process may have written more meanwhile
-                with suppress(BackendError):
-                    if name not in parts or row >= parts[name][0]:
-                        others[name] = file.read(name)
+                if name not in parts or row >= parts[name][0]:
+                    others[name] = file.read(name)
         if not others.keys() >= parts.keys():
-            parts, token = parts | others, secrets.token_hex(8)
+            parts, token = {**parts, **others}, secrets.token_hex(8)
             self._tables.put_arrays(db, token, state.epoch, max(row for row, _ in parts.values()))
             write_arrays(self._path, token, state.epoch, parts)
 
@@ -277,10 +273,6 @@ class Views:
             values = (value for (_, value), is_there in zip(stored_values, there) if is_there)
             column = column.with_rows(len(view.rows), places[there], values)
         return view.state.last_row, column
-
-
-def _bytes_of(languages: Collection[str]) -> NDArray[np.uint8]:
-    return np.frombuffer(" ".join(sorted(languages)).encode(), np.uint8)
 
 
 def _size(view: View) -> int:
