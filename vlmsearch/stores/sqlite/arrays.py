@@ -88,14 +88,14 @@ def write_arrays(path: Path, token: str, epoch: int, parts: Mapping[str, Part]) 
     One process writes at a time: that which may write to the database. It takes the place of what a killed one left.
     """
     arrays = [array for _, groups in parts.values() for group in groups for array in group]
+    if shutil.disk_usage(path.parent).free < sum(array.nbytes for array in arrays) or not may_remove(path):
+        raise OSError(errno.ENOSPC, "no room", str(path))
     places = {
         name: (row, [[(array.nbytes, zlib.crc32(array.data)) for array in group] for group in groups])
         for name, (row, groups) in parts.items()
     }
     header = json.dumps({"token": token, "epoch": epoch, "parts": places}).encode()
     start = _MAGIC + len(header).to_bytes(8, "little") + header
-    if shutil.disk_usage(path.parent).free < sum(array.nbytes for array in arrays) or not may_remove(path):
-        raise OSError(errno.ENOSPC, "no room", str(path))
     making = path.with_name(f"{path.name}-new")
     making.unlink(missing_ok=True)
     try:

@@ -113,7 +113,7 @@ class Database:
         self._file: tuple[int, int] | None = None
         """The file that was opened first."""
         self._guard = threading.Lock()
-        self.process = os.getpid()
+        self.pid = os.getpid()
         _close_before_forks()
         _opened.add(self)
 
@@ -257,8 +257,8 @@ class Database:
             self._give_back(connection)
 
     def _take(self) -> _Connection:
-        if os.getpid() != self.process:
-            raise ConfigError(f"{self.name} was opened in process {self.process}: open another after a fork")
+        if os.getpid() != self.pid:
+            raise ConfigError(f"{self.name} was opened in process {self.pid}: open another after a fork")
         if self._file and self._file != self._identity():
             raise BackendError(f"{self.name} was removed or replaced since it was opened: open it again")
         with self._guard:

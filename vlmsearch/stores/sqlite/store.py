@@ -433,7 +433,7 @@ class SqliteStore(DatabaseStore):
 
     def close(self) -> None:
         """Let go of the file. What the searches read of a large index is kept for the next process."""
-        if "_views" in vars(self) and os.getpid() == self._database.process:
+        if "_views" in vars(self) and os.getpid() == self._database.pid:
             self._views.keep(self._database, is_last=True)
         self._database.close()
 
