@@ -166,9 +166,8 @@ class Views:
                 parts[WORDS] = row, [*map(arrays_of, words)]
         try:
             with database.writing("keep the arrays", waits=False) as db:
-                state = self._tables.state(db)
-                if state.epoch == view.state.epoch:
-                    self._write(db, state, parts)
+                if self._tables.state(db).epoch == view.state.epoch:
+                    self._write(db, view.state, parts)
         except BackendUnavailableError:
             self._from_file = 0
         except VlmsearchError as exc:  # a reader without the right to write, a full disk
