@@ -74,20 +74,20 @@ def search(
         matches = index.search(**query, **keywords)
         drawn = (matches.matches or matches.closest) if html else ()
         shown = [replace(match, document=with_picture(index, match.document)) for match in drawn]
-    if html is not None:
-        from vlmsearch.cli.contact_sheet import Section, write_sheet
+        if html is not None:
+            from vlmsearch.cli.contact_sheet import Section, write_sheet
 
-        image = query["image"]
-        parts = [query["text"], image and image.name, *map(short_path, query["like"])]
-        title = " + ".join(filter(None, parts))
-        write_sheet(html, [Section(title, shown, image, matches.uncalibrated, is_unsure=not matches)])
-        click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
-    if as_json:
-        print_json(to_json(matches))
-    elif files:
-        print_paths((match.document for match in matches), null=null)
-    else:
-        _print(matches, page, query["text"] or "")
+            image = query["image"]
+            parts = [query["text"], image and image.name, *map(short_path, query["like"])]
+            title = " + ".join(filter(None, parts))
+            write_sheet(html, [Section(title, shown, image, matches.uncalibrated, is_unsure=not matches)])
+            click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
+        if as_json:
+            print_json(to_json(matches))
+        elif files:
+            print_paths((match.document for match in matches), null=null)
+        else:
+            _print(matches, page, query["text"] or "")
 
 
 def _hint_at_image(text: str | None, *, has_image: bool) -> None:

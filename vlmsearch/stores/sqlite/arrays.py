@@ -1,119 +1,148 @@
-"""The arrays of an index in a file beside it. All processes of a machine map it into their memory.
+"""The arrays of an index in a file beside it, for the next process.
 
-A cache: it holds nothing that the database does not, and may be deleted at any moment. A table of the database has
-the random number of the file that belongs to it. So a file of another index, or of an older copy of this one, is never
-taken for it. Within an epoch, rows are only added: a file stays right, and what was written since is read from the
-database.
+A cache: it holds nothing that the database does not, and may be deleted, cut or overwritten at any moment. A table of
+the database has the random number of the file that belongs to it. So a file of another index, or of an older copy of
+this one, is never taken for it. Header and arrays have checksums (CRC-32), which are looked at when they are read: what
+is not as it was written is not used. Within an epoch, rows are only added: a file stays right, and what was written
+since is read from the database.
+
+The file is read and not mapped: where another program cuts a mapped file, as `cp` over it does, the process ends.
 """
 
 from __future__ import annotations
 
+import errno
 import json
-import math
-import mmap
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
+import stat
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.errors import VlmsearchError
-from vlmsearch.stores.postings import Postings
-from vlmsearch.stores.sqlite.codes import CodeBlock, CodeRows, CodeTable
-from vlmsearch.types import Field
+from vlmsearch._util.strict_json import parse_json
+from vlmsearch.stores.sqlite.tables import undamaged
 
-_MAGIC = b"vlmsearch arrays 1\n"
-_ALIGNED = 64
-_OF_CODES = ("numbers", "steps", "codes", "signs")
-_OF_POSTINGS = ("rows", "lengths", "keys", "starts", "places", "times")
+_MAGIC = b"vlmsearch arrays 2\n"
+_OF_SQLITE = b"SQLite format 3\0"
+Part: TypeAlias = tuple[int, Sequence[Sequence[NDArray[Any]]]]
+"""The row that a part goes up to, and the arrays of its groups.
+
+A part is the codes of a field, or the words.
+"""
 
 
 @dataclass(frozen=True)
-class StoredArrays:
-    """The arrays of a generation, or those of them that were needed.
+class ArraysFile:
+    """A file whose header is what was written.
 
     Attributes:
-        token: The number that the database knows the file by.
-        epoch: The epoch that its places belong to.
-        codes: By field, the row that its codes go up to, and the codes.
-        words: The row that the words go up to, and the postings; None for none.
+        path: The file.
+        parts: By name, where a part begins, the row that it goes up to, and its groups: the lengths and checksums of
+            their arrays. All lie one behind the other.
     """
 
-    token: str
-    epoch: int
-    codes: Mapping[Field, tuple[int, CodeTable]] = field(default_factory=dict)
-    words: tuple[int, tuple[Postings, ...]] | None = None
-
-    @property
-    def last_row(self) -> int:
-        """Return the last row that anything of it holds."""
-        rows = [row for row, _ in self.codes.values()]
-        return max([*rows, *([] if self.words is None else [self.words[0]])], default=0)
-
-    def write(self, path: Path) -> None:
-        """Write a file; OSError if that fails."""
-        arrays: list[NDArray[Any]] = []
-        end = 0
-
-        def place(names: Sequence[str], of: CodeRows | Postings) -> dict[str, tuple[str, list[int], int]]:
-            nonlocal end
-            places = {}
-            for name in names:
-                array = np.ascontiguousarray(getattr(of, name))
-                places[name] = array.dtype.str, list(array.shape), end
-                arrays.append(array)
-                end += array.nbytes + -array.nbytes % _ALIGNED
-            return places
-
-        fields = {
-            str(field): (row, [place(_OF_CODES, block) for block in table.blocks()])
-            for field, (row, table) in self.codes.items()
-        }
-        row, parts = self.words or (0, ())
-        words = row, [(place(_OF_POSTINGS, part), sorted(part.languages)) for part in parts]
-        header = json.dumps({"token": self.token, "epoch": self.epoch, "fields": fields, "words": words}).encode()
-        start = _MAGIC + len(header).to_bytes(8, "little") + header
-        with path.open("wb") as file:
-            file.write(start + bytes(-len(start) % _ALIGNED))
-            for array in arrays:
-                file.write(array.data)
-                file.write(bytes(-array.nbytes % _ALIGNED))
-            file.flush()
-            os.fsync(file.fileno())
+    path: Path
+    parts: Mapping[str, tuple[int, int, Sequence[Sequence[tuple[int, int]]]]]
 
     @classmethod
-    def read(cls, path: Path, token: str, epoch: int, dims: Mapping[Field, int]) -> StoredArrays | None:
-        """Map a file; None where there is none that belongs to the index."""
-        try:
-            with path.open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            begin = len(_MAGIC) + 8
-            end = begin + int.from_bytes(mapped[len(_MAGIC) : begin], "little")
-            header = json.loads(mapped[begin:end]) if mapped[: len(_MAGIC)] == _MAGIC else {}
-            if (header.get("token"), header.get("epoch")) != (token, epoch):
-                return None
-            start = end + -end % _ALIGNED
+    def open(cls, path: Path, token: str) -> ArraysFile:
+        """Read the header of a file; OSError if it cannot be read.
 
-            def taken(names: Sequence[str], of: Mapping[str, tuple[str, list[int], int]]) -> list[NDArray[Any]]:
-                placed = (of[name] for name in names)
-                return [
-                    np.frombuffer(mapped, dtype, math.prod(shape), start + at).reshape(shape)
-                    for dtype, shape, at in placed
-                ]
+        BackendError for one that is damaged, or that the database knows by another number.
+        """
+        with undamaged(), opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            begin = file.read(len(_MAGIC) + 8)
+            length = int.from_bytes(begin[len(_MAGIC) :], "little")
+            header, crc = file.read(min(length, size)), file.read(4)
+            if not begin.startswith(_MAGIC) or zlib.crc32(begin + header) != int.from_bytes(crc, "little"):
+                raise ValueError("another header")
+            content, parts, end = parse_json(header.decode()), {}, file.tell()
+            for name, (row, groups) in content["parts"].items():
+                parts[name] = end, row, groups
+                end += sum(length for group in groups for length, _ in group)
+            if content["token"] != token or end != size:
+                raise ValueError("another number or length")
+            _give_rights(file.fileno(), path)
+            return cls(path, parts)
 
-            codes = {}
-            for asked in dims.keys() & {Field.parse(name) for name in header["fields"]}:
-                row, places = header["fields"][str(asked)]
-                blocks = [CodeRows(*taken(_OF_CODES, block)) for block in places]
-                codes[asked] = row, CodeTable(dims[asked], tuple(CodeBlock(block, len(block)) for block in blocks))
-            row, parts = header["words"]
-            postings = tuple(
-                Postings(*taken(_OF_POSTINGS, part), languages=frozenset(languages))  # type: ignore[misc, arg-type]
-                for part, languages in parts
-            )
-            return cls(token, epoch, codes, (row, postings) if row else None)
-        except (OSError, ValueError, KeyError, TypeError, VlmsearchError):
-            return None
+    def read(self, name: str) -> Part:
+        """Read a part into memory; BackendError where it is not what was written."""
+        with undamaged(), opened(self.path) as file:
+            start, row, groups = self.parts[name]
+            file.seek(start)
+            return row, [[np.frombuffer(_read(file, *place), np.uint8) for place in group] for group in groups]
+
+
+def write_arrays(path: Path, token: str, epoch: int, parts: Mapping[str, Part]) -> None:
+    """Write a file with the owner and the mode of the database; OSError if that fails.
+
+    One process writes at a time: that which may write to the database. It takes the place of what a killed one left.
+    """
+    arrays = [array for _, groups in parts.values() for group in groups for array in group]
+    if shutil.disk_usage(path.parent).free < sum(array.nbytes for array in arrays) or not may_remove(path):
+        raise OSError(errno.ENOSPC, "no room", str(path))
+    places = {
+        name: (row, [[(array.nbytes, zlib.crc32(array.data)) for array in group] for group in groups])
+        for name, (row, groups) in parts.items()
+    }
+    header = json.dumps({"token": token, "epoch": epoch, "parts": places}).encode()
+    start = _MAGIC + len(header).to_bytes(8, "little") + header
+    making = path.with_name(f"{path.name}-new")
+    making.unlink(missing_ok=True)
+    try:
+        with open(making, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            _give_rights(file.fileno(), path)
+            file.write(start + zlib.crc32(start).to_bytes(4, "little"))
+            file.writelines(array.data for array in arrays)
+        making.replace(path)
+    finally:
+        with suppress(OSError):
+            making.unlink(missing_ok=True)
+
+
+def may_remove(path: Path) -> bool:
+    """Tell whether nothing is lost with a file of such a name: it is no folder, and no database of somebody else."""
+    try:
+        with opened(path) as file:
+            return file.read(len(_OF_SQLITE)) != _OF_SQLITE
+    except OSError as exc:
+        return isinstance(exc, FileNotFoundError)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[FileIO]:
+    """Open a file to read; OSError for anything else, such as a pipe."""
+    with open(path, "rb", 0, opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file", str(path))
+        yield file
+
+
+def _read(file: FileIO, length: int, crc: int) -> bytes:
+    """Read as bytes: numpy asks for huge pages, which the kernel at times takes seconds to make room for."""
+    content = file.read(length)
+    if len(content) != length or zlib.crc32(content) != crc:
+        raise ValueError("another checksum")
+    return content
+
+
+def _give_rights(descriptor: int, path: Path) -> None:
+    """Give a file the owner, group and mode of its database, where this user may.
+
+    A group that the database does not belong to gets no rights.
+    """
+    wanted = path.with_name(path.name.rpartition("-arrays-")[0]).stat()
+    with suppress(AttributeError, OSError):  # Windows has no owners
+        os.fchown(descriptor, -1 if os.geteuid() else wanted.st_uid, wanted.st_gid)
+    with suppress(AttributeError, OSError):
+        shared = 0o666 if os.fstat(descriptor).st_gid == wanted.st_gid else 0o606
+        os.fchmod(descriptor, wanted.st_mode & shared)

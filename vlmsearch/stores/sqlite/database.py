@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError
@@ -113,7 +113,7 @@ class Database:
         self._file: tuple[int, int] | None = None
         """The file that was opened first."""
         self._guard = threading.Lock()
-        self._process = os.getpid()
+        self.pid = os.getpid()
         _close_before_forks()
         _opened.add(self)
 
@@ -129,26 +129,30 @@ class Database:
 
         ``operation`` is for messages, such as ``read documents``.
         """
-        with self._transaction("DEFERRED", operation) as connection:
+        with self._transaction("DEFERRED", operation, self._timeout) as connection:
             yield connection
 
     @contextmanager
-    def writing(self, operation: str) -> Iterator[sqlite3.Connection]:
-        """Give a connection to write with: all that the block does is done at its end, or nothing. Others wait."""
-        if self._log_size() > self._log_allowed:
+    def writing(self, operation: str, *, waits: bool = True) -> Iterator[sqlite3.Connection]:
+        """Give a connection to write with: all that the block does is done at its end, or nothing. Others wait.
+
+        BackendUnavailableError where another writer is at work for longer than the timeout, or without ``waits`` now.
+        """
+        if waits and self._log_size() > self._log_allowed:
             self._empty_log(operation)
-        with self._transaction("IMMEDIATE", operation) as connection:
+        with self._transaction("IMMEDIATE", operation, self._timeout if waits else 0) as connection:
             if connection.look is not None:
                 raise sqlite3.OperationalError("attempt to write a readonly database")
             yield connection
 
     @contextmanager
-    def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"], operation: str) -> Iterator[_Connection]:
+    def _transaction(self, kind: str, operation: str, timeout: float) -> Iterator[_Connection]:
         with self._translated(operation):
             check_cancelled()
             connection = self._take()
             try:
                 with on_cancel(connection.interrupt):
+                    connection.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
                     connection.execute(f"BEGIN {kind}")
                     yield connection
                     connection.execute("COMMIT")
@@ -253,8 +257,8 @@ class Database:
             self._give_back(connection)
 
     def _take(self) -> _Connection:
-        if os.getpid() != self._process:
-            raise ConfigError(f"{self.name} was opened in process {self._process}: open another after a fork")
+        if os.getpid() != self.pid:
+            raise ConfigError(f"{self.name} was opened in process {self.pid}: open another after a fork")
         if self._file and self._file != self._identity():
             raise BackendError(f"{self.name} was removed or replaced since it was opened: open it again")
         with self._guard:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
+import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -25,6 +27,7 @@ from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.postings import max_score
+from vlmsearch.stores.sqlite.arrays import ArraysFile, may_remove
 from vlmsearch.stores.sqlite.check import check_index
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole
 from vlmsearch.stores.sqlite.codes import find
@@ -50,7 +53,6 @@ from vlmsearch.types import (
 )
 
 _IDS = 1000
-_log = logging.getLogger(__name__)
 
 
 class SqliteStore(DatabaseStore):
@@ -136,8 +138,7 @@ class SqliteStore(DatabaseStore):
         """Remove the tables of a generation, and make the file smaller."""
         with self._database.writing("remove an index") as db:
             drop_tables(db, int(generation))
-        with suppress(OSError):
-            self._arrays_path(int(generation)).unlink(missing_ok=True)
+            self._remove_arrays(generation)
         self._database.shrink()
 
     def _reading(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
@@ -151,30 +152,38 @@ class SqliteStore(DatabaseStore):
         with self._reading(operation) as (db, tables):
             asked = () if field is None else (field,)
             yield db, tables, self._views.now(db, asked, () if where is None else keys_of(where))
-        self._keep_arrays()
-
-    def _keep_arrays(self) -> None:
-        """Write the arrays of a large index to a file that all processes map. It is left out without the right."""
-        kept = self._views.to_keep()
-        if kept is None:
-            return
-        path = self._arrays_path(self._tables.generation)
-        written = path.with_name(f"{path.name}-{kept.token}")
-        try:
-            kept.write(written)
-            with self._writing("keep the arrays") as (db, tables):
-                if tables.state(db).epoch == kept.epoch:
-                    tables.put_arrays(db, kept.token, kept.epoch, kept.last_row)
-                    written.replace(path)
-            self._views.forget()
-        except (OSError, BackendError) as exc:  # a reader without the right to write, a full disk
-            _log.debug("no file of arrays: %s", exc)
-        finally:
-            with suppress(OSError):
-                written.unlink(missing_ok=True)
+        self._views.keep(self._database)
 
     def _arrays_path(self, generation: int) -> Path:
         return self._database.path.with_name(f"{self._database.path.name}-arrays-{generation}")
+
+    def _array_files(self, generation: str = r"\d+") -> dict[Path, int]:
+        """Return the sizes of the files of arrays, and of what killed writers left of some."""
+        name = re.compile(rf"{re.escape(self._database.path.name)}-arrays-{generation}(-new|-[0-9a-f]{{16}})?")
+        sizes: dict[Path, int] = {}
+        for path in self._database.path.parent.iterdir():
+            if name.fullmatch(path.name) and may_remove(path):
+                with suppress(FileNotFoundError):
+                    sizes[path] = path.lstat().st_size
+        return sizes
+
+    def _remove_arrays(self, generation: str = r"\d+") -> None:
+        for path in self._array_files(generation):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def _wrong_arrays(self, db: sqlite3.Connection) -> list[str]:
+        """Name the files of arrays that are damaged, and those that belong to nothing."""
+        wrong = []
+        for path in self._array_files():
+            table = f"arrays_{path.name.rpartition('-')[2]}"
+            try:
+                file = ArraysFile.open(path, *db.execute(f"SELECT token FROM {table}").fetchone())
+                for name in file.parts:
+                    file.read(name)
+            except (OSError, TypeError, sqlite3.OperationalError, BackendError):  # there may be no such table
+                wrong.append(f"{path.name}, which is not used")
+        return wrong
 
     def _writing(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
         return self._within(self._database.writing(operation))
@@ -312,7 +321,7 @@ class SqliteStore(DatabaseStore):
         with self._reading("search") as (db, tables):
             wanted = {*keys, *(() if where is None else keys_of(where))}
             yield SqliteOverview(db, tables, self._views.now(db, (*fields, GROUPS), wanted), where)
-        self._keep_arrays()
+        self._views.keep(self._database)
 
     # ---- reading
 
@@ -355,8 +364,8 @@ class SqliteStore(DatabaseStore):
             return tables.count(db)
 
     def places(self) -> tuple[Path, ...]:
-        """Return the file."""
-        return (self._database.path,)
+        """Return the file, and those of arrays."""
+        return (self._database.path, *self._array_files())
 
     def disk_use(self) -> DiskUse:
         """Measure what all generations take of the file, and what is left on its disk."""
@@ -364,6 +373,7 @@ class SqliteStore(DatabaseStore):
         with self._database.reading("measure the file") as db:
             documents = sum(Tables(manifest, generation).count(db).documents for generation in generations)
             used, unused = page_bytes(db)
+        used += sum(self._array_files().values())
         return DiskUse(used, documents, unused + shutil.disk_usage(self._database.path.parent).free)
 
     def vector_bytes(self, dim: int) -> int:
@@ -373,7 +383,7 @@ class SqliteStore(DatabaseStore):
     def describe(self) -> dict[str, str]:
         """Describe to people how the store searches."""
         self.needed()
-        size = self._database.path.stat().st_size
+        size = self._database.path.stat().st_size + sum(self._array_files().values())
         with self._reading("look for the stemmer") as (db, tables):
             other = tables.other_stemmer(db)
         words = {"words": f"{other}: run `vlmsearch check --repair`"} if other else {}
@@ -407,6 +417,11 @@ class SqliteStore(DatabaseStore):
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Check whether the file is whole and its parts agree. With ``repair``, make again what can be."""
+        wrong = list[str]()
+        with suppress(BackendError), self._database.writing("check the arrays", waits=repair) as db:  # nobody makes one
+            wrong = self._wrong_arrays(db)
+            if repair:
+                self._remove_arrays()
         transaction = self._writing if repair else self._reading
         with transaction("check the index") as (db, tables):
             rows = [row for slot in ("index", "next") if (row := _slot_row(db, slot)) is not None]
@@ -414,10 +429,12 @@ class SqliteStore(DatabaseStore):
             report = check_index(db, tables, self.name, named, repair=repair)
         if repair:
             self._database.shrink()
-        return report
+        return replace(report, unindexed=(*report.unindexed, *wrong))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file. What the searches read of a large index is kept for the next process."""
+        if "_views" in vars(self) and os.getpid() == self._database.pid:
+            self._views.keep(self._database, is_last=True)
         self._database.close()
 
 

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,7 @@ _LOOSE_GROUPS = 1000
 _PAGE = 4096
 _CACHED = 256
 """Vectors that are compared at a time."""
+Buffer: TypeAlias = bytes | NDArray[np.uint8]
 
 
 class TableState(NamedTuple):
@@ -156,8 +157,8 @@ class Tables:
 
     def arrays(self, db: sqlite3.Connection, state: TableState) -> str | None:
         """Read the number of the file of arrays that belongs to the generation; None for none."""
-        row = db.execute(f"SELECT token, epoch, last_row FROM {self.name('arrays')}").fetchone()
-        return str(row[0]) if row and row[1] == state.epoch and row[2] <= state.last_row else None
+        row = db.execute(f"SELECT token, epoch FROM {self.name('arrays')}").fetchone()
+        return str(row[0]) if row and row[1] == state.epoch else None
 
     def put_arrays(self, db: sqlite3.Connection, token: str, epoch: int, last_row: int) -> None:
         """Write the number of the file of arrays."""
@@ -292,23 +293,25 @@ class Tables:
             f"SELECT * FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
             [row],
         )
-        for group in (self._group(field, *parts) for *parts, _ in cursor):  # one that was merged may begin before
+        for group in (self.code_rows(field, *values[2:-1]) for values in cursor):  # a merged one may begin before
             new = int(np.searchsorted(group.numbers, row, side="right"))
             yield group[new:] if new else group
 
-    def _group(
-        self, field: Field, last: int, count: int, rows: bytes, steps: bytes, codes: bytes, signs: bytes
-    ) -> CodeRows:
+    def code_rows(self, field: Field, rows: Buffer, steps: Buffer, codes: Buffer, signs: Buffer) -> CodeRows:
+        """Return a group of codes; BackendError where it cannot be one."""
         dim = self.dims[field]
         with undamaged():
-            table = np.frombuffer(codes, np.int8).reshape(-1, dim)
+            numbers, table = np.frombuffer(rows, "<i8"), np.frombuffer(codes, np.int8).reshape(-1, dim)
             bits = np.frombuffer(signs, np.uint8).reshape(-1, -(-dim // 8))
-            return CodeRows(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table, bits)
+            group = CodeRows(numbers, np.frombuffer(steps, "<f4"), table, bits)
+            if {*map(len, group.arrays)} != {len(numbers)}:
+                raise ValueError("its codes do not fit together")
+            return group
 
     def words_after(self, db: sqlite3.Connection, row: int) -> Iterator[Postings]:
         """Read the words of the documents that were written after a row."""
         cursor = db.execute(f"SELECT * FROM {self.name('words')} WHERE last > ? ORDER BY last", [row])
-        for group in (_words(*values[2:-1]) for values in cursor):  # one that was merged may begin before
+        for group in (postings(*values[2:-1]) for values in cursor):  # one that was merged may begin before
             yield group.only(group.rows > row)
 
     def whole_words(self, db: sqlite3.Connection) -> Iterator[Postings]:
@@ -316,7 +319,7 @@ class Tables:
         for values in db.execute(f"SELECT * FROM {self.name('words')} ORDER BY last"):
             if not is_whole(values):
                 raise BackendError("the words are damaged in the index: run `vlmsearch check --repair`")
-            yield _words(*values[2:-1])
+            yield postings(*values[2:-1])
 
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
         """Read which rows have a vector of a field, and the vectors, shape (n, dim)."""
@@ -348,7 +351,7 @@ class Tables:
     def whole_codes(self, db: sqlite3.Connection, field: Field) -> Iterator[CodeRows]:
         """Read the groups of codes of a field that have the checksum that they should."""
         cursor = db.execute(f"SELECT * FROM {self.name('codes', field)} ORDER BY last")
-        return (self._group(field, *values[:-1]) for values in cursor if is_whole(values))
+        return (self.code_rows(field, *values[2:-1]) for values in cursor if is_whole(values))
 
     def other_stemmer(self, db: sqlite3.Connection) -> str:
         """Say which stemmer made the words, where it is another one: "" where it is the same."""
@@ -421,12 +424,10 @@ class Tables:
     def _put_words(self, db: sqlite3.Connection, group: Postings) -> None:
         if not len(group):
             return
-        rows, lengths = group.rows.astype("<i8"), group.lengths.astype("<u4")
-        keys, starts, places = group.keys.astype("<u8"), group.starts.astype("<u4"), group.places.astype("<u2")
-        times = group.times.astype("<u2" if group.times.dtype.itemsize > 1 else np.uint8)
-        values: list[int | bytes | str] = [int(rows[-1]), len(group)]
-        values += (part.tobytes() for part in (rows, lengths, keys, starts, places, times))
-        values.append(" ".join(sorted(group.languages)))
+        values: list[int | bytes | str] = [int(group.rows[-1]), len(group)]
+        *arrays, languages = arrays_of(group)
+        values += (array.tobytes() for array in arrays)
+        values.append(languages.tobytes().decode())
         table = self.name("words")
         db.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [*values, checksum(*values)])
 
@@ -447,9 +448,8 @@ class Tables:
         self._write_codes(db, field, CodeRows.of(rows, vectors))
 
     def _write_codes(self, db: sqlite3.Connection, field: Field, group: CodeRows) -> None:
-        parts = (group.numbers.astype("<i8"), group.steps.astype("<f4"), group.codes, group.signs)
         values: list[int | bytes] = [int(group.numbers[-1]), len(group)]
-        values += (np.ascontiguousarray(part).tobytes() for part in parts)
+        values += (part.tobytes() for part in arrays_of(group))
         db.execute(
             f"INSERT INTO {self.name('codes', field)} VALUES (?, ?, ?, ?, ?, ?, ?)", [*values, checksum(*values)]
         )
@@ -519,7 +519,7 @@ class Tables:
         """
         pending: list[CodeRows] = []
         for values in self._taken(db, self.name("codes", field), max_count):
-            group = self._group(field, *values[:-1])
+            group = self.code_rows(field, *values[2:-1])
             pending.append(group if live is None else group[find(live, group.numbers)[1]])
             if sum(map(len, pending)) >= BLOCK:
                 self._write_codes(db, field, CodeRows.joined(pending))
@@ -531,7 +531,7 @@ class Tables:
         """Merge the groups of words of at most so many documents. ``live`` are those to keep, None for all."""
         pending: list[Postings] = []
         for values in self._taken(db, self.name("words"), max_count):
-            group = _words(*values[2:-1])
+            group = postings(*values[2:-1])
             pending.append(group if live is None else group.only(find(live, group.rows)[1]))
             if sum(map(len, pending)) >= BLOCK:
                 self._put_words(db, Postings.joined(pending))
@@ -688,8 +688,18 @@ def fields_of(names: str) -> frozenset[Field]:
         return frozenset(map(Field.parse, parse_json(names)))
 
 
-def _words(
-    rows: bytes, lengths: bytes, keys: bytes, starts: bytes, places: bytes, times: bytes, languages: str
+def arrays_of(group: CodeRows | Postings) -> list[NDArray[Any]]:
+    """Return the arrays of a group as they are stored, least significant bytes first."""
+    if isinstance(group, CodeRows):
+        arrays: tuple[NDArray[Any], ...] = group.arrays
+    else:
+        languages = np.frombuffer(" ".join(sorted(group.languages)).encode(), np.uint8)
+        arrays = group.rows, group.lengths, group.keys, group.starts, group.places, group.times, languages
+    return [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays]
+
+
+def postings(
+    rows: Buffer, lengths: Buffer, keys: Buffer, starts: Buffer, places: Buffer, times: Buffer, languages: str | Buffer
 ) -> Postings:
     """Return a group of words; BackendError where it cannot be one."""
     with undamaged():
@@ -701,10 +711,11 @@ def _words(
             len(of_documents[0]) == len(of_documents[1]) > int(held.max(initial=0))
             and len(begins) == len(terms) + 1
             and len(held) == len(counts) == int(begins[-1])
-            and (np.diff(begins.astype(np.int64)) >= 0).all()
+            and (begins[1:] >= begins[:-1]).all()
         ):
             raise ValueError("its words do not fit together")
-        return Postings(*of_documents, terms, begins, held, counts, frozenset(languages.split()))
+        names = languages if isinstance(languages, str) else bytes(languages).decode()
+        return Postings(*of_documents, terms, begins, held, counts, frozenset(names.split()))
 
 
 @contextmanager
@@ -712,7 +723,7 @@ def undamaged() -> Iterator[None]:
     """Raise BackendError where a table has what nobody wrote. A number in the place of a string is such."""
     try:
         yield
-    except (AttributeError, TypeError, ValueError) as exc:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
         raise BackendError(
             f"the index is damaged: {one_line(exc)}; restore a copy of the file, or index again under another name"
         ) from exc

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import sqlite3
+import sys
 import threading
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.batching import batches
+from vlmsearch.errors import BackendError, BackendUnavailableError, VlmsearchError
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.postings import Postings, WordTable, grown
-from vlmsearch.stores.sqlite.arrays import StoredArrays
-from vlmsearch.stores.sqlite.codes import BLOCK, CodeTable, Places, find
+from vlmsearch.stores.sqlite.arrays import ArraysFile, Part, write_arrays
+from vlmsearch.stores.sqlite.codes import BLOCK, CodeBlock, CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, passing
-from vlmsearch.stores.sqlite.tables import Tables, TableState, undamaged
+from vlmsearch.stores.sqlite.database import Database
+from vlmsearch.stores.sqlite.tables import Tables, TableState, arrays_of, postings, undamaged
 from vlmsearch.types import WORDS, Field, document_of, group_of
 
 MIN_KEPT = 2**17
 """Documents, in all fields and words together, from which on a file of arrays is made."""
 _GROWTH = 1.25
 """The file is made anew once there are so many times as many as it has."""
+_QUICK, _LATER = 2**18, 5.0
+"""Documents that are written in a moment, and seconds after which more are written between searches."""
 GROUPS = "groups"
 """The name by which `Views.now` is asked which rows belong together."""
+_Group = TypeVar("_Group")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -103,8 +115,9 @@ class Views:
     def __init__(self, tables: Tables, path: Path) -> None:
         self._tables = tables
         self._path = path
-        self._mapped = 0
-        """Number of documents, in all fields and words together, whose arrays are those of the file."""
+        self._from_file = 0
+        """Number of documents, in all fields and words together, whose arrays were read from the file."""
+        self._due = 0.0
         self._guard = threading.Lock()
         self._latest = View()
 
@@ -119,7 +132,7 @@ class Views:
             state = self._tables.state(db)
             view = self._latest
             if view.state.epoch != state.epoch or state < view.state:
-                view = self._begun(db, state)
+                view, self._from_file = View(TableState(state.epoch)), 0
             if view.state != state:
                 view = self._advanced(db, view, state)
             for field_or_name in asked:
@@ -134,34 +147,61 @@ class Views:
             self._latest = view
             return view
 
-    def _begun(self, db: sqlite3.Connection, state: TableState) -> View:
-        """Return a view of nothing but what the file of arrays has."""
-        token, self._mapped = self._tables.arrays(db, state), 0
-        kept = None if token is None else StoredArrays.read(self._path, token, state.epoch, self._tables.dims)
-        if kept is None:
-            return View(TableState(state.epoch))
-        postings = {} if kept.words is None else {kept.words[0]: kept.words[1]}
-        view = View(TableState(state.epoch), codes=dict(kept.codes), postings=postings)
-        self._mapped = _size(view)
-        return view
+    def keep(self, database: Database, *, is_last: bool = False) -> None:
+        """Write a file of arrays, if there is much that only this process has.
 
-    def to_keep(self) -> StoredArrays | None:
-        """Return what is worth to be written to the file of arrays: much that is in this process alone.
-
-        It is returned once, to one thread.
+        Much is written some seconds later or in the last call: a command answers first. A writer who is at work is not
+        waited for: the next call tries again.
         """
         with self._guard:
             view, size = self._latest, _size(self._latest)
-            if size < MIN_KEPT or size < _GROWTH * self._mapped:
-                return None
-            self._mapped = size
-        words = next(iter(view.postings.items()), None)
-        return StoredArrays(secrets.token_hex(8), view.state.epoch, dict(view.codes), words)
+            if size < MIN_KEPT or size < _GROWTH * self._from_file:
+                return
+            self._due = self._due or time.monotonic() + _LATER
+            if not is_last and size > _QUICK and time.monotonic() < self._due:
+                return
+            self._from_file, self._due = size, 0
+            parts = {str(key): (row, [*map(arrays_of, table.blocks())]) for key, (row, table) in view.codes.items()}
+            for row, words in view.postings.items():
+                parts[WORDS] = row, [*map(arrays_of, words)]
+        try:
+            with database.writing("keep the arrays", waits=False) as db:
+                if self._tables.state(db).epoch == view.state.epoch:
+                    self._write(db, view.state, parts)
+        except BackendUnavailableError:
+            self._from_file = 0
+        except VlmsearchError as exc:  # a reader without the right to write, a full disk
+            _log.debug("no file of arrays: %s", exc)
 
-    def forget(self) -> None:
-        """Begin anew with the file of arrays at the next call."""
-        with self._guard:
-            self._latest = View(TableState(-1))
+    def _write(self, db: sqlite3.Connection, state: TableState, parts: Mapping[str, Part]) -> None:
+        others: dict[str, Part] = {}
+        with suppress(OSError, BackendError):
+            file = ArraysFile.open(self._path, self._tables.arrays(db, state) or "")
+            for name, (_, row, _) in file.parts.items():  # another process may have written more meanwhile
+                if name not in parts or row >= parts[name][0]:
+                    others[name] = file.read(name)
+        if not others.keys() >= parts.keys():
+            parts, token = {**parts, **others}, secrets.token_hex(8)
+            self._tables.put_arrays(db, token, state.epoch, max(row for row, _ in parts.values()))
+            write_arrays(self._path, token, state.epoch, parts)
+
+    def _stored(
+        self, db: sqlite3.Connection, view: View, name: str, group_of: Callable[..., _Group]
+    ) -> tuple[int, tuple[_Group, ...]]:
+        """Return up to which row the file of arrays has a part, and its groups: nothing where it is not what it was."""
+        try:
+            row, arrays = ArraysFile.open(self._path, self._tables.arrays(db, view.state) or "").read(name)
+            with undamaged():
+                count = np.searchsorted(view.rows, min(row, view.state.last_row), "right")
+                places = np.concatenate([[-1], *(np.frombuffer(first, "<i8") for first, *_ in arrays), [count]])
+                if row > view.state.last_row or (places[1:] <= places[:-1]).any():
+                    raise ValueError("its places are not those of rows")
+            groups = tuple(group_of(*group) for group in arrays)
+        except (OSError, BackendError):
+            self._from_file = -sys.maxsize  # it is to be written anew
+            return 0, ()
+        self._from_file += len(places) - 2
+        return row, groups
 
     def _advanced(self, db: sqlite3.Connection, view: View, state: TableState) -> View:
         if len(view.rows):
@@ -175,7 +215,11 @@ class Views:
         return View(state, rows, alive, *held, groups=dict(view.groups))
 
     def _codes(self, db: sqlite3.Connection, view: View, asked: Field) -> tuple[int, CodeTable]:
-        row, table = view.codes.get(asked, (0, CodeTable(self._tables.dims[asked])))
+        if asked not in view.codes:
+            row, groups = self._stored(db, view, str(asked), partial(self._tables.code_rows, asked))
+            blocks = tuple(CodeBlock(group, len(group)) for group in groups)
+            view.codes[asked] = row, CodeTable(self._tables.dims[asked], blocks)
+        row, table = view.codes[asked]
         if row < view.state.last_row:
             for group in self._tables.codes_after(db, asked, row):
                 places, there = find(view.rows, group.numbers)
@@ -208,7 +252,7 @@ class Views:
         view.groups[view.state] = groups
 
     def _read_words(self, db: sqlite3.Connection, view: View) -> None:
-        row, parts = view.postings.popitem() if view.postings else (0, ())
+        row, parts = view.postings.popitem() if view.postings else self._stored(db, view, WORDS, postings)
         if row < view.state.last_row:
             more = []
             for group in self._tables.words_after(db, row):
