@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from huggingface_hub import snapshot_download
 
 from tests.support.hub import REVISION, Hub, taken_for_the_real_one
-from tests.support.scripted_http import Answer, scripted_server
+from tests.support.scripted_http import Answer, QuietHandler, ScriptedServer, running, scripted_server
 from vlmsearch.building import download as downloading
 from vlmsearch.building.download import Remote, download, get_json
 from vlmsearch.building.hub import HubModel, fetch, kept_folder, look_up, model_card
@@ -55,7 +62,7 @@ def test_what_came_before_the_process_ended_is_kept(hub: Hub, monkeypatch: pytes
     model = look_up(SOURCE, "main", "help")
 
     def cut(*_: object) -> None:
-        raise OSError("no route")
+        raise ConnectionError("no route")
 
     with monkeypatch.context() as patch:
         real = downloading._append
@@ -112,6 +119,161 @@ def test_offline_means_that_nothing_is_asked(hub: Hub, monkeypatch: pytest.Monke
     assert hub.asked == []
 
 
+CONTENT = bytes(range(250)) * 800
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+HEAD = Answer(200, CONTENT, {"ETag": f'"{DIGEST}"'})
+
+
+def downloaded(server: ScriptedServer, folder: Path) -> bytes:
+    target = folder / "snapshot" / "file"
+    download(Remote(f"{server.url}/file"), folder / "blobs", target, lambda *_: None)
+    return target.read_bytes()
+
+
+def parts(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in (folder / "blobs").iterdir()]
+
+
+def begin(folder: Path) -> None:
+    (folder / "blobs").mkdir()
+    (folder / "blobs" / f"{DIGEST}.incomplete").write_bytes(CONTENT[:1000])
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Length": str(2**40)}])
+def test_a_file_that_is_longer_than_announced_ends_at_once(tmp_path: Path, headers: dict[str, str]) -> None:
+    with scripted_server(HEAD, Answer(200, CONTENT * 2, headers)) as server:
+        with pytest.raises(ValueError, match=r"more than the 200,000 bytes that it announced"):
+            downloaded(server, tmp_path)
+        assert [method for method, *_ in server.requests] == ["HEAD", "GET"]
+    assert parts(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(416, b"no"),
+        Answer(206, CONTENT[1000:]),
+        Answer(206, CONTENT[999:], {"Content-Range": f"bytes 999-{len(CONTENT) - 1}/{len(CONTENT)}"}),
+        Answer(206, CONTENT[1000:], {"Content-Range": f"bytes 1000-{len(CONTENT) - 1}/{len(CONTENT) + 1}"}),
+        Answer(200, CONTENT),
+    ],
+)
+def test_a_part_that_cannot_be_gone_on_with_is_fetched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    monkeypatch.setattr(downloading, "_PAUSE_SECONDS", 0.001)
+    begin(tmp_path)
+    with scripted_server(HEAD, answer, Answer(200, CONTENT)) as server:
+        assert downloaded(server, tmp_path) == CONTENT
+        assert server.requests[1][2]["Range"] == "bytes=1000-"
+        assert "Range" not in server.requests[-1][2] or answer.status == 200
+
+
+@pytest.mark.parametrize("answer", [Answer(200, CONTENT[:2000]), Answer(416, b"no"), Answer(206, b"a" * 3000)])
+def test_a_file_that_is_never_whole_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+    monkeypatch.setattr(downloading, "_PAUSE_SECONDS", 0.001)
+    begin(tmp_path)
+    with scripted_server(HEAD, answer) as server:
+        with pytest.raises(OSError, match=r"of 200,000 bytes are here|416"):
+            downloaded(server, tmp_path)
+        assert len(server.requests) <= 1 + downloading._TRIES
+
+
+@pytest.mark.parametrize("kind", ["head", "json", "file"])
+def test_a_server_that_drips_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(downloading, "_WINDOW_SECONDS", 0.3)
+
+    class Dripping(QuietHandler):
+        def answer(self) -> None:
+            if self.command == "HEAD" and kind == "file":
+                self.send(200, CONTENT, HEAD.headers)
+                return
+            with suppress(OSError):
+                self.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"X: " if kind == "head" else b"\r\n"))
+                for _ in range(1000):
+                    self.wfile.write(b"[")
+                    self.wfile.flush()
+                    time.sleep(0.02)
+            self.close_connection = True
+
+    with running(Dripping) as url, pytest.raises(TimeoutError if kind == "json" else OSError, match="too slow"):
+        get_json(url) if kind == "json" else downloaded(ScriptedServer([], url), tmp_path)
+    if kind == "file":
+        (part,) = parts(tmp_path)
+        assert set(part) == {ord("[")}
+    assert not [thread for thread in threading.enumerate() if thread.name == "vlmsearch-download"]
+
+
+def test_a_disk_without_room_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=99))
+    with scripted_server(HEAD) as server:
+        with pytest.raises(OSError, match=r"200,000 bytes, and 99 are free"):
+            downloaded(server, tmp_path)
+        assert len(server.requests) == 1
+
+
+def test_an_interrupt_keeps_the_part(hub: Hub, tmp_path: Path) -> None:
+    model = look_up(SOURCE, "main", "help")
+
+    def interrupt(_: str, done: int, __: int) -> None:
+        if done >= SIZE // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(model, model.weights, "help", interrupt)
+    (part,) = (tmp_path / "hub").rglob("*.incomplete")
+    begun = part.stat().st_size
+    with ThreadPoolExecutor(2) as pool:  # two that want it at once
+        assert len(set(pool.map(lambda _: get(hub), range(2)))) == 1
+    assert hub.ranges == [f"{begun}-"]
+    assert SIZE // 2 <= begun < SIZE
+
+
+@pytest.mark.parametrize(
+    ("url", "following", "may"),
+    [
+        ("https://hub/a", "https://hub/b", True),
+        ("http://hub/a", "https://hub/a", True),
+        ("https://hub/a", "http://hub/a", False),
+        ("https://hub/a", "https://hub:444/a", False),
+        ("https://hub/a", "https://files/a", False),
+    ],
+)
+def test_redirects_that_the_token_follows(url: str, following: str, may: bool) -> None:
+    assert downloading._may_have_token(url, following) is may
+
+
+LISTED: dict[str, object] = {"rfilename": "a.json", "size": 1}
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        b"[" * 200_000,
+        b'{"sha": "\xff"}',
+        b"null",
+        json.dumps({"sha": REVISION}).encode(),
+        *(
+            json.dumps({"sha": REVISION, "siblings": [LISTED, odd]}).encode()
+            for odd in (
+                "a",
+                None,
+                {"rfilename": 1},
+                LISTED | {"size": -1},
+                LISTED | {"size": "1"},
+                LISTED | {"size": 1e9},
+            )
+        ),
+    ],
+)
+def test_an_odd_listing_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listing: bytes) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with scripted_server(Answer(200, listing)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        with pytest.raises(ModelUnavailableError, match=r"^a/b cannot be downloaded \(.*\)\. help$"):
+            look_up("a/b", "main", "help")
+
+
 def test_the_token_is_for_the_hub_alone(tmp_path: Path) -> None:
     """The hub sends to another server, which has the file; what it says of the file comes first."""
     content = b"weights" * 100
@@ -138,7 +300,7 @@ def test_git_names_small_files_by_another_digest(tmp_path: Path) -> None:
 def test_names_that_lead_elsewhere_are_left_out() -> None:
     from vlmsearch.building.hub import _read_listing
 
-    names = ["config.json", "../escape", "a/../../b", "/etc/passwd", "1_Pooling/config.json"]
+    names = ["config.json", "../escape", "a/../../b", "/etc/passwd", "a" * 256, "1_Pooling/config.json", "config.json"]
     model = _read_listing("a/b", {"sha": REVISION, "siblings": [{"rfilename": name} for name in names]})
     assert list(model.files) == ["config.json", "1_Pooling/config.json"]
     with pytest.raises(ValueError, match="names no commit"):
