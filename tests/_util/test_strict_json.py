@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from vlmsearch import ConfigError, InvalidInputError, ModelUnavailableError
+from vlmsearch import ConfigError, ModelUnavailableError
 from vlmsearch._util.strict_json import MAX_DEPTH, parse_json
 from vlmsearch.bench.llm import read_prompts
 from vlmsearch.building.refit import refit_bundle
-from vlmsearch.building.weights import read_json
 from vlmsearch.generators.chat import find_chat_template
-from vlmsearch.media.office import notebooks
-from vlmsearch.models.bundle import open_bundle
-from vlmsearch.search.judged import read_queries
-from vlmsearch.server.tokens import TokenFile
 from vlmsearch.tensorrt_llm.repository import read_engine
 from vlmsearch.triton.client.protocol import Deployment
 
@@ -51,13 +46,8 @@ def test_bytes_and_what_python_writes_beyond_json_are_read_where_asked_for() -> 
     [
         ("tokenizer_config.json", lambda path: find_chat_template(path.parent), ModelUnavailableError),
         ("config.json", lambda path: read_engine(path.parent), ConfigError),
-        ("tokens.json", lambda path: TokenFile(path).read(), ConfigError),
-        ("bundle.json", lambda path: open_bundle(path.parent), ModelUnavailableError),
         ("bundle.json", lambda path: refit_bundle(path.parent), ModelUnavailableError),
         ("prompts.json", read_prompts, ConfigError),
-        ("a.json", read_json, ConfigError),
-        ("queries.jsonl", lambda path: read_queries(path), ConfigError),
-        ("a.ipynb", lambda path: notebooks.read(path.read_bytes(), "a.ipynb"), InvalidInputError),
         ("parameters.json", lambda path: Deployment.from_json(path.read_text()), ConfigError),
     ],
 )

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import IO, Any, TypeAlias
 
 from vlmsearch._util.machine import proc_bytes
-from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import InvalidInputError
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview"
@@ -42,7 +41,7 @@ def read_message(file: IO[bytes]) -> tuple[Any, list[bytes]] | None:
     (length,) = _HEAD.unpack(head)
     if length > _MAX_JSON:
         raise ValueError(f"a message of {length:,} bytes")
-    value, sizes = parse_json(file.read(length), with_nan=True)
+    value, sizes = json.loads(file.read(length))
     if sum(sizes) > _MAX_DATA or min(sizes, default=0) < 0:
         raise ValueError(f"a message with {sum(sizes):,} bytes")
     data = [file.read(size) for size in sizes]

@@ -140,8 +140,7 @@ def _read_listing(source: str, listing: object) -> HubModel:
         raise ValueError("the hub's answer names no commit")
     files: dict[str, int | None] = {}
     for sibling in siblings:
-        about = sibling if isinstance(sibling, dict) else {}
-        name, size = about.get("rfilename"), about.get("size")
+        name, size = (sibling.get("rfilename"), sibling.get("size")) if isinstance(sibling, dict) else (None, None)
         if not isinstance(name, str) or not (size is None or (type(size) is int and 0 <= size < _MAX_SIZE)):
             raise ValueError("the hub's answer lists what is no file with a size")
         if len(name) <= _MAX_NAME and all(_PART.fullmatch(part) for part in name.split("/")):
