@@ -43,6 +43,7 @@ from vlmsearch.generators.text import until_stop
 from vlmsearch.indexing.describe import plain_description
 from vlmsearch.registry import open_generator
 from vlmsearch.search.query import MAX_QUERY_CHARS
+from vlmsearch.stores.terms import AUTO, terms_of
 
 TOKENS = [
     "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|start_header_id|>system<|end_header_id|>", "<|endoftext|>", "[INST]",
@@ -307,11 +308,11 @@ def seconds(read: Callable[[int], object], count: int) -> float:
 
 
 def sentences(text: str) -> object:
-    return list(sentences_of(make_source(1, match("a", text=f"A dog{text}"), chars=len(text) + 5)))
+    return list(sentences_of(make_source(1, match("a", text=f"A dog{text}b"), chars=len(text) + 6)))
 
 
-@pytest.mark.parametrize("read", [plain_description, sentences])
-@pytest.mark.parametrize("piece", [" ", "\n", "\n ", ".", "。", '."', "A.", "[", "[1", "“"])
+@pytest.mark.parametrize("read", [plain_description, sentences, lambda text: terms_of(f"A-1 {text}", AUTO)])
+@pytest.mark.parametrize("piece", [" ", "a", "\n", "\n ", ".", "。", '."', "A.", "[", "[1", "“"])
 def test_the_time_for_text_of_a_model_or_a_document_grows_with_its_length(
     read: Callable[[str], object], piece: str
 ) -> None:

@@ -137,7 +137,7 @@ class AnswerStream(AnswerParts):
         yield from self._citations()
 
     def _texts(self) -> Iterator[str]:
-        """Yield the pieces of the text, some of them empty, in valid Unicode and with checked citations."""
+        """Yield pieces of the text, some of them empty, in valid Unicode, with checked citations."""
         whole = getincrementaldecoder("utf-16-le")("replace")  # pieces may cut a surrogate pair
         for piece in self._pieces:
             check_cancelled()
