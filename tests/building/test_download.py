@@ -143,7 +143,7 @@ def test_a_file_that_is_longer_than_announced_ends_at_once(tmp_path: Path, heade
     "answer",
     [
         Answer(416, b"no"),
-        Answer(206, CONTENT[1000:]),
+        Answer(206, CONTENT[999:]),
         Answer(206, CONTENT[999:], {"Content-Range": "bytes 999-199999/200000"}),
         Answer(206, CONTENT[1000:], {"Content-Range": "bytes 1000-199999/200001"}),
         Answer(200, CONTENT),
@@ -162,6 +162,17 @@ def test_a_part_that_cannot_be_gone_on_with_is_fetched_anew(
             with pytest.raises(OSError, match=r"of 200,000 bytes are here|416"):
                 downloaded(server.url, tmp_path / "again")
         assert len(server.requests) <= 1 + downloading._TRIES
+
+
+@pytest.mark.parametrize("status", [200, 206])
+@pytest.mark.parametrize("headers", [{}, {"Content-Range": "bytes 1000-199999/200000"}])
+def test_a_part_is_gone_on_with_however_the_server_says_it(
+    tmp_path: Path, status: int, headers: dict[str, str]
+) -> None:
+    content = CONTENT[1000:] if headers or status == 206 else CONTENT
+    with scripted_server(HEAD, Answer(status, content, headers)) as server:
+        assert downloaded(server.url, tmp_path) == CONTENT
+        assert [asked[2].get("Range") for asked in server.requests] == [None, "bytes=1000-"]
 
 
 @pytest.mark.parametrize("kind", ["head", "json", "file"])

@@ -132,9 +132,10 @@ def _append(head: _Head, partial: Path, begun: int, progress: Progress) -> None:
     """Add what the server sends from ``begun`` on. Nothing is kept of a file that is longer than the server said."""
     pace = _Pace()
     with _opened(head.url, head.token, begin=begun, pace=pace) as answer:
-        is_rest = answer.status_code == 206
-        part = answer.headers.get("Content-Range", "")
-        if answer.status_code in (206, 416) and not re.fullmatch(rf"bytes {begun}-\d+/({head.size}|\*)", part):
+        part, length = (answer.headers.get(f"Content-{name}", "") for name in ("Range", "Length"))
+        is_rest = bool(re.fullmatch(rf"bytes {begun}-\d+/({head.size}|\*)", part))  # some servers call it 200
+        is_rest |= not part and answer.status_code == 206 and length == str(head.size - begun)
+        if not is_rest and (part or answer.status_code in (206, 416)):
             os.truncate(partial, 0)
             raise ConnectionError("the server sent another part of the file than it was asked for")
         with partial.open("ab" if is_rest else "wb") as file:
