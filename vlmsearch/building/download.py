@@ -102,13 +102,10 @@ def _fetch(head: _Head, blob: Path, progress: Progress) -> None:
     """Download a file beside its place, and put it there once it is whole."""
     partial = blob.with_name(f"{blob.name}.incomplete")
     partial.touch()
-    if partial.stat().st_size > head.size:
-        os.truncate(partial, 0)
-    grown = kept = partial.stat().st_size
+    tries, kept, grown = 0, 0, partial.stat().st_size
     free = shutil.disk_usage(partial.parent).free
     if head.size - grown > free:
         raise OSError(f"a file has {head.size:,} bytes, and {free:,} are free on the disk of {partial.parent}")
-    tries = 0
     while grown != head.size:
         reason = "the connection was cut"
         try:
@@ -244,12 +241,11 @@ def _opened(
     try:
         with httpx.Client(**settings) as client, client.stream(method, url, **request) as answer:
             if answer.is_error and not (begin and answer.status_code == 416):
-                answer.raise_for_status()
+                said = f"{answer.status_code} {answer.reason_phrase} for {url}"
+                raise (ConnectionError if answer.status_code in _PASSING else OSError)(said)
             yield answer
     except (httpx.HTTPError, httpx.InvalidURL, ImportError) as exc:
-        status = exc.response.status_code if isinstance(exc, httpx.HTTPStatusError) else None
-        may_pass = isinstance(exc, httpx.TransportError) or status in _PASSING
-        raise (ConnectionError if may_pass else OSError)(one_line(exc)) from exc
+        raise (ConnectionError if isinstance(exc, httpx.TransportError) else OSError)(one_line(exc)) from exc
 
 
 def _link(blob: Path, target: Path) -> None:
