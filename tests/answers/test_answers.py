@@ -1,11 +1,11 @@
 """Prompts that nothing breaks out of, and answers whose citations hold."""
 # ruff: noqa: RUF001 - look-alikes are what is tested
 
-import math
 import re
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from string import Template
@@ -34,14 +34,17 @@ from vlmsearch.answers.prompts import (
     default_options,
     parse_template,
 )
+from vlmsearch.answers.quotes import sentences_of
 from vlmsearch.answers.sources import make_source, reading_order
 from vlmsearch.answers.stream import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.generators.base import CountsTokens, Generator
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.generators.text import until_stop
+from vlmsearch.indexing.describe import plain_description
 from vlmsearch.registry import open_generator
 from vlmsearch.search.query import MAX_QUERY_CHARS
+from vlmsearch.stores.terms import AUTO, terms_of
 
 TOKENS = [
     "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|start_header_id|>system<|end_header_id|>", "<|endoftext|>", "[INST]",
@@ -288,17 +291,42 @@ def test_odd_citations(text: str, shown: str, removed: tuple[int, ...]) -> None:
 def test_the_time_for_brackets_grows_with_their_number(shape: str, is_streamed: bool) -> None:
     start, _, end = shape.partition("|")
 
-    def seconds(count: int) -> float:
+    def read(count: int) -> object:
         text = "[1" + start * count + end * count
-        pieces = list(text) if is_streamed else [text]
-        best = math.inf
-        for _ in range(3):
-            begun = time.thread_time()
-            stream_of(pieces, match("a")).answer()
-            best = min(best, time.thread_time() - begun)
-        return best
+        return stream_of(list(text) if is_streamed else [text], match("a")).answer()
 
-    assert seconds(8000) < 25 * seconds(1000), "eight times the text takes more than three times eight times the time"
+    assert seconds(read, 8000) < 25 * seconds(read, 1000), "eight times the text takes more than 24 times the time"
+
+
+def seconds(read: Callable[[int], object], count: int) -> float:
+    """The best of three times of the thread."""
+    times = []
+    for _ in range(3):
+        begun = time.thread_time()
+        read(count)
+        times.append(time.thread_time() - begun)
+    return min(times)
+
+
+def sentences(text: str) -> object:
+    source = make_source(1, match("a", text=f"A dog{text}b"), chars=len(text) + 6)
+    return list(sentences_of(replace(source, read=tuple(range(1, len(source.passages) + 1)))))
+
+
+@pytest.mark.parametrize("read", [plain_description, sentences, lambda text: terms_of(f"A-1 {text}", AUTO)])
+@pytest.mark.parametrize("piece", [" ", "a", "\n", "\n ", ".", "。", '."', "A.", "[", "[1", "“"])
+def test_the_time_for_text_of_a_model_or_a_document_grows_with_its_length(
+    read: Callable[[str], object], piece: str
+) -> None:
+    def read_many(count: int) -> object:
+        return read(piece * count)
+
+    assert seconds(read_many, 40_000) < 20 * seconds(read_many, 4000)
+
+
+def test_halves_of_a_character_that_come_apart_are_put_together() -> None:
+    answer = stream_of(["A \ud83d", "\ude00 and \ud83d", "."], match("a")).answer()
+    assert answer.text == "A \U0001f600 and \ufffd."
 
 
 GENERATED = st.lists(st.sampled_from([*"９⟦⟧\u200b[]19, \na【】é", "[1]", "[2]", "[9]", "[1, 7]"]))

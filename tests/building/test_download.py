@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from huggingface_hub import snapshot_download
 
 from tests.support.hub import REVISION, Hub, taken_for_the_real_one
-from tests.support.scripted_http import Answer, scripted_server
+from tests.support.scripted_http import Answer, QuietHandler, running, scripted_server
 from vlmsearch.building import download as downloading
 from vlmsearch.building.download import Remote, download, get_json
 from vlmsearch.building.hub import HubModel, fetch, kept_folder, look_up, model_card
@@ -55,7 +61,7 @@ def test_what_came_before_the_process_ended_is_kept(hub: Hub, monkeypatch: pytes
     model = look_up(SOURCE, "main", "help")
 
     def cut(*_: object) -> None:
-        raise OSError("no route")
+        raise ConnectionError("no route")
 
     with monkeypatch.context() as patch:
         real = downloading._append
@@ -112,13 +118,136 @@ def test_offline_means_that_nothing_is_asked(hub: Hub, monkeypatch: pytest.Monke
     assert hub.asked == []
 
 
+CONTENT = bytes(range(250)) * 800
+HEAD = Answer(200, CONTENT, {"ETag": f'"{hashlib.sha256(CONTENT).hexdigest()}"'})
+
+
+def downloaded(url: str, folder: Path) -> bytes:
+    """The file of a server, of which 1,000 bytes are here."""
+    (folder / "blobs").mkdir()
+    (folder / "blobs" / f"{hashlib.sha256(CONTENT).hexdigest()}.incomplete").write_bytes(CONTENT[:1000])
+    download(Remote(f"{url}/file"), folder / "blobs", folder / "file", lambda *_: None)
+    return (folder / "file").read_bytes()
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Length": str(2**40)}])
+def test_a_file_that_is_longer_than_announced_ends_at_once(tmp_path: Path, headers: dict[str, str]) -> None:
+    with scripted_server(HEAD, Answer(200, CONTENT * 2, headers)) as server:
+        with pytest.raises(ValueError, match=r"more than the 200,000 bytes that it announced"):
+            downloaded(server.url, tmp_path)
+        assert len(server.requests) == 2
+    assert list((tmp_path / "blobs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(416, b"no"),
+        Answer(206, CONTENT[999:]),
+        Answer(206, CONTENT[999:], {"Content-Range": "bytes 999-199999/200000"}),
+        Answer(206, CONTENT[1000:], {"Content-Range": "bytes 1000-199999/200001"}),
+        Answer(200, CONTENT),
+        Answer(200, CONTENT[:2000]),
+    ],
+)
+def test_a_part_that_cannot_be_gone_on_with_is_fetched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    monkeypatch.setattr(downloading, "_PAUSE_SECONDS", 0.001)
+    with scripted_server(HEAD, answer, Answer(200, CONTENT)) as server:
+        assert downloaded(server.url, tmp_path) == CONTENT
+    (tmp_path / "again").mkdir()
+    with scripted_server(HEAD, answer) as server:
+        if answer.body != CONTENT:
+            with pytest.raises(OSError, match=r"of 200,000 bytes are here|416"):
+                downloaded(server.url, tmp_path / "again")
+        assert len(server.requests) <= 1 + downloading._TRIES
+
+
+@pytest.mark.parametrize("status", [200, 206])
+@pytest.mark.parametrize("headers", [{}, {"Content-Range": "bytes 1000-199999/200000"}])
+def test_a_part_is_gone_on_with_however_the_server_says_it(
+    tmp_path: Path, status: int, headers: dict[str, str]
+) -> None:
+    content = CONTENT[1000:] if headers or status == 206 else CONTENT
+    with scripted_server(HEAD, Answer(status, content, headers)) as server:
+        assert downloaded(server.url, tmp_path) == CONTENT
+        assert [asked[2].get("Range") for asked in server.requests] == [None, "bytes=1000-"]
+
+
+@pytest.mark.parametrize("kind", ["head", "json", "file"])
+def test_a_server_that_drips_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(downloading, "_WINDOW_SECONDS", 0.3)
+
+    class Dripping(QuietHandler):
+        def answer(self) -> None:
+            if self.command == "HEAD" and kind == "file":
+                self.send(200, CONTENT, HEAD.headers)
+                return
+            with suppress(OSError):
+                self.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"X: " if kind == "head" else b"\r\n"))
+                for _ in range(1000):
+                    self.wfile.write(b"[")
+                    self.wfile.flush()
+                    time.sleep(0.02)
+
+    with running(Dripping) as url, pytest.raises(TimeoutError, match="too slow"):
+        get_json(url) if kind == "json" else downloaded(url, tmp_path)
+
+
+def test_a_disk_without_room_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=99))
+    with scripted_server(HEAD) as server, pytest.raises(OSError, match=r"200,000 bytes, and 99 are free"):
+        downloaded(server.url, tmp_path)
+    assert len(server.requests) == 1
+
+
+def test_an_interrupt_keeps_the_part(hub: Hub, tmp_path: Path) -> None:
+    model = look_up(SOURCE, "main", "help")
+
+    def interrupt(_: str, done: int, __: int) -> None:
+        if done >= SIZE // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(model, model.weights, "help", interrupt)
+    (part,) = (tmp_path / "hub").rglob("*.incomplete")
+    begun = part.stat().st_size
+    with ThreadPoolExecutor(2) as pool:  # two that want it at once
+        assert len(set(pool.map(lambda _: get(hub), range(2)))) == 1
+    assert hub.ranges == [f"{begun}-"]
+
+
+def test_the_token_goes_along_to_the_same_server_alone() -> None:
+    def may(url: str, following: str) -> bool:
+        return downloading._may_have_token(url, following)
+
+    assert may("https://hub/a", "https://hub/b")
+    assert may("http://hub/a", "https://hub/a")
+    assert not any(may("https://hub/a", url) for url in ("http://hub/a", "https://hub:444/a", "https://files/a"))
+
+
+LISTED: dict[str, object] = {"rfilename": "a.json", "size": 1}
+ODD = ("a", None, {"rfilename": 1}, *(LISTED | {"size": size} for size in (-1, "1", 1e9, 10**30)))
+
+
+@pytest.mark.parametrize("siblings", [*([LISTED, odd] for odd in ODD), None, b"[" * 200_000, b'{"sha": "\xff"}'])
+def test_an_odd_listing_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, siblings: object) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    listing = siblings if isinstance(siblings, bytes) else json.dumps({"sha": REVISION, "siblings": siblings}).encode()
+    with scripted_server(Answer(200, listing)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        with pytest.raises(ModelUnavailableError, match=r"^a/b cannot be downloaded \(.*\)\. help$"):
+            look_up("a/b", "main", "help")
+
+
 def test_the_token_is_for_the_hub_alone(tmp_path: Path) -> None:
     """The hub sends to another server, which has the file; what it says of the file comes first."""
     content = b"weights" * 100
     there = Answer(200, content, {"ETag": '"of-the-other-server"'})
     linked = {"X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Linked-Size": str(len(content))}
     with scripted_server(there) as files:
-        at = files.url.replace("127.0.0.1", "localhost")
+        at = files.url  # the same host, at another port
         with scripted_server(Answer(302, b"", {"Location": f"{at}/file", **linked})) as hub:
             remote = Remote(f"{hub.url}/model.safetensors", "secret")
             assert download(remote, tmp_path / "blobs", tmp_path / "model.safetensors", lambda *_: None) == len(content)
@@ -138,7 +267,7 @@ def test_git_names_small_files_by_another_digest(tmp_path: Path) -> None:
 def test_names_that_lead_elsewhere_are_left_out() -> None:
     from vlmsearch.building.hub import _read_listing
 
-    names = ["config.json", "../escape", "a/../../b", "/etc/passwd", "1_Pooling/config.json"]
+    names = ["config.json", "../escape", "a/../../b", "/etc/passwd", "a" * 256, "1_Pooling/config.json", "config.json"]
     model = _read_listing("a/b", {"sha": REVISION, "siblings": [{"rfilename": name} for name in names]})
     assert list(model.files) == ["config.json", "1_Pooling/config.json"]
     with pytest.raises(ValueError, match="names no commit"):

@@ -6,13 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vlmsearch_mocks import MockGenerator
 
 from vlmsearch import ConfigError, DescribeReport, Document, GenerationOptions, Picture, Pipeline
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.errors import BackendError
+from vlmsearch.errors import (
+    BackendError,
+    BackendUnavailableError,
+    InvalidBatchError,
+    InvalidInputError,
+    VlmsearchError,
+)
 from vlmsearch.indexing.copy import copy as copy_index
 from vlmsearch.indexing.describe import FIELDS_BY, plain_description
 from vlmsearch.indexing.reindex import reindex
@@ -139,11 +146,11 @@ def test_a_run_that_is_interrupted_keeps_what_is_done(pipeline: Pipeline, monkey
 
     def say(_: str) -> str:
         if generator.seen == 5:
-            raise BackendError("the engine died")
+            raise BackendUnavailableError("the engine died")
         return "A zebra."
 
     generator.say = say
-    with pytest.raises(BackendError, match="the engine died"):
+    with pytest.raises(BackendUnavailableError, match="the engine died"):
         pipeline.describe()
     before = sum(document.text == "A zebra." for document in described(pipeline).values())
     assert 2 <= before <= 4
@@ -170,7 +177,16 @@ def test_what_others_write_meanwhile_stays(pipeline: Pipeline, folder: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "code"), [("", "empty"), ("I'm sorry, I cannot help with that.", "invalid"), ("  \n", "empty")]
+    ("said", "code"),
+    [
+        ("", "empty"),
+        ("I'm sorry, I cannot help with that.", "invalid"),
+        ("  \n", "empty"),
+        ("A fine \ud83d thing.", "invalid"),
+        ("A \0 zebra.", "invalid"),
+        ("A \x1b[31mzebra.", "invalid"),
+        ("zebra " * 10_000, "too_long"),
+    ],
 )
 def test_refusals_and_empty_texts_are_rejected_and_not_asked_again(pipeline: Pipeline, said: str, code: str) -> None:
     generator = pipeline.generator
@@ -187,6 +203,54 @@ def test_refusals_and_empty_texts_are_rejected_and_not_asked_again(pipeline: Pip
     assert pipeline.index(Path(report.rejects[0].id).parent).unchanged == 6
     assert pipeline.describe(retry_rejects=True).described == refused
     assert pipeline.rejects() == []
+
+
+@pytest.mark.parametrize("error", [BackendError("failed (500: no)"), ConfigError("refused (400: content policy)")])
+def test_an_error_of_the_server_about_a_picture_is_its_reject(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, error: VlmsearchError
+) -> None:
+    monkeypatch.setattr("vlmsearch.indexing.describe._PAGE", 3)
+    generator = pipeline.generator
+    assert isinstance(generator, Seeing)
+
+    def say(_: str) -> str:
+        if generator.seen in failing:
+            raise error
+        return "A zebra."
+
+    generator.say, failing = say, range(1, 8)
+    with pytest.raises(type(error), match=r"no|policy"):  # of all pictures of a page: nothing is on the list
+        pipeline.describe()
+    assert pipeline.rejects() == []
+    generator.seen, failing = 0, range(1, 2)
+    report = pipeline.describe()
+    assert (report.described, [reject.code for reject in report.rejects]) == (5, ["invalid"])
+    assert str(error) in report.rejects[0].message
+    assert pipeline.describe().unchanged == 6
+    failing = range(generator.seen + 1, generator.seen + 2)
+    with pytest.raises(type(error)):  # which may be that of any picture
+        pipeline.describe(retry_rejects=True)
+    assert pipeline.describe(retry_rejects=True).described == 1
+
+
+def test_a_description_that_the_encoder_refuses_is_a_reject_and_the_others_keep_theirs(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = pipeline.generator
+    assert isinstance(generator, Seeing)
+    generator.say = lambda _: f"Zebra {generator.seen}."
+    encode = pipeline.encoder.encode_texts
+
+    def refusing(texts: Sequence[str], **options: Any) -> Any:
+        if bad := [item for item, text in enumerate(texts) if "2" in text]:
+            raise InvalidBatchError({item: InvalidInputError("too_long", "it is too long") for item in bad})
+        return encode(texts, **options)
+
+    monkeypatch.setattr(pipeline.encoder, "encode_texts", refusing)
+    report = pipeline.describe()
+    assert (report.described, [reject.code for reject in report.rejects]) == (5, ["too_long"])
+    texts = [described(pipeline)[f"{number}.png"].text for number in range(6)]
+    assert texts == ["Zebra 1.", None, "Zebra 3.", "Zebra 4.", "Zebra 5.", "Zebra 6."]
 
 
 def test_a_dry_run_says_how_long_it_will_take_and_writes_nothing(pipeline: Pipeline) -> None:
@@ -221,6 +285,10 @@ def test_fields_fill_metadata_and_are_checked(pipeline: Pipeline) -> None:
     reds = pipeline.search("a", where={"colour": "red", "count": 3, "large": True}, min_score=0, limit=20)
     assert len(reds) == report.described
     assert all(FIELDS_BY in match.document.metadata for match in reds)
+    for odd in ('{"colour": "\\ud83d"', '{"colour": "a\\u0000b"', '{"colour": "red", "deep": ' + "[" * 2000):
+        generator.say = lambda _, odd=odd: f'{odd}, "count": 1, "large": true}}'  # type: ignore[misc]
+        again = pipeline.describe(fields=["colour", "count:whole", "large:yes-no"], retry_rejects=True)
+        assert (again.described, {reject.code for reject in again.rejects}) == (0, {"invalid"})
     generator.say = lambda _: "no object"
     again = pipeline.describe(fields=["colour", "count:whole", "large:yes-no"], retry_rejects=True)
     assert all("there is no JSON object" in reject.message for reject in again.rejects)

@@ -101,6 +101,7 @@ class _Handler(QuietHandler):
             "X-Repo-Commit": commit,
             "ETag": f'"{_digest(file, file.stat().st_mtime_ns)}"',
             "Content-Length": str(size - begin),
+            **({"Content-Range": f"bytes {begin}-{size - 1}/{size}"} if begin else {}),
         }
         self.send_response(206 if begin else 200)
         for name, value in headers.items():

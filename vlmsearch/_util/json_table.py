@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -36,10 +36,10 @@ class JsonTable:
     def read(cls, path: Path, *, format: int) -> JsonTable:
         """Read a file whose key ``format`` is this number; ModelUnavailableError where it is none or damaged."""
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = parse_json(path.read_text(encoding="utf-8"), with_nan=True)
         except OSError as exc:
             raise ModelUnavailableError(f"{path.parent} is not a bundle: {path.name}: {exc.strerror}") from exc
-        except (ValueError, RecursionError) as exc:
+        except ValueError as exc:
             raise ModelUnavailableError(f"{path} is damaged: {exc}; build it again") from exc
         if not isinstance(data, dict) or data.get("format") != format:
             raise ConfigError(f"{path} is not of format {format}; build it again with this version")

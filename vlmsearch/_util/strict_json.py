@@ -9,11 +9,12 @@ MAX_DEPTH = 64
 """Lists and objects that may be within each other."""
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str | bytes, *, with_nan: bool = False) -> Any:
     """Parse a JSON text.
 
     Args:
-        text: The text, from whoever wrote it.
+        text: The text, from whoever wrote it. Bytes are in UTF-8, UTF-16 or UTF-32.
+        with_nan: Whether NaN and Infinity are numbers, which Python writes.
 
     Returns:
         The value.
@@ -25,8 +26,9 @@ def parse_json(text: str) -> Any:
         >>> parse_json('{"a": [1]}')
         {'a': [1]}
     """
+    text = text.decode(json.detect_encoding(text), "surrogatepass") if isinstance(text, bytes) else text
     try:
-        value = _DECODER.decode(text)
+        value = (_LENIENT if with_nan else _DECODER).decode(text)
     except RecursionError:
         raise _too_deep() from None
     level = [value]
@@ -48,4 +50,4 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number in JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+_DECODER, _LENIENT = json.JSONDecoder(parse_constant=_refuse), json.JSONDecoder()

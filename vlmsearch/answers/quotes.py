@@ -22,8 +22,10 @@ from vlmsearch.types import Role, Vectors
 
 Encode: TypeAlias = Callable[[Sequence[str], Role], Vectors]
 """The vectors of texts, of shape (n, dim)."""
+_MARK = r"[.!?\u061f\u06d4\u0964\u0589]"
 _END = re.compile(
-    r"(?<!\b[A-Z])[.!?\u061f\u06d4\u0964\u0589]+[\"'”’»)\]]*\s+(?=\S)|[。！？]+[”’」』）]*\s*(?=\S)|\s*\n\s*(?=\S)"  # noqa: RUF001
+    rf"(?:(?<!{_MARK})(?<!\b[A-Z])|(?<=\b[A-Z]{_MARK})){_MARK}+[\"'”’»)\]]*\s+(?=\S)"  # noqa: RUF001
+    r"|[。！？]+[”’」』）]*\s*(?=\S)|(?<!\s)[^\S\n]*\n\s*(?=\S)"  # noqa: RUF001
 )
 """The end of a sentence or a line, where no small letter follows. An initial, as in John C. Fremont, ends none."""
 _VECTORS = 2.0

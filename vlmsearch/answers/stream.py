@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from dataclasses import replace
 from string import Template
@@ -136,14 +137,16 @@ class AnswerStream(AnswerParts):
         yield from self._citations()
 
     def _texts(self) -> Iterator[str]:
-        """Yield the pieces of the text, some of them empty, with checked citations."""
+        """Yield pieces of the text, some of them empty, in valid Unicode, with checked citations."""
+        whole = getincrementaldecoder("utf-16-le")("replace")  # pieces may cut a surrogate pair
         for piece in self._pieces:
             check_cancelled()
             if isinstance(piece, str):
-                yield self._checker.feed(piece)
+                yield self._checker.feed(whole.decode(piece.encode("utf-16-le", "surrogatepass")))
             else:
                 self._prompt = piece
                 self._checker.sources = len(piece.sources)
+        yield self._checker.feed(whole.decode(b"", final=True))
         yield self._checker.finish()
 
     def _citations(self) -> Iterator[Citation]:

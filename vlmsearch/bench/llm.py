@@ -6,7 +6,6 @@ text, and from there to the last, divided by the tokens after the first.
 
 from __future__ import annotations
 
-import json
 import queue
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, VlmsearchError, one_line
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 
@@ -119,7 +119,7 @@ def read_prompts(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(f"the dataset {path} cannot be read: {exc}") from exc
     try:
-        rows = json.loads(text) if text.lstrip().startswith("[") else _lines(text)
+        rows = parse_json(text, with_nan=True) if text.lstrip().startswith("[") else _lines(text)
     except ValueError as exc:
         raise ConfigError(f"the dataset {path} is neither JSON nor JSONL: {exc}") from exc
     prompts = []
@@ -255,4 +255,5 @@ def with_model(url: str, model: str) -> str:
 
 
 def _lines(text: str) -> list[object]:
-    return [json.loads(line) for line in text.split("\n") if line.strip()]  # JSON may hold the other ends of lines
+    """Return the values of lines, which end in LF: JSON may hold the other ends of lines."""
+    return [parse_json(line, with_nan=True) for line in text.split("\n") if line.strip()]

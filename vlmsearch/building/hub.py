@@ -50,7 +50,7 @@ _OPEN_CLIP = (
 _PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_MAX_CARD = 2**16
+_MAX_CARD, _MAX_NAME, _MAX_SIZE = 2**16, 255, 2**50
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,11 @@ def _read_listing(source: str, listing: object) -> HubModel:
         raise ValueError("the hub's answer names no commit")
     files: dict[str, int | None] = {}
     for sibling in siblings:
-        name, size = sibling.get("rfilename"), sibling.get("size")
-        if isinstance(name, str) and all(_PART.fullmatch(part) for part in name.split("/")):
-            files[name] = size if isinstance(size, int) else None
+        name, size = (sibling.get("rfilename"), sibling.get("size")) if isinstance(sibling, dict) else (None, None)
+        if not isinstance(name, str) or not (size is None or (type(size) is int and 0 <= size < _MAX_SIZE)):
+            raise ValueError("the hub's answer lists what is no file with a size")
+        if len(name) <= _MAX_NAME and all(_PART.fullmatch(part) for part in name.split("/")):
+            files[name] = size
     return HubModel(source, commit, files)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 
 from vlmsearch._util.files import folder_in_the_making, publish
+from vlmsearch._util.json_table import JsonTable
 from vlmsearch.building.bundle import Json, fit_relevance, write_json
 from vlmsearch.building.quantize import Report, silent
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import Bundle, open_bundle
+from vlmsearch.models.bundle import FORMAT, Bundle, open_bundle
 from vlmsearch.models.recipe import built_by
 
 
@@ -35,7 +35,7 @@ def refit_bundle(folder: Path, progress: Report | None = None) -> Bundle:
     with folder_in_the_making(folder) as making:
         shutil.copytree(folder, making, dirs_exist_ok=True, copy_function=_link)
         description = making / "bundle.json"
-        given: Json = json.loads(description.read_text(encoding="utf-8"))
+        given: Json = JsonTable.read(description, format=FORMAT).plain()
         description.unlink()
         write_json(making, {**given, "relevance": {}})
         bundle = open_bundle(making)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vlmsearch._util.extras import install_command
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.building.layers import Array
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 
@@ -144,7 +144,7 @@ def read_weights(folder: Path, rename: Callable[[str], str]) -> Weights:
     for file in weight_files(folder):
         try:
             stored.update({rename(name): tensor for name, tensor in _header(file).items()})
-        except (OSError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as exc:
+        except (OSError, AttributeError, LookupError, TypeError, ValueError) as exc:
             raise ConfigError(f"{file} is damaged: {one_line(exc)}") from exc
     return StoredWeights(folder, stored)
 
@@ -159,7 +159,7 @@ def _header(file: Path) -> dict[str, _StoredTensor]:
         length = int.from_bytes(data.read(8), "little")
         if not 2 <= length <= min(_MAX_HEADER, size - 8):
             raise ValueError(f"its header has {length:,} bytes, and the file {size:,}")
-        entries = json.loads(data.read(length))
+        entries = parse_json(data.read(length))
     stored = {}
     for name, entry in entries.items():
         if name == "__metadata__" or entry["dtype"] not in _FLOATS:
@@ -180,8 +180,8 @@ def _whole(value: object) -> int:
 def read_json(path: Path) -> Any:
     """Return what a JSON file of a checkpoint holds; ModelUnavailableError where it is missing."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"), with_nan=True)
     except FileNotFoundError:
         raise ModelUnavailableError(f"{path.parent} is not a checkpoint: it has no {path.name}") from None
-    except (RecursionError, ValueError) as exc:
+    except ValueError as exc:
         raise ConfigError(f"{path} is damaged: {one_line(exc)}") from exc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, ModelUnavailableError, one_line
 
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -22,7 +22,7 @@ def find_chat_template(folder: Path) -> Callable[[str], str] | None:
     ``apply_chat_template`` has. The text does not begin with the token that begins every text: tokenizers add it.
     """
     try:
-        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        settings = parse_json((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         source = _source(folder, settings)
     except FileNotFoundError:
         return None

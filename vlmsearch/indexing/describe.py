@@ -11,7 +11,6 @@ With ``fields`` the generator fills metadata instead, which filters and facets t
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +22,11 @@ from typing import TYPE_CHECKING, cast
 
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import check_cancelled
+from vlmsearch._util.closable import closing_at_end
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.answers.prompts import Prompt
 from vlmsearch.answers.sources import make_source
-from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError, RejectCode, one_line
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
 from vlmsearch.indexing.image_text import with_description_mark
 from vlmsearch.indexing.options import FIELD_TYPES, DescribeRequest
@@ -58,7 +59,10 @@ FIELDS_BY = "described_fields_by"
 _SIDE = 768
 """The longer side of a picture in pixels: descriptions need no more (PhotoPrism takes 720)."""
 _TOKENS = 128
+_MAX_CHARS = 2**14
+"""Characters of an answer, far more than its tokens have."""
 _PAGE = 16
+"""Pictures asked about at once. A server that fails for that many ends the run."""
 _SAMPLE = 3
 """Pictures of a forecast."""
 _PREAMBLE = re.compile(
@@ -69,7 +73,8 @@ _REFUSAL = re.compile(
     r"|^the sources do not|^nothing in the index"
 )
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=\u3002)")
-_CITATION = re.compile(r"\s*\[\d+\]")
+_NO_TEXT = re.compile(r"[^\n\t\r\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
+_CITATION = re.compile(r" ?\[\d+\]")
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,8 @@ class _DocumentAnswer:
     text: str = ""
     values: Mapping[str, Scalar] | None = None
     reject: tuple[RejectCode, str] | None = None
+    error: Exception | None = None
+    """The error of the server that made it a reject."""
     tokens: int = 0
 
 
@@ -128,6 +135,7 @@ class Describer:
         counts = dict.fromkeys(("described", "unchanged", "left", "tokens"), 0)
         rejects: list[Reject] = []
         limit = _SAMPLE if options.dry_run else options.limit
+        failed: list[_DocumentAnswer] = []  # while nothing proves that the server works
         seconds = 0.0
         done = 0
         for ids in batches(sorted(self._store.ids()), _PAGE * options.concurrency):
@@ -135,18 +143,25 @@ class Describer:
             stamps = self._store.stamps(ids)  # before the documents: what others write from here on stays
             wanted, unchanged = self._wanted(self._store.get(ids), rejected)
             counts["unchanged"] += unchanged
-            room = len(wanted) if limit is None else max(limit - counts["described"] - len(rejects), 0)
+            room = len(wanted) if limit is None else max(limit - counts["described"] - len(rejects) - len(failed), 0)
             counts["left"] += len(wanted) - len(wanted[:room])
             started = time.monotonic()
-            told = list(self._tell(wanted[:room]))
+            told = [*failed, *self._tell(wanted[:room])]
             seconds += time.monotonic() - started
             counts["tokens"] += sum(answer.tokens for answer in told)
-            described, refused = self._keep(told, stamps)
+            errors = [answer.error for answer in told if answer.error]
+            is_working = counts["described"] + len(rejects) > 0 or len(errors) < len(told)
+            failed = [] if is_working else told
+            described, refused = self._keep(told if is_working else [], stamps)
             counts["described"] += described
             rejects += refused
             done += len(ids)
             if options.on_progress:
                 options.on_progress(done)
+            if len(errors) == len(told) >= _PAGE:
+                raise errors[0]
+        if failed:
+            raise errors[0]
         asked = counts["described"] + len(rejects)
         left = counts["left"] + (asked if options.dry_run else 0)
         return DescribeReport(
@@ -205,6 +220,10 @@ class Describer:
             text = self._generated(document, image, tokens)
         except InvalidInputError as exc:
             return _DocumentAnswer(document, reject=(exc.code, str(exc)))
+        except (BackendError, ConfigError) as exc:
+            if isinstance(exc, BackendUnavailableError):
+                raise
+            return _DocumentAnswer(document, reject=("invalid", one_line(exc)), error=exc)
         told = partial(_DocumentAnswer, document, tokens=sum(tokens))
         if self._options.fields:
             values, why = _values_in(text, self._options.schema)
@@ -214,6 +233,8 @@ class Describer:
             text = _SENTENCE.split(text)[0]
         if not text:
             return told(reject=("empty", "the description is empty"))
+        if _NO_TEXT.search(text):
+            return told(reject=("invalid", f"the description has characters that are no text: {text[:120]!r}"))
         if _REFUSAL.search(text):
             return told(reject=("invalid", f"the generator refused: {text[:120]}"))
         return told(text=text)
@@ -224,7 +245,13 @@ class Describer:
         parts = Prompt(self._options.question, (source,), ((0, 1),)).parts
         options = GenerationOptions(max_tokens=_TOKENS)
         pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
-        return "".join(pieces)
+        text = ""
+        with closing_at_end(pieces):
+            for piece in pieces:
+                text += piece
+                if len(text) > _MAX_CHARS:
+                    raise InvalidInputError("too_long", f"the answer has more than {_MAX_CHARS:,} characters")
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # pieces may cut a pair
 
     def _keep(self, told: Sequence[_DocumentAnswer], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
         """Write descriptions of documents that are still as they were read.
@@ -232,36 +259,28 @@ class Describer:
         Their number is returned, with the rejects.
         """
         good = [answer for answer in told if answer.reject is None and answer.document.id in stamps]
-        rejects = [
-            Reject(
-                answer.document.id,
-                answer.reject[0],
-                f"{answer.document.id}: {answer.reject[1]} ({self._tag})",
-                Stamp(""),
-            )
-            for answer in told
-            if answer.reject is not None
-        ]
+        refused = [(answer.document.id, *answer.reject) for answer in told if answer.reject is not None]
+        records, unencoded = ([], []) if self._options.dry_run else self._encoded(good)
+        refused += [(reject.id, reject.code, reject.message) for reject in unencoded]
+        rejects = [Reject(id, code, f"{id}: {message} ({self._tag})", Stamp("")) for id, code, message in refused]
         if self._options.dry_run:
             return len(good), rejects
-        changes = [
-            self._change(answer, stamps[answer.document.id], record)
-            for answer, record in zip(good, self._encoded(good))
-        ]
+        answers = {answer.document.id: answer for answer in good}
+        changes = [self._change(answers[id], stamps[id], record) for record in records for id in [record.document.id]]
         changed = self._store.update_metadata(changes) if changes else []
         if rejects:
             self._reject_list.reject(rejects)
         self._reject_list.release(changed)
         return len(changed), rejects
 
-    def _encoded(self, told: Sequence[_DocumentAnswer]) -> list[Record]:
-        """Return records of the descriptions, which have no vectors where they fill metadata."""
+    def _encoded(self, told: Sequence[_DocumentAnswer]) -> tuple[list[Record], list[Reject]]:
+        """Return records of the descriptions, without vectors where they fill metadata, and what is refused."""
         split = Splitter.of(self._encoder).split
         ready = [
             Ready(Document(answer.document.id, answer.text), None, Stamp(""), True, False, split(answer.text))
             for answer in told
         ]
-        return encode(self._encoder, ready)[0]
+        return encode(self._encoder, ready)
 
     def _change(self, told: _DocumentAnswer, stamp: Stamp, record: Record) -> MetadataChange:
         document = told.document
@@ -276,7 +295,7 @@ def plain_description(text: str) -> str:
 
     A beginning such as "Here is a description:" goes too.
     """
-    line = " ".join(_CITATION.sub("", text).split())
+    line = _CITATION.sub("", " ".join(text.split()))
     line = _PREAMBLE.sub("", line).strip()
     if len(line) > 1 and line[0] == line[-1] == '"':
         line = line[1:-1].strip()
@@ -290,7 +309,7 @@ def _values_in(text: str, schema: Mapping[str, str]) -> tuple[dict[str, Scalar] 
     """
     begin, end = text.find("{"), text.rfind("}")
     try:
-        given = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
+        given = parse_json(text[begin : end + 1]) if 0 <= begin < end else None
     except ValueError:
         given = None
     if not isinstance(given, dict):
@@ -298,9 +317,8 @@ def _values_in(text: str, schema: Mapping[str, str]) -> tuple[dict[str, Scalar] 
     values: dict[str, Scalar] = {}
     for name, kind in schema.items():
         value = given.get(name)
-        is_right = isinstance(value, FIELD_TYPES[kind]) and (
-            kind == "any" or isinstance(value, bool) == (kind == "yes-no")
-        )
+        is_kind = kind == "any" or isinstance(value, bool) == (kind == "yes-no")
+        is_right = isinstance(value, FIELD_TYPES[kind]) and is_kind and not _NO_TEXT.search(str(value))
         if not is_right:
             return None, f"{name!r} is {value!r} and not of the type {kind}"
         values[name] = cast("Scalar", value)

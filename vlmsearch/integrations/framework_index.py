@@ -797,7 +797,7 @@ def _unpack_json(packed: object) -> dict[str, Any]:
     """Return what stands under the key for the rest; nothing where somebody else put something there."""
     try:
         parts = json.loads(packed) if isinstance(packed, str) else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return parts if isinstance(parts, dict) else {}
 

@@ -7,7 +7,6 @@ SHA-256 when they are opened.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shlex
@@ -20,6 +19,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from vlmsearch._util.files import expand_home, file_digest, is_path
 from vlmsearch._util.json_table import ANY_TEXT, PLAIN_NAME, SHA256, JsonTable
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch._util.tables import suggest
 from vlmsearch.errors import ConfigError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
@@ -432,8 +432,8 @@ def _bundle_kind(folder: Path) -> str:
     One that cannot be read counts as an encoder, and opening it reports the damage.
     """
     try:
-        data = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        data = parse_json((folder / "bundle.json").read_text(encoding="utf-8"), with_nan=True)
+    except (OSError, ValueError):
         return "encoder"
     return str(data.get("kind", "encoder")) if isinstance(data, dict) else "encoder"
 

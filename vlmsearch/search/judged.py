@@ -16,13 +16,13 @@ BEIR: Thakur et al., "BEIR: A Heterogenous Benchmark for Zero-shot Evaluation of
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError
 from vlmsearch.types import ImageInput
 
@@ -157,8 +157,8 @@ def _check_new(id: str, known: Collection[str], where: str) -> None:
 
 def _row(line: str, where: str) -> dict[str, object]:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as exc:
+        row = parse_json(line, with_nan=True)
+    except ValueError as exc:
         raise ConfigError(f"{where} is not JSON: {exc}") from exc
     if not isinstance(row, dict):
         raise ConfigError(f"{where}: a row is an object such as {_EXAMPLE}, not {line.strip()[:60]!r}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError
 
 
@@ -28,6 +28,6 @@ def add_arguments(data: dict[str, object], values: Mapping[str, str]) -> dict[st
 def _scalar(value: str) -> object:
     """Return a value as JSON has it, or Python; any other is a text."""
     try:
-        return json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
+        return parse_json({"True": "true", "False": "false", "None": "null"}.get(value, value))
     except ValueError:
         return value

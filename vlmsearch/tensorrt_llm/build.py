@@ -239,7 +239,7 @@ def read_state(out: Path) -> dict[str, object]:
     """Return what ``build.json`` says of a folder's steps; {} where there is none that can be read."""
     try:
         state = json.loads((out / STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return state if isinstance(state, dict) and state.get("format") == _FORMAT else {}
 

@@ -21,7 +21,7 @@ def check_product(folder: Path, step: StepName, plan: LlmPlan) -> None:
     if not faults and step in ("checkpoint", "engine"):
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as exc:
+        except (OSError, ValueError, RecursionError) as exc:
             faults = [f"config.json cannot be read ({exc})"]
         else:
             faults = [*(_checkpoint(config, plan) if step == "checkpoint" else _engine(config, plan))]

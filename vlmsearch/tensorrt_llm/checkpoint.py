@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vlmsearch._util.extras import install_command
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch._util.text import drawing_allowed
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 from vlmsearch.tensorrt_llm.check import VOCABULARIES
@@ -73,7 +73,7 @@ def check_model(folder: Path, plan: LlmPlan) -> None:
     """Raise unless a folder holds the recipe's model: ModelUnavailableError if it is not whole, else ConfigError."""
     recipe = plan.recipe
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
     except OSError as exc:
         where = f"; get {recipe.source} at {recipe.revision}" if recipe.source else ""
         raise ModelUnavailableError(f"{folder} is not a checkpoint: config.json: {exc.strerror}{where}") from exc
@@ -109,7 +109,7 @@ def _missing(folder: Path) -> Iterator[str]:
             yield f"{path.name} is {'a pointer of git-lfs' if head else 'empty'}"
     for index in folder.glob("*.index.json"):
         try:
-            parts = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+            parts = set(parse_json(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
         except (OSError, ValueError, AttributeError, TypeError):
             yield f"{index.name} is damaged"
             continue

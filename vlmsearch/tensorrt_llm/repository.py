@@ -5,7 +5,6 @@ Those for the LLM API need no engines.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch._util.files import folder_in_the_making, publish
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError
 from vlmsearch.tensorrt_llm.checkpoint import mounted
 from vlmsearch.tensorrt_llm.llmapi import PICTURES
@@ -169,7 +169,7 @@ def read_engine(folder: Path) -> dict[str, dict[str, object]]:
     """Return an engine's config.json; ConfigError if the folder has none, or not all its ranks."""
     path = engine_folder(folder) / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_json(path.read_text(encoding="utf-8"))
         mapping = config["pretrained_config"]["mapping"]
         ranks = mapping["tp_size"] * mapping["pp_size"]
     except OSError as exc:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError
 from vlmsearch.models.bundle import LANGUAGE, recipe_names
 from vlmsearch.openai_api.http import HttpClient, HttpOptions
@@ -72,7 +72,7 @@ def _get(server: HttpClient, target: str) -> dict[str, list[dict[str, object]]] 
         if response.status_code != HTTPStatus.OK:
             return None
         try:
-            answer: dict[str, list[dict[str, object]]] = json.loads(body)
+            answer: dict[str, list[dict[str, object]]] = parse_json(body)
         except ValueError as exc:
             raise BackendError(f"{server.url}{target} is not JSON: {exc}") from exc
         return answer

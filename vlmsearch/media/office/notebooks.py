@@ -25,7 +25,7 @@ _STAND_IN = re.compile(r"(?s)\s*<.*>\s*")
 """The text of an object that is shown in another form, such as ``<Figure size 640x480>``."""
 _HEADING = re.compile(r"(?m)^#{1,6}[ \t]+(.+)$|^(\S.*)\n=+[ \t]*$")
 _EMPHASIS = re.compile(
-    r"(?s)((?P<mark>`+|\$+).+?(?P=mark))"
+    r"(?s)((?P<mark>(?<!`)`+(?!`)|(?<!\$)\$+(?!\$)).+?(?P=mark))"
     r"|(?<=\w)(\*{1,3})(\w[\w ]*)\3|(\*{1,3})(\w[\w ]*)\5(?=\w)|</?(?:b|em|i|strong|sub|sup|u)>"
 )
 """Marks in words that a reader does not see, and code and TeX that have none."""

@@ -171,7 +171,7 @@ class Deployment:
                 image_limits=ImageLimits(**data["image_limits"]),
                 max_text_bytes=data["max_text_bytes"],
             )
-        except (ValueError, KeyError, TypeError) as exc:
+        except (ValueError, KeyError, TypeError, RecursionError) as exc:
             if isinstance(exc, ConfigError):
                 raise
             raise ConfigError(f"the server's description of its models cannot be read: {exc!r}") from exc
