@@ -110,7 +110,7 @@ def _read(kind: type[F], json: bytes) -> F:
 
 
 def _error_of(exc: ValidationError, json: bytes) -> dict[str, Any]:
-    """Return the error of the deepest place, and of the kinds of a union those of the kind that was read furthest."""
+    """Return the error of the deepest place. In a union, that kind was read furthest."""
     errors = exc.errors(include_url=False, include_context=False, include_input=False)
     given = from_json(json) if errors[0]["loc"] else None  # JSON with a fault has no places
     errors = [error for error in errors if not error["type"].endswith(("_type", "missing"))] or errors
