@@ -353,12 +353,15 @@ def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str,
     """Return the keyword-only arguments of the options of a URL."""
     options = _options_of(factory)
     names = {_plain(option): option for option in options}
-    refused: Mapping[str, str] = getattr(factory, "refused_options", {})
+    pinned: Mapping[str, tuple[str, str]] = getattr(factory, "pinned_options", {})
     arguments: dict[str, object] = {}
     grouped: dict[_Group, dict[str, object]] = {}
     for given, text in url.options:
-        if why := refused.get(_plain(given)):
-            raise ConfigError(f"{name} does not take {given}: {why}; leave it out")
+        if _plain(given) in pinned:
+            value, why = pinned[_plain(given)]
+            if text.lower() != value:
+                raise ConfigError(f"{name} has {given}={value}, and nothing else: {why}")
+            continue
         option = names.get(_plain(given), given)
         if option not in options:
             have = f"it has {', '.join(options)}" if options else "it has none"

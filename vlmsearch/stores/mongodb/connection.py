@@ -130,13 +130,18 @@ class MongoOptions:
 
 
 DEFAULT_OPTIONS = MongoOptions()
-REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("w", "journal", "wtimeoutms"), "a write counts when a majority of the servers has it on disk"),
-    **dict.fromkeys(("readpreference", "readconcernlevel"), "what is read is what was written last"),
-    **dict.fromkeys(("tlsinsecure", "tlsallowinvalidcertificates"), "tls_ca_file names authorities of your own"),
-    **dict.fromkeys(("username", "password"), f"they go into {USER_VARIABLE} and {PASSWORD_VARIABLE}"),
+_WRITES = "a write counts when a majority of the servers has it on disk"
+_READS = "what is read is what was written last"
+_TLS = "certificates are checked, and tls_ca_file names authorities of your own"
+PINNED: Mapping[str, tuple[str, str]] = {
+    "w": ("majority", _WRITES),
+    "journal": ("true", _WRITES),
+    "readpreference": ("primary", _READS),
+    "readconcernlevel": ("local", _READS),
+    "tlsinsecure": ("false", _TLS),
+    "tlsallowinvalidcertificates": ("false", _TLS),
 }
-"""Options of the driver's own URLs that are refused, and why."""
+"""Options of the driver's own URLs that have one value here, and why."""
 
 
 def check_name(name: str) -> None:

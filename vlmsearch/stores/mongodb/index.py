@@ -22,7 +22,7 @@ from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.mongodb.connection import (
     LIVE,
-    REFUSED,
+    PINNED,
     MongoAddress,
     MongoConnection,
     MongoOptions,
@@ -80,7 +80,7 @@ class MongoIndex(RowByRowStore):
     """An index whose documents are in MongoDB. Where the vectors are is for the class below to say."""
 
     default_language = AUTO
-    refused_options = REFUSED
+    pinned_options = PINNED
 
     def __init__(
         self, location: str | MongoConnection, options: MongoOptions, name: str, *, language: str | None
