@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -352,9 +352,17 @@ def _split(url: Url, own: Collection[str]) -> tuple[Url, str]:
 def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str, object]:
     """Return the keyword-only arguments of the options of a URL."""
     options = _options_of(factory)
+    names = {_plain(option): option for option in options}
+    pinned: Mapping[str, tuple[str, str]] = getattr(factory, "pinned_options", {})
     arguments: dict[str, object] = {}
     grouped: dict[_Group, dict[str, object]] = {}
-    for option, text in url.options:
+    for given, text in url.options:
+        if _plain(given) in pinned:
+            value, why = pinned[_plain(given)]
+            if text.lower() != value:
+                raise ConfigError(f"{name} has {given}={value}, and nothing else: {why}")
+            continue
+        option = names.get(_plain(given), given)
         if option not in options:
             have = f"it has {', '.join(options)}" if options else "it has none"
             raise ConfigError(f"{name} has no option {option!r}; {suggest(option, options)}{have}")
@@ -362,6 +370,11 @@ def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str,
         values = arguments if group is None else grouped.setdefault(group, {})
         values[argument] = convert(text, annotation, f"option {option} of {name}")
     return arguments | {argument: make(**fields) for (argument, make), fields in grouped.items()}
+
+
+def _plain(option: str) -> str:
+    """Return the name of an option without case and underscores, which drivers' own URLs write otherwise."""
+    return option.replace("_", "").lower()
 
 
 def _types_of(factory: Callable[..., object]) -> dict[str, object]:

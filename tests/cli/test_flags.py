@@ -13,6 +13,7 @@ import vlmsearch
 from vlmsearch import BackendError, ConfigError, MissingDependencyError, VlmsearchError
 from vlmsearch.cli import cli
 from vlmsearch.cli.common import Group, option
+from vlmsearch.cli.serve import serve
 from vlmsearch.triton.repository.options import Queue, RepoOptions, check_options
 
 LIBRARY = Path(vlmsearch.__file__).parent
@@ -93,3 +94,14 @@ def test_no_message_of_the_library_names_a_flag_outside_a_whole_command() -> Non
         if " " in text and re.search(r"(?<![\w-])--[a-z]", COMMANDS.sub("", text))
     ]
     assert found == []
+
+
+def test_what_kubernetes_and_docker_set_for_a_service_of_our_name_is_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    for link in ("tcp://10.0.0.1:80", "udp://[fd00::1]:8080", "sctp://10.0.0.1:80"):
+        monkeypatch.setenv("VLMSEARCH_PORT", link)
+        assert serve.make_context("serve", []).params["port"] is None
+    monkeypatch.setenv("VLMSEARCH_PORT", "9000")
+    assert serve.make_context("serve", []).params["port"] == 9000
+    monkeypatch.setenv("VLMSEARCH_PORT", "tcp://")
+    with pytest.raises(click.BadParameter, match="not a valid integer"):
+        serve.make_context("serve", [])

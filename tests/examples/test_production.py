@@ -107,7 +107,7 @@ def test_every_pod_is_without_rights_and_finds_its_files(store: str) -> None:
         spec = pod["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True, name
         assert spec["securityContext"]["runAsUser"] > 0, name
-        assert spec["automountServiceAccountToken"] is False, name
+        assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False), name
         [container] = spec["containers"]
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,

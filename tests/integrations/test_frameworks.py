@@ -246,3 +246,23 @@ def test_vectors_that_others_were_given_are_read_by_langchain(
         assert [each.id for each in store.similarity_search("a dog", k=1)] == ["a"]
     with Pipeline(EmbeddingsEncoder(model), open_store(url)) as pipeline, pytest.raises(IndexMismatchError):
         VlmsearchVectorStore(pipeline).similarity_search_by_vector(vector)
+
+
+def test_iterators_are_as_good_as_lists(frameworks: Frameworks, files: list[str]) -> None:
+    store, count = frameworks.langchain, frameworks.pipeline.count
+    metadatas = ({"year": year} for year in (2019, 2020))
+    assert store.add_texts((text for text in ("one dog", "two cats")), metadatas, ids=iter(("1", "2"))) == ["1", "2"]
+    assert [found.metadata for found in store.get_by_ids(iter(["2", "1"]))] == [{"year": 2020}, {"year": 2019}]
+    assert asyncio.run(store.aadd_texts((text for text in ("three",)), ids=iter(("3",)))) == ["3"]  # type: ignore[arg-type]
+    assert store.add_documents(LangchainDocument(text, id=text) for text in ("4", "5")) == ["4", "5"]  # type: ignore[arg-type]
+    assert len(store.add_images(iter(files), texts=iter(["a"] * len(files)))) == len(files)
+    nodes = (TextNode(id_=text, text=text) for text in ("6", "7"))
+    assert frameworks.llama_index.add(nodes) == ["6", "7"]  # type: ignore[arg-type]
+    assert count() == 7 + len(files)
+    store.delete(iter(["1", "2"]))  # type: ignore[arg-type]
+    frameworks.haystack.delete_documents(iter(["3"]))  # type: ignore[arg-type]
+    frameworks.llama_index.delete_nodes(iter(["6"]))  # type: ignore[arg-type]
+    assert count() == 3 + len(files)
+    documents = (haystack.Document(content=text) for text in ("one", "two"))
+    embedder = of_haystack.VlmsearchDocumentEmbedder("mock:")
+    assert len(embedder.run(documents)["documents"]) == 2  # type: ignore[arg-type]

@@ -255,8 +255,10 @@ def test_an_image_that_is_none_is_refused(vectors: VlmsearchVectorStore) -> None
 
 
 def test_numbers_of_ids_and_images_have_to_agree(vectors: VlmsearchVectorStore) -> None:
-    with pytest.raises(ValueError, match="1 documents and 2 ids"):
-        vectors.add_texts(["a dog"], ids=["1", "2"])
+    given: dict[str, Any]
+    for given in ({"metadatas": [{}]}, {"ids": iter(["1"])}, {"ids": []}, {"ids": "12"}):
+        with pytest.raises(ValueError, match=r"there are 2 texts and . (metadatas|ids)"):
+            vectors.add_texts(["a dog", "a cat"], **given)
     with pytest.raises(ValueError, match="1 images and 2 texts"):
         vectors.add_images(["a.png"], texts=["a", "b"])
 

@@ -19,6 +19,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CallToolResult, ImageContent, TextContent, TextResourceContents
 from PIL import Image
 
@@ -273,12 +275,12 @@ def test_a_program_ends_with_its_input(folder: Path) -> None:
 
 
 @contextmanager
-def over_http(folder: Path) -> Iterator[str]:
+def over_http(folder: Path, *options: str) -> Iterator[str]:
     """The URL of a process that serves over HTTP."""
     with free_socket() as free:
         port = free.getsockname()[1]
     with subprocess.Popen(
-        [sys.executable, *command(folder), "--http", "--port", str(port)], stderr=subprocess.PIPE, text=True
+        [sys.executable, *command(folder), "--http", "--port", str(port), *options], stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None
@@ -304,6 +306,21 @@ def test_clients_come_over_http_from_this_machine_alone(folder: Path) -> None:
     refused = run("mcp", "--http", "--host", "0.0.0.0")
     assert refused.returncode == 2
     assert "serves this machine alone" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_proxy_may_pass_on_the_names_that_are_allowed(folder: Path) -> None:
+    def client_of(name: str) -> Any:
+        headers = {"Host": name, "Origin": f"https://{name}"}
+        return streamable_http_client(url, http_client=create_mcp_http_client(headers=headers))
+
+    with over_http(folder, "--allow-host", "search.example.com", "--allow-host", "[fd00::1]:8443") as url:
+        for name in ("search.example.com", "search.example.com:8443", "[fd00::1]:8443", url.split("/")[2]):
+            assert with_client(client_of(name), everything)[0] == EXPECTED
+        for name in ("evil.example", "search.example.com.evil.example", "evil.search.example.com"):
+            for headers, status in (({"Host": name}, 421), ({"Origin": f"https://{name}"}, 403)):
+                assert httpx.post(url, headers=headers, json={}).status_code == status
+    assert_one_line(run("mcp", "--http", "--allow-host", "https://a/", cwd=folder), "a host is a name such as")
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:

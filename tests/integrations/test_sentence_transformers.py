@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,9 @@ def test_what_cannot_be_encoded_is_named_by_its_place(encoder: Encoder, tmp_path
         SentenceModel(encoder, space="siglip")
     with pytest.raises(ConfigError, match="there are several"):
         SentenceModel(encoder)
+
+
+@pytest.mark.parametrize("several", [iter, np.array, lambda texts: dict.fromkeys(texts).keys()])
+def test_texts_come_in_any_iterable(model: SentenceModel, several: Callable[[list[str]], Any]) -> None:
+    texts = ["a dog", "two cats"]
+    assert np.array_equal(model.encode(several(texts)), model.encode(texts))

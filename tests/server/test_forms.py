@@ -103,3 +103,25 @@ def test_what_a_text_says_is_no_value(running_service: RunningService) -> None:
     found = running_service.http.post("/api/v1/indexes/empty/documents", json={"documents": [document]})
     assert found.status_code == 200, found.text
     running_service.http.post("/api/v1/indexes/empty/documents/delete", json={"ids": ["long"]})
+
+
+WRONG_ENTRIES: list[tuple[str, dict[str, Any], str]] = [
+    ("/v1/embeddings", {"model": "notes", "input": ["a", ""]}, "input[1]: String should have at least 1 character"),
+    ("/v1/embeddings", {"model": "notes", "input": [[1], [2, "a"]]}, "input[1][1]: Input should be a valid integer"),
+    ("/v1/embeddings", {"model": "notes", "input": ["a"] * 2049}, "input: List should have at most 2048 items"),
+    (SEARCH, {"text": "a", "without": ["a", ""]}, "without[1]: String should have at least 1 character"),
+    ("/api/v1/indexes/notes/jobs", {"kind": "index", "paths": [""]}, "paths[0]: String should have at least 1"),
+    ("/v1/rerank", {"query": "a", "documents": ["a", {"words": 1}]}, "documents[1].text: Field required"),
+    ("/rerank", {"query": "a", "texts": ["a", 3]}, "texts[1]: Input should be a valid string"),
+    ("/v1/embeddings", {"model": "notes", "input": 3}, "input: Input should be a valid string or Input should be a"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "said"), WRONG_ENTRIES)
+def test_a_wrong_entry_is_named_without_the_kinds_of_a_union(
+    running_service: RunningService, path: str, body: dict[str, Any], said: str
+) -> None:
+    answer = running_service.http.post(path, json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (422, said.partition(":")[0])
+    assert error["message"].startswith(said)

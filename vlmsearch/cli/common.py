@@ -30,6 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 _SNIPPET = 160
 """Characters of a text in a table of matches."""
 
+_SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://[^/]+:[0-9]+")
 _ARGUMENT = re.compile(r"`(\w+)(?:=([^`\s]+))?`")
 
 
@@ -93,12 +94,21 @@ _SHORT = {
 """The short forms of options, on every command that has the long one."""
 
 
+class _Option(click.Option):
+    """An option that Kubernetes and Docker do not set: a Service `vlmsearch` gives pods VLMSEARCH_PORT=tcp://..."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Return the value of the variable, unless it is a service link."""
+        value = super().resolve_envvar_value(ctx)
+        return None if value and _SERVICE_LINK.fullmatch(value) else value
+
+
 def option(*names: str, has_variable: bool = True, **settings: Any) -> Callable[[Function], Function]:
     """Return a click option with its short form, that can also be set by VLMSEARCH_<NAME>."""
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     short = [_SHORT[long]] if long in _SHORT else []
     variable = "VLMSEARCH_" + long.removeprefix("--").replace("-", "_").upper() if has_variable else None
-    return click.option(*short, *names, envvar=variable, **settings)
+    return click.option(*short, *names, cls=_Option, envvar=variable, **settings)
 
 
 PORT = click.IntRange(1, 65535)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @option("--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Settings, in TOML.")
 @option("--host", help="The address to listen on.  [default: 127.0.0.1]")
 @option("--port", type=PORT, help="[default: 8080]")
+@option("--root-path", metavar="PATH", help="Prefix of the URL behind a proxy, such as /search.")
 @option("--allow", multiple=True, type=PlainText(), metavar="DIR", help="A folder that index jobs may read.")
 @option("--uploads", metavar="DIR", help="A folder for uploaded images.  [default: vlmsearch-uploads]")
 @option("--tokens", metavar="FILE", help="The token file of `vlmsearch token`. Required beyond 127.0.0.1.")

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from vlmsearch._util.arguments import strings
 from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
@@ -388,7 +389,7 @@ class FrameworkIndex(Closable):
 
         return update_documents(self.store, ids, changes)
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: Iterable[str]) -> int:
         """Remove documents, with the files of their bytes and the parts of files.
 
         Args:
@@ -398,7 +399,7 @@ class FrameworkIndex(Closable):
             The number of documents that were there.
         """
         count = 0
-        for some in batches(with_parts(self.store, ids), _PAGE):
+        for some in batches(with_parts(self.store, strings("ids", ids)), _PAGE):
             files = self._files(some)
             count += self.store.delete(some)
             for path in files:
@@ -425,7 +426,7 @@ class FrameworkIndex(Closable):
         """Iterate over all ids, in no particular order."""
         return self.store.ids()
 
-    def get(self, ids: Sequence[str]) -> list[FrameworkDocument]:
+    def get(self, ids: Iterable[str]) -> list[FrameworkDocument]:
         """Return documents, without vectors.
 
         Args:
@@ -435,7 +436,7 @@ class FrameworkIndex(Closable):
             The documents that are there, in the order of ``ids``.
         """
         documents = []
-        for some in batches(ids, _PAGE):
+        for some in batches(strings("ids", ids), _PAGE):
             passages = named_passages(self.store, some)
             documents += [unpack(stored, self._folder, passages.get(stored.id)) for stored in self.store.get(some)]
         return documents
@@ -642,6 +643,19 @@ def unpack(document: Document, image_folder: Path | None = None, passage: Passag
         mimetypes.guess_type(name)[0] or "",
         is_image,
     )
+
+
+def columns(what: str, items: Iterable[Any], **others: Iterable[Any] | None) -> list[list[Any]]:
+    """Return items and what is given for each as lists. None is a list of None.
+
+    ValueError where there are not as many.
+    """
+    rows = list(items)
+    lists = {name: [None] * len(rows) if values is None else list(values) for name, values in others.items()}
+    for name, values in lists.items():
+        if isinstance(others[name], str) or len(values) != len(rows):
+            raise ValueError(f"there are {len(rows)} {what} and {len(values)} {name}")
+    return [rows, *lists.values()]
 
 
 def awaited(method: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:

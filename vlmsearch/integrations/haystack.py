@@ -757,6 +757,7 @@ class VlmsearchDocumentEmbedder(_Embedder):
         Raises:
             ValueError: A document has no text.
         """
+        documents = list(documents)
         for document in documents:
             if not document.content:
                 raise InvalidInputError("empty", f"the document {document.id!r} has no text to make a vector of")
@@ -801,6 +802,7 @@ class VlmsearchImageEmbedder(_Embedder):
         Raises:
             ValueError: A document has no image, or one that cannot be used.
         """
+        documents = list(documents)
         images: list[ImageSource] = []
         for document in documents:
             path = document.meta.get(self.file_path_meta_field)

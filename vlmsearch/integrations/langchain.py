@@ -13,7 +13,7 @@ them.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -41,6 +41,7 @@ from vlmsearch.integrations.framework_index import (
     FrameworkIndex,
     Ranking,
     awaited,
+    columns,
     unpack,
 )
 from vlmsearch.integrations.sentence_transformers import SentenceModel, choose_space
@@ -371,6 +372,31 @@ class VlmsearchVectorStore(VectorStore):
 
     # ---- documents in and out
 
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: Iterable[dict[str, Any]] | None = None,
+        *,
+        ids: Iterable[str | None] | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Add texts, or replace those whose ids are there; see `add_documents`.
+
+        Args:
+            texts: The texts.
+            metadatas: The metadata of each.
+            ids: The id of each; where there is none, a random one is made.
+            **kwargs: Those of `add_documents`.
+
+        Returns:
+            The ids, in the order of the texts.
+
+        Raises:
+            ValueError: There are not as many metadata or ids as texts.
+        """
+        rows = zip(*columns("texts", texts, metadatas=metadatas, ids=ids))
+        return self.add_documents([LangchainDocument(text, id=id, metadata=data or {}) for text, data, id in rows])
+
     def add_documents(self, documents: list[LangchainDocument], **kwargs: Any) -> list[str]:
         """Add documents, or replace those whose ids are there; those that did not change are skipped.
 
@@ -391,21 +417,19 @@ class VlmsearchVectorStore(VectorStore):
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
         """
-        given: Sequence[str | None] = kwargs.get("ids") or [document.id for document in documents]
-        if len(given) != len(documents):
-            raise ValueError(f"there are {len(documents)} documents and {len(given)} ids")
-        ids = [id or str(uuid4()) for id in given]
+        documents, given = columns("documents", documents, ids=kwargs.get("ids"))
+        ids = [id or document.id or str(uuid4()) for id, document in zip(given, documents)]
         pairs = list(zip(documents, ids))
         self._index.write(apply_to_each(lambda pair: _from_langchain(*pair, self._image_key), pairs))
         return ids
 
     def add_images(
         self,
-        uris: Sequence[str | Path],
-        metadatas: Sequence[dict[str, Any]] | None = None,
+        uris: Iterable[str | Path],
+        metadatas: Iterable[dict[str, Any]] | None = None,
         *,
-        texts: Sequence[str] | None = None,
-        ids: Sequence[str] | None = None,
+        texts: Iterable[str] | None = None,
+        ids: Iterable[str] | None = None,
     ) -> list[str]:
         """Add images, or replace those whose ids are there.
 
@@ -424,21 +448,18 @@ class VlmsearchVectorStore(VectorStore):
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
         """
-        for name, values in (("metadatas", metadatas), ("texts", texts), ("ids", ids)):
-            if values is not None and len(values) != len(uris):
-                raise ValueError(f"there are {len(uris)} images and {len(values)} {name}")
+        rows = zip(*columns("images", uris, metadatas=metadatas, texts=texts, ids=ids))
         documents = [
             LangchainDocument(
-                texts[i] if texts else "",
-                metadata={**(metadatas[i] if metadatas else {}), self._image_key: uri},
+                text or "", id=id or file_id(str(uri)), metadata={**(metadata or {}), self._image_key: uri}
             )
-            for i, uri in enumerate(uris)
+            for uri, metadata, text, id in rows
         ]
-        return self.add_documents(documents, ids=list(ids) if ids else [file_id(str(uri)) for uri in uris])
+        return self.add_documents(documents)
 
     aadd_images = awaited(add_images)
 
-    def get_by_ids(self, ids: Sequence[str], /) -> list[LangchainDocument]:
+    def get_by_ids(self, ids: Iterable[str], /) -> list[LangchainDocument]:
         """Return documents.
 
         Args:

@@ -145,6 +145,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
             InvalidInputError: A node cannot be used.
             ConfigError: A node holds the bytes of an image, and there is no ``image_folder``.
         """
+        nodes = list(nodes)
         self._index.write([_from_node(node, with_vector=self.encoder is None) for node in nodes])
         return [node.node_id for node in nodes]
 

@@ -14,11 +14,13 @@ from urllib.parse import quote
 
 from mcp.server.mcpserver import Image, MCPServer, ResourceSecurity
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import Field
 from typing_extensions import ParamSpec, TypedDict
 
 import vlmsearch
+from vlmsearch._util.address import parse_address
 from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
 from vlmsearch.index import Index
 from vlmsearch.schema import option_field
@@ -146,6 +148,32 @@ def create_mcp_server(index: Index, *, allow_write: bool = False) -> MCPServer[A
     _add_labels(server, index, allow_write=allow_write)
     _add_resources(server, index)
     return server
+
+
+def allow_hosts(hosts: Collection[str]) -> TransportSecuritySettings:
+    """Return the settings that let in requests for this machine and for other names.
+
+    Proxies pass these on.
+
+    Args:
+        hosts: What ``Host`` may be, with or without a port. Pages at these names may send requests, too.
+
+    Returns:
+        The argument ``transport_security`` of ``run("streamable-http", ...)``.
+
+    Raises:
+        ConfigError: One is no host.
+
+    Example:
+        >>> allow_hosts(["search.example.com"]).allowed_hosts[-1]
+        'search.example.com:*'
+    """
+    for host in hosts:
+        if parse_address(host) is None:
+            raise ConfigError(f"a host is a name such as search.example.com, or search.example.com:8443, not {host!r}")
+    names = [form for host in ("127.0.0.1", "localhost", "[::1]", *hosts) for form in (host, f"{host}:*")]
+    origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in names]
+    return TransportSecuritySettings(allowed_hosts=names, allowed_origins=origins)
 
 
 def _add_searches(server: MCPServer[Any], index: Index) -> None:

@@ -6,12 +6,13 @@ needed, and torch only where tensors are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.plain import is_image_array
 from vlmsearch.encoders.base import Encoder, TakesPrompts
 from vlmsearch.errors import ConfigError, InvalidBatchError
 from vlmsearch.types import ImageSource, Role, Space, Vectors
@@ -58,7 +59,7 @@ class SentenceModel:
 
     def encode(
         self,
-        inputs: Input | Sequence[Input],
+        inputs: Input | Iterable[Input],
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -75,7 +76,7 @@ class SentenceModel:
         no bar, and vectors are always of length one.
 
         Args:
-            inputs: One text or image, or a sequence of them, which may be mixed.
+            inputs: One text or image, or several of them, which may be mixed.
             prompt_name: ``query`` for a query, ``document`` for a document, which is the default.
             prompt: A text to put before each text, in place of the prompt of the model itself; "" for nothing.
             batch_size: The number of inputs that are encoded at once.
@@ -86,7 +87,7 @@ class SentenceModel:
             truncate_dim: The length to cut vectors to, for models that were trained for it (Matryoshka).
 
         Returns:
-            Float32 of shape (n, dim), or (dim,) for one input that is not in a sequence.
+            Float32 of shape (n, dim), or (dim,) for one input alone.
 
         Raises:
             ConfigError: An image is given, and the space has none; or there is no prompt of that name, or the encoder
@@ -100,8 +101,8 @@ class SentenceModel:
             ...     SentenceModel(encoder, space="clip").encode("a dog").shape
             (176,)
         """
-        is_one = isinstance(inputs, (str, bytes)) or not isinstance(inputs, Sequence)
-        given = cast("Sequence[Input]", [inputs] if is_one else inputs)
+        is_one = isinstance(inputs, (str, bytes)) or is_image_array(inputs) or not isinstance(inputs, Iterable)
+        given = cast("Iterable[Input]", [inputs] if is_one else inputs)
         if prompt is None and prompt_name not in (None, *get_args(Role)):
             raise ConfigError(f"`prompt_name` is query or document, not {prompt_name!r}: give the text as `prompt`")
         role: Role = "query" if prompt_name == "query" else "document"
@@ -116,36 +117,36 @@ class SentenceModel:
 
         return torch.from_numpy(vectors)
 
-    def encode_query(self, inputs: Input | Sequence[Input], *, prompt_name: str | None = None, **options: Any) -> Rows:
+    def encode_query(self, inputs: Input | Iterable[Input], *, prompt_name: str | None = None, **options: Any) -> Rows:
         """Return the vectors of queries; see `encode`.
 
         Args:
-            inputs: One text or image, or a sequence of them.
+            inputs: One text or image, or several of them.
             prompt_name: That of `encode`, here ``query`` by default.
             **options: Those of `encode`.
 
         Returns:
-            Float32 of shape (n, dim), or (dim,) for one input that is not in a sequence.
+            Float32 of shape (n, dim), or (dim,) for one input alone.
         """
         return self.encode(inputs, prompt_name=prompt_name or "query", **options)
 
     def encode_document(
-        self, inputs: Input | Sequence[Input], *, prompt_name: str | None = None, **options: Any
+        self, inputs: Input | Iterable[Input], *, prompt_name: str | None = None, **options: Any
     ) -> Rows:
         """Return the vectors of documents; see `encode`.
 
         Args:
-            inputs: One text or image, or a sequence of them.
+            inputs: One text or image, or several of them.
             prompt_name: That of `encode`.
             **options: Those of `encode`.
 
         Returns:
-            Float32 of shape (n, dim), or (dim,) for one input that is not in a sequence.
+            Float32 of shape (n, dim), or (dim,) for one input alone.
         """
         return self.encode(inputs, prompt_name=prompt_name, **options)
 
     def vectors(
-        self, inputs: Sequence[Input], *, role: Role, batch_size: int = 32, prompt: str | None = None
+        self, inputs: Iterable[Input], *, role: Role, batch_size: int = 32, prompt: str | None = None
     ) -> Vectors:
         """Return the vectors of texts and images as an array.
 
@@ -163,6 +164,7 @@ class SentenceModel:
             InvalidBatchError: Some inputs cannot be used; those of the first such batch are named, by their places.
             BackendError: The model failed.
         """
+        inputs = list(inputs)
         rows = np.zeros((len(inputs), self.space.dim), np.float32)
         for start in range(0, len(inputs), batch_size):
             batch = dict(enumerate(inputs[start : start + batch_size], start))

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette._utils import get_route_path
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -51,9 +52,14 @@ Browsers run and show only what the server itself sends, and no other site can f
 """
 
 
-def session_cookie(scheme: str) -> str:
-    """Return the name of the session cookie. Over TLS, no other host of the domain can set it."""
-    return f"__Host-{_SESSION_COOKIE}" if scheme == "https" else _SESSION_COOKIE
+def session_cookie(scope: Scope) -> str:
+    """Return the name of the session cookie.
+
+    Over TLS, no other host of the domain can set it, unless a proxy has other services at other paths.
+    """
+    if scope["scheme"] != "https":
+        return _SESSION_COOKIE
+    return f"__{'Secure' if scope['root_path'] else 'Host'}-{_SESSION_COOKIE}"
 
 
 class Sessions:
@@ -211,7 +217,7 @@ class Access:
             scheme, _, secret = headers["authorization"].partition(" ")
             token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
         else:
-            token = self._sessions.find(Request(scope).cookies.get(session_cookie(scope["scheme"]), ""))
+            token = self._sessions.find(Request(scope).cookies.get(session_cookie(scope), ""))
         return token.caller if token else None
 
     def _refusal(self, scope: Scope, caller: Caller | None) -> ApiError | None:
@@ -267,7 +273,7 @@ def _is_local(host: str) -> bool:
 
 
 def _is_public(scope: Scope) -> bool:
-    path: str = scope["path"]
+    path = get_route_path(scope) or "/"
     return path in _PUBLIC or (path.startswith(_PUBLIC_FOLDER) and scope["method"] in _SAFE_METHODS)
 
 

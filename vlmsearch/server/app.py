@@ -19,6 +19,7 @@ from vlmsearch.server.errors import Json, add_handlers
 from vlmsearch.server.methods import HeadAsGet
 from vlmsearch.server.metrics import Metrics
 from vlmsearch.server.monitoring import Monitoring
+from vlmsearch.server.prefix import ProxyPrefix
 from vlmsearch.server.routes import answers, documents, health, jobs, metrics, openai, rerank, search, session
 from vlmsearch.server.routes.page import add_page
 from vlmsearch.server.service import Service
@@ -97,6 +98,7 @@ def add_middleware(app: FastAPI, service: Service) -> None:
     app.add_middleware(Endings)
     add_access(app, service.settings)
     app.add_middleware(Monitoring, metrics=app.state.metrics)
+    app.add_middleware(ProxyPrefix, root_path=service.settings.root_path, routes=app.routes)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

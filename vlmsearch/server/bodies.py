@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, from_json
 from starlette.datastructures import UploadFile
 
 from vlmsearch.server.dependencies import get_service
@@ -104,8 +106,28 @@ def _read(kind: type[F], json: bytes) -> F:
     try:
         return kind.model_validate_json(json)
     except ValidationError as exc:
-        first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise RequestValidationError([{**first, "loc": ("body", *first["loc"])}]) from exc
+        raise RequestValidationError([_error_of(exc, json)]) from exc
+
+
+def _error_of(exc: ValidationError, json: bytes) -> dict[str, Any]:
+    """Return the error of the deepest place. In a union, that kind was read furthest."""
+    errors = exc.errors(include_url=False, include_context=False, include_input=False)
+    given = from_json(json) if errors[0]["loc"] else None  # JSON with a fault has no places
+    errors = [error for error in errors if not error["type"].endswith(("_type", "missing"))] or errors
+    places = [_place(error, given) for error in errors]
+    furthest = max(places, key=lambda place: (len(place), [part for part in place if isinstance(part, int)]))
+    last = [error for error, place in zip(errors, places) if place == furthest]
+    return {**last[0], "loc": ("body", *furthest), "msg": " or ".join(dict.fromkeys(error["msg"] for error in last))}
+
+
+def _place(error: ErrorDetails, given: Any) -> tuple[int | str, ...]:
+    """Return the place of an error in what was given: without the names of the kinds of a union."""
+    place: list[int | str] = []
+    for part in error["loc"]:
+        with suppress(LookupError, TypeError):
+            given = given[part]
+            place.append(part)
+    return (*place, *(error["loc"][-1:] if error["type"] == "missing" else ()))
 
 
 def _check_values(json: bytes) -> None:

@@ -117,7 +117,8 @@ def api_error(exc: BaseException) -> ApiError:
 def _of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """Return the first error in a request."""
     first = errors[0]
-    place = ".".join(str(part)[:_PLACE_CHARS] for part in first["loc"][1:]) or str(first["loc"][0])
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part[:_PLACE_CHARS]}" for part in first["loc"][1:])
+    place = "".join(parts).removeprefix(".") or str(first["loc"][0])
     return ApiError(422, "invalid_request", f"{place}: {first['msg'][:_MESSAGE_CHARS]}", param=place)
 
 

@@ -19,6 +19,8 @@ from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
 DEFAULT_INDEX = "default"
 """The name of an only index without a name."""
 INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+ROOT_PATH = re.compile(r"(/[\w~-][\w.~-]*)*", re.ASCII)
+"""A prefix of paths: no host (``//``), no ``..`` and nothing that needs quotes."""
 Log = Literal["text", "json"]
 
 
@@ -54,6 +56,7 @@ class ServerSettings:
         indexes: Indexes by name: letters, digits, ``.``, ``_`` and ``-``.
         host: Address to listen on.
         port: Port; 0 for a free one.
+        root_path: Prefix of the service's URL behind a proxy, such as ``/search``.
         uploads: Folder of the images that are sent over HTTP.
         tokens: File of `vlmsearch token`; None for access without tokens, from this machine alone.
         max_body: Maximum length of a request's body, in MiB, above 0.
@@ -77,6 +80,7 @@ class ServerSettings:
     indexes: Mapping[str, IndexSettings] = field(default_factory=lambda: MappingProxyType({}))
     host: str = "127.0.0.1"
     port: int = 8080
+    root_path: str = ""
     uploads: str = "vlmsearch-uploads"
     tokens: str | None = None
     max_body: int = 64
@@ -98,6 +102,9 @@ class ServerSettings:
                 )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"`port` is from 0 to 65535, not {self.port}")
+        object.__setattr__(self, "root_path", self.root_path.rstrip("/"))
+        if not ROOT_PATH.fullmatch(self.root_path):
+            raise ConfigError(f"`root_path` is the beginning of a path, such as /search, not {self.root_path!r}")
         for name in ("max_body", "threads", "stop_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"`{name}` is above 0, not {getattr(self, name)}")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -62,6 +63,16 @@ SECRET = "s3cret-Pa55"
         ("mongodb://host/db?tls_ca_file=x", "are for tls=true"),
         ("mongodb://host/db?tls=true&tls_ca_file=/no/such", "there is no file '/no/such'"),
         ("mongodb://host/db?auth_mechanism=NONE", "is one of SCRAM-SHA-256"),
+        ("mongodb://host/db?w=0", "has w=majority, and nothing else: a write counts when a majority"),
+        ("mongodb+chroma://host/db?chroma=http://host&journal=false", "has journal=true, and nothing else: a write"),
+        (
+            "mongodb://host/db?readPreference=secondary",
+            "has readPreference=primary, and nothing else",
+        ),
+        ("mongodb://host/db?tls=true&tlsInsecure=true", "has tlsInsecure=false, and nothing else: certif"),
+        ("mongodb://host/db?tls=true&tlsAllowInvalidHostnames=true&directConnection=true", "is for a forwarded port"),
+        ("mongodb://localhost/db?tls=true&tlsAllowInvalidHostnames=true", "with direct_connection=true"),
+        ("mongodb://host/db?directConection=true", "has no option 'directConection'; did you mean 'direct_connection'"),
         ("mongodb+chroma://host/db?chroma=ftp://host", "is a server, such as http://host:8000"),
         ("mongodb+chroma://host/db?chroma=http:host", "is a server, such as http://host:8000"),
         ("mongodb+chroma://host/db?chroma=http:///folder", "is a server, such as http://host:8000"),
@@ -107,6 +118,32 @@ def test_a_server_that_is_not_there_is_named_with_the_operation() -> None:
     assert time.monotonic() - started < 20
 
 
+def test_a_server_behind_a_forwarded_port_is_asked_directly(
+    mongo_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advertised, port = mongo_address.split(":")
+    resolve = socket.getaddrinfo
+
+    def inside_the_cluster_alone(host: str, *args: Any, **kwargs: Any) -> Any:
+        if host == advertised:
+            raise socket.gaierror("Name or service not known")
+        return resolve(host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", inside_the_cluster_alone)
+    url = f"mongodb://localhost:{port}/forwarded?timeout=2&retries=0"
+    with open_store(url) as store, pytest.raises(BackendUnavailableError, match="internal hostnames"):
+        store.manifest()
+    for spelling in (
+        "directConnection=true&appName=me&retryWrites=false",
+        "direct_connection=true",
+        "directconnection=1",
+    ):
+        with open_store(f"{url}&{spelling}") as store:
+            store.bind("e", SPACES)
+            store.upsert(make_records(3))
+            assert len(store) == 3
+
+
 # ---- authentication and TLS
 
 
@@ -129,13 +166,18 @@ def test_a_user_and_password_from_the_environment_over_tls(tmp_path: Path, monke
         client.admin.command("createUser", "writer", pwd=SECRET, roles=roles)
     with mongo_server(tmp_path, extra=extra, client_options=options, port=server.port):
         url = f"mongodb://{server.address}/private?timeout=5&retries=0"
-        tls = f"&tls=true&tls_ca_file={authority}"
+        tls = f"&tls=true&tlsCAFile={authority}"
         with open_store(url) as store, pytest.raises(BackendUnavailableError, match=server.address):
             store.manifest()
         with open_store(url + "&tls=true") as store, pytest.raises(BackendUnavailableError, match="certificate"):
             store.manifest()
         with open_store(url + tls) as store, pytest.raises(BackendError, match="VLMSEARCH_MONGO_USER"):
             store.bind("e", SPACES)
+        forwarded = (
+            url.replace("127.0.0.1", "localhost") + tls.replace("tls_ca_file", "tlsCAFile") + "&directConnection=true"
+        )
+        with open_store(forwarded) as store, pytest.raises(BackendUnavailableError, match="Hostname mismatch"):
+            store.manifest()
         monkeypatch.setenv("VLMSEARCH_MONGO_USER", "writer")
         monkeypatch.setenv("VLMSEARCH_MONGO_PASSWORD", SECRET + "wrong")
         with open_store(url + tls) as store, pytest.raises(BackendError, match="refused to look for") as caught:
@@ -143,7 +185,7 @@ def test_a_user_and_password_from_the_environment_over_tls(tmp_path: Path, monke
         assert SECRET not in str(caught.value)
         assert SECRET not in store.name
         monkeypatch.setenv("VLMSEARCH_MONGO_PASSWORD", SECRET)
-        with open_store(url + tls) as store:
+        with open_store(forwarded + "&tlsAllowInvalidHostnames=true&authSource=admin") as store:
             store.bind("e", SPACES)
             store.upsert(make_records(3))
             assert store.search(IMAGE, unit_vectors(1), limit=1)[0][0].id == "id-0"

@@ -51,9 +51,10 @@ async def start_session(
             raise ApiError(401, "unauthenticated", "this token is not in force: `vlmsearch token add` makes one")
         session, caller = started
         response.set_cookie(
-            session_cookie(request.url.scheme),
+            session_cookie(request.scope),
             session,
             max_age=SESSION_SECONDS,
+            path=request.scope["root_path"] or "/",
             httponly=True,
             samesite="strict",
             secure=request.url.scheme == "https",
@@ -65,7 +66,7 @@ async def start_session(
 @router.delete("/session", status_code=204)
 async def end_session(request: Request, response: Response, sessions: SessionsHere) -> None:
     """End the session of the request, if there is one."""
-    name = session_cookie(request.url.scheme)
+    name, path = session_cookie(request.scope), request.scope["root_path"] or "/"
     if sessions is not None:
         sessions.end(request.cookies.get(name, ""))
-    response.delete_cookie(name, secure=request.url.scheme == "https", httponly=True, samesite="strict")
+    response.delete_cookie(name, path, secure=request.url.scheme == "https", httponly=True, samesite="strict")

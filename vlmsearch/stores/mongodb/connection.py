@@ -25,7 +25,7 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from vlmsearch._util.address import parse_address
+from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.credentials import check_unencrypted, redact
 from vlmsearch._util.retry import MAX_RETRIES, retrying
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
@@ -91,6 +91,14 @@ class MongoOptions:
         auth_source: The database that knows the user; by default what the mechanism or the server says.
         auth_mechanism: The way to log in; by default, with VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD where
             they are set.
+        direct_connection: Whether to ask the one server of the address, and not those that it names: behind a forwarded
+            port, these names lead nowhere.
+        tls_allow_invalid_hostnames: Whether the certificate may be for another name, at a forwarded port of this
+            machine.
+        app_name: The name in the server's log.
+        compressors: The compression of what is sent, where the server has it.
+        retry_writes: Whether the driver repeats a write; servers that are only like MongoDB may not take that.
+        retry_reads: Whether the driver repeats a read.
     """
 
     timeout: float = 30.0
@@ -102,6 +110,12 @@ class MongoOptions:
     tls_certificate_key_file: Path | None = None
     auth_source: str = ""
     auth_mechanism: AuthMechanism | None = None
+    direct_connection: bool = False
+    tls_allow_invalid_hostnames: bool | None = None
+    app_name: str = "vlmsearch"
+    compressors: Literal["zlib", "zstd", "snappy"] | None = None
+    retry_writes: bool = True
+    retry_reads: bool = True
 
     def __post_init__(self) -> None:
         if not self.timeout > 0 or not 0 <= self.retries <= MAX_RETRIES:
@@ -116,6 +130,18 @@ class MongoOptions:
 
 
 DEFAULT_OPTIONS = MongoOptions()
+_WRITES = "a write counts when a majority of the servers has it on disk"
+_READS = "what is read is what was written last"
+_TLS = "certificates are checked, and tls_ca_file names authorities of your own"
+PINNED: Mapping[str, tuple[str, str]] = {
+    "w": ("majority", _WRITES),
+    "journal": ("true", _WRITES),
+    "readpreference": ("primary", _READS),
+    "readconcernlevel": ("local", _READS),
+    "tlsinsecure": ("false", _TLS),
+    "tlsallowinvalidcertificates": ("false", _TLS),
+}
+"""Options of the driver's own URLs that have one value here, and why."""
 
 
 def check_name(name: str) -> None:
@@ -197,22 +223,24 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
     if options.auth_mechanism == "PLAIN" and not options.tls:
         for host in address.hosts:
             check_unencrypted(PASSWORD_VARIABLE, (parse_address(host) or (host,))[0], "add tls=true to the URL")
+    is_here = all(is_loopback((parse_address(host) or (host,))[0]) for host in address.hosts)
+    if options.tls_allow_invalid_hostnames and not (is_here and options.direct_connection):
+        raise ConfigError(
+            "tls_allow_invalid_hostnames is for a forwarded port of this machine, such as localhost:27017, with "
+            f"direct_connection=true, and not for {', '.join(address.hosts)}"
+        )
     milliseconds = round(options.timeout * 1000)
+    own = ("timeout", "retries", "srv")
     settings: dict[str, Any] = {
-        "appname": "vlmsearch",
         "serverSelectionTimeoutMS": milliseconds,
         "connectTimeoutMS": milliseconds,
         "socketTimeoutMS": milliseconds,
-        "tls": options.tls,
         "username": user,
         "password": password,
-        "replicaSet": options.replica_set,
-        "tlsCAFile": str(options.tls_ca_file or ""),
-        "tlsCertificateKeyFile": str(options.tls_certificate_key_file or ""),
-        "authSource": options.auth_source,
-        "authMechanism": options.auth_mechanism,
+        **{name.replace("_", ""): value for name, value in vars(options).items() if name not in own},
     }
-    given = {key: value for key, value in settings.items() if value not in ("", None)}
+    texts = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
+    given: dict[str, Any] = {key: value for key, value in texts.items() if value not in ("", None)}
     scheme = "mongodb+srv" if options.srv else "mongodb"
     hosts = ",".join(address.hosts)
 

@@ -22,6 +22,7 @@ from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.mongodb.connection import (
     LIVE,
+    PINNED,
     MongoAddress,
     MongoConnection,
     MongoOptions,
@@ -79,6 +80,7 @@ class MongoIndex(RowByRowStore):
     """An index whose documents are in MongoDB. Where the vectors are is for the class below to say."""
 
     default_language = AUTO
+    pinned_options = PINNED
 
     def __init__(
         self, location: str | MongoConnection, options: MongoOptions, name: str, *, language: str | None
