@@ -22,23 +22,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Servers, 
         yield both, postgres
 
 
-def _ends(call: Callable[[], object], error: type[Exception], seconds: float) -> None:
-    started = time.monotonic()
-    with pytest.raises(error):
-        call()
-    assert time.monotonic() - started < seconds
-
-
-def _given_up(call: Callable[[], object]) -> Callable[[], object]:
-    def run() -> object:
-        token = CancelToken()
-        threading.Timer(0.2, token.cancel).start()
-        with running_under(token):
-            return call()
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
@@ -68,8 +51,13 @@ def test_a_call_to_a_server_that_hangs_ends(kind: str, name: str, served: tuple[
         ]
         with postgres.stopped() if kind == "postgresql" else both.stopped(name):
             for call in calls:
-                _ends(call, BackendUnavailableError, 3)
-                _ends(_given_up(call), OperationCancelledError, 1.5)
+                for error, seconds in ((BackendUnavailableError, 3.0), (OperationCancelledError, 1.5)):
+                    token, started = CancelToken(), time.monotonic()
+                    if error is OperationCancelledError:
+                        threading.Timer(0.2, token.cancel).start()
+                    with running_under(token), pytest.raises(error):
+                        call()
+                    assert time.monotonic() - started < seconds
         assert [match.document.id for match in pipeline.search("a cat")] == ["a"]
         assert pipeline.add(Document("b", text="a dog")).added == 1
         pipeline.check(repair=True)

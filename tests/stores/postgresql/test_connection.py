@@ -334,65 +334,34 @@ def test_who_waits_too_long_for_a_connection_is_told(server: PostgresServer, dat
         assert store.manifest() is None
 
 
-Call = Callable[[Session], object]
-_SLEEP = "SELECT pg_sleep(0.2)"
-
-
 @pytest.mark.parametrize(
-    ("call", "error", "message", "others_stay"),
+    ("query", "times", "message", "attempts"),
     [
-        pytest.param(
-            lambda session: session.execute("SELECT " + "%s + " * 70_000 + "1", [1] * 70_000),
-            BackendError,
-            "failed to look: .*number of parameters",
-            True,
-            id="of the client",
-        ),
-        pytest.param(
-            lambda session: session.execute("SELECT pg_sleep(9)"),
-            BackendUnavailableError,
-            "took longer to look than timeout=0.5 seconds: .*statement timeout",
-            True,
-            id="one statement",
-        ),
-        pytest.param(
-            lambda session: [session.execute(_SLEEP) for _ in range(50)],
-            BackendUnavailableError,
-            "took longer to look than timeout=0.5 seconds: (.*user request|all its statements together did)",
-            True,
-            id="many statements",
-        ),
-        pytest.param(
-            lambda session: session.execute("SELECT pg_terminate_backend(pg_backend_pid())"),
-            BackendUnavailableError,
-            "could not be reached to look",
-            False,
-            id="of the server",
-        ),
+        pytest.param("SELECT 1" + " + %s" * 70_000, 1, "failed to look: .*number of parameters", 1, id="client"),
+        ("SELECT pg_sleep(9)", 1, "took longer to look than timeout=0.5 seconds: .*statement timeout", 1),
+        ("SELECT pg_sleep(0.2)", 50, "took longer to look than timeout=0.5 seconds: ", 1),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", 1, "could not be reached to look", 3),
     ],
 )
-def test_an_error_of_a_call_closes_the_connections_of_others_only_where_the_server_is_lost(
-    call: Call, error: type[BackendError], message: str, others_stay: bool, server: PostgresServer, database: str
+def test_only_a_lost_server_is_asked_again_and_costs_others_their_connections(
+    query: str, times: int, message: str, attempts: int, server: PostgresServer, database: str
 ) -> None:
-    with open_store(f"{server.conninfo(database)}?timeout=0.5&retries=2") as store:
-        assert isinstance(store, PostgresStore)
-        run_, calls = store._connection.run, [0]
+    connection = connect(PostgresAddress.parse(f"//{server.address}/{database}"), PostgresOptions(0.5, retries=2))
+    connection.run("look", lambda _: connection.run("look", lambda _: None))
+    other, _ = connection._pool._idle
+    begun: list[int] = []
 
-        def pid(session: Session) -> int:
-            return session.info.backend_pid
+    def call(session: Session) -> None:
+        begun.append(1)
+        for _ in range(times):
+            session.execute(query.encode(), [1] * query.count("%s") or None)
 
-        def counted(session: Session) -> object:
-            calls[0] += 1
-            return call(session)
-
-        own: list[int] = []
-        run_("look", lambda session: own.extend((pid(session), run_("look", pid))))
-        with pytest.raises(error, match=message) as caught:
-            run_("look", counted)
-        assert type(caught.value) is error
-        assert calls == [1 if others_stay else 3], "only a server that is lost is asked again"
-        left = {run_("look", lambda session: (pid(session), run_("look", pid)))}
-        assert bool(set(own) & set(left.pop())) is others_stay
+    with pytest.raises(BackendError, match=message) as caught:
+        connection.run("look", call)
+    assert isinstance(caught.value, BackendUnavailableError) is ("%s" not in query)
+    assert len(begun) == attempts
+    assert (other in connection._pool._idle) is (attempts == 1)
+    connection.close()
 
 
 def test_a_call_that_is_given_up_ends_on_the_server_too(server: PostgresServer, database: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import psycopg
 from pgvector.psycopg.vector import register_vector_info
@@ -168,58 +168,40 @@ class _Deadline:
     """The end of all waits of an attempt: a moment after the limit of a statement on the server."""
 
     def __init__(self, timeout: float, grace: float = _GRACE) -> None:
-        self._timeout, self._end = timeout, time.monotonic() + timeout + grace
-
-    def left(self) -> float:
-        """Return how many seconds are left."""
-        return self._end - time.monotonic()
+        self._timeout, self.end = timeout, time.monotonic() + timeout + grace
 
     def check(self, problem: str = "it has not answered for timeout=") -> None:
         """Raise TimeoutError once it is over, OperationCancelledError once the current call is given up."""
         check_cancelled()
-        if self.left() < 0:
+        if time.monotonic() > self.end:
             raise TimeoutError(f"{problem}{self._timeout:g} seconds")
 
     def bound(self, steps: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
         """Go through the steps of psycopg's work, and check before the first and after each wait."""
         ready = None
-        while True:
-            self.check()
-            try:
-                wanted = steps.send(ready)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            ready = yield wanted
+        try:
+            while True:
+                self.check()
+                ready = yield steps.send(ready)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 class Session(psycopg.Connection[tuple[Any, ...]]):
     """A connection within a transaction. Whatever psycopg waits for ends at the deadline, or with the current call."""
 
-    deadline = _Deadline(math.inf)
-
-    @classmethod
-    def open(cls, conninfo: str, deadline: _Deadline) -> Session:
-        """Connect to one server. No statement is prepared: behind pgbouncer, the next one may be on another server."""
-        with closing(generators.connect(conninfo)) as steps:
-            session = cls(waiting.wait_conn(deadline.bound(steps), _STEP))
-        session.autocommit, session.prepare_threshold = True, None
-        return session
+    deadline: _Deadline
 
     def wait(self, gen: Generator[Any, Any, T], *_: object, **__: object) -> T:
         """Wait. Past the deadline, the server has a moment to cancel the statement before the connection is shut."""
         try:
             return waiting.wait(self.deadline.bound(gen), self.pgconn.socket, _STEP)
-        except (TimeoutError, OperationCancelledError) as exc:
-            if self._is_active():
-                with suppress(errors.CancellationTimeout):
-                    return self._cancelled(gen)
-            elif isinstance(exc, TimeoutError):  # nothing was asked, so the server is not to blame
-                raise errors.QueryCanceled("all its statements together did") from exc
-            raise
-        except (KeyboardInterrupt, SystemExit):
-            with suppress(psycopg.Error, TimeoutError):
-                self._cancelled(gen)
+        except (TimeoutError, OperationCancelledError, KeyboardInterrupt, SystemExit) as exc:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                with suppress(psycopg.Error, TimeoutError):
+                    result = self._cancelled(gen)
+                    if isinstance(exc, Exception):
+                        return result
             raise
 
     def _cancelled(self, gen: Generator[Any, Any, T]) -> T:
@@ -230,11 +212,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
                     self.cancel_safe(timeout=_GRACE)
                 return waiting.wait(_Deadline(0).bound(gen), self.pgconn.socket, _STEP)
         finally:
-            if self._is_active():
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.close()
-
-    def _is_active(self) -> bool:
-        return self.pgconn.transaction_status == TransactionStatus.ACTIVE
 
 
 class _Pool:
@@ -278,7 +257,7 @@ class _Pool:
                 since, session = self._idle.pop()
             except IndexError:
                 return None
-            if time.monotonic() - since < _MAX_IDLE and not _has_answered(session, 0):
+            if time.monotonic() - since < _MAX_IDLE and not _has_answered(session):
                 return session
             session.close()
 
@@ -290,11 +269,11 @@ class _Pool:
                 self._idle.pop()[1].close()
 
 
-def _has_answered(session: Session, seconds: float) -> bool:
-    """Return whether there is something to read within so many seconds. That the server has closed counts."""
+def _has_answered(session: Session) -> bool:
+    """Return whether there is something to read. That the server has closed counts."""
     with selectors.DefaultSelector() as selector:
         selector.register(session.fileno(), selectors.EVENT_READ)
-        return bool(selector.select(seconds))
+        return bool(selector.select(0))
 
 
 @dataclass
@@ -312,13 +291,7 @@ class PostgresConnection:
         self._pool = _Pool(self._connect, self.options.connections)
 
     def run(
-        self,
-        operation: str,
-        call: Callable[[Session], T],
-        *,
-        settings: str = "",
-        proof: str = "",
-        timeout: float | None = None,
+        self, operation: str, call: Callable[[Session], T], *, settings: str = "", proof: str = "", timeout: float = 0
     ) -> T:
         """Call a function within a transaction. It is called again after errors of the moment, and must bear that.
 
@@ -327,7 +300,7 @@ class PostgresConnection:
             call: The function.
             settings: Statements ``SET LOCAL`` for the transaction.
             proof: Statements that end with a ``SELECT`` of whether the tables are those that are meant.
-            timeout: Seconds that an attempt may take; by default, those of the options.
+            timeout: Seconds that an attempt may take; with 0, those of the options.
 
         Raises:
             BackendUnavailableError: It keeps failing; the message names server and operation.
@@ -335,34 +308,35 @@ class PostgresConnection:
         """
         if self._pool.process != os.getpid():
             self._pool = _Pool(self._connect, self.options.connections, self._pool)
-        seconds = timeout or self.options.timeout
 
         def attempt() -> T:
             is_lost = True
             try:
-                with self._pool.session(_Deadline(seconds)) as session:
+                with self._pool.session(_Deadline(self.options.timeout)) as session:
                     try:
-                        return self._attempt(session, call, f"{_begin(seconds)}{settings}", proof)
+                        if timeout:
+                            session.deadline = _Deadline(timeout)
+                        begun = session.execute(f"{_begin(timeout or self.options.timeout)}{settings}{proof}")
+                        if proof:
+                            _check_proof(begun)
+                        result = call(session)
+                        self._commit(session)
                     except Exception as exc:
                         is_lost = session.closed
                         if is_lost or isinstance(exc, _OF_SERVER):
                             self._pool.close()  # others are to the same server
+                        elif isinstance(exc, TimeoutError):
+                            raise errors.QueryCanceled("it was cancelled from here") from exc
                         with suppress(Exception):
                             session.execute("ROLLBACK")
                         raise
+                    else:
+                        return result
             except (psycopg.Error, OSError) as exc:
                 check_cancelled()
                 raise self._translate(exc, operation, is_lost) from exc
 
         return retrying(attempt, self.options.retries, _may_pass)
-
-    def _attempt(self, session: Session, call: Callable[[Session], T], begin: str, proof: str) -> T:
-        begun = session.execute(f"{begin}{proof}")
-        if proof:
-            _check_proof(begun)
-        result = call(session)
-        self._commit(session)
-        return result
 
     def _commit(self, session: Session) -> None:
         """Commit, and fail where the server warns: the commit is not on the standby servers that must have it.
@@ -387,24 +361,27 @@ class PostgresConnection:
 
     def _open(self, deadline: _Deadline) -> Session:
         """Connect to the first server that answers. Each address has its share of the time."""
-        addresses = run_apart(lambda: conninfo_attempts(conninfo_to_dict(self.conninfo)), deadline.left())
+        seconds = deadline.end - time.monotonic()
+        addresses = run_apart(lambda: conninfo_attempts(conninfo_to_dict(self.conninfo)), seconds)
         problems: list[str] = []
         for index, address in enumerate(addresses):
+            share = (deadline.end - time.monotonic()) / (len(addresses) - index)
+            limit = _Deadline(self.options.timeout, share - self.options.timeout)
             try:
-                limit = _Deadline(deadline.left() / (len(addresses) - index), 0)
-                return Session.open(make_conninfo("", **address), limit)
-            except TimeoutError:
-                host = address.get("host", "it")
-                problems.append(f"{host} took no connection in its share of timeout={self.options.timeout:g} seconds")
-            except psycopg.Error as exc:
-                problems.append(str(exc))
+                with closing(generators.connect(make_conninfo("", **address))) as steps:
+                    return Session(waiting.wait_conn(limit.bound(steps), _STEP))
+            except (psycopg.Error, TimeoutError) as exc:
+                problems.append(
+                    f"{address.get('host', 'server')}: {exc}" if isinstance(exc, TimeoutError) else str(exc)
+                )
         raise psycopg.OperationalError("; ".join(problems))
 
     def _connect(self, deadline: _Deadline) -> Session:
         """Connect, and make the types of pgvector known to the connection where the database has it."""
         session = self._open(deadline)
         try:
-            session.deadline = deadline
+            # no statement is prepared on a server: behind pgbouncer, the next transaction may be on another one
+            session.deadline, session.autocommit, session.prepare_threshold = deadline, True, None
             self._check_encoding(session)
             session.execute(_begin(self.options.timeout))
             self.extension = self._installed(session)

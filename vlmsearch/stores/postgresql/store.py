@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import errors
 
-from vlmsearch._util.batching import PAGE, batches, groups, pages
+from vlmsearch._util.batching import PAGE, groups, pages
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, records_of, with_passages
@@ -84,7 +84,7 @@ _BITMAP = "SET LOCAL work_mem = '64MB';"
 _BY_TERMS = f"{_BITMAP} SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
 """Settings with which the planner looks terms up: it underrates what reading the terms of all documents takes."""
 _RECALLED, _NEIGHBOURS = 20, 10
-_QUERIES = 16
+_QUERIES = 20
 """Queries of one transaction: it has a time limit, and each may read all vectors."""
 _DAY = 86_400.0
 """Seconds that work on a whole index may take."""
@@ -357,6 +357,9 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query: exactly, or by the index where there is one."""
+        if len(vectors) > _QUERIES:
+            parts = [vectors[start : start + _QUERIES] for start in range(0, len(vectors), _QUERIES)]
+            return [hits for part in parts for hits in self.find_nearest(field, part, limit, where)]
         condition = compile_filter(where)
         table = self._tables.vectors[field]
         queries = [Vector(vector) for vector in vectors]
@@ -364,8 +367,8 @@ class PostgresStore(DatabaseStore):
             return self._exact_pages(table, queries, limit, condition)
         ef_search = min(max(self._ef_search, limit), _MAX_EF_SEARCH)
         settings = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {ef_search};{_SCAN}"
-        pages_of_hits = self._pages(
-            queries, lambda session, query: self._by_index(session, table, query, limit, condition), settings
+        pages_of_hits = self._session(
+            "search", lambda session: [self._by_index(session, table, q, limit, condition) for q in queries], settings
         )
         short = [i for i, hits in enumerate(pages_of_hits) if len(hits) < limit]
         if short:  # the index gives up after a while, and what was deleted is still in it
@@ -385,30 +388,15 @@ class PostgresStore(DatabaseStore):
         return int(self._run("search", query, (*values, limit + 1))[0][0]) > limit
 
     def _exact_pages(
-        self,
-        table: VectorTable,
-        queries: Sequence[Vector],
-        limit: int,
-        condition: Condition,
-        timeout: float | None = None,
+        self, table: VectorTable, queries: Sequence[Vector], limit: int, condition: Condition, timeout: float = 0
     ) -> list[list[VersionedHit]]:
         """Compare all documents with each query."""
-        return self._pages(
-            queries, lambda session, query: self._exact(session, table, query, limit, condition), _BITMAP, timeout
+        return self._session(
+            "search",
+            lambda session: [self._exact(session, table, query, limit, condition) for query in queries],
+            _BITMAP,
+            timeout,
         )
-
-    def _pages(
-        self,
-        queries: Sequence[Vector],
-        search: Callable[[Session, Vector], list[VersionedHit]],
-        settings: str,
-        timeout: float | None = None,
-    ) -> list[list[VersionedHit]]:
-        transactions = [
-            self._session("search", lambda session: [search(session, query) for query in some], settings, timeout)  # noqa: B023
-            for some in batches(queries, _QUERIES)
-        ]
-        return [hits for pages_of_hits in transactions for hits in pages_of_hits]
 
     def _exact(
         self, session: Session, table: VectorTable, query: Vector, limit: int, condition: Condition
@@ -721,9 +709,7 @@ class PostgresStore(DatabaseStore):
         """Run a statement, and return how many rows it was about."""
         return self._session(operation, lambda session: session.execute(query, values).rowcount)
 
-    def _session(
-        self, operation: str, call: Callable[[Session], T], settings: str = "", timeout: float | None = None
-    ) -> T:
+    def _session(self, operation: str, call: Callable[[Session], T], settings: str = "", timeout: float = 0) -> T:
         proof = self._proof_of_slots if self._row is None else self._proof
         try:
             return self._connection.run(operation, call, settings=settings, proof=proof, timeout=timeout)
