@@ -103,7 +103,7 @@ def pause(seconds: float) -> None:
 
 
 def run_apart(call: Callable[[], T], seconds: float | None = None) -> T:
-    """Run what nothing can interrupt in a thread, and leave it there when the call is given up.
+    """Run a call in a thread, and leave it there when it is given up.
 
     TimeoutError after ``seconds``. Where there is no limit and nobody can give the call up, it needs no thread.
     """
