@@ -237,7 +237,7 @@ def test_postgresqls_password_is_shown_by_nothing(monkeypatch: pytest.MonkeyPatc
 
     with open_store("postgresql://me@127.0.0.1/db?retries=0") as store:
         assert SECRET not in repr(vars(store))
-        monkeypatch.setattr(psycopg, "connect", fail)
+        monkeypatch.setattr(psycopg.generators, "connect", fail)
         with pytest.raises(VlmsearchError, match="could not be reached to look for the index: xxx") as caught:
             store.manifest()
     assert SECRET[:3] not in str(caught.value)

@@ -2,9 +2,10 @@
 
 ``python -m tests.support.chaos --seed 1 --count 200 --kill writer`` kills 200 times; ``--kill mongo`` and
 ``--kill chroma`` kill a server under load and start it again; ``--kill sqlite`` kills who writes to a file, which needs
-no repair; ``--kill postgresql`` kills who writes to PostgreSQL, and ``--kill "postgresql server"`` all processes of
-that server at once, as a power cut does. After each, every document that a finished write left must be found by its
-vectors, once, with its text; ``check --repair`` must end clean and another ``check`` find nothing.
+no repair; ``--kill postgresql`` kills who writes to PostgreSQL, ``--kill "postgresql server"`` all processes of
+that server at once, as a power cut does, and ``--kill "postgresql disk"`` stops them for longer than a writer waits.
+After each, every document that a finished write left must be found by its vectors, once, with its text;
+``check --repair`` must end clean and another ``check`` find nothing.
 """
 
 import argparse
@@ -37,10 +38,10 @@ from vlmsearch.stores.postgresql.connection import PostgresOptions
 from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
-Target = Literal["writer", "mongo", "chroma", "sqlite", "postgresql", "postgresql server"]
+Target = Literal["writer", "mongo", "chroma", "sqlite", "postgresql", "postgresql server", "postgresql disk"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 SERVED: tuple[Target, ...] = ("writer", "mongo", "chroma")
-POSTGRES: tuple[Target, ...] = ("postgresql", "postgresql server")
+POSTGRES: tuple[Target, ...] = ("postgresql", "postgresql server", "postgresql disk")
 AnyStore = MongoChromaStore | SqliteStore | PostgresStore
 IDS = [f"doc-{i}" for i in range(60)]
 FINGERPRINT = "chaos"
@@ -60,7 +61,7 @@ def open_index(mongo: str, chroma: str) -> AnyStore:
     if mongo == "sqlite":
         return SqliteStore(chroma)
     if mongo == "postgresql":
-        return PostgresStore(f"//{chroma}/chaos", options=PostgresOptions(timeout=5, retries=6), exact_up_to=20)
+        return PostgresStore(f"//{chroma}/chaos", options=PostgresOptions(timeout=1, retries=6), exact_up_to=20)
     return MongoChromaStore(f"//{mongo}/chaos", chroma=f"http://{chroma}", options=MongoOptions(timeout=5, retries=6))
 
 
@@ -116,6 +117,15 @@ class Servers:
                     return
             time.sleep(0.1)
         raise RuntimeError("Chroma did not start")
+
+    @contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """Stop one within the block, as a disk that hangs does."""
+        self._running[name].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._running[name].send_signal(signal.SIGCONT)
 
     def kill(self, name: str) -> None:
         self._running[name].kill()
@@ -211,10 +221,14 @@ class Harness:
             writer.wait_for_turns(1)
             time.sleep(rng.uniform(0.0, 0.6))
             if isinstance(self.both, PostgresServer):
-                if target == "postgresql server":
+                if target == "postgresql disk":
+                    with self.both.stopped():
+                        time.sleep(rng.uniform(1.0, 4.0))
+                elif target == "postgresql server":
                     self.both.kill()
                     time.sleep(rng.uniform(0.0, 0.5))
                     self.both.start()
+                if target != "postgresql":
                     writer.wait_for_turns(writer.turns + 5)
             elif not isinstance(self.both, Path) and target != "writer":
                 self.both.kill(target)
@@ -223,7 +237,9 @@ class Harness:
                 writer.wait_for_turns(writer.turns + 5)
         finally:
             self.found["cut off"] += len(writer.end(kill=target in ("writer", "sqlite", "postgresql")))
-        assert target != "postgresql server" or writer.process.returncode == 0, "the writer did not go on"
+        assert target not in ("postgresql server", "postgresql disk") or writer.process.returncode == 0, (
+            "the writer did not go on"
+        )
         with open_index(*self.place) as store:
             self.check(store)
             assert isinstance(store, MongoChromaStore) or store.check().clean, "it needs a repair"

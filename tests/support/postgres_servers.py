@@ -78,19 +78,33 @@ class PostgresServer:
         """Kill it and all its processes, as a power cut of the machine does."""
         if self.process is None:
             return
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        self.process.send_signal(signal.SIGSTOP)  # it starts no more of them
-        own = list(map(int, children.read_text().split())) if children.exists() else []
-        self.process.kill()
-        for process in own:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        own = self.signal(signal.SIGKILL)
         self.process.wait()
         deadline = time.monotonic() + START_SECONDS
         while any(map(_runs, own)) and time.monotonic() < deadline:
             time.sleep(0.005)
         (self.data / "postmaster.pid").unlink(missing_ok=True)  # whose number another process may have by now
         self.process = None
+
+    def signal(self, number: int) -> list[int]:
+        """Send it and all its processes a signal, and return the numbers of those."""
+        assert self.process is not None
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        self.process.send_signal(signal.SIGSTOP)  # it starts no more of them
+        own = list(map(int, children.read_text().split())) if children.exists() else []
+        for process in (self.process.pid, *own):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+        return own
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop it and all its processes within the block, as a disk that hangs does."""
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
 
     def conninfo(self, database: str) -> str:
         return f"postgresql://{self.address}/{database}"

@@ -39,7 +39,6 @@ from vlmsearch.stores.postgresql.connection import (
     PostgresAddress,
     PostgresConnection,
     PostgresOptions,
-    Session,
     all_rows,
     connect as connect_postgres,
 )
@@ -112,8 +111,10 @@ class Process:
 
 class _Counted:
     def __init__(self, process: Process, server: Any) -> None:
-        self._process = process
-        self._server = server
+        self.__dict__.update(_process=process, _server=server)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._server, name, value)
 
     def __getattr__(self, name: str) -> Any:
         inner = getattr(self._server, name)
@@ -178,11 +179,8 @@ class CountedPostgres(PostgresConnection):
 
     process = Process()
 
-    def _connect(self) -> Any:
-        return self.process.of(super()._connect())
-
-    def _commit(self, session: Session) -> None:
-        self.process.call("commit", lambda: super(CountedPostgres, self)._commit(session), None)
+    def _connect(self, deadline: Any) -> Any:
+        return self.process.of(super()._connect(deadline))
 
     def __del__(self) -> None:
         self.close()

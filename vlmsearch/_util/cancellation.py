@@ -10,11 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from typing import TypeVar
 
 from vlmsearch.errors import OperationCancelledError
 
+T = TypeVar("T")
 _current: ContextVar[CancelToken | None] = ContextVar("vlmsearch-cancel", default=None)
 
 
@@ -97,3 +100,29 @@ def pause(seconds: float) -> None:
         token.wait(seconds)
     else:
         time.sleep(seconds)
+
+
+def run_apart(call: Callable[[], T], seconds: float | None = None) -> T:
+    """Run a call in a thread, and leave it there when it is given up.
+
+    TimeoutError after ``seconds``. Where there is no limit and nobody can give the call up, it needs no thread.
+    """
+    if seconds is None and _current.get() is None:
+        return call()
+    result: Future[T] = Future()
+    context, is_over = copy_context(), threading.Event()
+
+    def work() -> None:
+        try:
+            result.set_result(context.run(call))
+        except BaseException as exc:  # noqa: BLE001 - it is raised where the result is read
+            result.set_exception(exc)
+        is_over.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    with on_cancel(is_over.set):
+        is_over.wait(seconds)
+    if not result.done():
+        check_cancelled()
+        raise TimeoutError(f"nothing came for {seconds:.3g} seconds")
+    return result.result()

@@ -1,7 +1,10 @@
 """Connections to PostgreSQL: passwords, TLS, roles, time limits, and servers that go and come back."""
 
+import socket
 import ssl
 import threading
+import time
+from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -21,9 +24,11 @@ from tests.support.postgres_servers import ADMIN, PostgresServer, execute, postg
 from tests.support.servers import free_port
 from tests.support.tls_front import tls_front
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline
+from vlmsearch._util.cancellation import CancelToken, running_under
+from vlmsearch.errors import OperationCancelledError
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.registry import open_store
-from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, connect
+from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, Session, connect
 from vlmsearch.stores.postgresql.store import PostgresStore
 
 SECRET = "hunter2-of-the-tests"
@@ -279,6 +284,13 @@ def test_an_index_that_is_made_while_another_process_looks_for_it_is_searched_th
 # ---- time, threads and processes
 
 
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[PostgresServer]:
+    with postgres_server(fsync="on") as found:
+        found.make_database("index")
+        yield found
+
+
 def test_a_statement_that_takes_too_long_is_ended_and_not_repeated(server: PostgresServer, database: str) -> None:
     url = server.url_of(ADMIN, database)
     with open_store(f"{url}?timeout=0.5&retries=3") as store:
@@ -313,13 +325,95 @@ def test_who_waits_too_long_for_a_connection_is_told(server: PostgresServer, dat
             may_end.wait(60)
 
         with ThreadPoolExecutor(1) as threads:
-            held = threads.submit(store._connection.run, "hold it", hold)
+            held = threads.submit(store._connection.run, "hold it", hold, timeout=60)
             begun.wait(60)
             with pytest.raises(BackendUnavailableError, match=r"all 1 connections have been in use for 0\.3 seconds"):
                 store.manifest()
             may_end.set()
             held.result()
         assert store.manifest() is None
+
+
+@pytest.mark.parametrize(
+    ("query", "times", "message", "attempts"),
+    [
+        pytest.param("SELECT 1" + " + %s" * 70_000, 1, "failed to look: .*number of parameters", 1, id="client"),
+        ("SELECT pg_sleep(9)", 1, "took longer to look than timeout=0.5 seconds: .*statement timeout", 1),
+        ("SELECT pg_sleep(0.2)", 50, "took longer to look than timeout=0.5 seconds: ", 1),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", 1, "could not be reached to look", 3),
+    ],
+)
+def test_only_a_lost_server_is_asked_again_and_costs_others_their_connections(
+    query: str, times: int, message: str, attempts: int, server: PostgresServer, database: str
+) -> None:
+    connection = connect(PostgresAddress.parse(f"//{server.address}/{database}"), PostgresOptions(0.5, retries=2))
+    connection.run("look", lambda _: connection.run("look", lambda _: None))
+    other, _ = connection._pool._idle
+    begun: list[int] = []
+
+    def call(session: Session) -> None:
+        begun.append(1)
+        for _ in range(times):
+            session.execute(query.encode(), [1] * query.count("%s") or None)
+
+    with pytest.raises(BackendError, match=message) as caught:
+        connection.run("look", call)
+    assert isinstance(caught.value, BackendUnavailableError) is ("%s" not in query)
+    assert len(begun) == attempts
+    assert (other in connection._pool._idle) is (attempts == 1)
+    connection.close()
+
+
+def test_a_call_that_is_given_up_ends_on_the_server_too(server: PostgresServer, database: str) -> None:
+    with open_store(server.conninfo(database)) as store, psycopg.connect(server.conninfo(database)) as other:
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        other.execute("LOCK TABLE vlmsearch$1 IN SHARE MODE")
+        token = CancelToken()
+        threading.Timer(0.3, token.cancel).start()
+        started = time.monotonic()
+        with running_under(token), pytest.raises(OperationCancelledError):
+            store.upsert(RECORDS)
+        assert time.monotonic() - started < 1
+        query = "SELECT count(*) FROM pg_locks WHERE relation = 'vlmsearch$1'::regclass AND pid <> pg_backend_pid()"
+        while other.execute(query).fetchone() != (0,):
+            assert time.monotonic() - started < 5
+        other.rollback()
+        store.upsert(RECORDS)
+
+
+def test_who_interrupts_a_wait_for_a_server_that_hangs_waits_no_more(mortal: PostgresServer) -> None:
+    with open_store(mortal.conninfo("index")) as store:
+        assert store.manifest() is None
+        threading.Timer(0.3, interrupt_main).start()
+        started = time.monotonic()
+        with mortal.stopped(), pytest.raises(KeyboardInterrupt):
+            store.manifest()
+        assert time.monotonic() - started < 1.5
+        assert store.manifest() is None
+
+
+def test_a_host_that_takes_no_connection_leaves_time_for_the_next(server: PostgresServer, database: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{server.port}"
+        with open_store(f"postgresql://{ADMIN}@{hosts}/{database}?timeout=1&retries=0") as store:
+            assert store.manifest() is None
+
+
+def test_a_name_that_nobody_resolves_ends_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: end.wait(60))
+    with open_store("postgresql://db.example.org/db?timeout=0.5&retries=0&tls=false") as store:
+        with pytest.raises(BackendUnavailableError, match="could not be reached to look for the index: nothing came"):
+            store.manifest()
+        end.set()
+
+
+def test_a_short_timeout_is_never_none(server: PostgresServer, database: str) -> None:
+    assert _settings("//host/db", timeout=0.0014)["tcp_user_timeout"] == "2"
+    connection = connect(PostgresAddress.parse(f"//{server.address}/{database}"), PostgresOptions(retries=9))
+    with pytest.raises(BackendUnavailableError, match="statement timeout"):
+        connection.run("look", lambda session: session.execute("SELECT pg_sleep(9)"), timeout=0.0004)
 
 
 def test_a_fork_has_connections_of_its_own(server: PostgresServer, database: str) -> None:
@@ -349,13 +443,6 @@ def test_a_fork_has_connections_of_its_own(server: PostgresServer, database: str
 
 
 # ---- a server that goes and comes back
-
-
-@pytest.fixture(scope="module")
-def mortal() -> Iterator[PostgresServer]:
-    with postgres_server(fsync="on") as found:
-        found.make_database("index")
-        yield found
 
 
 def _searching(store: PostgresStore) -> list[Callable[[], object]]:

@@ -19,6 +19,7 @@ from chromadb.config import Settings, System
 from chromadb.errors import AuthorizationError, ChromaAuthError, ChromaError, InternalError, RateLimitError
 
 from vlmsearch._util.address import parse_address
+from vlmsearch._util.cancellation import run_apart
 from vlmsearch._util.credentials import check_unencrypted, redact
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.retry import retrying
@@ -137,7 +138,7 @@ class ChromaConnection:
     def attempt(self, operation: str, call: Callable[[ServerAPI], T]) -> T:
         """Call the server once; BackendUnavailableError where it does not answer in time."""
         try:
-            return call(self._server())
+            return run_apart(lambda: call(self._server()))
         except VlmsearchError:
             raise
         except Exception as exc:

@@ -26,6 +26,7 @@ from pymongo.errors import (
 )
 
 from vlmsearch._util.address import is_loopback, parse_address
+from vlmsearch._util.cancellation import run_apart
 from vlmsearch._util.credentials import check_unencrypted, redact
 from vlmsearch._util.retry import MAX_RETRIES, retrying
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
@@ -178,8 +179,10 @@ class MongoConnection:
 
     def _call(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
         try:
-            database = self._connected()[self.database]
-            return call(database.get_collection(collection, write_concern=WriteConcern(w="majority", j=True)))
+            concern = WriteConcern(w="majority", j=True)
+            return run_apart(
+                lambda: call(self._connected()[self.database].get_collection(collection, write_concern=concern))
+            )
         except VlmsearchError:
             raise
         except _EXPECTED as exc:
@@ -234,7 +237,7 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
     settings: dict[str, Any] = {
         "serverSelectionTimeoutMS": milliseconds,
         "connectTimeoutMS": milliseconds,
-        "socketTimeoutMS": milliseconds,
+        "timeoutMS": milliseconds,  # of an operation with all its repetitions, and of it on the server
         "username": user,
         "password": password,
         **{name.replace("_", ""): value for name, value in vars(options).items() if name not in own},

@@ -7,6 +7,7 @@ pgbouncer with ``pool_mode = transaction`` and three connections to the server, 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import selectors
@@ -14,33 +15,34 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import psycopg
 from pgvector.psycopg.vector import register_vector_info
-from psycopg import errors, sql
-from psycopg.conninfo import make_conninfo
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg import capabilities, errors, generators, sql, waiting
+from psycopg.conninfo import conninfo_attempts, conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 
 from vlmsearch._util.address import is_loopback, parse_address
+from vlmsearch._util.cancellation import CancelToken, check_cancelled, run_apart, running_under
 from vlmsearch._util.credentials import redact
 from vlmsearch._util.retry import MAX_RETRIES, check_seconds, retrying
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError, VlmsearchError
 
 T = TypeVar("T")
-Session: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
-"""A connection within a transaction."""
 SessionRole = Literal["any", "read-write", "read-only", "primary", "standby", "prefer-standby"]
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _USER = re.compile(r"[A-Za-z0-9._~-]{1,63}")
 _DATABASE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 _PASSWORD_VARIABLE = "PGPASSWORD"  # noqa: S105 - the name of a variable, not its value
 _MAX_CONNECTIONS = 100
+_STEP, _GRACE = 0.1, 0.3
+"""Seconds: a wait looks at its deadline so often; a server may take so long to end a statement."""
 _MAX_IDLE = 300.0
 """Seconds: firewalls forget a connection that has been idle for some longer time."""
 _MIN_VERSION = (0, 8)
@@ -67,6 +69,8 @@ _REFUSED = re.compile(
 _NO_PGVECTOR = "{} has no pgvector: have an administrator of the database run CREATE EXTENSION vector"
 _LASTING = (errors.QueryCanceled, errors.DiskFull, errors.ConfigurationLimitExceeded)
 """Errors of the operation class that the same statement would meet again at once."""
+_OF_SERVER = (errors.ReadOnlySqlTransaction, errors.AdminShutdown, errors.CrashShutdown)
+"""Errors after which other connections to the same server are of no use either."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class PostgresOptions:
     """Options of the connections; in a URL, each is one of ``postgresql:``.
 
     Attributes:
-        timeout: Seconds that a statement, or waiting for a connection, may take, above 0.
+        timeout: Seconds that one attempt may take, above 0: its waiting for a connection and all its statements.
         retries: Further attempts after errors of the moment, from 0 to 20.
         connections: Connections of the pool at most, from 1 to 100.
         tls: Whether connections are encrypted and the server's certificate is checked. By default they are, to hosts
@@ -160,32 +164,82 @@ def check_name(option: str, name: str) -> None:
         )
 
 
+class _Deadline:
+    """The end of all waits of an attempt: a moment after the limit of a statement on the server."""
+
+    def __init__(self, timeout: float, grace: float = _GRACE) -> None:
+        self._timeout, self.end = timeout, time.monotonic() + timeout + grace
+
+    def check(self, problem: str = "it has not answered for timeout=") -> None:
+        """Raise TimeoutError once it is over, OperationCancelledError once the current call is given up."""
+        check_cancelled()
+        if time.monotonic() > self.end:
+            raise TimeoutError(f"{problem}{self._timeout:g} seconds")
+
+    def bound(self, steps: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Go through the steps of psycopg's work, and check before the first and after each wait."""
+        ready = None
+        try:
+            while True:
+                self.check()
+                ready = yield steps.send(ready)
+        except StopIteration as end:
+            return cast("T", end.value)
+
+
+class Session(psycopg.Connection[tuple[Any, ...]]):
+    """A connection within a transaction. Whatever psycopg waits for ends at the deadline, or with the current call."""
+
+    deadline: _Deadline
+
+    def wait(self, gen: Generator[Any, Any, T], *_: object, **__: object) -> T:
+        """Wait. Past the deadline, the server has a moment to cancel the statement before the connection is shut."""
+        try:
+            return waiting.wait(self.deadline.bound(gen), self.pgconn.socket, _STEP)
+        except (TimeoutError, OperationCancelledError, KeyboardInterrupt, SystemExit) as exc:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                with suppress(psycopg.Error, TimeoutError):
+                    result = self._cancelled(gen)
+                    if isinstance(exc, Exception):
+                        return result
+            raise
+
+    def _cancelled(self, gen: Generator[Any, Any, T]) -> T:
+        """Cancel a statement, and return the result of one that was faster."""
+        try:
+            with running_under(CancelToken()):  # this wait is not given up with the current call
+                if capabilities.has_cancel_safe():  # the older way waits for ever
+                    self.cancel_safe(timeout=_GRACE)
+                return waiting.wait(_Deadline(0).bound(gen), self.pgconn.socket, _STEP)
+        finally:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.close()
+
+
 class _Pool:
     """Connections that are open and idle. Who needs another one opens it, and so meets its error at once.
 
     Args:
         connect: Opens a connection.
         max_size: Connections at most.
-        timeout: Seconds to wait for a connection that another thread uses.
         parent: The pool of the process that this one was forked from. It is kept, since its sockets are that one's.
     """
 
-    def __init__(
-        self, connect: Callable[[], Session], max_size: int, timeout: float, parent: _Pool | None = None
-    ) -> None:
+    def __init__(self, connect: Callable[[_Deadline], Session], max_size: int, parent: _Pool | None = None) -> None:
         self.process = os.getpid()
-        self._connect, self._max_size, self._timeout, self._parent = connect, max_size, timeout, parent
+        self._connect, self._max_size, self._parent = connect, max_size, parent
         self._places = threading.BoundedSemaphore(max_size)
         self._idle: deque[tuple[float, Session]] = deque()
         self._closings = 0
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(self, deadline: _Deadline) -> Iterator[Session]:
         """Lend a connection. One that is within a transaction at the end is closed, since its server may be gone."""
-        if not self._places.acquire(timeout=self._timeout):
-            raise TimeoutError(f"all {self._max_size} connections have been in use for {self._timeout:g} seconds")
+        while not self._places.acquire(timeout=_STEP):
+            deadline.check(f"all {self._max_size} connections have been in use for ")
         try:
-            closings, session = self._closings, self._taken()
+            closings, session = self._closings, self._taken() or self._connect(deadline)
+            session.deadline = deadline
             try:
                 yield session
             finally:
@@ -197,13 +251,13 @@ class _Pool:
         finally:
             self._places.release()
 
-    def _taken(self) -> Session:
+    def _taken(self) -> Session | None:
         while True:
             try:
                 since, session = self._idle.pop()
             except IndexError:
-                return self._connect()
-            if time.monotonic() - since < _MAX_IDLE and not _has_answered(session, 0):
+                return None
+            if time.monotonic() - since < _MAX_IDLE and not _has_answered(session):
                 return session
             session.close()
 
@@ -215,11 +269,11 @@ class _Pool:
                 self._idle.pop()[1].close()
 
 
-def _has_answered(session: Session, seconds: float) -> bool:
-    """Return whether there is something to read within so many seconds. That the server has closed counts."""
+def _has_answered(session: Session) -> bool:
+    """Return whether there is something to read. That the server has closed counts."""
     with selectors.DefaultSelector() as selector:
         selector.register(session.fileno(), selectors.EVENT_READ)
-        return bool(selector.select(seconds))
+        return bool(selector.select(0))
 
 
 @dataclass
@@ -234,9 +288,11 @@ class PostgresConnection:
     """The schema that pgvector is installed in; "" where it is not known to be."""
 
     def __post_init__(self) -> None:
-        self._pool = _Pool(self._connect, self.options.connections, self.options.timeout)
+        self._pool = _Pool(self._connect, self.options.connections)
 
-    def run(self, operation: str, call: Callable[[Session], T], *, settings: str = "", proof: str = "") -> T:
+    def run(
+        self, operation: str, call: Callable[[Session], T], *, settings: str = "", proof: str = "", timeout: float = 0
+    ) -> T:
         """Call a function within a transaction. It is called again after errors of the moment, and must bear that.
 
         Args:
@@ -244,44 +300,48 @@ class PostgresConnection:
             call: The function.
             settings: Statements ``SET LOCAL`` for the transaction.
             proof: Statements that end with a ``SELECT`` of whether the tables are those that are meant.
+            timeout: Seconds that an attempt may take; with 0, those of the options.
 
         Raises:
             BackendUnavailableError: It keeps failing; the message names server and operation.
             BackendError: Other failures.
         """
+        if self._pool.process != os.getpid():
+            self._pool = _Pool(self._connect, self.options.connections, self._pool)
 
         def attempt() -> T:
+            is_lost = True
             try:
-                return self._attempt(call, settings, proof)
-            except VlmsearchError:
-                raise
+                with self._pool.session(_Deadline(self.options.timeout)) as session:
+                    try:
+                        if timeout:
+                            session.deadline = _Deadline(timeout)
+                        begun = session.execute(f"{_begin(timeout or self.options.timeout)}{settings}{proof}")
+                        if proof:
+                            _check_proof(begun)
+                        result = call(session)
+                        self._commit(session)
+                    except Exception as exc:
+                        is_lost = session.closed
+                        if is_lost or isinstance(exc, _OF_SERVER):
+                            self._pool.close()  # others are to the same server
+                        elif isinstance(exc, TimeoutError):
+                            raise errors.QueryCanceled("it was cancelled from here") from exc
+                        with suppress(Exception):
+                            session.execute("ROLLBACK")
+                        raise
+                    else:
+                        return result
             except (psycopg.Error, OSError) as exc:
-                if _is_of_server(exc):
-                    self._pool.close()  # others are to the same server
-                raise self._translate(exc, operation) from exc
+                check_cancelled()
+                raise self._translate(exc, operation, is_lost) from exc
 
         return retrying(attempt, self.options.retries, _may_pass)
-
-    def _attempt(self, call: Callable[[Session], T], settings: str, proof: str) -> T:
-        if self._pool.process != os.getpid():
-            self._pool = _Pool(self._connect, self.options.connections, self.options.timeout, self._pool)
-        with self._pool.session() as session:
-            try:
-                begun = session.execute(f"{self._begin()}{settings}{proof}")
-                if proof:
-                    _check_proof(begun)
-                result = call(session)
-                self._commit(session)
-            except Exception:
-                with suppress(psycopg.Error):
-                    session.execute("ROLLBACK")
-                raise
-        return result
 
     def _commit(self, session: Session) -> None:
         """Commit, and fail where the server warns: the commit is not on the standby servers that must have it.
 
-        No ``statement_timeout`` ends the wait for them, so it is cancelled from here.
+        No ``statement_timeout`` ends the wait for them, only that the statement is cancelled.
         """
         warnings: list[str] = []
 
@@ -291,12 +351,7 @@ class PostgresConnection:
 
         session.add_notice_handler(note)
         try:
-            session.pgconn.send_query(b"COMMIT")
-            if not _has_answered(session, self.options.timeout):
-                session.cancel_safe()
-            while result := session.pgconn.get_result():
-                if result.status != ExecStatus.COMMAND_OK:
-                    raise errors.error_from_result(result)
+            session.execute("COMMIT")
         finally:
             session.remove_notice_handler(note)
         if warnings:
@@ -304,15 +359,31 @@ class PostgresConnection:
                 f"{self.name} does not know whether what was written outlives this server: {'; '.join(warnings)}"
             )
 
-    def _begin(self) -> str:
-        return f"{_BEGIN}SET LOCAL statement_timeout = {round(self.options.timeout * 1000)};"
+    def _open(self, deadline: _Deadline) -> Session:
+        """Connect to the first server that answers. Each address has its share of the time."""
+        seconds = deadline.end - time.monotonic()
+        addresses = run_apart(lambda: conninfo_attempts(conninfo_to_dict(self.conninfo)), seconds)
+        problems: list[str] = []
+        for index, address in enumerate(addresses):
+            share = (deadline.end - time.monotonic()) / (len(addresses) - index)
+            limit = _Deadline(self.options.timeout, share - self.options.timeout)
+            try:
+                with closing(generators.connect(make_conninfo("", **address))) as steps:
+                    return Session(waiting.wait_conn(limit.bound(steps), _STEP))
+            except (psycopg.Error, TimeoutError) as exc:
+                problems.append(
+                    f"{address.get('host', 'server')}: {exc}" if isinstance(exc, TimeoutError) else str(exc)
+                )
+        raise psycopg.OperationalError("; ".join(problems))
 
-    def _connect(self) -> Session:
+    def _connect(self, deadline: _Deadline) -> Session:
         """Connect, and make the types of pgvector known to the connection where the database has it."""
-        session = psycopg.connect(self.conninfo, **_HOW)
+        session = self._open(deadline)
         try:
+            # no statement is prepared on a server: behind pgbouncer, the next transaction may be on another one
+            session.deadline, session.autocommit, session.prepare_threshold = deadline, True, None
             self._check_encoding(session)
-            session.execute(self._begin())
+            session.execute(_begin(self.options.timeout))
             self.extension = self._installed(session)
             if self.extension:
                 register_vector_info(session, TypeInfo.fetch(session, sql.Identifier(self.extension, "vector")))
@@ -389,7 +460,7 @@ class PostgresConnection:
                 raise ConfigError(_NO_PGVECTOR.format(self.name)) from exc
             raise
 
-    def _translate(self, exc: Exception, operation: str) -> VlmsearchError:
+    def _translate(self, exc: Exception, operation: str, is_lost: bool) -> VlmsearchError:
         said = redact(_message(exc), self.secrets, max_chars=300) or type(exc).__name__
         if isinstance(exc, errors.InsufficientPrivilege):
             return BackendError(f"{self.name} refused to {operation}: {said}")
@@ -410,7 +481,7 @@ class PostgresConnection:
                 f"{self.name} refused the connection: {said}; the user goes into the URL or PGUSER, the password into "
                 f"{_PASSWORD_VARIABLE} or ~/.pgpass"
             )
-        if _is_lost(exc) or isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
+        if is_lost or isinstance(exc, OSError) or (isinstance(exc, psycopg.OperationalError) and exc.sqlstate):
             return BackendUnavailableError(f"{self.name} could not be reached to {operation}: {said}")
         return BackendError(f"{self.name} failed to {operation}: {said}")
 
@@ -418,10 +489,6 @@ class PostgresConnection:
         """Let go of the connections; the next call opens them again."""
         if self._pool.process == os.getpid():
             self._pool.close()
-
-
-_HOW: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
-"""No statement is prepared on a server: behind pgbouncer, the next transaction may be on another one."""
 
 
 def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConnection:
@@ -434,8 +501,7 @@ def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConne
         "user": address.user,
         "host": ",".join(host.strip("[]") for host, _ in parts),
         "port": ",".join(str(port or "") for _, port in parts) if any(port for _, port in parts) else "",
-        "connect_timeout": max(2, round(options.timeout)),
-        "tcp_user_timeout": round(options.timeout * 1000),  # a server that has vanished is noticed by no answer
+        "tcp_user_timeout": math.ceil(options.timeout * 1000),  # a server that has vanished acknowledges nothing
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 4,
@@ -450,6 +516,10 @@ def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConne
     conninfo = make_conninfo(**{key: value for key, value in settings.items() if value not in ("", None)})
     password = os.environ.get(_PASSWORD_VARIABLE, "")
     return PostgresConnection(str(address), conninfo, options, (password,) if password else ())
+
+
+def _begin(timeout: float) -> str:
+    return f"{_BEGIN}SET LOCAL statement_timeout = {math.ceil(timeout * 1000)};"
 
 
 def _check_proof(cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
@@ -473,19 +543,6 @@ def quoted(*names: str) -> str:
 def knows_vectors(session: Session) -> bool:
     """Return whether the types of pgvector are known to a connection: not where it was older than the extension."""
     return session.adapters.types.get("vector") is not None
-
-
-def _is_of_server(exc: Exception) -> bool:
-    """Return whether other connections to the same server are of no use either."""
-    return _is_lost(exc) or isinstance(exc, (errors.ReadOnlySqlTransaction, errors.AdminShutdown, errors.CrashShutdown))
-
-
-def _is_lost(exc: Exception) -> bool:
-    """Return whether an error is that of a connection: psycopg has no class for one that ends within a statement."""
-    is_of_class = (
-        isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)) or type(exc) is psycopg.DatabaseError
-    )
-    return is_of_class and getattr(exc, "sqlstate", None) is None
 
 
 def _may_pass(exc: BackendError) -> bool:

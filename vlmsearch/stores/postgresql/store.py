@@ -84,6 +84,10 @@ _BITMAP = "SET LOCAL work_mem = '64MB';"
 _BY_TERMS = f"{_BITMAP} SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
 """Settings with which the planner looks terms up: it underrates what reading the terms of all documents takes."""
 _RECALLED, _NEIGHBOURS = 20, 10
+_QUERIES = 20
+"""Queries of one transaction: it has a time limit, and each may read all vectors."""
+_DAY = 86_400.0
+"""Seconds that work on a whole index may take."""
 
 
 class PostgresStore(DatabaseStore):
@@ -353,6 +357,9 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query: exactly, or by the index where there is one."""
+        if len(vectors) > _QUERIES:
+            parts = [vectors[start : start + _QUERIES] for start in range(0, len(vectors), _QUERIES)]
+            return [hits for part in parts for hits in self.find_nearest(field, part, limit, where)]
         condition = compile_filter(where)
         table = self._tables.vectors[field]
         queries = [Vector(vector) for vector in vectors]
@@ -381,13 +388,14 @@ class PostgresStore(DatabaseStore):
         return int(self._run("search", query, (*values, limit + 1))[0][0]) > limit
 
     def _exact_pages(
-        self, table: VectorTable, queries: Sequence[Vector], limit: int, condition: Condition, settings: str = ""
+        self, table: VectorTable, queries: Sequence[Vector], limit: int, condition: Condition, timeout: float = 0
     ) -> list[list[VersionedHit]]:
         """Compare all documents with each query."""
         return self._session(
             "search",
             lambda session: [self._exact(session, table, query, limit, condition) for query in queries],
-            f"{_BITMAP}{settings}",
+            _BITMAP,
+            timeout,
         )
 
     def _exact(
@@ -451,7 +459,7 @@ class PostgresStore(DatabaseStore):
             return "HNSW"
         by_index = self.find_nearest(field, sample, _NEIGHBOURS, None)
         queries = [Vector(vector) for vector in sample]
-        exact = self._exact_pages(table, queries, _NEIGHBOURS, ALWAYS, "SET LOCAL statement_timeout = 0;")
+        exact = self._exact_pages(table, queries, _NEIGHBOURS, ALWAYS, _DAY)
         right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(by_index, exact))
         share = right / max(sum(map(len, exact)), 1)
         return f"HNSW, recall {share:.3f} of {_NEIGHBOURS} at ef_search={self._ef_search}"
@@ -647,9 +655,9 @@ class PostgresStore(DatabaseStore):
             self._do("remove passages of no document", f"DELETE FROM {tables.documents} WHERE id IN ({stray})")
         for vectors in tables.vectors.values() if repair else ():
             if vectors.index in unindexed:
-                self._session("index its vectors", vectors.index_again, _SLOW)
+                self._session("index its vectors", vectors.index_again, _SLOW, _DAY)
         if repair and unindexed:
-            self._session("index its documents", tables.create, _SLOW)
+            self._session("index its documents", tables.create, _SLOW, _DAY)
         return CheckReport(
             self.name,
             self.count().documents,
@@ -701,10 +709,10 @@ class PostgresStore(DatabaseStore):
         """Run a statement, and return how many rows it was about."""
         return self._session(operation, lambda session: session.execute(query, values).rowcount)
 
-    def _session(self, operation: str, call: Callable[[Session], T], settings: str = "") -> T:
+    def _session(self, operation: str, call: Callable[[Session], T], settings: str = "", timeout: float = 0) -> T:
         proof = self._proof_of_slots if self._row is None else self._proof
         try:
-            return self._connection.run(operation, call, settings=settings, proof=proof)
+            return self._connection.run(operation, call, settings=settings, proof=proof, timeout=timeout)
         except BackendError as exc:
             if isinstance(exc.__cause__, errors.UndefinedTable) and self._row is not None:
                 self.check_in_use(to_read=True)  # its tables may have been dropped with the generation
@@ -716,7 +724,7 @@ _SLOTS = ("slot", "row")
 _REJECTS = ("id", "code", "message", "digest", "source")
 _IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
 _SLOW = (
-    "SET LOCAL statement_timeout = 0; SELECT set_config('maintenance_work_mem', '1GB', true) "
+    "SELECT set_config('maintenance_work_mem', '1GB', true) "
     "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB');"
 )
 """Settings to build an index of vectors: where it does not fit into this memory, that takes far longer."""
