@@ -26,7 +26,8 @@ from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.answers.prompts import Prompt
 from vlmsearch.answers.sources import make_source
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
-from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
+from vlmsearch.generators.base import Generator, Picture, SeesPictures
+from vlmsearch.generators.thoughts import text_of
 from vlmsearch.indexing.image_text import with_description_mark
 from vlmsearch.indexing.options import FIELD_TYPES, DescribeRequest
 from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
@@ -57,7 +58,6 @@ FIELDS_BY = "described_fields_by"
 """The key in the metadata of the model that filled others."""
 _SIDE = 768
 """The longer side of a picture in pixels: descriptions need no more (PhotoPrism takes 720)."""
-_TOKENS = 128
 _PAGE = 16
 _SAMPLE = 3
 """Pictures of a forecast."""
@@ -222,9 +222,7 @@ class Describer:
         """Return the answer of the generator, which is asked as `Pipeline.ask` asks about a source."""
         source = make_source(1, Match(replace(document, text=None), 1.0, {}), Picture(image))
         parts = Prompt(self._options.question, (source,), ((0, 1),)).parts
-        options = GenerationOptions(max_tokens=_TOKENS)
-        pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
-        return "".join(pieces)
+        return text_of(self._generator.answer(parts, on_usage=tokens.append))
 
     def _keep(self, told: Sequence[_DocumentAnswer], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:
         """Write descriptions of documents that are still as they were read.

@@ -169,13 +169,14 @@ class JsonApi(HttpClient):
             if len(data) >= _ERROR_BYTES:
                 break
         text = data[:_ERROR_BYTES].decode("utf-8", "replace")
-        said: object = text
+        said, param = text, None
         with suppress(ValueError):
             said = parse_json(text)
         for name in ("error", "message", "detail"):
             if isinstance(said, dict) and name in said:
-                said = said[name]
-        return redact(str(said) or response.reason_phrase, [self.key], max_chars=300)
+                param, said = said.get("param"), said[name]
+        message = f"{param}: {said}" if param else str(said)
+        return redact(message or response.reason_phrase, [self.key], max_chars=300)
 
     def other(self, expected: str, data: str) -> BackendError:
         """Return the error for an answer that is not what was expected."""
