@@ -79,21 +79,18 @@ def without_thoughts(pieces: Iterator[str]) -> Iterator[str]:
 
 
 def _behind(end: str, pieces: Iterator[str]) -> Iterator[str]:
-    """Yield the pieces behind a tag and the space after it."""
+    """Yield the pieces behind a tag, if one is given, and behind the space after it."""
     held = ""
     for piece in pieces:
         held += piece
         if end in held:
-            yield from _stripped(chain([held.partition(end)[2]], pieces))
-            return
-        held = held[-len(end) :]
-    raise UnfinishedThoughtsError
-
-
-def _stripped(pieces: Iterator[str]) -> Iterator[str]:
-    for piece in pieces:
-        if text := piece.lstrip():
-            yield from chain([text], pieces)
+            held, end = held[held.index(end) + len(end) :].lstrip(), ""
+            if held:
+                yield from chain([held], pieces)
+        else:
+            held = held[-len(end) :]
+    if end:
+        raise UnfinishedThoughtsError
 
 
 def _behind_thoughts(pieces: Iterator[str]) -> Iterator[str]:
@@ -104,6 +101,6 @@ def _behind_thoughts(pieces: Iterator[str]) -> Iterator[str]:
         tag = _TAG.search(text)
         if tag and tag["end"]:
             yield EndOfThoughts()
-            yield from _stripped(chain([text[tag.end() :]], pieces))
+            yield from _behind("", chain([text[tag.end() :]], pieces))
         else:
             yield from chain([piece], pieces) if tag else [piece]
