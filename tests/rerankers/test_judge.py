@@ -199,6 +199,13 @@ def test_neither_yes_nor_no_judges_nothing(server: OpenAIServer) -> None:
         assert judge.score("a star", TEXTS) == [None, None, None]
 
 
+def test_a_first_token_that_begins_thoughts_is_no_answer(server: OpenAIServer) -> None:
+    server.script.likelihoods = lambda _: {"<think>": 0.9998, "No": 0.0001}
+    server.script.reply = "<think>no, or yes?</think>\nYes"
+    with open_reranker(f"judge:openai:{server.url}") as judge:
+        assert judge.score("a star", TEXTS) == [YES, YES, None]
+
+
 @pytest.mark.parametrize(
     "faults",
     [
